@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "runs": {"core", "agent", "stores.contract"},
     "settings": {"core"},
     "keys": {"core"},
-    "web": {"core", "schema", "agent", "runs", "stores.contract"},
+    "web": {"core", "keys", "schema", "agent", "runs", "stores.contract"},
 }
 
 # The pure parts may not even reach for a clock, a thread, randomness or a socket.

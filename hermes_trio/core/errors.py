@@ -36,3 +36,7 @@ class ApiError(Exception):
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     """The client's mistake, named by the parameter that holds it."""
     return ApiError(400, message, param=param, code=code)
+
+
+class ConfigurationError(Exception):
+    """The server cannot start as it was told to. The text is one line for the person at the terminal."""

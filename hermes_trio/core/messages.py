@@ -46,3 +46,6 @@ class Usage:
     def total_tokens(self) -> int:
         """Everything that was read and written."""
         return self.input_tokens + self.output_tokens
+
+
+NO_USAGE = Usage()

@@ -1,0 +1,181 @@
+"""Between the agent's world and Trio: starts the agent, carries its last word, and calls it off.
+
+An agent is always made in a thread, because making one may take seconds. A plain agent then runs in that same
+thread; an ``async`` one is handed back and runs as a Trio task.
+
+Called off means: the inbox closes (whatever the agent says next raises in its own thread), the agent's ``interrupt``
+is called, and the agent has a grace period to return. A thread that ignores all of that is abandoned: it cannot be
+killed, but nobody waits for it any more, and its slot stays taken until it really ends.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+from typing import cast
+
+import trio
+from attrs import frozen
+
+from hermes_trio.agent.contract import Agent, AgentContext, AgentFactory, AsyncAgent
+from hermes_trio.agent.inbox import Inbox
+from hermes_trio.agent.port import AsyncPort, Port, Words
+from hermes_trio.core.events import Crashed, Event, Finished, Result
+from hermes_trio.core.plain import text_of
+
+
+@frozen
+class AgentHost:
+    """Where agents run: how they are made, which threads they may use, and how long they may take to stop."""
+
+    factory: AgentFactory
+    threads: trio.CapacityLimiter
+    interrupts: trio.CapacityLimiter
+    grace_seconds: float = 5.0
+
+
+class _Life(Enum):
+    """Of the worker thread. It can be called off before it began: then it must never begin."""
+
+    WAITING = "waiting"
+    WORKING = "working"
+    CALLED_OFF = "called off"
+
+
+class _Part(Enum):
+    """What a turn is made of; it is gone when both are."""
+
+    THREAD = "thread"
+    TASK = "task"
+
+
+class Bridge:
+    """One agent's turn in Trio's terms. Made in a Trio task."""
+
+    def __init__(self, host: AgentHost, context: AgentContext, inbox: Inbox, words: Words) -> None:
+        self._host, self._context, self._inbox, self._words = host, context, inbox, words
+        self._port = Port(inbox, words)
+        self._token = trio.lowlevel.current_trio_token()
+        self._lock = threading.Lock()
+        self._life = _Life.WAITING
+        self._agent: Agent | AsyncAgent | None = None
+        self._thread_over = trio.Event()
+        self._parts = set(_Part)
+
+    async def run(self, why: Callable[[], str], on_gone: Callable[[], None]) -> None:
+        """Run the agent to its end.
+
+        Args:
+            why: tells the reason when the run is cancelled.
+            on_gone: called in the Trio thread when nothing of the agent is left, however long that takes.
+        """
+        self._on_gone = on_gone
+        try:
+            await trio.to_thread.run_sync(self._in_thread, abandon_on_cancel=True, limiter=self._host.threads)
+            if self._is_async():
+                await self._in_task(cast("AsyncAgent", self._agent))
+        except trio.Cancelled:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + self._host.grace_seconds):
+                await self._call_off(why())
+            raise
+        finally:
+            self._inbox.finish()
+            self._part_over(_Part.TASK)
+
+    # -- in the thread --
+
+    def _in_thread(self) -> None:
+        if not self._begin():
+            return
+        try:
+            self._make_and_run()
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - an agent may raise anything; it ends its own run only
+            self._inbox.post(_crashed(error, self._words))
+        self._tell_trio()
+
+    def _begin(self) -> bool:
+        with self._lock:
+            if self._life is _Life.CALLED_OFF:
+                return False
+            self._life = _Life.WORKING
+            return True
+
+    def _make_and_run(self) -> None:
+        agent = self._host.factory(self._context)
+        with self._lock:
+            self._agent = agent
+            called_off = self._life is _Life.CALLED_OFF
+        if not called_off and not self._is_async():
+            result = cast("Agent", agent).run(self._context.turn, self._port)
+            self._inbox.post(_finished(result, self._words))
+
+    def _tell_trio(self) -> None:
+        # An abandoned thread may outlive the server: then there is no slot to free any more.
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._part_over, _Part.THREAD)
+
+    # -- in the Trio thread --
+
+    def _is_async(self) -> bool:
+        return self._agent is not None and inspect.iscoroutinefunction(self._agent.run)
+
+    async def _in_task(self, agent: AsyncAgent) -> None:
+        try:
+            result = await agent.run(self._context.turn, AsyncPort(self._inbox, self._words))
+        except Exception as error:  # noqa: BLE001 - see above; cancellation passes
+            self._inbox.post(_crashed(error, self._words))
+        else:
+            self._inbox.post(_finished(result, self._words))
+
+    def _part_over(self, part: _Part) -> None:
+        self._parts.discard(part)
+        if part is _Part.THREAD:
+            self._thread_over.set()
+        if not self._parts:
+            self._on_gone()
+
+    async def _call_off(self, reason: str) -> None:
+        self._inbox.close()
+        self._port.stop()
+        with self._lock:
+            never_began = self._life is _Life.WAITING
+            self._life = _Life.CALLED_OFF
+        if never_began:
+            self._part_over(_Part.THREAD)
+        elif not self._thread_over.is_set():
+            await self._interrupt(reason)
+            await self._thread_over.wait()
+
+    async def _interrupt(self, reason: str) -> None:
+        interrupt = getattr(self._agent, "interrupt", None)
+        if interrupt is not None:
+            # Somebody else's code: on the loop it could block everybody.
+            await trio.to_thread.run_sync(
+                _quietly, interrupt, reason, abandon_on_cancel=True, limiter=self._host.interrupts
+            )
+
+
+def _quietly(interrupt: Callable[[str], object], reason: str) -> None:
+    # A failing interrupt is as good as an ignored one: the grace period bounds it.
+    with suppress(Exception):
+        interrupt(reason)
+
+
+def _finished(result: object, words: Words) -> Event:
+    match result:
+        case Result():
+            return Finished(result, words.now())
+        case str():
+            return Finished(Result(result), words.now())
+        case None:
+            return Finished(Result(), words.now())
+    return Crashed(
+        f"run() returned {type(result).__name__}, not a Result or a text", "TypeError", words.now()
+    )
+
+
+def _crashed(error: BaseException, words: Words) -> Event:
+    return Crashed(text_of(error) or type(error).__name__, type(error).__name__, words.now())

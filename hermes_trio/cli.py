@@ -1,0 +1,173 @@
+"""The command line. Nothing heavy is imported before a command really needs it: help must be quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import attrs
+import click
+from click.core import ParameterSource
+
+from hermes_trio import __version__
+from hermes_trio.settings import MASK, ConfigurationError, Loaded, Option, Settings, load, options
+
+PROGRAM = "hermes-trio"
+_MISUSE = 2
+_INTERRUPTED = 130
+_NOT_SET = "(not set)"
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class Refusal(click.ClickException):
+    """A configuration that cannot work, told in one line."""
+
+    exit_code = _MISUSE
+
+
+class QuietGroup(click.Group):
+    """A group that ends quietly on Ctrl-C and turns configuration errors into one line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command and translate how it ends."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(_INTERRUPTED)
+        except ConfigurationError as error:
+            raise Refusal(_one_line(str(error))) from None
+
+
+def main() -> NoReturn:
+    """The entry point of ``hermes-trio``."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code. Misuse is one line on stderr and code 2."""
+    try:
+        code = commands.main(args=list(arguments), prog_name=PROGRAM, standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return _MISUSE
+    except click.ClickException as error:
+        click.echo(f"Error: {_one_line(error.format_message())}", err=True)
+        return _MISUSE
+    except click.Abort:
+        return _INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def _config_flag() -> Callable[[_Command], _Command]:
+    return click.option(
+        "--config", metavar="FILE", help="TOML file with options; flags and environment beat it."
+    )
+
+
+def _flags() -> Iterator[Callable[[Any], Any]]:
+    fields = attrs.fields_dict(Settings)
+    for name, option in options().items():
+        if option.flag:
+            yield _flag(name, option, fields[name].default)
+
+
+def _flag(name: str, option: Option, default: Any) -> Callable[[Any], Any]:
+    """A flag that takes any text: what is wrong with it is told by ``load``, the same way for all sources."""
+    multiple = isinstance(default, tuple)
+    text = f"{option.help}{_default_note(default)}"
+    return click.option(option.flag, name, metavar=option.metavar, multiple=multiple, help=text)
+
+
+def _default_note(default: Any) -> str:
+    return f"  [default: {default}]" if isinstance(default, (str, int)) and default != "" else ""
+
+
+def settings_flags(command: _Command) -> _Command:
+    """Give a command one flag for each option that has one, and ``--config``."""
+    for add in reversed([_config_flag(), *_flags()]):
+        command = add(command)
+    return command
+
+
+@click.group(cls=QuietGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
+def commands() -> None:
+    """An OpenAI-compatible API server for tool-using agents."""
+
+
+@commands.command()
+@settings_flags
+@click.option("--check", is_flag=True, help="Load everything, say whether it is in order, and exit.")
+@click.pass_context
+def serve(context: click.Context, /, check: bool, **_values: Any) -> None:
+    """Serve an agent until the process is told to stop."""
+    loaded = _load(context)
+    from hermes_trio.server import serve as server  # noqa: PLC0415  # slow to import, see the top
+
+    if check:
+        server.check(loaded)
+        click.echo("configuration ok")
+        return
+    context.exit(server.main(loaded))
+
+
+@commands.group()
+def config() -> None:
+    """Look at the configuration."""
+
+
+@config.command()
+@settings_flags
+@click.pass_context
+def show(context: click.Context, /, **_values: Any) -> None:
+    """Show every option, its value and where that came from."""
+    for line in _table(list(_rows(_load(context)))):
+        click.echo(line)
+
+
+def _load(context: click.Context) -> Loaded:
+    given = _given(context)
+    config_file = given.pop("config", None)
+    return load(given, os.environ, Path(config_file) if config_file is not None else None)
+
+
+def _given(context: click.Context) -> dict[str, Any]:
+    """What stands on the command line, by option name; flags that were not used are left out."""
+    known = {"config", *options()}
+    return {
+        name: value for name, value in context.params.items() if name in known and _is_used(context, name)
+    }
+
+
+def _is_used(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _rows(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
+    for name, option in options().items():
+        value = getattr(loaded.settings, name)
+        yield name, _shown(value, option), loaded.sources[name].name
+
+
+def _shown(value: object, option: Option) -> str:
+    if value is None or value in ("", ()):
+        return _NOT_SET
+    if option.secret:
+        return MASK
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _table(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    lines = [("option", "value", "from"), *rows]
+    name_width = max(len(name) for name, _, _ in lines)
+    value_width = max(len(value) for _, value, _ in lines)
+    for name, value, source in lines:
+        yield f"{name:{name_width}}  {value:{value_width}}  {source}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

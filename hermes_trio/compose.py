@@ -1,0 +1,147 @@
+"""Putting the parts together: the one place that knows them all by name."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+from attrs import define, frozen
+
+from hermes_trio.agent.bridge import AgentHost
+from hermes_trio.agent.contract import AgentFactory
+from hermes_trio.agents.lookup import AgentNotFound, find_agent
+from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.core.outcome import Outcome
+from hermes_trio.keys import KeyPlaces, OpenedKeys, open_keys
+from hermes_trio.runs.admission import Admission
+from hermes_trio.runs.registry import Registry
+from hermes_trio.runs.run import Services
+from hermes_trio.runs.tracker import Limits
+from hermes_trio.settings import Settings
+from hermes_trio.settings.place import SqliteFile
+from hermes_trio.stores.contract import Store
+from hermes_trio.stores.opening import open_store
+from hermes_trio.web.app import make_app
+from hermes_trio.web.gate import Gate
+from hermes_trio.web.metrics import Metrics
+from hermes_trio.web.options import Health, Site, WebOptions
+
+# Interrupts return at once; should one hang, the others must not wait for it.
+INTERRUPT_THREADS = 1_000
+
+
+@frozen
+class Parts:
+    """What can be made, and can go wrong, before anything runs."""
+
+    settings: Settings
+    keys: OpenedKeys
+    factory: AgentFactory
+
+    @property
+    def workspace(self) -> Path:
+        """Where tools may write."""
+        return self.settings.data_dir / "workspace"
+
+
+@define
+class State:
+    """Where the server stands; "" means ready."""
+
+    not_ready: str = "starting"
+
+
+@frozen
+class Running:
+    """A server that can take requests."""
+
+    app: Gate
+    admission: Admission
+    registry: Registry
+    state: State
+
+
+def prepare(settings: Settings) -> Parts:
+    """Resolve the agent and the keys.
+
+    Raises:
+        ConfigurationError: in one line.
+    """
+    places = KeyPlaces(settings.host, settings.data_dir, settings.api_key, settings.api_key_file)
+    try:
+        factory = find_agent(settings.agent)
+    except AgentNotFound as error:
+        raise ConfigurationError(f"agent: {error}") from error
+    return Parts(settings, open_keys(places), factory)
+
+
+def store_url(settings: Settings) -> str:
+    """The address of the store."""
+    place = settings.store_place
+    return f"sqlite:///{place.path}" if isinstance(place, SqliteFile) else "memory:"
+
+
+@asynccontextmanager
+async def open_server(parts: Parts) -> AsyncIterator[Running]:
+    """Open the store and build the application around it. The store outlives every request."""
+    _make_workspace(parts.workspace)
+    async with open_store(store_url(parts.settings)) as store:
+        yield _build(parts, store)
+
+
+def _make_workspace(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"data_dir: {path} cannot be made: {error.strerror}") from None
+
+
+def _build(parts: Parts, store: Store) -> Running:
+    settings, metrics, state = parts.settings, Metrics(), State()
+    admission, registry = Admission(settings.max_runs), Registry()
+    services = Services(
+        host=_host(parts),
+        store=store,
+        registry=registry,
+        workspace=parts.workspace,
+        limits=Limits(run=settings.run_seconds, stall=settings.stall_seconds),
+        on_end=_counting(metrics),
+    )
+    health = Health(lambda: state.not_ready, _details)
+    site = Site(_web_options(settings), parts.keys.keyring, admission, services, health)
+    return Running(make_app(site, metrics), admission, registry, state)
+
+
+def _host(parts: Parts) -> AgentHost:
+    # A run holds its slot until its thread is gone, so threads never wait for each other here.
+    threads = trio.CapacityLimiter(parts.settings.max_runs or math.inf)
+    interrupts = trio.CapacityLimiter(INTERRUPT_THREADS)
+    return AgentHost(parts.factory, threads, interrupts, parts.settings.grace_seconds)
+
+
+def _web_options(settings: Settings) -> WebOptions:
+    return WebOptions(
+        model_name=settings.model_name,
+        cors_origins=settings.cors_origins,
+        keepalive_seconds=settings.keepalive_seconds,
+        body_seconds=settings.body_seconds,
+        max_body_bytes=settings.max_body_bytes,
+        open_webui_status=settings.open_webui_status,
+    )
+
+
+def _counting(metrics: Metrics) -> Any:
+    def count(outcome: Outcome, seconds: float) -> None:
+        metrics.run_ended(str(outcome.status), str(outcome.reason), seconds)
+
+    return count
+
+
+def _details() -> dict[str, Any]:
+    return {"pid": os.getpid(), "updated_at": time.time()}

@@ -1,0 +1,70 @@
+"""What a turn reports after filtering. A run's log is the list of these; every stream and record is made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+from hermes_trio.core.lifecycle import CallState
+from hermes_trio.core.outcome import Outcome
+
+
+@frozen
+class TextAdded:
+    """More of the visible answer."""
+
+    item: int  # the position in the turn's items
+    text: str
+
+
+@frozen
+class ReasoningAdded:
+    """More thinking."""
+
+    item: int
+    text: str
+
+
+@frozen
+class CallStarted:
+    """A tool call is running."""
+
+    item: int
+    call_id: str
+    name: str
+    args: Mapping[str, Any]
+    at: float
+
+
+@frozen
+class CallSaid:
+    """A running call printed something."""
+
+    item: int
+    call_id: str
+    text: str
+
+
+@frozen
+class CallEnded:
+    """A tool call is over."""
+
+    item: int
+    call_id: str
+    name: str
+    state: CallState
+    result: str
+    is_error: bool
+    duration: float
+
+
+@frozen
+class Ended:
+    """The turn is over. Nothing follows."""
+
+    outcome: Outcome
+
+
+Change = TextAdded | ReasoningAdded | CallStarted | CallSaid | CallEnded | Ended

@@ -1,0 +1,142 @@
+"""Chat Completions, streamed: changes in, SSE frames out.
+
+The order on the wire: the role chunk at once; content, reasoning and tool progress as they come; one finish chunk;
+the usage chunk if it was asked for; ``[DONE]``.
+
+A progress event is also a complete chunk that changes nothing. SDKs ignore the name of an event and read its data as
+a chunk, so anything less breaks the plain loops of both OpenAI SDKs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from hermes_trio.core import tools
+from hermes_trio.core.changes import (
+    CallEnded,
+    CallStarted,
+    Change,
+    Ended,
+    ReasoningAdded,
+    TextAdded,
+)
+from hermes_trio.core.dialects.chat_end import error_block, finish_reason, hermes_block, usage_block
+from hermes_trio.core.outcome import Outcome
+from hermes_trio.core.shorten import shorten, shorten_json
+from hermes_trio.core.stamp import Stamp
+from hermes_trio.core.wire import DONE, data_frame, encode, named_frame
+
+PROGRESS = "hermes.tool.progress"
+
+# Front ends read line by line and give up on long lines (128 KiB in the oldest); every value stands twice in its
+# event and one character can take twelve bytes when escaped.
+SHOWN_CHARACTERS = 4_000
+
+
+@frozen
+class ChatOptions:
+    """What a request chooses about its stream."""
+
+    include_usage: bool = False
+    status_line: bool = False  # Open WebUI shows `event` objects as a live status
+
+
+DEFAULT_OPTIONS = ChatOptions()
+
+
+class ChatStream:
+    """Renders one run. All it remembers is the label of each running call, to repeat it at the end."""
+
+    def __init__(self, stamp: Stamp, options: ChatOptions = DEFAULT_OPTIONS) -> None:
+        self._options = options
+        self._head = {
+            "id": stamp.run_id,
+            "object": "chat.completion.chunk",
+            "created": stamp.created,
+            "model": stamp.model,
+        }
+        self._labels: dict[str, str] = {}
+        # A token costs no more than escaping its text: everything around it is fixed for the run.
+        prefix = encode(self._head)[:-1] + ', "choices": [{"index": 0, "delta": '
+        self._before_content = f'data: {prefix}{{"content": '
+        self._before_reasoning = f'data: {prefix}{{"reasoning_content": '
+        tail = ', "usage": null' if options.include_usage else ""
+        self._after = f'}}, "finish_reason": null}}]{tail}}}\n\n'
+
+    def opening(self) -> bytes:
+        """The role chunk: it goes out before the agent exists."""
+        return data_frame(encode(self._chunk({"role": "assistant"})))
+
+    def render(self, changes: Iterable[Change]) -> bytes:
+        """All frames of some changes, in one piece for one write."""
+        return b"".join(frame for change in changes for frame in self._frames(change))
+
+    def _frames(self, change: Change) -> Iterator[bytes]:
+        match change:
+            case TextAdded(_, text):
+                yield f"{self._before_content}{encode(text)}{self._after}".encode("ascii")
+            case ReasoningAdded(_, text):
+                yield f"{self._before_reasoning}{encode(text)}{self._after}".encode("ascii")
+            case CallStarted():
+                yield self._progress(self._running(change))
+            case CallEnded():
+                yield self._progress(self._over(change))
+            case Ended(outcome):
+                yield from self._finish(outcome)
+            case _:
+                pass  # live output of a call: one running and one ending event is all that chat shows
+
+    def _progress(self, fields: Mapping[str, Any]) -> bytes:
+        return named_frame(PROGRESS, encode({**self._chunk({}), **fields}))
+
+    def _running(self, change: CallStarted) -> dict[str, Any]:
+        label = shorten(tools.label(change.name, change.args), 200)
+        args = shorten_json(change.args, SHOWN_CHARACTERS)
+        self._labels[change.call_id] = label
+        return {
+            "tool": change.name,
+            "name": change.name,
+            "emoji": tools.emoji(change.name),
+            "label": label,
+            "toolCallId": change.call_id,
+            "status": "running",
+            "args": args,
+            "input": args,
+            **self._status_line(f"{tools.emoji(change.name)} {change.name}: {label}", done=False),
+        }
+
+    def _over(self, change: CallEnded) -> dict[str, Any]:
+        label = self._labels.pop(change.call_id)
+        result = shorten(change.result, SHOWN_CHARACTERS)
+        return {
+            "tool": change.name,
+            "name": change.name,
+            "toolCallId": change.call_id,
+            "status": str(change.state),
+            "result": result,
+            "output": result,
+            "duration": round(change.duration, 3),
+            "isError": change.is_error,
+            **self._status_line(f"{tools.emoji(change.name)} {change.name}: {label}", done=True),
+        }
+
+    def _status_line(self, description: str, done: bool) -> dict[str, Any]:
+        if not self._options.status_line:
+            return {}
+        return {"event": {"type": "status", "data": {"description": description, "done": done}}}
+
+    def _finish(self, outcome: Outcome) -> Iterator[bytes]:
+        last = self._chunk({}, finish_reason(outcome))
+        if not self._options.include_usage:
+            last["usage"] = usage_block(outcome.usage)
+        yield data_frame(encode({**last, **hermes_block(outcome), **error_block(outcome)}))
+        if self._options.include_usage:
+            yield data_frame(encode({**self._head, "choices": [], "usage": usage_block(outcome.usage)}))
+        yield DONE
+
+    def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
+        usage = {"usage": None} if self._options.include_usage else {}
+        return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **usage}

@@ -1,0 +1,120 @@
+"""What an agent can say while it works. Each event is one frozen value; times are seconds since the run began."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from itertools import groupby
+from typing import Any
+
+from attrs import field, frozen
+
+from hermes_trio.core.messages import NO_USAGE, Usage
+
+
+@frozen
+class Text:
+    """A piece of the visible answer."""
+
+    text: str
+
+
+@frozen
+class Reasoning:
+    """A piece of thinking that is shown apart from the answer."""
+
+    text: str
+
+
+@frozen
+class ToolStarted:
+    """A tool call begins. The id ties it to its end."""
+
+    call_id: str
+    name: str
+    args: Mapping[str, Any] = field(factory=dict)
+    at: float = 0.0
+
+
+@frozen
+class ToolNoticed:
+    """A tool call begins, told by a producer that has no call ids and will not tell the end."""
+
+    name: str
+    args: Mapping[str, Any] = field(factory=dict)
+    at: float = 0.0
+
+
+@frozen
+class ToolOutput:
+    """A piece of output of a call that still runs."""
+
+    call_id: str
+    text: str
+
+
+@frozen
+class ToolCompleted:
+    """A tool call ends."""
+
+    call_id: str
+    result: str = ""
+    is_error: bool = False
+    at: float = 0.0
+
+
+class Verdict(StrEnum):
+    """What the agent itself says of its turn."""
+
+    COMPLETED = "completed"
+    TRUNCATED = "truncated"  # the model ran out of output tokens
+    INCOMPLETE = "incomplete"  # it gave up in the middle
+    INTERRUPTED = "interrupted"  # it obeyed an interrupt
+    FAILED = "failed"
+
+
+@frozen
+class Result:
+    """What an agent returns at the end of its turn."""
+
+    text: str = ""  # the final answer; may repeat what was streamed
+    verdict: Verdict = Verdict.COMPLETED
+    error: str = ""
+    usage: Usage = NO_USAGE
+    session_id: str = ""  # set when the agent moved on to another session
+
+
+EMPTY_RESULT = Result()
+
+
+@frozen
+class Finished:
+    """The agent returned."""
+
+    result: Result = EMPTY_RESULT
+    at: float = 0.0
+
+
+@frozen
+class Crashed:
+    """The agent raised."""
+
+    message: str
+    kind: str = "agent_error"  # the class name of the exception
+    at: float = 0.0
+
+
+Event = Text | Reasoning | ToolStarted | ToolNoticed | ToolOutput | ToolCompleted | Finished | Crashed
+
+
+def merge_text(events: Iterable[Event]) -> list[Event]:
+    """Join neighbouring pieces of text, so that one change and one frame carry all that waited."""
+    merged: list[Event] = []
+    for kind, run in groupby(events, key=type):
+        if kind is Text:
+            merged.append(Text("".join(event.text for event in run if isinstance(event, Text))))
+        elif kind is Reasoning:
+            merged.append(Reasoning("".join(event.text for event in run if isinstance(event, Reasoning))))
+        else:
+            merged.extend(run)
+    return merged

@@ -1,0 +1,91 @@
+"""Secrets masked in text that leaves the process: error messages, labels, headers.
+
+Every pattern is linear: a run that is scanned is either consumed by the match or bounded in length, so no character is
+looked at more than a fixed number of times. One mask can uncover another match (a masked value may have hidden the
+end of a URL's credentials), therefore the patterns are applied until nothing changes; that is also what makes
+``redact`` idempotent. It ends because every change turns characters into ``***`` and none adds others.
+"""
+
+from __future__ import annotations
+
+import re
+
+MASK = "***"
+
+_PEM = re.compile(
+    r"""
+    -----BEGIN[ ][A-Z0-9 ]{0,40}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
+    (?: .*? -----END[ ][A-Z0-9 ]{0,40}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
+      | .*  # cut short: all that follows may belong to the key
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+_URL_PASSWORD = re.compile(r"""(://[^\s/?#"'<>:@]*:)[^\s/?#"'<>]*(?=@)""")
+
+_SCHEME = r"(?:bearer|basic|token|digest|negotiate)[ \t]+"
+# name=value, "name": "value", name: Bearer value, and the same inside a JSON string: \"name\": \"value\"
+_PAIR = re.compile(
+    rf"""
+    (
+        (?: (?:api|access|secret|private)[_-]?key | client[_-]?secret | token | secret | password | passwd | pwd
+          | passphrase | credentials? | authorization | cookie
+        )
+        \\?["']? [ \t]* [:=]=?>? [ \t]* (?: [bru](?=["']) )?
+    )
+    (?! (?:null|none|true|false|undefined)\b | \*\*\*@ )  # nothing to hide, or hidden already
+    (?: (\\"(?:{_SCHEME})?) (?: [^"\\\n]++ | \\\\(?:\\.|[^\\\n]) )++
+      | ("(?:{_SCHEME})?) (?: [^"\\\n]++ | \\. )++
+      | ('(?:{_SCHEME})?) (?: [^'\\\n]++ | \\. )++
+      | ((?:{_SCHEME})?) (?: [^\s"'&;\\]++ | \\(?!["']) )++
+    )""",
+    re.VERBOSE | re.IGNORECASE | re.ASCII,
+)
+
+# Without a header's name only what looks like a token counts: prose speaks of "bearer tokens" and "basic authentication".
+_BEARER = re.compile(
+    r"""
+    \b((?:bearer|basic)[ \t]+)
+    (?: (?=[a-z._~+/=-]*[0-9]) [a-z0-9._~+/=-]{6,} | [a-z0-9._~+/=-]{16,} )""",
+    re.VERBOSE | re.IGNORECASE | re.ASCII,
+)
+
+# The prefix says whose key it was and nothing more. The tail takes in all that could belong to the key, JWT segments too.
+_KEY = re.compile(
+    r"""
+    (?<![A-Za-z0-9])
+    (?: (sk-) [A-Za-z0-9_-]{8,}
+      | (ht-|xox[abeoprs]-|glpat-|github_pat_|AKIA|ASIA|AIza|eyJ) [A-Za-z0-9_-]{12,}
+      | (gh[opsur]_|hf_) [A-Za-z0-9]{16,} [A-Za-z0-9_-]*
+    )
+    (?: \.[A-Za-z0-9_-]+ )*""",
+    re.VERBOSE,
+)
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+def redact(text: str) -> str:
+    """The text with everything masked that looks like a secret."""
+    masked = _once(text)
+    while masked != text:
+        text, masked = masked, _once(masked)
+    return text
+
+
+def header_safe(text: str, limit: int = 200) -> str:
+    """The text as one ASCII line that any HTTP library takes for a header value."""
+    line = _CONTROL.sub(" ", text).encode("ascii", "replace").decode("ascii").strip()
+    return line[: max(limit, 0)].rstrip()
+
+
+def _once(text: str) -> str:
+    text = _PEM.sub(f"[private key {MASK}]", text)
+    for pattern in (_URL_PASSWORD, _PAIR, _BEARER, _KEY):
+        text = pattern.sub(_masked, text)
+    return text
+
+
+def _masked(match: re.Match[str]) -> str:
+    """What stands before the secret, and the mask in its place."""
+    return "".join(part for part in match.groups() if part) + MASK

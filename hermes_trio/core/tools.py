@@ -1,0 +1,193 @@
+"""How a tool call looks to a person: a picture and a line of text, made from its name and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hermes_trio.core.redact import redact
+from hermes_trio.core.shell_preview import shell_preview
+from hermes_trio.core.shorten import encodable
+
+Args = Mapping[str, Any]
+
+DEFAULT_EMOJI = "⚡"
+# A preview is one line on a screen; without a bound a pasted file would travel in every progress event.
+DEFAULT_LIMIT = 1_000
+_SCANNED = 8_000  # no more of an argument is ever looked at
+_NESTED = 4  # nor deeper into lists of lists
+
+_EMOJI = {
+    "browser_back": "◀️",
+    "browser_cdp": "🧪",
+    "browser_click": "👆",
+    "browser_console": "🖥️",
+    "browser_dialog": "💬",
+    "browser_get_images": "🖼️",
+    "browser_navigate": "🌐",
+    "browser_press": "⌨️",
+    "browser_scroll": "📜",
+    "browser_snapshot": "📸",
+    "browser_type": "⌨️",
+    "browser_vision": "👁️",
+    "cronjob": "⏰",
+    "delegate_task": "🔀",
+    "execute_code": "🐍",
+    "image_generate": "🎨",
+    "memory": "🧠",
+    "patch": "🔧",
+    "process": "⚙️",
+    "read_file": "📖",
+    "search_files": "🔎",
+    "session_search": "🔍",
+    "skill_manage": "📝",
+    "skill_view": "📚",
+    "skills_list": "📚",
+    "terminal": "💻",
+    "todo": "📋",
+    "vision_analyze": "👁️",
+    "web_extract": "📄",
+    "web_search": "🔍",
+    "write_file": "✍️",
+}
+
+_MAIN_ARGUMENT = {
+    "browser_click": "ref",
+    "browser_navigate": "url",
+    "browser_vision": "question",
+    "cronjob": "action",
+    "execute_code": "code",
+    "image_generate": "prompt",
+    "patch": "path",
+    "search_files": "pattern",
+    "skill_manage": "name",
+    "skill_view": "name",
+    "skills_list": "name",
+    "vision_analyze": "question",
+    "web_extract": "urls",
+    "web_search": "query",
+    "write_file": "path",
+}
+_LIKELY_ARGUMENTS = ("query", "text", "command", "path", "name", "prompt", "code", "goal")
+
+
+def emoji(name: str) -> str:
+    """The picture of a tool."""
+    return _EMOJI.get(name, DEFAULT_EMOJI)
+
+
+def is_internal(name: str) -> bool:
+    """Whether a tool is the agent's own business and never shown."""
+    return name.startswith("_")
+
+
+def label(name: str, args: Args | None, limit: int = DEFAULT_LIMIT) -> str:
+    """What to show for a call: its preview, or the tool's name."""
+    return preview(name, args, limit) or name
+
+
+def preview(name: str, args: Args | None, limit: int = DEFAULT_LIMIT) -> str:
+    """The call in one line, "" when nothing can be said. Arguments of any shape are fine: a model wrote them."""
+    if not isinstance(args, Mapping) or not args:
+        return ""
+    build = _BUILDERS.get(name)
+    text = build(args) if build else _main(name, args)
+    return _cut(encodable(" ".join(text.split())), limit)
+
+
+def _main(name: str, args: Args) -> str:
+    """The argument that says most about the call."""
+    if name in _MAIN_ARGUMENT:
+        return _text(args.get(_MAIN_ARGUMENT[name]))
+    return next(filter(None, (_text(args.get(key)) for key in _LIKELY_ARGUMENTS)), "")
+
+
+def _text(value: object) -> str:
+    """A value as text, "" when it has none that is worth showing."""
+    for _ in range(_NESTED):
+        if isinstance(value, list | tuple):
+            value = value[0] if value else None
+    if isinstance(value, str):
+        return value[:_SCANNED]
+    if isinstance(value, int) and value.bit_length() > 64:  # Python refuses to print really long ones
+        return ""
+    return str(value) if isinstance(value, int | float) else ""
+
+
+def _whole(value: object) -> int:
+    """A positive whole number, else 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63 else 0
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: max(limit - 3, 0)] + "..."[: max(limit, 0)]
+
+
+def _quoted(value: object, limit: int) -> str:
+    return f'"{_text(value)[:limit]}"'
+
+
+def _terminal(args: Args) -> str:
+    return shell_preview(_text(args.get("command")))
+
+
+def _typed(args: Args) -> str:
+    return redact(_text(args.get("text")))
+
+
+def _read_file(args: Args) -> str:
+    name = _text(args.get("path")).replace("\\", "/").rstrip("/").rpartition("/")[2]
+    return f"{name} {_lines(_whole(args.get('offset')), _whole(args.get('limit')))}"
+
+
+def _lines(first: int, count: int) -> str:
+    """The lines read: L5, or L5-14."""
+    if not first and not count:
+        return ""
+    first = first or 1
+    return f"L{first}-{first + count - 1}" if count > 1 else f"L{first}"
+
+
+def _todo(args: Args) -> str:
+    todos = args.get("todos")
+    if not isinstance(todos, list | tuple):
+        return "reading task list"
+    return f"{'updating' if args.get('merge') is True else 'planning'} {len(todos)} task(s)"
+
+
+def _process(args: Args) -> str:
+    action, data, seconds = (_text(args.get(key)) for key in ("action", "data", "timeout"))
+    quoted = _quoted(data, 20) if data else ""
+    waited = f"{seconds}s" if seconds and action == "wait" else ""
+    return " ".join((action, _text(args.get("session_id"))[:16], quoted, waited))
+
+
+# action of the memory tool: its sign, and the argument that tells which entry
+_MEMORY = {"add": ("+", "content"), "replace": ("~", "old_text"), "remove": ("-", "old_text")}
+
+
+def _memory(args: Args) -> str:
+    action = _text(args.get("action"))
+    if action not in _MEMORY:
+        return action
+    sign, key = _MEMORY[action]
+    return f"{sign}{_text(args.get('target'))}: {_quoted(args.get(key), 25)}"
+
+
+def _delegate(args: Args) -> str:
+    tasks = args.get("tasks")
+    if not isinstance(tasks, list | tuple) or not tasks:
+        return _text(args.get("goal"))
+    goals = (_text(task.get("goal") if isinstance(task, Mapping) else task) for task in tasks[:20])
+    return f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}: {' | '.join(filter(None, goals))}"
+
+
+_BUILDERS: dict[str, Callable[[Args], str]] = {
+    "browser_type": _typed,
+    "delegate_task": _delegate,
+    "memory": _memory,
+    "process": _process,
+    "read_file": _read_file,
+    "terminal": _terminal,
+    "todo": _todo,
+}

@@ -1,0 +1,215 @@
+"""The one pure record of a run.
+
+A turn takes the events of an agent in the order they were said, filters them once, and reports changes. Streams,
+stored records and batch replies are all made from those changes, so they cannot disagree. What is filtered:
+
+* tools whose name begins with an underscore, and everything that belongs to them;
+* ends and output of calls that never started, starts and ends told twice;
+* empty pieces of text, and everything said after the end.
+
+A turn ends exactly once: by the agent's own word (``Finished``, ``Crashed``) or by ``cut``. Ending closes every
+call that is still open, so nothing is left running on anybody's screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from attrs import define, field
+
+from hermes_trio.core.calls import Call, CallBook
+from hermes_trio.core.changes import (
+    CallEnded,
+    CallSaid,
+    CallStarted,
+    Change,
+    Ended,
+    ReasoningAdded,
+    TextAdded,
+)
+from hermes_trio.core.events import (
+    Crashed,
+    Event,
+    Finished,
+    Reasoning,
+    Result,
+    Text,
+    ToolCompleted,
+    ToolNoticed,
+    ToolOutput,
+    ToolStarted,
+    Verdict,
+)
+from hermes_trio.core.items import Item, MessageItem, ReasoningItem
+from hermes_trio.core.lifecycle import TurnMove, TurnState, move_turn
+from hermes_trio.core.outcome import Outcome, Reason, Status, of_crash, of_cut, of_result
+from hermes_trio.core.tools import is_internal
+
+
+@define(eq=False)
+class _Prose:
+    """A growing piece of text or reasoning."""
+
+    kind: type[MessageItem | ReasoningItem]
+    parts: list[str] = field(factory=list)
+
+    def as_item(self) -> Item:
+        return self.kind("".join(self.parts))
+
+
+class NotEnded(Exception):
+    """The outcome was asked of a turn that is still open."""
+
+
+class Turn:
+    """Events in, changes out."""
+
+    def __init__(self) -> None:
+        self._state = TurnState.OPEN
+        self._parts: list[_Prose | Call] = []
+        self._calls = CallBook()
+        self._outcome: Outcome | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the turn still takes events."""
+        return self._state is TurnState.OPEN
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the turn ended.
+
+        Raises:
+            NotEnded: it did not yet.
+        """
+        if self._outcome is None:
+            raise NotEnded
+        return self._outcome
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """Everything so far, as values."""
+        return tuple(part.as_item() for part in self._parts)
+
+    @property
+    def text(self) -> str:
+        """All visible text so far."""
+        return "".join(item.text for item in self.items if isinstance(item, MessageItem))
+
+    def take(self, event: Event) -> tuple[Change, ...]:
+        """Feed one event; returns what it changed, which may be nothing."""
+        if not self.is_open:
+            return ()
+        return tuple(self._HANDLERS[type(event)](self, event))
+
+    def cut(self, reason: Reason, at: float = 0.0) -> tuple[Change, ...]:
+        """End the turn from outside. A turn that ended already stays as it is."""
+        if not self.is_open:
+            return ()
+        return tuple(self._end(of_cut(reason), at))
+
+    def _take_text(self, event: Text) -> Iterator[Change]:
+        if event.text:
+            yield TextAdded(self._write(MessageItem, event.text), event.text)
+
+    def _take_reasoning(self, event: Reasoning) -> Iterator[Change]:
+        if event.text:
+            yield ReasoningAdded(self._write(ReasoningItem, event.text), event.text)
+
+    def _take_start(self, event: ToolStarted) -> Iterator[Change]:
+        if is_internal(event.name):
+            return
+        if not event.call_id:
+            yield from self._take_notice(ToolNoticed(event.name, event.args, event.at))
+            return
+        yield from self._show(self._calls.start(event, len(self._parts)))
+
+    def _take_notice(self, event: ToolNoticed) -> Iterator[Change]:
+        if not is_internal(event.name):
+            yield from self._show(self._calls.notice(event, len(self._parts)))
+
+    def _take_output(self, event: ToolOutput) -> Iterator[Change]:
+        call = self._calls.running(event.call_id)
+        if call is not None and event.text:
+            call.said.append(event.text)
+            yield CallSaid(call.item, call.call_id, event.text)
+
+    def _take_completion(self, event: ToolCompleted) -> Iterator[Change]:
+        call = self._calls.running(event.call_id)
+        if call is not None:
+            call.finish(event.result, event.is_error, event.at)
+            yield _ended(call)
+
+    def _take_finish(self, event: Finished) -> Iterator[Change]:
+        if event.result.verdict is not Verdict.FAILED:
+            yield from self._take_text(Text(self._unsent(event.result)))
+        yield from self._end(of_result(event.result, is_empty=not self._has_answer()), event.at)
+
+    def _take_crash(self, event: Crashed) -> Iterator[Change]:
+        yield from self._end(of_crash(event), event.at)
+
+    _HANDLERS: ClassVar[Mapping[type[Event], Callable[[Turn, Any], Iterator[Change]]]] = {
+        Text: _take_text,
+        Reasoning: _take_reasoning,
+        ToolStarted: _take_start,
+        ToolNoticed: _take_notice,
+        ToolOutput: _take_output,
+        ToolCompleted: _take_completion,
+        Finished: _take_finish,
+        Crashed: _take_crash,
+    }
+
+    def _write(self, kind: type[MessageItem | ReasoningItem], text: str) -> int:
+        """Add text to the last item if it is of the same kind, else begin a new one; returns its position."""
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, _Prose) and last.kind is kind:
+            last.parts.append(text)
+        else:
+            self._parts.append(_Prose(kind, [text]))
+        return len(self._parts) - 1
+
+    def _show(self, call: Call | None) -> Iterator[Change]:
+        if call is not None:
+            self._parts.append(call)
+            yield CallStarted(call.item, call.call_id, call.name, call.args, call.at)
+
+    def _end(self, outcome: Outcome, at: float) -> Iterator[Change]:
+        self._state = move_turn(self._state, TurnMove.END)
+        self._outcome = outcome
+        for call in self._calls.still_running():
+            if outcome.status is Status.COMPLETED and not call.has_end:
+                call.finish("".join(call.said), is_error=False, at=at)
+            else:
+                call.abandon(at)
+            yield _ended(call)
+        yield Ended(outcome)
+
+    def _has_answer(self) -> bool:
+        return any(not _is_reasoning(part) for part in self._parts)
+
+    def _unsent(self, result: Result) -> str:
+        """The part of the final answer that was never streamed."""
+        final, streamed = result.text.strip(), self._last_message().strip()
+        if not final or streamed.endswith(final):
+            return ""
+        if not streamed:
+            return result.text
+        if final.startswith(streamed):
+            return final[len(streamed) :]
+        return f"\n\n{result.text}"  # another text than the one that was streamed: both are kept
+
+    def _last_message(self) -> str:
+        """The text since the last tool call."""
+        last = next((part for part in reversed(self._parts) if not _is_reasoning(part)), None)
+        return "".join(last.parts) if isinstance(last, _Prose) else ""
+
+
+def _is_reasoning(part: _Prose | Call) -> bool:
+    return isinstance(part, _Prose) and part.kind is ReasoningItem
+
+
+def _ended(call: Call) -> CallEnded:
+    return CallEnded(
+        call.item, call.call_id, call.name, call.state, call.result, call.is_error, call.duration
+    )

@@ -1,0 +1,28 @@
+"""Server-sent events as bytes.
+
+JSON keeps Python's default spacing and ASCII escapes: clients of today's server match on substrings such as
+``"status": "running"``. Each frame is one piece, because some readers forget a half-read event.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+KEEPALIVE = b": keepalive\n\n"
+DONE = b"data: [DONE]\n\n"
+
+
+def encode(value: Any) -> str:
+    """JSON text as the wire has it."""
+    return json.dumps(value)
+
+
+def data_frame(payload: str) -> bytes:
+    """A frame without a name. The payload is JSON text, so it holds no line break."""
+    return f"data: {payload}\n\n".encode("ascii")
+
+
+def named_frame(name: str, payload: str) -> bytes:
+    """A frame under an event name."""
+    return f"event: {name}\ndata: {payload}\n\n".encode("ascii")

@@ -1,0 +1,264 @@
+"""Who may call: named keys, where they come from, and the rules they keep.
+
+Keys come from the settings, from a key file, or, on a loopback address only, from a file that the first start makes.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import os
+import re
+import secrets
+import shlex
+import stat
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+from hermes_trio.core.errors import ConfigurationError
+
+DEFAULT_PRINCIPAL = "default"
+LOCAL_FILE = "api-key"
+SHORTEST = 16
+_PREFIX = "ht-"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_TABLE = re.compile(r"^\s*\[\s*keys\s*\]", re.MULTILINE)
+# How sample files begin where a real key belongs, without punctuation.
+_PLACEHOLDERS = (
+    "changeme", "changethis", "insertyour", "mysecretkey", "placeholder", "replaceme", "replacewith", "xxxx",
+    "yourapi", "yourkey", "yoursecret", "yourtoken",
+)  # fmt: skip
+
+
+class KeysError(ConfigurationError):
+    """There is no usable key. The text is one line for the person at the terminal, without any key in it."""
+
+
+@frozen
+class Principal:
+    """The owner of a key. Records of one principal are invisible to the others."""
+
+    name: str
+
+
+@frozen
+class Nobody:
+    """The answer for a token that is no key of ours."""
+
+
+@frozen
+class NamedKey:
+    """One key and the principal it stands for."""
+
+    principal: str
+    key: str = field(repr=False)
+
+
+@frozen
+class Keyring:
+    """All keys that open the server."""
+
+    keys: tuple[NamedKey, ...]
+
+    def __attrs_post_init__(self) -> None:
+        """A key that two principals share would show each the other's records."""
+        owners: dict[str, str] = {}
+        for named in self.keys:
+            owner = owners.setdefault(named.key, named.principal)
+            if owner != named.principal:
+                raise KeysError(f"keys: {owner} and {named.principal} share a key; each needs its own")
+
+    def principal(self, token: str) -> Principal | Nobody:
+        """Whose key this is. Every key is compared, so that the time taken does not tell which one came close."""
+        offered = _bytes(token)
+        found: Principal | Nobody = Nobody()
+        for named in self.keys:
+            if hmac.compare_digest(_bytes(named.key), offered):
+                found = Principal(named.principal)
+        return found
+
+
+@frozen
+class KeyPlaces:
+    """What decides about the keys: the settings of the same names."""
+
+    host: str
+    data_dir: Path
+    api_key: str = field(default="", repr=False)
+    api_key_file: Path | None = None
+
+
+@frozen
+class Configured:
+    """The keys are the operator's."""
+
+
+@frozen
+class Kept:
+    """The key was made at an earlier start and read from its file."""
+
+    path: Path
+
+
+@frozen
+class Made:
+    """The key was made now: the moment to show it."""
+
+    path: Path
+    key: str = field(repr=False)
+
+
+@frozen
+class OpenedKeys:
+    """The keys to serve with, and how they came about."""
+
+    keyring: Keyring
+    origin: Configured | Kept | Made
+
+
+def open_keys(places: KeyPlaces) -> OpenedKeys:
+    """Find the keys, or make one if the server can only be reached from this machine.
+
+    Raises:
+        KeysError: a key breaks a rule, a file cannot be used, or there is no key and the host is not loopback.
+    """
+    configured = tuple(_configured(places))
+    if configured:
+        return OpenedKeys(Keyring(configured), Configured())
+    if not is_loopback(places.host):
+        raise KeysError(
+            f"api_key: a key is needed to listen on {places.host}: set API_SERVER_KEY or --api-key-file"
+        )
+    return _local(places.data_dir)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_key_file(path: Path) -> tuple[NamedKey, ...]:
+    """The keys of a file: ``name = "key"`` lines under ``[keys]``, or one key alone on one line.
+
+    Raises:
+        KeysError: others can read the file, it cannot be understood, or a key in it breaks a rule.
+    """
+    text = _private_text(path)
+    named = tuple(_table(text, path)) if _TABLE.search(text) else (_single(text, path),)
+    if not named:
+        raise KeysError(f"{path}: there is no key under [keys]")
+    return named
+
+
+def _configured(places: KeyPlaces) -> Iterator[NamedKey]:
+    if places.api_key:
+        yield _checked(DEFAULT_PRINCIPAL, places.api_key, "api_key")
+    if places.api_key_file is not None:
+        yield from read_key_file(places.api_key_file)
+
+
+def _private_text(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            # The open file is examined, not the path: nobody can swap it in between.
+            _refuse_shared(path, os.fstat(file.fileno()))
+            return file.read()
+    except OSError as error:
+        raise KeysError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise KeysError(f"{path}: is not UTF-8 text") from None
+
+
+def _refuse_shared(path: Path, status: os.stat_result) -> None:
+    if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise KeysError(
+            f"{path}: other users have access to this key file; run: chmod 600 {shlex.quote(str(path))}"
+        )
+
+
+def _single(text: str, path: Path) -> NamedKey:
+    lines = text.strip().splitlines()
+    if len(lines) != 1:
+        raise KeysError(f"{path}: needs one key on one line, or named keys under [keys]")
+    return _checked(DEFAULT_PRINCIPAL, lines[0].strip(), str(path))
+
+
+def _table(text: str, path: Path) -> Iterator[NamedKey]:
+    for name, key in _keys_of(text, path).items():
+        if not _NAME.fullmatch(name):
+            raise KeysError(f"{path}: {name!r} is not a name of up to 64 letters, digits, dots and dashes")
+        if not isinstance(key, str):
+            raise KeysError(f"{path}: the key of {name} must be a text in quotes")
+        yield _checked(name, key, str(path))
+
+
+def _keys_of(text: str, path: Path) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise KeysError(f"{path}: is not valid TOML: {error}") from None
+    unknown = sorted(document.keys() - {"keys"})
+    if unknown:
+        raise KeysError(f"{path}: {unknown[0]!r} does not belong here; only [keys] does")
+    keys: dict[str, Any] = document["keys"]
+    return keys
+
+
+def _checked(principal: str, key: str, origin: str) -> NamedKey:
+    for fault in _faults(key):
+        raise KeysError(f"{origin}: the key of {principal} {fault}")
+    return NamedKey(principal, key)
+
+
+def _faults(key: str) -> Iterable[str]:
+    """What is wrong with a key, in words that do not repeat it."""
+    if not key.isprintable() or " " in key:
+        yield "has spaces or characters that cannot be printed"
+    if len(key) < SHORTEST:
+        yield f"has {len(key)} characters; at least {SHORTEST} are needed"
+    if re.sub(r"[\W_]", "", key).lower().startswith(_PLACEHOLDERS):
+        yield "is a placeholder; make a real one"
+
+
+def _local(data_dir: Path) -> OpenedKeys:
+    path = data_dir / LOCAL_FILE
+    if os.path.lexists(path):  # never raises; a folder we may not enter fails below, with its reason
+        return OpenedKeys(Keyring(read_key_file(path)), Kept(path))
+    key = _PREFIX + secrets.token_urlsafe(32)
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write_once(path, key)
+    except FileExistsError:
+        # Another server was faster: its key is the one that counts.
+        return OpenedKeys(Keyring(read_key_file(path)), Kept(path))
+    except OSError as error:
+        raise KeysError(f"{path}: the key cannot be kept here: {error.strerror}") from None
+    return OpenedKeys(Keyring((NamedKey(DEFAULT_PRINCIPAL, key),)), Made(path, key))
+
+
+def _write_once(path: Path, key: str) -> None:
+    """Put the whole key in place in one step, or raise ``FileExistsError``."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # made with mode 600
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(f"{key}\n")
+            file.flush()
+            os.fsync(descriptor)
+        os.link(name, path)  # unlike a rename, a link never replaces what is there
+    finally:
+        os.unlink(name)
+
+
+def _bytes(text: str) -> bytes:
+    # Any text a header can hold must be comparable, lone surrogates too.
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,145 @@
+"""Log lines on stderr, as text or JSON, through one chain for structlog and for the standard library's loggers.
+
+Everything bound with ``structlog.contextvars`` (run, request) is on each line, and every text passes the redaction
+before it is written.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
+
+import structlog
+from attrs import frozen
+from structlog.types import EventDict, Processor, WrappedLogger
+
+Redact = Callable[[str], str]
+
+# Libraries that bring their own handlers; theirs would bypass format and redaction.
+_ROUTED = ("hypercorn", "hypercorn.access", "hypercorn.error", "quart", "quart.app", "quart.serving")
+_MANY_LINES = ("exception", "stack")
+# A client can put these in a path or a header; written raw they would forge lines or drive the terminal.
+_CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160))}
+
+
+def by_core(text: str) -> str:
+    """The server's own rules for what must not be logged."""
+    # Imported here: those who bring their own redaction do not need it.
+    from hermes_trio.core.redact import redact  # noqa: PLC0415
+
+    return redact(text)
+
+
+def configure(level: str, fmt: str, redact: Redact = by_core) -> None:
+    """Send all logging to stderr. May be called again; the last call counts.
+
+    Args:
+        level: ``debug``, ``info``, ``warning``, ``error`` or ``critical``.
+        fmt: ``text`` for people, ``json`` for one JSON object per line.
+        redact: applied to every text before it is written.
+    """
+    redact("")  # a redaction that cannot work must fail here, not in the middle of an error report
+    number = logging.getLevelNamesMapping()[level.upper()]
+    _configure_structlog(number)
+    _configure_standard(number, _formatter(fmt, redact, sys.stderr))
+
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Our handler on the root logger, told apart from those that tests and embedding programs add."""
+
+
+@frozen
+class Redaction:
+    """A processor that passes every text in an event through ``redact``, however deep it is nested."""
+
+    redact: Redact
+
+    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        """The event with clean values."""
+        return {name: self._clean(value) for name, value in event.items()}
+
+    def _clean(self, value: Any) -> Any:
+        if value is None or isinstance(value, (bool, int, float)):
+            return value
+        if isinstance(value, Mapping):
+            return {self._text(name): self._clean(item) for name, item in value.items()}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self._clean(item) for item in value]
+        return self._text(value)
+
+    def _text(self, value: object) -> str:
+        # What is no text would become one later, behind our back: make it one now.
+        return self.redact(value if isinstance(value, str) else repr(value))
+
+
+def escape_control(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Keep a text event on one line. Only a traceback, which is our own text, may take several."""
+    return {name: _escaped(value, name in _MANY_LINES) for name, value in event.items()}
+
+
+def _escaped(value: Any, keep_lines: bool) -> Any:
+    if not isinstance(value, str):
+        return value
+    lines = value.split("\n") if keep_lines else [value]
+    return "\n".join(line.translate(_CONTROL) for line in lines)
+
+
+def _shared() -> list[Processor]:
+    """What happens to every event, whichever logger it came from."""
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+
+
+def _configure_structlog(level: int) -> None:
+    structlog.configure(
+        processors=[
+            *_shared(),
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,  # a logger made before a second call must follow it
+    )
+
+
+def _formatter(fmt: str, redact: Redact, stream: TextIO) -> logging.Formatter:
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*_shared(), structlog.stdlib.ExtraAdder()],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            Redaction(redact),
+            *_renderers(fmt, stream),
+        ],
+    )
+
+
+def _renderers(fmt: str, stream: TextIO) -> Sequence[Processor]:
+    if fmt == "json":
+        return (structlog.processors.EventRenamer("message"), structlog.processors.JSONRenderer())
+    plain = structlog.dev.plain_traceback  # the traceback was rendered before, so that it could be redacted
+    return (escape_control, structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain))
+
+
+def _configure_standard(level: int, formatter: logging.Formatter) -> None:
+    handler = LineHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers = [other for other in root.handlers if not isinstance(other, LineHandler)] + [handler]
+    root.setLevel(level)
+    for name in _ROUTED:
+        _route_to_root(logging.getLogger(name))
+
+
+def _route_to_root(logger: logging.Logger) -> None:
+    logger.handlers = []
+    logger.propagate = True
+    logger.setLevel(logging.NOTSET)

@@ -1,0 +1,179 @@
+"""``POST /v1/chat/completions``: the body as clients send it, and the request that is made of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import asdict, frozen
+
+from hermes_trio.core.errors import bad_request
+from hermes_trio.core.messages import Content, Message, ToolCall
+from hermes_trio.schema.content import has_visible_payload, system_text, user_content
+from hermes_trio.schema.convert import convert
+from hermes_trio.schema.fields import boolean_like
+from hermes_trio.schema.json import parse_object
+
+SYSTEM_ROLES = frozenset({"system", "developer"})
+SPOKEN_ROLES = frozenset({"user", "assistant", "tool"})
+
+
+@frozen
+class FunctionBody:
+    """The function of a tool call in an assistant message."""
+
+    name: str = ""
+    arguments: str = ""
+
+
+@frozen
+class ToolCallBody:
+    """A tool call that an earlier assistant message made."""
+
+    id: str
+    function: FunctionBody
+    type: str = "function"
+
+
+@frozen
+class MessageBody:
+    """One message. The content is a text or an array of parts."""
+
+    role: str
+    content: Any = None
+    name: str | None = None
+    tool_calls: list[ToolCallBody] | None = None
+    tool_call_id: str | None = None
+
+
+@frozen
+class StreamOptionsBody:
+    """Options that only matter for streams."""
+
+    include_usage: bool | None = None
+
+
+@frozen
+class ChatBody:
+    """A Chat Completions request. Fields that are not named here are ignored."""
+
+    messages: list[MessageBody]
+    model: str | None = None
+    stream: Any = False
+    stream_options: StreamOptionsBody | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    n: int | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    metadata: dict[str, Any] | None = None
+    user: str | None = None
+
+
+# What an agent may want to know; the rest is the server's own business.
+_OPTIONS = (
+    "temperature", "top_p", "max_tokens", "stop", "seed", "presence_penalty", "frequency_penalty", "tools",
+    "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort", "metadata", "user",
+)  # fmt: skip
+
+
+@frozen
+class ChatRequest:
+    """What the route works with."""
+
+    message: Content
+    history: tuple[Message, ...]
+    instructions: str
+    model: str  # "" when the client named none
+    stream: bool
+    include_usage: bool
+    options: Mapping[str, Any]
+    derived_session_id: str
+
+
+def parse_chat(raw: bytes) -> ChatRequest:
+    """Read a request body.
+
+    Raises:
+        ApiError: 400, naming the parameter that is wrong.
+    """
+    body = convert(parse_object(raw), ChatBody)
+    _check(body)
+    spoken = _spoken(body.messages)
+    instructions = _instructions(body.messages)
+    return ChatRequest(
+        message=_last(spoken).content,
+        history=tuple(spoken[:-1]),
+        instructions=instructions,
+        model=body.model or "",
+        stream=boolean_like(body.stream, default=False),
+        include_usage=bool(body.stream_options and body.stream_options.include_usage),
+        options=_options(body),
+        derived_session_id=derive_session_id(instructions, spoken),
+    )
+
+
+def derive_session_id(instructions: str, spoken: list[Message]) -> str:
+    """The same for every turn of one conversation, because clients send its beginning each time."""
+    first = next((message.content for message in spoken if message.role == "user"), "")
+    text = first if isinstance(first, str) else str(list(first))
+    digest = hashlib.sha256(f"{instructions}\n{text}".encode("utf-8", "surrogatepass"))
+    return f"api-{digest.hexdigest()[:16]}"
+
+
+def _check(body: ChatBody) -> None:
+    if not body.messages:
+        raise bad_request("'messages' must be a non-empty array.", "messages")
+    if body.n is not None and body.n != 1:
+        raise bad_request("Only n=1 is supported: an agent's turn has one outcome.", "n", "unsupported_value")
+    for name in ("max_tokens", "max_completion_tokens"):
+        limit = getattr(body, name)
+        if limit is not None and limit < 1:
+            raise bad_request(f"'{name}' must be at least 1.", name)
+
+
+def _instructions(messages: list[MessageBody]) -> str:
+    texts = (
+        system_text(message.content, f"messages[{n}].content")
+        for n, message in enumerate(messages)
+        if message.role in SYSTEM_ROLES
+    )
+    return "\n".join(text for text in texts if text)
+
+
+def _spoken(messages: list[MessageBody]) -> list[Message]:
+    for n, message in enumerate(messages):
+        if message.role not in SYSTEM_ROLES | SPOKEN_ROLES:
+            known = ", ".join(sorted(SYSTEM_ROLES | SPOKEN_ROLES))
+            raise bad_request(f"Unknown role. Known roles: {known}.", f"messages[{n}].role", "invalid_role")
+    return [_message(message, n) for n, message in enumerate(messages) if message.role in SPOKEN_ROLES]
+
+
+def _message(body: MessageBody, n: int) -> Message:
+    calls = tuple(
+        ToolCall(call.id, call.function.name, call.function.arguments) for call in body.tool_calls or ()
+    )
+    content = user_content(body.content, f"messages[{n}].content")
+    return Message(body.role, content, calls, body.tool_call_id or "", body.name or "")
+
+
+def _last(spoken: list[Message]) -> Message:
+    if not spoken or not has_visible_payload(spoken[-1].content):
+        raise bad_request("No user message found in 'messages'.", "messages")
+    return spoken[-1]
+
+
+def _options(body: ChatBody) -> dict[str, Any]:
+    given = asdict(body, recurse=False)
+    given["max_tokens"] = body.max_completion_tokens or body.max_tokens
+    return {name: given[name] for name in _OPTIONS if given[name] is not None}

@@ -1,0 +1,90 @@
+"""HTTP/1.1 as Hypercorn speaks it, less the ways out of it: WebSockets and the upgrade to h2c are not offered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import chain
+
+import h11
+from hypercorn.events import Closed, Event
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.events import Response, StreamClosed
+from hypercorn.protocol.h11 import H2ProtocolAssumedError, H11Protocol
+
+from hermes_trio.core.errors import bad_request
+from hermes_trio.server.sending import finishing, give_way
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+_NO_WEBSOCKET = bad_request(
+    "This server does not offer WebSockets or other protocol upgrades.", code="no_upgrade"
+)
+
+
+class UpgradeRefused(Exception):
+    """A client asked to leave HTTP."""
+
+
+def tokens(headers: Headers, wanted: bytes) -> set[bytes]:
+    """The comma-separated words of a header, in lower case."""
+    values = (value for name, value in headers if name == wanted)
+    return {token.strip() for value in values for token in value.lower().split(b",")}
+
+
+def wants_websocket(headers: Headers) -> bool:
+    """Whether a request asks for a WebSocket."""
+    return b"upgrade" in tokens(headers, b"connection") and b"websocket" in tokens(headers, b"upgrade")
+
+
+def is_preface(request: h11.Request) -> bool:
+    """Whether a request is the first line of HTTP/2 with prior knowledge."""
+    first = (request.method, request.target, request.http_version)
+    return first == (b"PRI", b"*", b"2.0") and not list(request.headers)
+
+
+class PlainH11(H11Protocol):
+    """HTTP/1.1, and the way over to HTTP/2 for clients that begin with its preface."""
+
+    async def handle(self, event: Event) -> None:
+        """Take bytes or the end of the connection."""
+        try:
+            await super().handle(event)
+        except UpgradeRefused:
+            await self._refuse_upgrade()
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        """Send a part of a response.
+
+        h11 reads nothing more from a client that proposed an upgrade until it has an answer. From then on the reader
+        must go on, or it would not see the client leave.
+        """
+        if isinstance(event, StreamClosed):
+            with finishing():
+                await super().stream_send(event)
+            return
+        await super().stream_send(event)
+        if isinstance(event, Response):
+            await self.can_read.set()
+        await give_way(event, self.stream is None)
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        if is_preface(event):
+            trailing, _ = self.connection.trailing_data
+            raise H2ProtocolAssumedError(b"PRI * HTTP/2.0\r\n\r\n" + trailing)
+        if wants_websocket(event.headers):
+            raise UpgradeRefused
+
+    async def _refuse_upgrade(self) -> None:
+        """Answer and close: what follows an upgrade is no HTTP and must not be read as such."""
+        text = json.dumps(_NO_WEBSOCKET.envelope()).encode()
+        own = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(text)),
+            (b"connection", b"close"),
+        ]
+        headers = list(chain(own, self.config.response_headers("h11")))
+        await self._send_h11_event(h11.Response(status_code=_NO_WEBSOCKET.status, headers=headers))
+        await self._send_h11_event(h11.Data(data=text))
+        await self._send_h11_event(h11.EndOfMessage())
+        await self.send(Closed())

@@ -1,0 +1,179 @@
+"""HTTP/2 as Hypercorn speaks it, bounded in memory.
+
+A malformed request, a late packet or a failed application costs its stream, not the connection that others share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import h2.errors
+import h2.events
+import h2.exceptions
+import h2.settings
+import trio
+from hypercorn.events import Closed, Event, Updated
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.events import Request, StreamClosed
+from hypercorn.protocol.h2 import (
+    BUFFER_HIGH_WATER,
+    BUFFER_LOW_WATER,
+    BufferCompleteError,
+    H2Protocol,
+    StreamBuffer,
+)
+from hypercorn.protocol.http_stream import HTTPStream
+from hypercorn.utils import filter_pseudo_headers
+from priority.priority import DuplicateStreamError
+
+from hermes_trio.server.sending import finishing, give_way
+
+SETTLE_SECONDS = 2.0
+"""How long a client has to take what a failed application left in the buffer."""
+
+
+class BoundedBuffer(StreamBuffer):
+    """What a stream still has to send: a producer waits at the high water mark until it is below the low one.
+
+    Hypercorn's own reopens the gate whenever it sent little, nothing included.
+    """
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the end of the response is still to come."""
+        return not self._complete
+
+    async def settle(self) -> None:
+        """Wait until what is in here has been sent."""
+        if self.buffer:
+            await self.drain()
+
+    async def push(self, data: bytes) -> None:
+        """Add data, and wait while there is too much of it."""
+        if self._complete:
+            raise BufferCompleteError
+        self.buffer.extend(data)
+        await self._is_empty.clear()
+        if len(self.buffer) >= BUFFER_HIGH_WATER and self._paused.is_set():
+            await self._paused.clear()
+        while len(self.buffer) >= BUFFER_HIGH_WATER and not self._complete:
+            await self._paused.wait()
+
+    async def pop(self, max_length: int) -> bytes:
+        """Take what fits into a frame."""
+        data = bytes(self.buffer[:max_length])
+        del self.buffer[:max_length]
+        if len(self.buffer) < BUFFER_LOW_WATER:
+            await self._paused.set()
+        if not self.buffer:
+            await self._is_empty.set()
+        return data
+
+
+def pseudo(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> str | None:
+    """A pseudo header as text; None if it is absent or no ASCII."""
+    value = dict(headers).get(name)
+    return value.decode("ascii") if value is not None and value.isascii() else None
+
+
+def refusal(headers: Sequence[tuple[bytes, bytes]]) -> int | None:
+    """The status for a request that never reaches the application, or None for one that may."""
+    if pseudo(headers, b":method") is None:
+        return 400
+    if dict(headers)[b":method"].upper() == b"CONNECT":
+        return 501
+    return 400 if pseudo(headers, b":path") is None else None
+
+
+class BoundedH2(H2Protocol):
+    """HTTP/2 whose streams are bounded in memory and cannot hurt each other."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        offered = {
+            h2.settings.SettingCodes(code): value for code, value in self.connection.local_settings.items()
+        }
+        offered.pop(h2.settings.SettingCodes.ENABLE_CONNECT_PROTOCOL, None)  # no WebSockets here either
+        self.connection.local_settings = h2.settings.Settings(client=False, initial_values=offered)
+
+    async def handle(self, event: Event) -> None:
+        """Take bytes or the end of the connection; the end lets go of every producer that waits for window."""
+        if isinstance(event, Closed):
+            for buffer in list(self.stream_buffers.values()):
+                await buffer.close()
+        await super().handle(event)
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        """Send a part of a response. A live producer waits in the buffer, at the high water mark."""
+        if isinstance(event, StreamClosed):
+            with finishing():
+                await self._cut_short(event.stream_id)
+                await super().stream_send(event)
+        else:
+            await super().stream_send(event)
+            await give_way(event, event.stream_id not in self.streams)
+
+    async def _cut_short(self, stream_id: int) -> None:
+        """Reset a stream whose application stopped half way; else its client would wait for the rest."""
+        buffer = self.stream_buffers.get(stream_id)
+        if not isinstance(buffer, BoundedBuffer) or not buffer.unfinished:
+            return
+        with trio.move_on_after(SETTLE_SECONDS):
+            await buffer.settle()
+        with suppress(h2.exceptions.ProtocolError):
+            self.connection.reset_stream(stream_id, h2.errors.ErrorCodes.INTERNAL_ERROR)
+        await buffer.close()
+        await self._flush()
+
+    async def _handle_events(self, events: list[h2.events.Event]) -> None:
+        for event in events:
+            if isinstance(event, h2.events.DataReceived) and event.stream_id not in self.streams:
+                await self._ignore_data(event)
+            elif isinstance(event, h2.events.RequestReceived) and (status := refusal(event.headers)):
+                await self._refuse(event.stream_id, status)
+            else:
+                await super()._handle_events([event])
+            if isinstance(event, h2.events.StreamReset):
+                await self.send(Updated(idle=self.idle))  # else a connection of reset streams never times out
+
+    async def _ignore_data(self, event: h2.events.DataReceived) -> None:
+        """Data for a stream that we have answered already: give the window back, for the other streams."""
+        self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        await self._flush()
+
+    async def _refuse(self, stream_id: int, status: int) -> None:
+        headers = [(b":status", b"%d" % status), (b"content-length", b"0")]
+        self.connection.send_headers(stream_id, headers, end_stream=True)
+        await self._flush()
+
+    async def _create_stream(self, request: h2.events.RequestReceived) -> None:
+        """Start a request. Unlike the original it does not count them: a GOAWAY would cut every open stream."""
+        number = request.stream_id
+        self.streams[number] = HTTPStream(
+            *(self.app, self.config, self.context, self.task_group, self.ssl),
+            *(self.client, self.server, self.stream_send, number),
+        )
+        self.stream_buffers[number] = BoundedBuffer(self.context.event_class)
+        self._enlist(number)
+        await self.streams[number].handle(self._as_request(request))
+        await self.context.mark_request()
+
+    def _as_request(self, request: h2.events.RequestReceived) -> Request:
+        headers = dict(request.headers)
+        return Request(
+            stream_id=request.stream_id,
+            headers=filter_pseudo_headers(request.headers),
+            http_version="2",
+            method=headers[b":method"].decode("ascii").upper(),
+            raw_path=headers[b":path"],
+            state=self.connection_state,
+        )
+
+    def _enlist(self, stream_id: int) -> None:
+        try:
+            self.priority.insert_stream(stream_id)
+        except DuplicateStreamError:
+            return  # its PRIORITY frame came before its headers
+        self.priority.block(stream_id)

@@ -1,0 +1,58 @@
+"""Which protocol a connection speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import trio
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol.h11 import H2ProtocolAssumedError
+
+from hermes_trio.server.http1 import PlainH11
+from hermes_trio.server.http2 import BoundedH2
+
+TELL_SECONDS = 2.0
+"""How long an application that does not listen may hold up the news that its client is gone."""
+
+Address = tuple[str, int] | None
+Protocol = PlainH11 | BoundedH2
+
+
+class Wire:
+    """The protocol of a connection, which changes once if the client begins with the HTTP/2 preface."""
+
+    def __init__(self, parts: Sequence[Any], alpn: str | None, abandon: Callable[[], None]) -> None:
+        self._parts = parts
+        self._abandon = abandon
+        self.protocol: Protocol = BoundedH2(*parts) if alpn == "h2" else PlainH11(*parts)
+
+    async def initiate(self) -> None:
+        """Send what the server says first."""
+        await self.protocol.initiate()
+
+    async def handle(self, event: Event) -> None:
+        """Take bytes or the end of the connection.
+
+        An application that leaves its messages unread cannot be told of the end; then all of it is cancelled.
+        """
+        if not isinstance(event, Closed):
+            await self._handle(event)
+            return
+        with trio.move_on_after(TELL_SECONDS) as scope:
+            await self._handle(event)
+        if scope.cancelled_caught:
+            self._abandon()
+
+    async def _handle(self, event: Event) -> None:
+        try:
+            await self.protocol.handle(event)
+        except H2ProtocolAssumedError as preface:
+            await self._change_over(preface.data)
+
+    async def _change_over(self, data: bytes) -> None:
+        self.protocol = BoundedH2(*self._parts)
+        await self.protocol.initiate()
+        # The preface looked like a request and stopped the clock of idle connections.
+        await self.protocol.send(Updated(idle=True))
+        await self.protocol.handle(RawData(data=data))

@@ -1,0 +1,128 @@
+"""``hermes-trio serve``: Hypercorn's connections under our own ``trio.run``, with our own hands on the signals."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import cast
+
+import trio
+from hypercorn.typing import Framework
+
+from hermes_trio import logs
+from hermes_trio.compose import Parts, open_server, prepare
+from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.keys import Made
+from hermes_trio.server import worker
+from hermes_trio.server.configure import hypercorn_config
+from hermes_trio.server.connection import Guards
+from hermes_trio.server.selfcheck import check_stack
+from hermes_trio.server.shutdown import Patience, Shutdown
+from hermes_trio.server.sockets import CannotListen, open_listening_sockets
+from hermes_trio.server.tuning import tune_process
+from hermes_trio.settings import Loaded, Settings
+from hermes_trio.stores.contract import StoreError
+
+
+def check(loaded: Loaded) -> None:
+    """Everything that can be checked without serving.
+
+    Raises:
+        ConfigurationError: in one line.
+    """
+    check_stack()
+    prepare(loaded.settings)
+
+
+def main(loaded: Loaded) -> int:
+    """Serve until told to stop; returns the exit code."""
+    settings = loaded.settings
+    logs.configure(settings.log_level, settings.log_format)
+    check_stack()
+    parts = prepare(settings)
+    try:
+        sockets = open_listening_sockets(settings.host, settings.port)
+    except CannotListen as error:
+        raise ConfigurationError(str(error)) from error
+    try:
+        trio.run(partial(_serve, parts, sockets), strict_exception_groups=True)
+    except* StoreError as group:
+        raise ConfigurationError(f"store: {_first(group)}") from None
+    return 0
+
+
+def _first(group: BaseExceptionGroup[StoreError]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _serve(parts: Parts, sockets: Sequence[socket.socket]) -> None:
+    settings = parts.settings
+    async with open_server(parts) as running:
+        guards = Guards(settings.write_seconds)
+        shutdown = Shutdown(running, patience_of(settings), guards.connections.limit_writes)
+        config = hypercorn_config(_text(settings.certfile), _text(settings.keyfile))
+        tune_process()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(shutdown.watch_signals)
+            serve = partial(
+                worker.serve, cast("Framework", running.app), sockets, config, shutdown.run, guards
+            )
+            async with trio.open_nursery() as serving:
+                urls = await serving.start(serve)
+                running.state.not_ready = ""
+                greet(parts, urls[0])
+            nursery.cancel_scope.cancel()
+
+
+def patience_of(settings: Settings) -> Patience:
+    """How long a shutdown may take with these settings."""
+    return Patience(drain=settings.drain_seconds, stop=settings.grace_seconds + 11)
+
+
+def _text(path: object) -> str | None:
+    return None if path is None else str(path)
+
+
+def greet(parts: Parts, url: str) -> None:
+    """Tell the person at the terminal what there is and how to try it."""
+    settings = parts.settings
+    lines = [
+        f"hermes-trio serves {settings.agent} at {url}",
+        f"  model  {settings.model_name}",
+        f"  data   {settings.data_dir}",
+        *_key_lines(parts),
+        "",
+        "Try it:",
+        f"  {_curl(parts, url)}",
+        "",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def _key_lines(parts: Parts) -> list[str]:
+    origin = parts.keys.origin
+    if isinstance(origin, Made):
+        return [f"  key    {origin.key}", f"         (made now, kept in {origin.path})"]
+    return []
+
+
+def _curl(parts: Parts, url: str) -> str:
+    body = f'{{"model": "{parts.settings.model_name}", "stream": true, "messages": [{{"role": "user", "content": "/terminal date"}}]}}'
+    key = _key_expression(parts)
+    return f"curl -N {url}/v1/chat/completions -H {key} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+
+
+def _key_expression(parts: Parts) -> str:
+    """The header with the key, without showing a key that is not new."""
+    origin = parts.keys.origin
+    path = getattr(origin, "path", None)
+    if path is None:
+        return '"Authorization: Bearer $API_SERVER_KEY"'
+    return f'"Authorization: Bearer $(cat {shlex.quote(str(path))})"'

@@ -1,0 +1,135 @@
+"""Listening sockets whose connections notice that a client has vanished."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Protocol
+
+from attrs import frozen
+
+BACKLOG = 1024
+USER_TIMEOUT_SECONDS = 30
+_PORT_ATTEMPTS = 5
+_ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+
+# SO_KEEPALIVE finds a client that vanished while we were silent, TCP_USER_TIMEOUT one that vanished while bytes of
+# ours were under way. A connection inherits them all from the socket that accepted it.
+OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_SECONDS * 1000),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+)
+
+
+@frozen
+class CannotListen(Exception):
+    """An address that we cannot listen on, and why, in one line."""
+
+    host: str
+    port: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"cannot listen on {self.host or '*'} port {self.port}: {self.reason}"
+
+
+@frozen
+class PortInUse(CannotListen):
+    """Another process has the port."""
+
+
+class _Options(Protocol):
+    @property
+    def family(self) -> int: ...
+    def getsockopt(self, level: int, option: int, /) -> int: ...
+    def setsockopt(self, level: int, option: int, value: int, /) -> None: ...
+
+
+def set_options(sock: _Options) -> None:
+    """Set the options on a listening socket or on a connection."""
+    for level, option, value in OPTIONS:
+        sock.setsockopt(level, option, value)
+
+
+def ensure_options(sock: _Options) -> None:
+    """Set the options on a connection that came from a listening socket which was not ours."""
+    if sock.family == socket.AF_UNIX or sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
+        return
+    set_options(sock)
+
+
+def open_listening_sockets(host: str, port: int, backlog: int = BACKLOG) -> list[socket.socket]:
+    """Listen on every address of a host, on one port; port 0 lets the system choose it.
+
+    Raises:
+        PortInUse: another process listens there.
+        CannotListen: the host is unknown or not of this machine, or the port is not allowed.
+    """
+    for _ in range(_PORT_ATTEMPTS - 1 if port == 0 else 0):
+        with suppress(PortInUse):  # chosen on one address, taken on the next
+            return _open_all(host, port, backlog)
+    return _open_all(host, port, backlog)
+
+
+def _open_all(host: str, port: int, backlog: int) -> list[socket.socket]:
+    opened: list[socket.socket] = []
+    absent: CannotListen | None = None
+    try:
+        for family, address in _addresses(host, port):
+            chosen = opened[0].getsockname()[1] if opened else port
+            try:
+                opened.append(_open(family, (address, chosen), backlog))
+            except OverflowError as error:
+                raise CannotListen(host, chosen, "there is no such port") from error
+            except OSError as error:
+                if error.errno not in _ABSENT:
+                    raise _explain(host, chosen, error) from error
+                absent = _explain(host, chosen, error)  # such as ::1 of localhost where there is no IPv6
+    except BaseException:
+        _close_all(opened)
+        raise
+    if not opened:
+        raise absent or CannotListen(host, port, "it has no address")
+    return opened
+
+
+def _addresses(host: str, port: int) -> Iterator[tuple[int, str]]:
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise CannotListen(host, port, str(error)) from error
+    yield from dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
+
+
+def _open(family: int, address: tuple[str, int], backlog: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:  # IPv4 has a socket of its own
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        set_options(sock)
+        sock.bind(address)
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _explain(host: str, port: int, error: OSError) -> CannotListen:
+    if error.errno == errno.EADDRINUSE:
+        return PortInUse(host, port, "the port is in use")
+    return CannotListen(host, port, os.strerror(error.errno) if error.errno else str(error))
+
+
+def _close_all(sockets: list[socket.socket]) -> None:
+    for sock in sockets:
+        sock.close()

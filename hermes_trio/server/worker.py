@@ -1,0 +1,111 @@
+"""Serving an application: the sibling of Hypercorn's ``worker_serve``, made of guarded connections.
+
+Three nurseries, one inside the other, so that each part outlives what needs it: the application's lifespan outlives
+the connections, and the connections outlive the listeners.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import trio
+from attrs import frozen
+from hypercorn.config import Config
+from hypercorn.trio.lifespan import Lifespan
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import AppWrapper, ConnectionState, Framework, LifespanState
+from hypercorn.utils import repr_socket_addr, wrap_app
+
+from hermes_trio.server.connection import GuardedTCPServer, Guards
+
+Listener = trio.SocketListener | trio.SSLListener[trio.SocketStream]
+Trigger = Callable[[], Awaitable[object]]
+Started = trio.TaskStatus[list[str]]
+
+
+async def serve(
+    app: Framework,
+    sockets: Sequence[socket.socket],
+    config: Config,
+    shutdown_trigger: Trigger,
+    guards: Guards | None = None,
+    task_status: Started = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until the trigger returns, then let the connections finish within ``config.graceful_timeout``.
+
+    The sockets are listening already and are closed at the end. ``task_status`` gets the addresses as URLs.
+    """
+    wrapped = wrap_app(app, config.wsgi_max_body_size, "asgi")
+    state: LifespanState = {}
+    lifespan = Lifespan(wrapped, config, state)
+    with _closing(sockets):
+        listeners = _listeners(sockets, config)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(lifespan.handle_lifespan)
+            await lifespan.wait_for_startup()
+            server = _Server(wrapped, config, guards or Guards(), state)
+            await server.run(
+                listeners, shutdown_trigger, partial(task_status.started, _urls(sockets, config))
+            )
+            await lifespan.wait_for_shutdown()
+            nursery.cancel_scope.cancel()
+
+
+@frozen
+class _Server:
+    app: AppWrapper
+    config: Config
+    guards: Guards
+    state: LifespanState
+
+    async def run(self, listeners: list[Listener], trigger: Trigger, started: Callable[[], None]) -> None:
+        """Serve the listeners until the trigger returns, and their connections to their end."""
+        context = WorkerContext(None)
+        async with trio.open_nursery() as connections:
+            handler = partial(
+                GuardedTCPServer,
+                self.guards,
+                self.app,
+                self.config,
+                context,
+                ConnectionState(self.state.copy()),
+            )
+            async with trio.open_nursery() as listening:
+                listening.start_soon(
+                    partial(trio.serve_listeners, handler, listeners, handler_nursery=connections)
+                )
+                started()
+                await trigger()
+                listening.cancel_scope.cancel()
+            await context.terminated.set()
+            self._give_notice(connections.cancel_scope)
+
+    def _give_notice(self, connections: trio.CancelScope) -> None:
+        """All connections, those that ignore cancellation in a write included, end when the grace is over."""
+        connections.deadline = trio.current_time() + self.config.graceful_timeout
+        self.guards.connections.limit_writes(connections.deadline)
+
+
+@contextmanager
+def _closing(sockets: Sequence[socket.socket]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def _listeners(sockets: Sequence[socket.socket], config: Config) -> list[Listener]:
+    plain = [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in sockets]
+    context = config.create_ssl_context()
+    if context is None:
+        return list(plain)
+    return [trio.SSLListener(listener, context, https_compatible=True) for listener in plain]
+
+
+def _urls(sockets: Sequence[socket.socket], config: Config) -> list[str]:
+    scheme = "https" if config.ssl_enabled else "http"
+    return [f"{scheme}://{repr_socket_addr(sock.family, sock.getsockname())}" for sock in sockets]

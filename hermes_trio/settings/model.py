@@ -1,0 +1,182 @@
+"""The one frozen ``Settings``: every option of the server, with its default, its rule and its documentation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from hermes_trio.settings import checks
+from hermes_trio.settings.errors import WrongValueError
+from hermes_trio.settings.place import StorePlace, store_place
+
+APP = "hermes-trio"
+ENV_PREFIX = "HERMES_TRIO_"
+MASK = "********"
+_KEY = "option"
+
+
+@frozen
+class Option:
+    """What there is to know about one option beside its type and default."""
+
+    help: str
+    flag: str = ""  # without one the option is left to the environment and the file
+    metavar: str = "TEXT"
+    secret: bool = False
+    variables: tuple[str, ...] = ()  # other programs' names for it; the first that is set wins
+    must_exist: bool = False
+
+
+def user_dir(environ: Mapping[str, str], variable: str, fallback: str) -> Path:
+    """A folder of ours by the XDG rules, which tell us to ignore a relative path."""
+    named = environ.get(variable, "")
+    if named and Path(named).is_absolute():
+        return Path(named) / APP
+    home = environ.get("HOME", "")
+    return (Path(home) if home else Path.home()) / fallback / APP
+
+
+def default_data_dir(environ: Mapping[str, str]) -> Path:
+    """Where data goes unless told otherwise."""
+    return user_dir(environ, "XDG_DATA_HOME", ".local/share")
+
+
+def _setting(default: Any, option: Option, *rules: Any) -> Any:
+    secrecy: Any = _masked if option.secret else True
+    return attrs.field(default=default, metadata={_KEY: option}, validator=list(rules), repr=secrecy)
+
+
+def _choice(option: Option, *choices: str) -> Any:
+    """One of a few words, the first being the default; capitals do not matter, as in ``LOG_LEVEL=INFO``."""
+    rule = checks.OneOf(choices)
+    return attrs.field(default=choices[0], metadata={_KEY: option}, validator=rule, converter=str.lower)
+
+
+def _named_file(text: str, flag: str) -> dict[str, Option]:
+    return {_KEY: Option(text, flag, "FILE", must_exist=True)}
+
+
+def _masked(value: object) -> str:
+    return repr(MASK if value else "")
+
+
+def _known_store(settings: Settings, field: attrs.Attribute[Any], value: str) -> None:
+    try:
+        store_place(value, settings.data_dir)
+    except ValueError as error:
+        raise WrongValueError(field.name, str(error)) from None
+
+
+@frozen(kw_only=True)
+class Settings:
+    """All that can be configured. Made by ``load``, or directly in tests and embeddings."""
+
+    host: str = _setting(
+        "127.0.0.1",
+        Option("Address to listen on.", "--host", variables=("API_SERVER_HOST",)),
+        checks.a_host,
+    )
+    port: int = _setting(
+        8642,
+        Option(
+            "Port to listen on; 0 picks a free one.", "--port", "PORT", variables=("API_SERVER_PORT", "PORT")
+        ),
+        checks.Between(0, 65535),
+    )
+    agent: str = _setting(
+        "demo",
+        Option("Agent to serve: a name, or module:factory.", "--agent", "AGENT"),
+        checks.an_agent,
+    )
+    model_name: str = _setting(
+        "hermes-agent",
+        Option("Model id that clients see.", "--model-name", "NAME", variables=("API_SERVER_MODEL_NAME",)),
+        checks.a_word,
+    )
+    api_key: str = _setting(
+        "",
+        Option("Key that clients must send. Never a flag: other users can list those.", "", secret=True,
+               variables=("API_SERVER_KEY",)),
+    )  # fmt: skip
+    api_key_file: Path | None = attrs.field(
+        default=None,
+        metadata=_named_file("File with one key, or with named keys under [keys].", "--api-key-file"),
+    )
+    data_dir: Path = attrs.field(
+        factory=lambda: default_data_dir(os.environ),
+        metadata={_KEY: Option("Folder for the records and the generated key.", "--data-dir", "DIR")},
+    )
+    store: str = _setting(
+        "",
+        Option("Where records go: memory:, sqlite:///path, or empty for a file in the data folder.", "--store", "URL",
+               variables=("DATABASE_URL",)),
+        _known_store,
+    )  # fmt: skip
+    cors_origins: tuple[str, ...] = _setting(
+        (),
+        Option("Web origin that browsers may call from; may be repeated.", "--cors-origin", "ORIGIN",
+               variables=("API_SERVER_CORS_ORIGINS",)),
+        checks.origins,
+    )  # fmt: skip
+    max_runs: int = _setting(
+        100,
+        Option("Runs at the same time; 0 means no limit.", "--max-runs", "NUMBER"),
+        checks.AtLeast(0),
+    )
+    log_level: str = _choice(
+        Option("How much to log: info, debug, warning, error, critical.", "--log-level", "LEVEL"),
+        "info", "debug", "warning", "error", "critical",
+    )  # fmt: skip
+    log_format: str = _choice(Option("Log lines as text or json.", "--log-format", "FORMAT"), "text", "json")
+    certfile: Path | None = attrs.field(
+        default=None, metadata=_named_file("Certificate chain for TLS.", "--certfile")
+    )
+    keyfile: Path | None = attrs.field(
+        default=None, metadata=_named_file("Private key of the certificate.", "--keyfile")
+    )
+    keepalive_seconds: float = _setting(
+        10.0, Option("Silence on a stream before a keep-alive comment."), checks.above_zero
+    )
+    run_seconds: float = _setting(0.0, Option("Time limit of a run; 0 means none."), checks.AtLeast(0))
+    stall_seconds: float = _setting(
+        30.0, Option("How long a client may stop reading before it is dropped."), checks.above_zero
+    )
+    drain_seconds: float = _setting(
+        20.0, Option("How long runs may go on when the server stops."), checks.AtLeast(0)
+    )
+    grace_seconds: float = _setting(5.0, Option("How long an interrupted agent may take."), checks.AtLeast(0))
+    write_seconds: float = _setting(30.0, Option("Time limit of one write to a client."), checks.above_zero)
+    body_seconds: float = _setting(
+        20.0, Option("Time limit for receiving a request body."), checks.above_zero
+    )
+    max_body_bytes: int = _setting(10_000_000, Option("Largest request body."), checks.AtLeast(1))
+    open_webui_status: str = _choice(
+        Option("Status events for Open WebUI: auto recognises it, on, off."), "auto", "on", "off"
+    )
+
+    def __attrs_post_init__(self) -> None:
+        """TLS needs both halves."""
+        if self.certfile and not self.keyfile:
+            raise WrongValueError("certfile", "needs keyfile too")
+        if self.keyfile and not self.certfile:
+            raise WrongValueError("keyfile", "needs certfile too")
+
+    @property
+    def store_place(self) -> StorePlace:
+        """Where records are kept, as a value."""
+        return store_place(self.store, self.data_dir)
+
+
+def options() -> dict[str, Option]:
+    """The documentation of every option, by its name, in the order of the class."""
+    return {field.name: field.metadata[_KEY] for field in attrs.fields(Settings)}
+
+
+def own_variable(name: str) -> str:
+    """The environment variable of an option that is ours alone."""
+    return f"{ENV_PREFIX}{name.upper()}"

@@ -1,0 +1,109 @@
+"""The store for one machine: an SQLite file, one writer with group commit, a few readers.
+
+SQLite before 3.51.3 can damage a file when two connections write or checkpoint at the same instant. Here one
+connection does both, and a lock file keeps other processes of ours away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+
+import trio
+from attrs import frozen
+
+from hermes_trio.core.messages import Message
+from hermes_trio.core.record import TurnRecord
+from hermes_trio.stores import statements
+from hermes_trio.stores.codec import require_keys
+from hermes_trio.stores.connections import Connections, open_connections
+from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.readers import Readers
+from hermes_trio.stores.writer import Writer
+
+
+@frozen
+class SqliteOptions:
+    """The limits of an SQLite store."""
+
+    readers: int = 4
+    pending: int = 1024  # jobs accepted and not yet in a transaction; beyond that callers wait
+    batch: int = 256  # jobs in one transaction
+    busy_seconds: float = 5.0  # how long to wait for a foreign lock on the database
+    close_seconds: float = 20.0  # how long closing may take; more than busy_seconds
+
+
+DEFAULTS = SqliteOptions()
+
+
+class SqliteStore:
+    """A :class:`~hermes_trio.stores.contract.Store` in a file. Made by :func:`open_sqlite`."""
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
+        """The transcript of a session in the order it was said; empty for an unknown one."""
+        require_keys(principal, session_id)
+        return await self._readers.read(partial(statements.load, principal=principal, session_id=session_id))
+
+    async def save_turn(self, record: TurnRecord) -> None:
+        """Append a turn; returns after the commit that holds it."""
+        require_keys(record.principal, record.run_id, record.session_id)
+        await self._writer.submit(partial(statements.save, record=record))
+
+    async def check(self) -> None:
+        """Read from the file and write to it."""
+        await self._readers.read(statements.read_probe)
+        await self._writer.submit(partial(statements.write_probe, now=time.time()))
+
+
+@asynccontextmanager
+async def open_sqlite(path: Path, options: SqliteOptions = DEFAULTS) -> AsyncIterator[SqliteStore]:
+    """Open the store in a file, which is made if it is not there, for its owner only.
+
+    Leaving commits everything accepted so far, even when the owner is being cancelled.
+
+    Raises:
+        StoreError: the file cannot be opened, or could not be closed in time.
+    """
+    connections = await trio.to_thread.run_sync(open_connections, path, options.readers, options.busy_seconds)
+    writer = Writer(connections.writer, options.pending, options.batch)
+    readers = Readers(connections.readers)
+    with _unwrapped():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.run)
+            try:
+                yield SqliteStore(writer, readers)
+            finally:
+                with trio.move_on_after(options.close_seconds, shield=True) as limit:
+                    await _close(writer, readers, connections)
+                if limit.cancelled_caught:
+                    writer.abandon()
+                    raise StoreError(f"{path} did not close within {options.close_seconds:g} s")
+
+
+async def _close(writer: Writer, readers: Readers, connections: Connections) -> None:
+    await writer.close()
+    await readers.close()
+    await trio.to_thread.run_sync(connections.close, abandon_on_cancel=True)
+
+
+@contextmanager
+def _unwrapped() -> Iterator[None]:
+    """Let what the user of the store raised come out as it is, not in the group that our nursery makes of it."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        [error] = group.exceptions
+        context = error.__context__
+        try:
+            raise error
+        finally:
+            error.__context__ = context

@@ -1,0 +1,92 @@
+"""The Quart-Trio application: routes, and what surrounds each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from quart import Response, request
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException
+
+from hermes_trio.core.errors import ApiError
+from hermes_trio.stores.contract import StoreError
+from hermes_trio.web import errors, info
+from hermes_trio.web.auth import identify
+from hermes_trio.web.chat import chat_completions
+from hermes_trio.web.connection import Connection
+from hermes_trio.web.gate import Gate
+from hermes_trio.web.headers import Cors
+from hermes_trio.web.metrics import Metrics
+from hermes_trio.web.options import Site
+
+View = Callable[..., Awaitable[Response]]
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
+
+
+class App(QuartTrio):
+    """Quart-Trio with our handling of a request."""
+
+    asgi_http_class = Connection
+
+
+def make_app(site: Site, metrics: Metrics) -> Gate:
+    """The ASGI application of a server."""
+    app = App("hermes_trio", static_folder=None)
+    _configure(app, site)
+    _add_routes(app, site, metrics)
+    _add_error_handlers(app)
+    app.before_request(partial(_identify, site))
+    app.after_request(partial(_count, metrics))
+    return Gate(app, Cors(frozenset(site.options.cors_origins)), site.options.max_body_bytes)
+
+
+def _configure(app: App, site: Site) -> None:
+    app.config["RESPONSE_TIMEOUT"] = None  # Quart's default cuts every answer after a minute
+    app.config["BODY_TIMEOUT"] = site.options.body_seconds
+    app.config["MAX_CONTENT_LENGTH"] = site.options.max_body_bytes
+    app.url_map.strict_slashes = False
+    app.url_map.merge_slashes = False  # it would answer with a redirect, as HTML and to whatever Host says
+
+
+def _add_routes(app: App, site: Site, metrics: Metrics) -> None:
+    _route(app, "GET", "/health", info.health)
+    _route(app, "GET", "/v1/health", info.health)
+    _route(app, "GET", "/health/live", info.health)
+    _route(app, "GET", "/health/ready", partial(info.ready, site))
+    _route(app, "GET", "/health/detailed", partial(info.detailed, site))
+    _route(app, "GET", "/version", info.version)
+    _route(app, "GET", "/openapi.json", info.openapi)
+    _route(app, "GET", "/metrics", partial(info.metrics, site, metrics))
+    _route(app, "GET", "/v1/models", partial(info.models, site))
+    _route(app, "GET", "/v1/models/<path:model_id>", partial(info.model, site))
+    _route(app, "GET", "/v1/capabilities", partial(info.capabilities, site))
+    _route(app, "POST", "/v1/chat/completions", partial(chat_completions, site))
+
+
+def _route(app: App, method: str, path: str, view: View) -> None:
+    async def run_view(**values: Any) -> Response:
+        return await view(**values)
+
+    app.add_url_rule(path, f"{method} {path}", run_view, methods=[method])
+
+
+def _add_error_handlers(app: App) -> None:
+    app.register_error_handler(ApiError, errors.refused)
+    app.register_error_handler(StoreError, errors.store_failed)
+    app.register_error_handler(HTTPException, errors.refused_by_framework)
+    app.register_error_handler(Exception, errors.failed)
+
+
+async def _identify(site: Site) -> None:
+    identify(site.keyring)
+
+
+async def _count(metrics: Metrics, response: Response) -> Response:
+    route = request.url_rule.rule if request.url_rule is not None else "unknown"
+    # Anybody may invent methods, and each label value is kept for good.
+    method = request.method if request.method in METHODS else "other"
+    metrics.answered(route, method, response.status_code)
+    return response

@@ -1,0 +1,56 @@
+"""Who is asking. Checked once, before any route."""
+
+from __future__ import annotations
+
+import structlog
+from quart import request
+
+from hermes_trio.core.errors import ApiError
+from hermes_trio.core.redact import header_safe
+from hermes_trio.keys import Keyring, Nobody
+from hermes_trio.web.visit import visit_of
+
+log = structlog.get_logger(__name__)
+
+OPEN_PATHS = frozenset(
+    {"/health", "/v1/health", "/health/live", "/health/ready", "/version", "/openapi.json"}
+)
+
+
+def identify(keyring: Keyring) -> None:
+    """Note the principal of the current request.
+
+    Raises:
+        ApiError: 401.
+    """
+    if request.path in OPEN_PATHS:
+        return
+    principal = keyring.principal(_token(request.headers.get("Authorization", "")))
+    if isinstance(principal, Nobody):
+        _refuse()
+    else:
+        visit_of(request.scope).principal = principal  # type: ignore[arg-type]  # the scope is a dictionary
+
+
+def _token(header: str) -> str:
+    scheme, _, token = header.partition(" ")
+    if scheme != "Bearer":
+        return ""
+    # Headers arrive as Latin-1; a key with other characters was sent as UTF-8.
+    return token.strip().encode("latin-1").decode("utf-8", "replace")
+
+
+def _refuse() -> None:
+    log.warning(
+        "refused a key",
+        method=request.method,
+        path=header_safe(request.path),
+        client=header_safe(request.headers.get("Remote-Addr", "")),
+        user_agent=header_safe(request.headers.get("User-Agent", "")),
+    )
+    raise ApiError(
+        401,
+        "Invalid or missing API key. The Authorization header must carry it as a bearer token.",
+        code="invalid_api_key",
+        headers={"WWW-Authenticate": "Bearer"},
+    )

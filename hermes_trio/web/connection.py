@@ -1,0 +1,51 @@
+"""One HTTP request in Quart-Trio, with two repairs.
+
+The end of a response makes Hypercorn send ``http.disconnect``, and Quart-Trio answers by cancelling the very task that
+is still closing or recycling the connection: sockets of ``Connection: close`` clients are then never closed. So the
+disconnect is ignored once the last part of the body is on its way.
+
+A slot that was reserved for a run which never began is given back here, whatever cut the request short.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+import trio
+from quart.wrappers import Request
+from quart_trio.asgi import TrioASGIHTTPConnection
+
+from hermes_trio.web.visit import visit_of
+
+log = structlog.get_logger(__name__)
+
+
+class Connection(TrioASGIHTTPConnection):
+    """Handles one request in a nursery of its own: one task waits for the disconnect, one handles."""
+
+    _is_finishing = False
+
+    async def __call__(self, receive: Any, send: Any) -> None:
+        """Handle the request."""
+
+        async def send_noting_the_end(message: Any) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                self._is_finishing = True
+            await send(message)
+
+        try:
+            await super().__call__(receive, send_noting_the_end)
+        except* Exception:
+            # The answer has begun, or it would be an envelope: the client sees that the body was cut.
+            log.exception("a request failed while it was answered")
+        finally:
+            visit_of(self.scope).leave()  # type: ignore[arg-type]  # the scope is a dictionary
+
+    async def handle_messages(  # type: ignore[override]  # as in the class below
+        self, nursery: trio.Nursery, request: Request, receive: Any
+    ) -> None:
+        """Collect the body; cancel the request when the client leaves, unless it has all of its answer."""
+        await super(TrioASGIHTTPConnection, self).handle_messages(request, receive)
+        if not self._is_finishing:
+            nursery.cancel_scope.cancel(reason="client_disconnected")

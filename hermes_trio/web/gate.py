@@ -1,0 +1,119 @@
+"""The outermost ASGI layer: what holds for every answer is done here, once.
+
+Request ids, security headers and CORS are put on whatever starts an answer, so streams and errors cannot miss them.
+Requests that the layers behind cannot take are refused here.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from attrs import frozen
+
+from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.wire import encode
+from hermes_trio.web.headers import SECURITY, Cors, RawHeaders, is_request_id, value_of
+from hermes_trio.web.visit import KEY, Visit
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
+
+_LENGTH_DIGITS = 20
+_LINE_ENDS = re.compile(rb"[\r\n\0]")
+
+
+@frozen
+class Gate:
+    """Wraps the application."""
+
+    app: AsgiApp
+    cors: Cors
+    max_body_bytes: int
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or answer it."""
+        if scope["type"] == "http":
+            await self._pass(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1003})
+        else:
+            await self.app(scope, receive, send)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        visit = Visit(_request_id(scope))
+        scope[KEY] = visit
+        origin = value_of(scope["headers"], b"origin")
+        allowed = self.cors.allows(origin, value_of(scope["headers"], b"host"))
+        common = [*SECURITY, (b"x-request-id", visit.request_id.encode("ascii"))]
+        common += self.cors.headers(origin) if allowed else []
+        send = _with_headers(send, common)
+        try:
+            self._check(scope, allowed)
+        except ApiError as error:
+            await _answer(send, error.status, [], encode(error.envelope()).encode("ascii"))
+        else:
+            await self._serve(scope, receive, send, origin)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, origin: str) -> None:
+        if scope["method"] == "OPTIONS":
+            asked = value_of(scope["headers"], b"access-control-request-headers")
+            await _answer(send, 200, self.cors.preflight(origin, asked), b"")
+        else:
+            await self.app(scope, receive, send)
+
+    def _check(self, scope: Scope, allowed: bool) -> None:
+        if not allowed:
+            raise ApiError(403, "This origin is not allowed.", code="origin_not_allowed")
+        if not scope["path"].startswith("/"):
+            raise bad_request("The request target must be a path.", code="invalid_path")
+        for name, value in scope["headers"]:
+            if _LINE_ENDS.search(value):
+                param = name.decode("latin-1").title()
+                raise bad_request(f"Invalid {param}: line ends are not allowed.", param, "invalid_header")
+        self._check_length(scope["headers"])
+
+    def _check_length(self, headers: RawHeaders) -> None:
+        length = value_of(headers, b"content-length")
+        if length and value_of(headers, b"transfer-encoding"):
+            raise bad_request(
+                "Content-Length and Transfer-Encoding exclude each other.", code="invalid_framing"
+            )
+        if length and not (length.isascii() and length.isdigit()):
+            raise bad_request("Content-Length must be a number.", "Content-Length", "invalid_content_length")
+        # The digits are counted first: Python refuses to read a number of thousands.
+        if len(length) > _LENGTH_DIGITS or int(length or 0) > self.max_body_bytes:
+            raise too_large(self.max_body_bytes)
+
+
+def too_large(limit: int) -> ApiError:
+    """The body is over the limit."""
+    return ApiError(413, f"The request body may hold at most {limit} bytes.", code="body_too_large")
+
+
+def _request_id(scope: Scope) -> str:
+    given = value_of(scope["headers"], b"x-request-id")
+    return given if is_request_id(given) else f"req_{secrets.token_hex(16)}"
+
+
+def _with_headers(send: Send, common: RawHeaders) -> Send:
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            present = {name.lower() for name, _ in message["headers"]}
+            added = [(name, value) for name, value in common if name not in present]
+            message = {**message, "headers": [*message["headers"], *added]}
+        await send(message)
+
+    return send_with_headers
+
+
+async def _answer(send: Send, status: int, headers: RawHeaders, body: bytes) -> None:
+    kind = [(b"content-type", b"application/json")] if body else []
+    length = [(b"content-length", str(len(body)).encode("ascii"))]
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, *kind, *length]})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

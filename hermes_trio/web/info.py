@@ -1,0 +1,148 @@
+"""What the server says about itself: health, models, capabilities, version, metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from quart import Response
+
+from hermes_trio import __version__
+from hermes_trio.core.errors import ApiError
+from hermes_trio.schema.openapi import document
+from hermes_trio.stores.contract import StoreError
+from hermes_trio.web.errors import json_response
+from hermes_trio.web.metrics import Metrics
+from hermes_trio.web.options import Site
+
+PLATFORM = "hermes-agent"  # what clients of today's server look for
+
+
+async def health() -> Response:
+    """The process answers."""
+    return json_response({"status": "ok", "platform": PLATFORM, "version": __version__})
+
+
+async def ready(site: Site) -> Response:
+    """New runs are welcome."""
+    reason = site.health.is_ready()
+    if not reason:
+        return json_response({"status": "ok"})
+    return json_response({"status": "unavailable", "reason": reason}, 503, {"Retry-After": "1"})
+
+
+async def detailed(site: Site) -> Response:
+    """The state of the parts, for people and dashboards."""
+    store = await _store_check(site)
+    reason = site.health.is_ready()
+    state = "draining" if site.admission.is_draining else "running"
+    checks = {"store": store, "gateway": {"status": "ok" if not reason else "degraded", "state": state}}
+    status = "ok" if all(check["status"] == "ok" for check in checks.values()) else "degraded"
+    return json_response(
+        {
+            "status": status,
+            "readiness": {"status": status, "checks": checks},
+            "platform": PLATFORM,
+            "version": __version__,
+            "gateway_state": state,
+            "platforms": {},
+            "active_agents": len(site.services.registry),
+            "slots": {"in_use": site.admission.in_use, "limit": site.admission.limit},
+            "gateway_busy": len(site.services.registry) > 0,
+            "gateway_drainable": True,
+            "exit_reason": None,
+            **site.health.details(),
+        }
+    )
+
+
+async def _store_check(site: Site) -> dict[str, str]:
+    try:
+        await site.services.store.check()
+    except StoreError as error:
+        return {"status": "degraded", "detail": str(error)}
+    return {"status": "ok"}
+
+
+async def models(site: Site) -> Response:
+    """The models that can be asked for."""
+    return json_response({"object": "list", "data": [_model(site, site.options.model_name)]})
+
+
+async def model(site: Site, model_id: str) -> Response:
+    """One of them."""
+    if model_id != site.options.model_name:
+        raise ApiError(404, f"There is no model '{model_id}'.", param="model", code="model_not_found")
+    return json_response(_model(site, model_id))
+
+
+def _model(site: Site, name: str) -> dict[str, Any]:
+    created = int(site.services.wall_clock())
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "hermes",
+        "permission": [],
+        "root": name,
+        "parent": None,
+    }
+
+
+async def version() -> Response:
+    """The version, alone."""
+    return json_response({"version": __version__})
+
+
+async def openapi() -> Response:
+    """The description of this API."""
+    return json_response(document(__version__))
+
+
+async def metrics(site: Site, counters: Metrics) -> Response:
+    """Prometheus text. Rendering takes milliseconds, so a thread does it."""
+    counters.observe_state(len(site.services.registry), site.admission.in_use)
+    text = await trio.to_thread.run_sync(generate_latest, counters.registry)
+    return Response(text, 200, {"Content-Type": CONTENT_TYPE_LATEST})
+
+
+FEATURES_ON = (
+    "chat_completions", "chat_completions_streaming", "tool_progress_events", "reasoning_streaming",
+)  # fmt: skip
+FEATURES_OFF = (
+    "responses_api", "responses_streaming", "run_submission", "run_status", "run_events_sse", "run_stop",
+    "run_approval_response", "approval_events", "session_resources", "session_chat", "session_chat_streaming",
+    "session_fork", "skills_api", "admin_config_rw", "jobs_admin", "memory_write_api", "audio_api",
+    "realtime_voice",
+)  # fmt: skip
+ENDPOINTS = {
+    "health": ("GET", "/health"),
+    "health_detailed": ("GET", "/health/detailed"),
+    "models": ("GET", "/v1/models"),
+    "chat_completions": ("POST", "/v1/chat/completions"),
+}
+
+
+async def capabilities(site: Site) -> Response:
+    """What this server can do, in the words of today's server."""
+    features: dict[str, Any] = dict.fromkeys(FEATURES_ON, True) | dict.fromkeys(FEATURES_OFF, False)
+    features["session_continuity_header"] = "X-Hermes-Session-Id"
+    features["session_key_header"] = "X-Hermes-Session-Key"
+    features["cors"] = bool(site.options.cors_origins)
+    return json_response(
+        {
+            "object": "hermes.api_server.capabilities",
+            "platform": PLATFORM,
+            "model": site.options.model_name,
+            "auth": {"type": "bearer", "required": True},
+            "runtime": {
+                "mode": "server_agent",
+                "tool_execution": "server",
+                "split_runtime": False,
+                "description": "Agents and their tools run on the API-server host.",
+            },
+            "features": features,
+            "endpoints": {name: {"method": m, "path": p} for name, (m, p) in ENDPOINTS.items()},
+        }
+    )

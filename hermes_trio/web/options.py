@@ -1,0 +1,43 @@
+"""What the web layer is told when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from hermes_trio.keys import Keyring
+from hermes_trio.runs.admission import Admission
+from hermes_trio.runs.run import Services
+
+
+@frozen
+class WebOptions:
+    """Settings of the HTTP side, already checked."""
+
+    model_name: str = "hermes-agent"
+    cors_origins: tuple[str, ...] = ()
+    keepalive_seconds: float = 10.0
+    body_seconds: float = 20.0
+    max_body_bytes: int = 10_000_000
+    open_webui_status: str = "auto"  # auto, on or off
+
+
+@frozen
+class Health:
+    """What the server knows about itself; asked, never pushed."""
+
+    is_ready: Callable[[], str]  # "" when ready, else the reason
+    details: Callable[[], Mapping[str, Any]]
+
+
+@frozen
+class Site:
+    """Everything a request may need."""
+
+    options: WebOptions
+    keyring: Keyring
+    admission: Admission
+    services: Services
+    health: Health

@@ -1,0 +1,85 @@
+"""The SSE writer: the body of a streaming response.
+
+Quart enters the body with ``async with`` and sends what it yields, all in the task that handles the request. So the
+run's nursery lives here, in an async context manager, and never across a generator's ``yield``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Protocol, Self
+
+import trio
+from quart.wrappers.response import ResponseBody
+
+from hermes_trio.core.wire import KEEPALIVE
+from hermes_trio.runs.tracker import Changes
+
+Reader = trio.MemoryReceiveChannel[Changes]
+
+
+class Dialect(Protocol):
+    """Renders a run for one kind of client."""
+
+    def opening(self) -> bytes:
+        """What goes out at once."""
+        ...
+
+    def render(self, changes: Changes) -> bytes:
+        """The frames of some changes; may be nothing."""
+        ...
+
+
+class StreamBody(ResponseBody):
+    """Owns a run for as long as its client listens."""
+
+    def __init__(
+        self,
+        start: Callable[[], AbstractAsyncContextManager[Reader]],
+        dialect: Dialect,
+        keepalive_seconds: float,
+    ) -> None:
+        self._run = start()
+        self._dialect = dialect
+        self._keepalive_seconds = keepalive_seconds
+        self._waiting = dialect.opening()
+        self._reader: Reader
+
+    async def __aenter__(self) -> Self:
+        """Start the run."""
+        self._reader = await self._run.__aenter__()
+        return self
+
+    async def __aexit__(  # type: ignore[override]  # Quart declares the arguments of a normal exit away
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        """End the run, if it did not end by itself."""
+        return await self._run.__aexit__(kind, error, traceback)  # noqa: ASYNC102 - the run bounds its own end
+
+    def __aiter__(self) -> Self:
+        """The body is its own iterator."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        """All frames that wait, in one piece; a comment when nothing came for a while."""
+        with trio.move_on_after(self._keepalive_seconds):
+            while not self._waiting:  # changes that this dialect does not show leave the wire silent
+                self._waiting = await self._receive()
+        frames, self._waiting = self._waiting or KEEPALIVE, b""
+        return frames
+
+    async def _receive(self) -> bytes:
+        try:
+            frames = [self._dialect.render(await self._reader.receive())]
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+        while True:
+            try:
+                frames.append(self._dialect.render(self._reader.receive_nowait()))
+            except (trio.WouldBlock, trio.EndOfChannel):
+                return b"".join(frames)

@@ -1,0 +1,38 @@
+"""What is known of one request, kept in its ASGI scope: made at the gate, filled in on the way."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any, cast
+
+from attrs import define, field
+
+from hermes_trio.keys import Principal
+from hermes_trio.runs.admission import Slot
+
+KEY = "hermes_trio.visit"
+UNKNOWN = Principal("")
+
+
+@define
+class Visit:
+    """One request."""
+
+    request_id: str
+    principal: Principal = UNKNOWN
+    slots: list[Slot] = field(factory=list)
+
+    def take(self, slot: Slot) -> Slot:
+        """Remember a reserved slot: it is free again when the request ends before a run took it."""
+        self.slots.append(slot)
+        return slot
+
+    def leave(self) -> None:
+        """The request is over."""
+        for slot in self.slots:
+            slot.forfeit()
+
+
+def visit_of(scope: MutableMapping[str, Any]) -> Visit:
+    """The visit of a request's scope."""
+    return cast("Visit", scope[KEY])

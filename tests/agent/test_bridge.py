@@ -1,0 +1,263 @@
+"""The bridge: agents in threads and tasks, their last word, and how they are called off."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from hermes_trio.agent.bridge import AgentHost, Bridge
+from hermes_trio.agent.contract import Agent, AgentContext, AsyncAgent, TurnRequest
+from hermes_trio.agent.inbox import Inbox, RunEnded
+from hermes_trio.agent.port import AsyncPort, Port, Words
+from hermes_trio.core.events import Crashed, Event, Finished, Result, Text
+
+CONTEXT = AgentContext(TurnRequest("run-1", "session", "hello"), Path())
+
+
+class Setting:
+    """A bridge with everything around it."""
+
+    def __init__(self, make: Callable[[], Any], grace: float = 5.0) -> None:
+        self.threads = trio.CapacityLimiter(2)
+        host = AgentHost(lambda _: make(), self.threads, trio.CapacityLimiter(2), grace)
+        self.inbox = Inbox()
+        self.bridge = Bridge(host, CONTEXT, self.inbox, Words("run-1", lambda: 0.0))
+        self.gone = trio.Event()
+        self.times_gone = 0
+
+    def on_gone(self) -> None:
+        self.times_gone += 1
+        self.gone.set()
+
+    async def run(self) -> None:
+        await self.bridge.run(lambda: "because", self.on_gone)
+
+
+class Talker:
+    def run(self, turn: TurnRequest, say: Port) -> str:
+        say.text(turn.text)
+        return "bye"
+
+
+class AsyncTalker:
+    async def run(self, turn: TurnRequest, say: AsyncPort) -> Result:
+        await say.text(turn.text)
+        return Result("bye")
+
+
+@pytest.mark.parametrize("make", [Talker, AsyncTalker])
+async def test_an_agent_speaks_and_has_the_last_word(make: Callable[[], Agent | AsyncAgent]) -> None:
+    setting = Setting(make)
+    await setting.run()
+    await setting.gone.wait()
+    assert setting.inbox.drain() == [Text("hello"), Finished(Result("bye"))]
+    assert setting.times_gone == 1
+    assert setting.threads.borrowed_tokens == 0
+
+
+def raising(error: BaseException) -> Callable[[], Any]:
+    def make() -> Any:
+        raise error
+
+    return make
+
+
+class Raiser:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def run(self, turn: TurnRequest, say: Port) -> str:
+        raise self.error
+
+
+class AsyncRaiser:
+    async def run(self, turn: TurnRequest, say: AsyncPort) -> str:
+        raise ValueError("async boom")
+
+
+class Odd:
+    def run(self, turn: TurnRequest, say: Port) -> Any:
+        return 42
+
+
+class Silent:
+    def run(self, turn: TurnRequest, say: Port) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("make", "last"),
+    [
+        (raising(ValueError("cannot be made")), Crashed("cannot be made", "ValueError")),
+        (lambda: Raiser(RuntimeError("boom")), Crashed("boom", "RuntimeError")),
+        (lambda: Raiser(RuntimeError()), Crashed("RuntimeError", "RuntimeError")),
+        (lambda: Raiser(SystemExit(3)), Crashed("3", "SystemExit")),
+        (AsyncRaiser, Crashed("async boom", "ValueError")),
+        (Odd, Crashed("run() returned int, not a Result or a text", "TypeError")),
+        (Silent, Finished()),
+    ],
+)
+async def test_whatever_an_agent_does_ends_its_own_run_only(make: Callable[[], Any], last: Event) -> None:
+    setting = Setting(make)
+    await setting.run()
+    await setting.gone.wait()
+    assert setting.inbox.drain() == [last]
+
+
+class Patient:
+    """Waits for its interrupt."""
+
+    def __init__(self) -> None:
+        self.began, self.interrupted = threading.Event(), threading.Event()
+        self.reason = ""
+        self.after: list[str] = []
+
+    def interrupt(self, reason: str) -> None:
+        self.reason = reason
+        self.interrupted.set()
+
+    def run(self, turn: TurnRequest, say: Port) -> str:
+        say.text("waiting")
+        self.began.set()
+        self.interrupted.wait()
+        try:
+            say.text("too late")
+        except RunEnded:
+            self.after.append("heard that the run ended")
+        return "done"
+
+
+async def begun(nursery: trio.Nursery, setting: Setting, began: threading.Event) -> None:
+    nursery.start_soon(setting.run)
+    await trio.to_thread.run_sync(began.wait)
+
+
+async def test_a_cancelled_agent_is_interrupted_and_waited_for() -> None:
+    agent = Patient()
+    setting = Setting(lambda: agent)
+    async with trio.open_nursery() as nursery:
+        await begun(nursery, setting, agent.began)
+        nursery.cancel_scope.cancel()
+    assert agent.reason == "because"
+    assert agent.after == ["heard that the run ended"]
+    await setting.gone.wait()
+    assert setting.inbox.drain() == [Text("waiting")]
+    assert setting.threads.borrowed_tokens == 0
+
+
+class Deaf:
+    """Ignores its interrupt until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.began, self.released = threading.Event(), threading.Event()
+
+    def interrupt(self, reason: str) -> None:
+        raise RuntimeError("and its interrupt fails")
+
+    def run(self, turn: TurnRequest, say: Port) -> str:
+        self.began.set()
+        self.released.wait()
+        return "at last"
+
+
+async def test_a_deaf_agent_is_abandoned_but_keeps_its_slot() -> None:
+    agent = Deaf()
+    setting = Setting(lambda: agent, grace=0.05)
+    async with trio.open_nursery() as nursery:
+        await begun(nursery, setting, agent.began)
+        nursery.cancel_scope.cancel()
+    assert setting.times_gone == 0
+    assert setting.threads.borrowed_tokens == 1
+    agent.released.set()
+    await setting.gone.wait()
+    assert setting.times_gone == 1
+
+
+async def test_an_agent_called_off_while_it_is_made_never_runs() -> None:
+    making, made = threading.Event(), threading.Event()
+    agent = Patient()
+
+    def make() -> Patient:
+        making.set()
+        made.wait()
+        return agent
+
+    setting = Setting(make)
+    async with trio.open_nursery() as nursery:
+        await begun(nursery, setting, making)
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await wait_all_tasks_blocked()  # the bridge has called it off
+        made.set()
+    await setting.gone.wait()
+    assert not agent.began.is_set()
+
+
+async def test_an_agent_called_off_before_its_thread_began_is_gone_at_once() -> None:
+    setting = Setting(Talker)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await setting.run()
+    assert setting.times_gone == 1
+    assert setting.inbox.drain() == []
+
+
+async def test_a_thread_that_begins_too_late_does_nothing() -> None:
+    """The thread was asked for, but called off before its first line."""
+    setting = Setting(Talker)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await setting.run()
+    await trio.to_thread.run_sync(setting.bridge._in_thread)
+    assert setting.times_gone == 1
+    assert setting.inbox.drain() == []
+
+
+class Sleeper:
+    def __init__(self) -> None:
+        self.began, self.cancelled = trio.Event(), False
+
+    async def run(self, turn: TurnRequest, say: AsyncPort) -> str:
+        self.began.set()
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled:
+            self.cancelled = True
+            raise
+        raise AssertionError
+
+
+async def test_a_task_is_interrupted_by_cancellation() -> None:
+    agent = Sleeper()
+    setting = Setting(lambda: agent)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(setting.run)
+        await agent.began.wait()
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert agent.cancelled
+    assert setting.times_gone == 1
+
+
+async def test_an_async_agent_called_off_while_it_is_made_frees_its_slot_once() -> None:
+    making, made = threading.Event(), threading.Event()
+
+    def make() -> AsyncTalker:
+        making.set()
+        made.wait()
+        return AsyncTalker()
+
+    setting = Setting(make, grace=0.05)
+    async with trio.open_nursery() as nursery:
+        await begun(nursery, setting, making)
+        nursery.cancel_scope.cancel()
+    assert setting.times_gone == 0
+    made.set()
+    await setting.gone.wait()
+    assert setting.times_gone == 1

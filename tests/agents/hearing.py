@@ -1,0 +1,117 @@
+"""Somebody for an agent to talk to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import trio
+from attrs import define, field
+
+from hermes_trio.agent.bridge import AgentHost, Bridge
+from hermes_trio.agent.contract import AgentContext, AgentFactory, TurnRequest
+from hermes_trio.agent.inbox import Inbox, RunEnded
+from hermes_trio.agent.port import AsyncPort, Port, Words
+from hermes_trio.core.events import Event, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
+
+
+@define
+class Ear:
+    """Takes the place of an inbox: keeps what it hears, and may stop to listen at the n-th word."""
+
+    ends_at: int = -1
+    on_event: Callable[[Event], object] = lambda _event: None
+    events: list[Event] = field(factory=list)
+
+    def put(self, event: Event) -> None:
+        if len(self.events) == self.ends_at:
+            raise RunEnded
+        self.events.append(event)
+        self.on_event(event)
+
+    def try_put(self, event: Event) -> bool:
+        self.put(event)
+        return True
+
+    def async_port(self) -> AsyncPort:
+        """The same for Trio tasks."""
+        return AsyncPort(cast("Inbox", self), Words("run_1"))
+
+    def port(self) -> Port:
+        """The mouthpiece that ends in this ear."""
+        return Port(cast("Inbox", self), Words("run_1"))
+
+    @property
+    def text(self) -> str:
+        return "".join(event.text for event in self.events if isinstance(event, Text))
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(event.text for event in self.events if isinstance(event, Reasoning))
+
+    @property
+    def output(self) -> str:
+        return "".join(event.text for event in self.events if isinstance(event, ToolOutput))
+
+    @property
+    def calls(self) -> list[tuple[str, dict[str, Any], str, bool]]:
+        """Name, arguments, result and failure of each call; every one has to be complete."""
+        started = [event for event in self.events if isinstance(event, ToolStarted)]
+        ends = {event.call_id: event for event in self.events if isinstance(event, ToolCompleted)}
+        assert set(ends) == {event.call_id for event in started}
+        return [
+            (event.name, dict(event.args), ends[event.call_id].result, ends[event.call_id].is_error)
+            for event in started
+        ]
+
+
+def turn(text: str, **more: Any) -> TurnRequest:
+    """A request with this message."""
+    return TurnRequest("run_1", "session_1", **{"message": text, **more})
+
+
+@define
+class BridgedRun:
+    """An agent behind the real bridge and inbox."""
+
+    inbox: Inbox
+    events: list[Event] = field(factory=list)
+    scope: trio.CancelScope = field(factory=trio.CancelScope)
+    gone: trio.Event = field(factory=trio.Event)
+
+    async def until(self, kind: type[Event]) -> Event:
+        """Read until an event of this kind has come."""
+        while True:
+            for event in await self._batch():
+                if isinstance(event, kind):
+                    return event
+
+    async def to_end(self) -> None:
+        """Read all that comes."""
+        while await self._batch():
+            pass
+
+    async def _batch(self) -> list[Event]:
+        try:
+            batch = await self.inbox.receive()
+        except trio.EndOfChannel:
+            return []
+        self.events += batch
+        return batch
+
+
+async def start(
+    nursery: trio.Nursery, factory: AgentFactory, request: TurnRequest, workspace: Path
+) -> BridgedRun:
+    """Start an agent in a nursery; cancelling the run's scope calls it off."""
+    host = AgentHost(factory, trio.CapacityLimiter(2), trio.CapacityLimiter(2))
+    run = BridgedRun(Inbox())
+    bridge = Bridge(host, AgentContext(request, workspace), run.inbox, Words("run_1"))
+
+    async def in_scope() -> None:
+        with run.scope:
+            await bridge.run(lambda: "test", run.gone.set)
+
+    nursery.start_soon(in_scope)
+    return run

@@ -1,0 +1,228 @@
+"""The demo agent: what it says and does, alone with a recording ear."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_trio.agent.contract import AgentContext
+from hermes_trio.agent.inbox import RunEnded
+from hermes_trio.agents.demo import HELP, INTRODUCTION, NO_APPROVAL, DemoAgent, factory
+from hermes_trio.core.events import Event, Result, Text, ToolCompleted, ToolOutput, ToolStarted, Verdict
+from hermes_trio.core.messages import Message, Usage
+from tests.agents.hearing import Ear, turn
+from tests.tools.processes import PATIENCE, has_ended, in_thread, nothing_left
+
+BEFORE = (Message("user", "hi there"), Message("assistant", "hello"))
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    with nothing_left():
+        yield
+
+
+def heard(workspace: Path, text: str, **more: Any) -> tuple[Ear, Result]:
+    """A whole turn in a session that has begun before."""
+    ear = Ear()
+    request = turn(text, **{"history": BEFORE, **more})
+    return ear, DemoAgent(workspace, pause=0).run(request, ear.port())
+
+
+class TestTalking:
+    def test_the_first_answer_says_what_it_is(self, tmp_path: Path) -> None:
+        ear, _ = heard(tmp_path, "hello", history=())
+        assert ear.text.startswith(INTRODUCTION)
+        assert "demo agent of hermes-trio" in ear.text
+        assert "--agent module:factory" in ear.text
+
+    def test_later_answers_only_answer(self, tmp_path: Path) -> None:
+        ear, result = heard(tmp_path, " What is up? ")
+        assert ear.text == "You said: “What is up?”. Try `/help` to see what I can do."
+        assert result == Result(usage=Usage(input_tokens=6, output_tokens=13))
+
+    def test_it_streams_word_by_word(self, tmp_path: Path) -> None:
+        ear, _ = heard(tmp_path, "/long 30")
+        pieces = [event.text for event in ear.events if isinstance(event, Text)]
+        assert len(pieces) == 30
+        assert all(len(piece.split()) == 1 for piece in pieces)
+
+    def test_instructions_are_not_mentioned(self, tmp_path: Path) -> None:
+        assert "pirate" not in heard(tmp_path, "hello", instructions="be a pirate")[0].text
+
+    @pytest.mark.parametrize(
+        ("kinds", "said"), [(["image_url"], "1 image,"), (["input_image", "image_url"], "2 images,")]
+    )
+    def test_images_are_counted(self, tmp_path: Path, kinds: list[str], said: str) -> None:
+        message = ({"type": "text", "text": "look"}, *({"type": kind} for kind in kinds))
+        ear, result = heard(tmp_path, "", message=message)
+        assert said in ear.text
+        assert "“look”" in ear.text
+        assert result.usage.input_tokens == 4
+
+    def test_an_image_alone_is_an_answerable_message(self, tmp_path: Path) -> None:
+        assert "nothing in words" in heard(tmp_path, "", message=({"type": "image_url"},))[0].text
+
+    def test_the_output_limit_cuts(self, tmp_path: Path) -> None:
+        ear, result = heard(tmp_path, "/long 30", options={"max_tokens": 7})
+        assert ear.text == "word1 word2 word3 word4 word5 word6 word7 "
+        assert (result.verdict, result.error) == (Verdict.TRUNCATED, "output truncated at 7 tokens")
+        assert result.usage.output_tokens == 7
+
+    @pytest.mark.parametrize("limit", [30, None, "7", True, 1.5])
+    def test_a_limit_that_is_none_does_not(self, tmp_path: Path, limit: object) -> None:
+        ear, result = heard(tmp_path, "/long 30", options={"max_tokens": limit})
+        assert (len(ear.text.split()), result.verdict) == (30, Verdict.COMPLETED)
+
+    def test_the_factory_pauses_between_words(self, tmp_path: Path) -> None:
+        agent, ear = factory(AgentContext(turn("/long 3"), tmp_path)), Ear()
+        began = time.monotonic()
+        agent.run(turn("/long 3", history=BEFORE), ear.port())
+        assert time.monotonic() - began >= 0.06
+
+
+class TestCommands:
+    def test_terminal(self, tmp_path: Path) -> None:
+        ear, _ = heard(tmp_path, "/terminal echo hi")
+        assert ear.calls == [("terminal", {"command": "echo hi"}, "hi", False)]
+        assert ear.output == "hi\n"
+        assert ear.text == "Here is what came of it:\n- `/terminal echo hi`: hi"
+
+    def test_terminal_that_fails(self, tmp_path: Path) -> None:
+        ear, result = heard(tmp_path, "/terminal echo no >&2; exit 3")
+        assert ear.calls[0][2:] == ("no\n[exit code 3]", True)
+        assert "```\nno\n[exit code 3]\n```" in ear.text
+        assert result.verdict is Verdict.COMPLETED
+
+    def test_terminal_without_output(self, tmp_path: Path) -> None:
+        assert heard(tmp_path, "/terminal true")[0].text.endswith("(no output)")
+
+    def test_write_and_read(self, tmp_path: Path) -> None:
+        ear, _ = heard(tmp_path, "/write a/b.txt some text\n/read a/b.txt")
+        assert ear.calls == [
+            ("write_file", {"path": "a/b.txt", "content": "some text"}, "wrote 9 bytes to a/b.txt", False),
+            ("read_file", {"path": "a/b.txt"}, "some text", False),
+        ]
+        assert "- `/read a/b.txt`: some text" in ear.text
+
+    @pytest.mark.parametrize("path", ["none", "../x", "/etc/passwd", ""])
+    def test_files_that_are_refused(self, tmp_path: Path, path: str) -> None:
+        ear, result = heard(tmp_path, f"/read {path}\n/terminal echo on")
+        assert ear.calls[0][3]
+        assert ear.calls[1][2:] == ("on", False)
+        assert result.verdict is Verdict.COMPLETED
+
+    def test_sleep(self, tmp_path: Path) -> None:
+        assert heard(tmp_path, "/sleep 0.01")[0].calls == [
+            ("sleep", {"seconds": 0.01}, "slept 0.01 s", False)
+        ]
+
+    @pytest.mark.parametrize(
+        "line",
+        ["/sleep x", "/sleep -1", "/sleep nan", "/sleep 1e99", "/sleep", "/long x", "/long 1.5", "/long -1"],
+    )
+    def test_numbers_that_are_none(self, tmp_path: Path, line: str) -> None:
+        ear, _ = heard(tmp_path, line)
+        assert "is no number" in ear.text
+        assert not ear.calls
+
+    def test_think(self, tmp_path: Path) -> None:
+        ear, result = heard(tmp_path, "/think let me see\n/think again")
+        assert ear.reasoning == "let me see\n\nagain"
+        assert result.usage.reasoning_tokens == 4
+        assert "let" not in [word.strip() for word in ear.text.replace("`/think let me see`", "").split()]
+
+    def test_fail(self, tmp_path: Path) -> None:
+        with pytest.raises(RuntimeError, match=r"^broken as told$"):
+            heard(tmp_path, "/fail broken as told")
+
+    def test_ask_runs_nothing(self, tmp_path: Path) -> None:
+        ear, _ = heard(tmp_path, "/ask touch started")
+        assert ear.calls == [("terminal", {"command": "touch started"}, NO_APPROVAL, True)]
+        assert NO_APPROVAL in ear.text
+        assert not list(tmp_path.iterdir())
+
+    def test_help(self, tmp_path: Path) -> None:
+        assert heard(tmp_path, "/help")[0].text == HELP
+
+    def test_unknown(self, tmp_path: Path) -> None:
+        ear, _ = heard(tmp_path, "/dance now")
+        assert ear.text == f"I do not know `/dance`.\n{HELP}"
+
+    def test_several_run_in_order(self, tmp_path: Path) -> None:
+        ear, _ = heard(tmp_path, "please do\n  /write x 1\n/terminal cat x; echo 2 > x\nand then\n/read x")
+        assert [call[2] for call in ear.calls] == ["wrote 1 bytes to x", "1", "2\n"]
+
+    def test_long_results_are_quoted_in_part(self, tmp_path: Path) -> None:
+        ear, _ = heard(tmp_path, "/terminal seq 1000")
+        assert len(ear.calls[0][2]) > 3000
+        assert len(ear.text) < 500
+
+    def test_it_is_always_the_same(self, tmp_path: Path) -> None:
+        script = "/think a b\n/write x 1\n/read x\n/ask rm x\n/long 3\n/help\n/what"
+        first, second = heard(tmp_path, script), heard(tmp_path, script)
+        assert (first[0].text, first[0].calls, first[1]) == (second[0].text, second[0].calls, second[1])
+
+
+class TestInterrupting:
+    def test_before_it_began(self, tmp_path: Path) -> None:
+        agent, ear = DemoAgent(tmp_path, pause=0), Ear()
+        agent.interrupt("early")
+        result = agent.run(turn("/terminal touch started"), ear.port())
+        assert (result.verdict, result.error) == (Verdict.INTERRUPTED, "early")
+        assert not ear.events
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize(
+        ("script", "kind"),
+        [("/terminal echo; sleep 60", ToolOutput), ("/sleep 60", ToolStarted), ("/long 5", Text)],
+    )
+    def test_ends_whatever_it_waits_for(self, tmp_path: Path, script: str, kind: type[Event]) -> None:
+        # Without a pause before the first word there is nothing to hear; then the pause has to be a real one.
+        agent, reached, results = DemoAgent(tmp_path, pause=0), threading.Event(), list[Result]()
+
+        def notice(event: Event) -> None:
+            if isinstance(event, kind):
+                agent._pause = 60
+                reached.set()
+
+        ear = Ear(on_event=notice)
+        script = f"{script}\n/terminal touch later"
+        with in_thread(lambda: results.append(agent.run(turn(script, history=BEFORE), ear.port()))):
+            assert reached.wait(PATIENCE)
+            began = time.monotonic()
+            agent.interrupt("enough")
+        assert time.monotonic() - began < 1
+        assert (results[0].verdict, results[0].error) == (Verdict.INTERRUPTED, "enough")
+        assert all(is_error and "interrupted" in result for _, _, result, is_error in ear.calls)
+        assert not list(tmp_path.iterdir())
+
+
+SCRIPT = "/think well then\n/terminal echo $$; sleep 60 & echo $!\n/write x 1\n/read x\n/sleep 0\n/ask x\n/terminal false\n/long 3"
+
+
+def test_cut_after_every_word(tmp_path: Path) -> None:
+    """Whatever it is saying when the run ends: the end passes through, and no process stays."""
+    for words in count():
+        ear = Ear(ends_at=words)
+        with nothing_left():
+            if is_whole(tmp_path, ear):
+                break
+        assert all(has_ended(int(pid)) for pid in ear.output.split())
+        completed = [event for event in ear.events if isinstance(event, ToolCompleted)]
+        assert not any("RunEnded" in event.result for event in completed)
+    assert words > 50
+
+
+def is_whole(workspace: Path, ear: Ear) -> bool:
+    try:
+        DemoAgent(workspace, pause=0).run(turn(SCRIPT), ear.port())
+    except RunEnded:
+        return False
+    return True

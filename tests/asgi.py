@@ -1,0 +1,292 @@
+"""A client in memory: it calls the ASGI application as a Trio task, and can leave or stop reading at any moment.
+
+What the server does is kept as Hypercorn does it, because the application relies on it: sending after the client left does
+nothing, a client that does not read blocks ``send``, and the end of an answer is followed by ``http.disconnect`` while
+the last ``send`` still runs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from attrs import define, field, frozen
+
+from hermes_trio.web.gate import AsgiApp
+
+PATIENCE = 10.0  # seconds after which a test has gone wrong
+Headers = Mapping[str, str]
+NO_HEADERS: Headers = {}
+
+
+@frozen
+class Frame:
+    """One server-sent event, or a comment."""
+
+    data: str = ""
+    event: str = ""
+    comment: str = ""
+
+    @property
+    def json(self) -> Any:
+        """What the data line says."""
+        return json.loads(self.data)
+
+    @property
+    def is_done(self) -> bool:
+        return self.data == "[DONE]"
+
+
+def parse_frame(block: str) -> Frame:
+    """A block of lines as our dialects write it: no ``id``, no ``retry``, one line of data."""
+    fields: dict[str, str] = {}
+    for line in block.split("\n"):
+        name, _, value = line.partition(": ")
+        assert name in {"", "event", "data"}, f"unexpected line: {line!r}"
+        assert name not in fields, f"two lines for {name!r}: {block!r}"
+        fields[name] = value
+    return Frame(fields.get("data", ""), fields.get("event", ""), fields.get("", ""))
+
+
+def parse_sse(body: bytes) -> list[Frame]:
+    """All events of a whole stream."""
+    text = body.decode("ascii")
+    assert text.endswith("\n\n"), "a stream ends with a whole event"
+    return [parse_frame(block) for block in text[:-2].split("\n\n")]
+
+
+@frozen
+class Answer:
+    """A whole response."""
+
+    status: int
+    raw_headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """By lower-case name; every name may stand there once only."""
+        found = dict(self.raw_headers)
+        assert len(found) == len(self.raw_headers), self.raw_headers
+        return found
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> Any:
+        """The inside of an error's envelope."""
+        assert self.headers["content-type"] == "application/json"
+        assert set(self.json) == {"error"}
+        return self.json["error"]
+
+    @property
+    def frames(self) -> list[Frame]:
+        return parse_sse(self.body)
+
+
+class Exchange:
+    """One request under way."""
+
+    def __init__(self, scope: dict[str, Any]) -> None:
+        self.scope = scope
+        self.raw = b""
+        self.over = trio.Event()  # the application returned
+        self.was_finished = False  # the last send returned: a server would recycle the connection
+        self._status = 0
+        self._headers: tuple[tuple[str, str], ...] = ()
+        self._read = 0
+        self._is_gone = False
+        self._news, self._reads = trio.Event(), trio.Event()
+        self._reads.set()
+        self._to_app, self._for_app = trio.open_memory_channel[dict[str, Any]](math.inf)
+
+    # -- what the client does --
+
+    def upload(self, *parts: bytes, more: bool = False) -> None:
+        """Send parts of the body; the last one ends it unless more is to come."""
+        for number, part in enumerate(parts, 1):
+            more_body = more or number < len(parts)
+            self._to_app.send_nowait({"type": "http.request", "body": part, "more_body": more_body})
+
+    def disconnect(self) -> None:
+        """Leave."""
+        self._is_gone = True
+        self._reads.set()
+        self._to_app.send_nowait({"type": "http.disconnect"})
+
+    def stall(self) -> None:
+        """Stop reading: the next send of the application blocks."""
+        self._reads = trio.Event()
+
+    def read_on(self) -> None:
+        """Read again."""
+        self._reads.set()
+
+    async def started(self) -> Answer:
+        """Wait for the status line and the headers."""
+        await self._until(lambda: bool(self._status))
+        return self.answer
+
+    async def frame(self) -> Frame:
+        """The next event of the stream."""
+        await self._until(lambda: b"\n\n" in self.raw[self._read :])
+        end = self.raw.index(b"\n\n", self._read)
+        block, self._read = self.raw[self._read : end], end + 2
+        return parse_frame(block.decode("ascii"))
+
+    async def frame_where(self, **fields: Any) -> Frame:
+        """The next event whose data has all of these."""
+        while True:
+            frame = await self.frame()
+            if not frame.comment and not frame.is_done and fields.items() <= frame.json.items():
+                return frame
+
+    async def content(self, text: str) -> None:
+        """Read until this much was said."""
+        said = ""
+        while said != text:
+            assert text.startswith(said), said
+            frame = await self.frame()
+            if not frame.comment:
+                said += frame.json["choices"][0]["delta"].get("content", "")
+
+    async def end(self) -> Answer:
+        """Wait until the application has returned."""
+        with trio.fail_after(PATIENCE):
+            await self.over.wait()
+        return self.answer
+
+    @property
+    def answer(self) -> Answer:
+        """What has arrived so far."""
+        return Answer(self._status, self._headers, self.raw)
+
+    async def _until(self, condition: Any) -> None:
+        with trio.fail_after(PATIENCE):
+            while not condition():
+                assert not self.over.is_set(), f"the answer is over: {self.answer}"
+                await self._news.wait()
+
+    # -- what a server does --
+
+    async def run(self, app: AsgiApp) -> None:
+        """Call the application."""
+        try:
+            await app(self.scope, self._for_app.receive, self._send)
+        finally:
+            self.over.set()
+            self._tell()
+
+    async def _send(self, message: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        await self._reads.wait()
+        if self._is_gone:
+            return
+        if message["type"] == "http.response.start":
+            self._start(message)
+        else:
+            assert self._status, "a body before its headers"
+            self.raw += message["body"]
+            self._tell()
+            if not message["more_body"]:
+                await self._finish()
+
+    def _start(self, message: Any) -> None:
+        assert not self._status, "the answer began twice"
+        self._status = message["status"]
+        self._headers = tuple((k.decode("ascii"), v.decode("latin-1")) for k, v in message["headers"])
+        assert all(name == name.lower() and "\n" not in value for name, value in self._headers)
+        self._tell()
+
+    async def _finish(self) -> None:
+        self._to_app.send_nowait({"type": "http.disconnect"})
+        for _ in range(3):  # closing a connection takes a few steps, and a cancellation would end them
+            await trio.lowlevel.checkpoint()
+        self.was_finished = True
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+
+@define
+class Client:
+    """Talks to one application."""
+
+    app: AsgiApp
+    headers: Headers = field(factory=dict)
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        path: str,
+        parts: Iterable[bytes] = (b"",),
+        headers: Headers = NO_HEADERS,
+        is_whole: bool = True,
+    ) -> AsyncIterator[Exchange]:
+        """Begin a request; leaving the block leaves the server."""
+        exchange = Exchange(make_scope(method, path, {**self.headers, **headers}))
+        exchange.upload(*parts, more=not is_whole)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(exchange.run, self.app)
+            yield exchange
+            exchange.disconnect()
+
+    def post(self, path: str, body: object, headers: Headers = NO_HEADERS) -> Any:
+        """Begin a POST with a JSON body."""
+        return self.open("POST", path, [json.dumps(body).encode()], {**JSON, **headers})
+
+    async def get(self, path: str, headers: Headers = NO_HEADERS, method: str = "GET") -> Answer:
+        """A whole answer to a request without a body."""
+        async with self.open(method, path, headers=headers) as exchange:
+            return await exchange.end()
+
+    async def send(self, path: str, body: object, headers: Headers = NO_HEADERS) -> Answer:
+        """A whole answer to a POST."""
+        async with self.post(path, body, headers) as exchange:
+            return await self._ended(exchange)
+
+    async def send_raw(self, path: str, *parts: bytes, headers: Headers = NO_HEADERS) -> Answer:
+        """The same with a body of any bytes, in parts."""
+        async with self.open("POST", path, parts, {**JSON, **headers}) as exchange:
+            return await self._ended(exchange)
+
+    async def _ended(self, exchange: Exchange) -> Answer:
+        answer = await exchange.end()
+        assert exchange.was_finished, "the answer was cut"
+        return answer
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+def make_scope(method: str, path: str, headers: Headers) -> dict[str, Any]:
+    """The ASGI scope of a request."""
+    target, _, query = path.partition("?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": target,
+        "raw_path": target.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": list(_raw(headers)),
+        "client": ("127.0.0.1", 50_000),
+        "server": ("127.0.0.1", 8642),
+    }
+
+
+def _raw(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
+    yield b"host", b"server.test"
+    for name, value in headers.items():
+        yield name.lower().encode("ascii"), value.encode("latin-1")

@@ -1,0 +1,44 @@
+"""Servers for tests: one for each module that shares it, or one made to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.server import Plan, Server, serving
+
+AGENTS = "tests.e2e.agents_for_tests:factory"
+Launch = Callable[..., Server]
+Measured = Callable[[str, object], None]
+
+
+@pytest.fixture
+def measured(request: pytest.FixtureRequest) -> Measured:
+    """Notes a figure of a test; ``--junit-xml`` shows them all."""
+
+    def note(name: str, value: object) -> None:
+        request.node.user_properties.append((name, value))
+
+    return note
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The demo agent, and some for tests, behind the defaults. Whoever uses it belongs to the group e2e-shared."""
+    plan = Plan(tmp_path_factory.mktemp("server"), ("--agent", AGENTS), {"drain_seconds": 1})
+    with serving(plan, expected="refused a key") as running:
+        yield running
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Starts a server with flags and settings; it ends, and must end well, after the test."""
+    with ExitStack() as stack:
+
+        def start(*flags: str, expected: str = "", **settings: object) -> Server:
+            return stack.enter_context(serving(Plan(tmp_path, flags, settings), expected=expected))
+
+        yield start

@@ -1,0 +1,54 @@
+"""What the store holds, read from the file as any other program could."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+from attrs import frozen
+
+from tests.e2e.server import Server
+
+
+@frozen
+class Stored:
+    """One turn of a session."""
+
+    status: str
+    reason: str
+    messages: tuple[dict[str, Any], ...]
+
+    @property
+    def roles(self) -> list[str]:
+        """Who spoke, in order."""
+        return [message["role"] for message in self.messages]
+
+    def said_by(self, role: str) -> str:
+        """All that one of them said."""
+        return "".join(message["content"] for message in self.messages if message["role"] == role)
+
+
+def turns(server: Server, session: str) -> list[Stored]:
+    """The turns of a session, the oldest first."""
+    with closing(_connect(server)) as database, database:
+        query = "SELECT run_id, status, reason FROM turns WHERE session_id = ? ORDER BY ended_at"
+        rows = database.execute(query, (session,)).fetchall()
+        return [Stored(status, reason, _messages(database, run)) for run, status, reason in rows]
+
+
+def count(server: Server) -> int:
+    """How many turns there are in all."""
+    with closing(_connect(server)) as database:
+        return int(database.execute("SELECT count(*) FROM turns").fetchone()[0])
+
+
+def _connect(server: Server) -> sqlite3.Connection:
+    path = server.plan.data_dir / "hermes.db"
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5)
+
+
+def _messages(database: sqlite3.Connection, run: str) -> tuple[dict[str, Any], ...]:
+    rows = database.execute("SELECT body FROM messages WHERE run_id = ? ORDER BY n", (run,))
+    return tuple(json.loads(body) for (body,) in rows)

@@ -1,0 +1,253 @@
+"""A real server in a process of its own: start it, look at it from outside, end it. Nothing here waits for ever."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from attrs import define, field, frozen
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 30.0  # seconds; only a test that fails ever waits that long
+MARK = "E2E_MARK"
+MODULE = (sys.executable, "-m", "hermes_trio", "serve", "--port", "0")
+
+_FOREIGN = re.compile(r"HERMES_TRIO_.*|API_SERVER_.*|OPENAI_.*|XDG_.*|PORT|DATABASE_URL|PYTHONWARNINGS")
+_ADDRESS = re.compile(r"https?://\S+")
+_KEY = re.compile(r"^ +key +(\S+)$", re.MULTILINE)
+_COMPLAINTS = ("Traceback", "[error", "[critical", "[warning", "Exception ignored", "Warning:")
+
+
+class Unready(AssertionError):
+    """The server did not come up."""
+
+
+@frozen
+class Plan:
+    """How to start a server."""
+
+    folder: Path  # its data and its log are kept here
+    flags: tuple[str, ...] = ()
+    settings: Mapping[str, object] = field(factory=dict)
+    command: tuple[str, ...] = MODULE
+    cwd: Path = ROOT
+
+    @property
+    def data_dir(self) -> Path:
+        """What the server is given as its data folder."""
+        return self.folder / "data"
+
+    def environment(self, mark: str) -> dict[str, str]:
+        """The environment without the settings of whoever runs the tests."""
+        kept = {name: value for name, value in os.environ.items() if not _FOREIGN.fullmatch(name)}
+        settings = {"data_dir": self.data_dir, **self.settings}
+        ours = {f"HERMES_TRIO_{name.upper()}": str(value) for name, value in settings.items()}
+        return {**kept, "HOME": str(self.folder), "PYTHONPATH": str(ROOT), MARK: mark, **ours}
+
+    def popen(self, mark: str, **streams: Any) -> subprocess.Popen[bytes]:
+        """The process, just begun."""
+        return subprocess.Popen(
+            [*self.command, *self.flags],
+            cwd=self.cwd,
+            env=self.environment(mark),
+            stdin=subprocess.DEVNULL,
+            **streams,
+        )
+
+
+@define
+class Server:
+    """A process that serves."""
+
+    plan: Plan
+    mark: str
+    process: subprocess.Popen[bytes]
+    log_file: Path
+    greeting: str = ""
+    url: str = ""
+    trust: Any = False  # what httpx2 takes as ``verify``
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self.process.pid
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.url.rpartition(":")[2])
+
+    @property
+    def key(self) -> str:
+        """The key to it."""
+        return (self.plan.data_dir / "api-key").read_text().strip()
+
+    @property
+    def shown_key(self) -> str:
+        """The key in the greeting, "" if there is none."""
+        found = _KEY.search(self.greeting)
+        return found[1] if found else ""
+
+    @property
+    def log(self) -> str:
+        """All it wrote to its error output."""
+        return self.log_file.read_text(errors="replace")
+
+    def complaints(self, expected: str) -> list[str]:
+        """Lines of the log that nobody should ever see, except those that match."""
+        lines = [line for line in self.log.splitlines() if any(sign in line for sign in _COMPLAINTS)]
+        return [line for line in lines if not (expected and re.search(expected, line))]
+
+    def get(self, path: str) -> httpx2.Response:
+        """Ask with the key, on a connection of its own."""
+        headers = {"Authorization": f"Bearer {self.key}"}
+        with httpx2.Client(verify=self.trust, trust_env=False, timeout=PATIENCE) as client:
+            return client.get(self.url + path, headers=headers)
+
+    def health(self) -> dict[str, Any]:
+        """What the server says about itself."""
+        answer: dict[str, Any] = self.get("/health/detailed").json()
+        return answer
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no run is live and no slot is taken."""
+        health = self.health()
+        return bool(health["active_agents"] == 0 and health["slots"]["in_use"] == 0)
+
+    def signal(self, number: int = signal.SIGTERM) -> float:
+        """Send a signal; returns when that was."""
+        self.process.send_signal(number)
+        return time.monotonic()
+
+    def wait(self, seconds: float = PATIENCE) -> int:
+        """The exit code. Fails when there is none within some seconds."""
+        assert has_ended(self.process, seconds), f"still there after {seconds} s:\n{self.log}"
+        return self.process.wait()
+
+    def stop(self) -> None:
+        """End it the normal way, and see that it ends well and alone."""
+        if self.process.returncode is None:
+            self.signal()
+        assert self.wait() == 0, self.log
+        assert processes(self.mark) == []
+
+
+def has_ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether a process of ours ends within some seconds; returns as soon as it does."""
+    if process.poll() is not None:
+        return True
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        return bool(select.select([pidfd], [], [], seconds)[0])
+    finally:
+        os.close(pidfd)
+
+
+def processes(text: str) -> list[int]:
+    """The processes of this machine that carry a text in their command line or in their environment."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):  # it ended while we looked, or is not ours to look at
+            if folder.name.isdigit() and int(folder.name) != os.getpid() and _carries(folder, text.encode()):
+                found.append(int(folder.name))
+    return found
+
+
+def _carries(folder: Path, text: bytes) -> bool:
+    return text in (folder / "cmdline").read_bytes() or text in (folder / "environ").read_bytes()
+
+
+def eventually(holds: Callable[[], bool], seconds: float = PATIENCE) -> float:
+    """Look at another process until something holds; returns how long that took, fails when it takes too long."""
+    begun = time.monotonic()
+    while not holds():
+        assert time.monotonic() - begun < seconds, f"it does not hold after {seconds} s"
+        time.sleep(0.005)
+    return time.monotonic() - begun
+
+
+@contextmanager
+def serving(plan: Plan, trust: Any = False, expected: str = "") -> Iterator[Server]:
+    """A server for the length of a block. It must end well, and with no complaint in its log but expected ones."""
+    server = start(plan)
+    server.trust = trust
+    try:
+        yield server
+        server.stop()
+        assert server.complaints(expected) == [], server.log
+    finally:
+        _kill(server)
+
+
+def start(plan: Plan) -> Server:
+    """Start a server and read its greeting."""
+    server = _begin(plan)
+    try:
+        server.greeting = _read_until(server, b"Try it:")
+    except BaseException:
+        _kill(server)
+        raise
+    address = _ADDRESS.search(server.greeting)
+    assert address is not None
+    server.url = address[0]
+    return server
+
+
+def _begin(plan: Plan) -> Server:
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    mark = uuid.uuid4().hex
+    log_file = plan.folder / f"log-{mark}"
+    with log_file.open("wb") as log:
+        process = plan.popen(mark, stdout=subprocess.PIPE, stderr=log)
+    return Server(plan, mark, process, log_file)
+
+
+def _read_until(server: Server, text: bytes) -> str:
+    output = server.process.stdout
+    assert output is not None
+    seen, deadline = b"", time.monotonic() + PATIENCE
+    while text not in seen:
+        ready = select.select([output], [], [], max(0.0, deadline - time.monotonic()))[0]
+        data = os.read(output.fileno(), 65536) if ready else b""
+        if not data:
+            raise Unready(f"no greeting in {seen!r}:\n{server.log}")
+        seen += data
+    return seen.decode()
+
+
+def _kill(server: Server) -> None:
+    """Whatever happened, nothing of it outlives the test."""
+    server.process.kill()
+    server.process.wait(PATIENCE)
+    if server.process.stdout is not None:
+        server.process.stdout.close()
+    for pid in processes(server.mark):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def run(plan: Plan, extra: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """Start a command that should end by itself."""
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    return subprocess.run(
+        [*plan.command, *plan.flags, *extra],
+        cwd=plan.cwd,
+        env=plan.environment("none"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )

@@ -1,0 +1,62 @@
+"""Runs that end because something takes too long: the agent, the reader, the news of a disconnect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.agents_for_tests import interrupt_file
+from tests.e2e.conftest import AGENTS, Measured
+from tests.e2e.records import turns
+from tests.e2e.server import Plan, Server, eventually, serving
+from tests.e2e.wire import chat_bytes, listening, talking
+
+pytestmark = pytest.mark.xdist_group("e2e-limits")
+
+HUGE = "tokens=10000000 size=200"
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with little patience."""
+    settings = {"run_seconds": 2, "stall_seconds": 0.5, "keepalive_seconds": 0.1, "drain_seconds": 1}
+    with serving(Plan(tmp_path_factory.mktemp("strict"), ("--agent", AGENTS), settings)) as running:
+        yield running
+
+
+def test_a_run_that_takes_too_long_is_ended_and_told(strict: Server) -> None:
+    with listening(strict, "slow", "/terminal echo begun; sleep 60") as stream:
+        last = stream.last_chunk()
+    assert last["choices"][0]["finish_reason"] == "error"
+    assert last["error"]["code"] == "timeout"
+    assert last["hermes"]["reason"] == "timeout"
+    (turn,) = turns(strict, "slow")
+    assert (turn.status, turn.reason) == ("incomplete", "timeout")
+    assert turn.roles == ["user", "assistant", "tool"]
+    assert strict.is_idle
+
+
+def test_a_reader_that_stops_reading_is_given_up(strict: Server, measured: Measured) -> None:
+    with talking(strict, receive_buffer=4096) as talk:
+        talk.send(chat_bytes(strict, "stalled", HUGE))
+        talk.until(b"t000001")
+        taken = eventually(lambda: bool(turns(strict, "stalled")) and strict.is_idle, 3)
+    measured("seconds_until_given_up", round(taken, 3))
+    (turn,) = turns(strict, "stalled")
+    assert (turn.status, turn.reason) == ("incomplete", "stalled_reader")
+    assert turn.said_by("assistant").startswith("t000001")
+
+
+def test_a_client_that_sent_more_than_its_request_is_missed_at_a_keepalive(strict: Server) -> None:
+    """Nothing is read from it any more before its answer is complete, so only a write can tell that it left."""
+    with talking(strict) as talk:
+        more = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
+        talk.send(chat_bytes(strict, "pipelined", "!silent") + more)
+        talk.until(b'"content": "ready"')
+        left = talk.leave()
+    file = interrupt_file(strict.plan.data_dir / "workspace", "pipelined")
+    eventually(file.exists, 2)
+    at, reason = file.read_text().split()
+    assert reason == "client_disconnected"
+    assert float(at) - left < 1

@@ -1,0 +1,128 @@
+"""SIGTERM and SIGINT: what is running ends properly and in time, whoever tries to hold it up."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+
+from tests.e2e.conftest import AGENTS, Launch, Measured
+from tests.e2e.records import Stored, turns
+from tests.e2e.server import Server, eventually
+from tests.e2e.wire import chat_bytes, chat_headers, listening, talking
+
+pytestmark = pytest.mark.slow
+
+HUGE = "tokens=10000000 size=200"
+BODY = {"messages": [{"role": "user", "content": "hello"}]}
+
+
+def only_turn(server: Server, session: str) -> Stored:
+    (turn,) = turns(server, session)
+    return turn
+
+
+@contextmanager
+def exit_within(server: Server, seconds: float, measured: Measured) -> Iterator[None]:
+    """From the signal, which the block sends, to the end of the process."""
+    begun = time.monotonic()
+    yield
+    assert server.wait() == 0
+    taken = time.monotonic() - begun
+    measured("seconds_until_exit", round(taken, 3))
+    assert taken < seconds
+
+
+@pytest.mark.xdist_group("e2e-shutdown-1")
+def test_a_stream_is_told_and_its_turn_is_kept(launch: Launch, measured: Measured) -> None:
+    server = launch(drain_seconds=0.2)
+    with listening(server, "cut", "/terminal echo begun; sleep 60") as stream:
+        stream.until('"running"')
+        with exit_within(server, 2.5, measured):
+            server.signal()
+            last = stream.last_chunk()
+    assert last["choices"][0]["finish_reason"] == "error"
+    assert last["error"]["code"] == "server_shutdown"
+    turn = only_turn(server, "cut")
+    assert (turn.status, turn.reason) == ("incomplete", "server_shutdown")
+    assert turn.messages[-1]["content"].endswith("[cancelled before it ended]")
+
+
+@pytest.mark.xdist_group("e2e-shutdown-1")
+def test_a_drain_lets_runs_end_and_takes_no_new_ones(launch: Launch) -> None:
+    server = launch("--agent", AGENTS, drain_seconds=20)
+    headers = chat_headers(server, "late")
+    with (
+        listening(server, "drained", "tokens=40 rate=20") as stream,
+        httpx2.Client(base_url=server.url, verify=False, trust_env=False, headers=headers) as client,
+    ):
+        stream.until("t000001")
+        assert client.get("/health/ready").status_code == 200
+        server.signal(signal.SIGINT)
+        eventually(lambda: client.get("/health/ready").status_code == 503, 2)
+        refused = client.post("/v1/chat/completions", json=BODY)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "gateway_draining")
+        assert refused.headers["Retry-After"]
+        assert stream.last_chunk()["choices"][0]["finish_reason"] == "stop"
+    assert server.wait() == 0
+    assert only_turn(server, "drained").status == "completed"
+
+
+@pytest.mark.xdist_group("e2e-shutdown-1")
+def test_the_second_signal_ends_a_drain(launch: Launch, measured: Measured) -> None:
+    server = launch("--agent", AGENTS, drain_seconds=60, expected="asked again")
+    with listening(server, "hurried", "!silent") as stream:
+        stream.until("ready")
+        server.signal()
+        eventually(lambda: server.health()["gateway_state"] == "draining", 2)
+        with exit_within(server, 2, measured):
+            server.signal()
+            assert stream.last_chunk()["error"]["code"] == "server_shutdown"
+    assert only_turn(server, "hurried").reason == "server_shutdown"
+
+
+@pytest.mark.xdist_group("e2e-shutdown-2")
+def test_idle_connections_hold_nothing_up(launch: Launch, measured: Measured) -> None:
+    server = launch()
+    with talking(server) as used, talking(server):
+        used.send(b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n")
+        used.until(b'"ok"')
+        with exit_within(server, 1.5, measured):
+            server.signal()
+        assert used.sock.recv(1) == b""
+
+
+@pytest.mark.xdist_group("e2e-shutdown-2")
+def test_a_stalled_reader_holds_nothing_up(launch: Launch, measured: Measured) -> None:
+    server = launch("--agent", AGENTS, drain_seconds=0.2, grace_seconds=0.5)
+    with talking(server, receive_buffer=4096) as talk:
+        talk.send(chat_bytes(server, "stalled", HUGE))
+        talk.until(b"t000001")
+        with exit_within(server, 6, measured):
+            server.signal()
+    assert only_turn(server, "stalled").status == "incomplete"
+
+
+@pytest.mark.xdist_group("e2e-shutdown-2")
+def test_a_deaf_agent_holds_nothing_up(launch: Launch, measured: Measured) -> None:
+    server = launch("--agent", AGENTS, drain_seconds=0, grace_seconds=0.3)
+    with listening(server, "deaf", "!deaf 60") as stream:
+        stream.until("ready")
+        with exit_within(server, 3, measured):
+            server.signal()
+            assert stream.last_chunk()["error"]["code"] == "server_shutdown"
+    assert only_turn(server, "deaf").said_by("assistant") == "ready"
+
+
+@pytest.mark.xdist_group("e2e-shutdown-2")
+def test_nobody_can_connect_any_more(launch: Launch) -> None:
+    server = launch()
+    server.signal(signal.SIGINT)
+    assert server.wait() == 0
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port), 5)

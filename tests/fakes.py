@@ -1,0 +1,298 @@
+"""Agents that do what a test says, and a server around them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+from attrs import define, field, frozen
+
+from hermes_trio.agent.bridge import AgentHost
+from hermes_trio.agent.contract import AgentContext, TurnRequest
+from hermes_trio.agent.port import AsyncPort, Port
+from hermes_trio.core.events import (
+    Event,
+    Reasoning,
+    Result,
+    Text,
+    ToolCompleted,
+    ToolNoticed,
+    ToolOutput,
+    ToolStarted,
+    Verdict,
+)
+from hermes_trio.core.messages import Message
+from hermes_trio.core.outcome import Outcome
+from hermes_trio.core.record import TurnRecord
+from hermes_trio.keys import Keyring, NamedKey
+from hermes_trio.runs.admission import Admission
+from hermes_trio.runs.registry import Registry
+from hermes_trio.runs.run import Services
+from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
+from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.web.app import make_app
+from hermes_trio.web.metrics import Metrics
+from hermes_trio.web.options import Health, Site, WebOptions
+from tests.asgi import PATIENCE, Client
+
+KEY = "key-of-ann-0123456789"
+OTHER_KEY = "key-of-bob-0123456789"
+KEYRING = Keyring((NamedKey("ann", KEY), NamedKey("bob", OTHER_KEY)))
+NOWHERE = Path("/nonexistent")
+PLAIN = WebOptions()
+EPOCH = 1_700_000_000.9
+
+
+class Pause:
+    """A point of a script where the agent waits until the test says ``go``, or until it is called off."""
+
+    def __init__(self) -> None:
+        self.reached = trio.Event()
+        self._go, self._go_in_trio = threading.Event(), trio.Event()
+        self._token = trio.lowlevel.current_trio_token()
+
+    def go(self) -> None:
+        """Let the agent go on. Trio thread only."""
+        self._go.set()
+        self._go_in_trio.set()
+
+    async def wait_reached(self) -> None:
+        """Return when the agent waits here."""
+        with trio.fail_after(PATIENCE):
+            await self.reached.wait()
+
+    def stop_here(self) -> None:
+        """The agent's thread arrives."""
+        self._token.run_sync_soon(self.reached.set)
+        assert self._go.wait(PATIENCE), "nobody let the agent go on"
+
+    def wake(self) -> None:
+        """Let the agent's thread go on. Any thread."""
+        self._go.set()
+
+    async def stop_here_in_trio(self) -> None:
+        """The agent's task arrives."""
+        self.reached.set()
+        await self._go_in_trio.wait()
+
+
+Step = Event | Pause | None  # None: a delta that is only a display signal
+End = Result | str | Exception | None
+HELLO = (Text("Hello"), Text(" world"))
+
+
+_SAID_BY: dict[type, str] = {
+    Text: "text",
+    Reasoning: "reasoning",
+    ToolStarted: "tool_started",
+    ToolNoticed: "tool_noticed",
+    ToolOutput: "tool_output",
+    ToolCompleted: "tool_completed",
+}
+
+
+def _words(step: Event | None) -> tuple[str, list[Any]]:
+    """The method of a port that says an event, and its arguments."""
+    if step is None:
+        return "text", [None]
+    fields = [name for name in attrs.fields_dict(type(step)) if name != "at"]
+    return _SAID_BY[type(step)], [getattr(step, name) for name in fields]
+
+
+@define(eq=False)
+class Stage:
+    """Makes agents that all play the same script, and notes what becomes of them."""
+
+    script: Sequence[Step]
+    end: End = None
+    is_async: bool = False
+    door: Pause | None = None  # holds the factory
+    turns: list[TurnRequest] = field(factory=list)
+    interrupts: list[str] = field(factory=list)
+    left: list[str] = field(factory=list)  # how each agent's run was left
+
+    def factory(self, context: AgentContext) -> Any:
+        """Make an agent."""
+        if self.door is not None:
+            self.door.stop_here()
+        self.turns.append(context.turn)
+        return AsyncPlayer(self) if self.is_async else Player(self)
+
+    def finish(self) -> Result | str | None:
+        """The end of the script."""
+        if isinstance(self.end, Exception):
+            raise self.end
+        return self.end
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note how the block is left."""
+        try:
+            yield
+        except BaseException as error:
+            self.left.append(type(error).__name__)
+            raise
+        self.left.append("")
+
+
+@define(eq=False)
+class Player:
+    """The agent that runs in a thread."""
+
+    stage: Stage
+    is_interrupted: bool = False
+
+    def run(self, turn: TurnRequest, say: Port) -> Result | str | None:
+        """Play the script."""
+        with self.stage.noting():
+            for step in self.stage.script:
+                self._play(step, say)
+                if self.is_interrupted:
+                    return Result(verdict=Verdict.INTERRUPTED)
+            return self.stage.finish()
+
+    def interrupt(self, reason: str) -> None:
+        """Obey at once."""
+        self.is_interrupted = True
+        self.stage.interrupts.append(reason)
+        for step in self.stage.script:
+            if isinstance(step, Pause):
+                step.wake()
+
+    def _play(self, step: Step, say: Port) -> None:
+        if isinstance(step, Pause):
+            step.stop_here()
+        else:
+            method, args = _words(step)
+            getattr(say, method)(*args)
+
+
+@define(eq=False)
+class AsyncPlayer:
+    """The agent that is a Trio task."""
+
+    stage: Stage
+
+    async def run(self, turn: TurnRequest, say: AsyncPort) -> Result | str | None:
+        """Play the script."""
+        with self.stage.noting():
+            for step in self.stage.script:
+                await self._play(step, say)
+            return self.stage.finish()
+
+    async def _play(self, step: Step, say: AsyncPort) -> None:
+        if isinstance(step, Pause):
+            await step.stop_here_in_trio()
+        else:
+            method, args = _words(step)
+            await getattr(say, method)(*args)
+
+
+class BrokenStore:
+    """A store that is out of order: reading, writing, or both."""
+
+    def __init__(self, *broken: str) -> None:
+        self._broken = broken
+
+    async def messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
+        await self._fail("read")
+        return ()
+
+    async def save_turn(self, record: TurnRecord) -> None:
+        await self._fail("write")
+
+    async def check(self) -> None:
+        await self._fail("read")
+
+    async def _fail(self, doing: str) -> None:
+        await trio.lowlevel.checkpoint()
+        if doing in self._broken:
+            raise StoreError("the disk is on fire")
+
+
+@frozen
+class Rig:
+    """A server in memory: its parts, and a client that has a key."""
+
+    site: Site
+    client: Client
+    stage: Stage
+    store: Store
+    ends: list[tuple[str, str]]  # status and reason of every run that ended
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs and no slot is taken."""
+        return len(self.site.services.registry) == 0 and self.site.admission.in_use == 0
+
+    async def transcript(self, session_id: str, principal: str = "ann") -> list[tuple[str, Any]]:
+        """Who said what in a stored session."""
+        found = await self.store.messages(principal, session_id)
+        return [(message.role, message.content) for message in found]
+
+    async def until_idle(self) -> None:
+        """Wait for threads that were abandoned: they tell nobody when they end."""
+        with trio.fail_after(PATIENCE):
+            while not self.is_idle:
+                await trio.lowlevel.checkpoint()
+
+
+def make_rig(
+    script: Iterable[Step] | Stage = HELLO,
+    end: End = None,
+    *,
+    options: WebOptions = PLAIN,
+    limits: Limits = DEFAULT_LIMITS,
+    max_runs: int = 2,
+    store: Store | None = None,
+    workspace: Path = NOWHERE,
+    keyring: Keyring = KEYRING,
+    not_ready: str = "",
+) -> Rig:
+    """A server whose agents play a script. In Trio only."""
+    stage = script if isinstance(script, Stage) else Stage(tuple(script), end)
+    store = store or MemoryStore()
+    metrics = Metrics()
+    ends: list[tuple[str, str]] = []
+
+    def note_end(outcome: Outcome, seconds: float) -> None:
+        ends.append((str(outcome.status), str(outcome.reason)))
+        metrics.run_ended(*ends[-1], seconds)
+
+    host = AgentHost(stage.factory, trio.CapacityLimiter(10), trio.CapacityLimiter(10))
+    services = Services(
+        host,
+        store,
+        Registry(),
+        workspace,
+        limits,
+        wall_clock=lambda: EPOCH,
+        on_end=note_end,
+    )
+    health = Health(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
+    site = Site(options, keyring, Admission(max_runs), services, health)
+    return Rig(site, Client(make_app(site, metrics), bearer(KEY)), stage, store, ends)
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The header that carries a key."""
+    return {"Authorization": f"Bearer {key}"}
+
+
+CHAT = "/v1/chat/completions"
+
+
+def ask(text: object = "Hi", **more: Any) -> dict[str, Any]:
+    """The body of a chat request with one user message."""
+    return {"messages": [{"role": "user", "content": text}], **more}
+
+
+def ask_stream(text: object = "Hi", **more: Any) -> dict[str, Any]:
+    """The same, to be streamed."""
+    return ask(text, stream=True, **more)

@@ -1,0 +1,123 @@
+"""A run with everything around it, small enough to see."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from hermes_trio.agent.bridge import AgentHost
+from hermes_trio.agent.contract import TurnRequest
+from hermes_trio.agent.port import AsyncPort
+from hermes_trio.core.changes import Change
+from hermes_trio.core.events import Event, Finished, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
+from hermes_trio.core.messages import Message
+from hermes_trio.core.record import TurnRecord
+from hermes_trio.core.stamp import Stamp
+from hermes_trio.runs.admission import Admission
+from hermes_trio.runs.registry import Registry
+from hermes_trio.runs.run import Order, Run, Services
+from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
+
+
+class Script:
+    """An agent that is a Trio task: says its events one by one, then waits until the test lets it end."""
+
+    def __init__(self, events: Iterable[Event], holds: bool = False) -> None:
+        self.events = list(events)
+        self.said_all = trio.Event()
+        self.may_end = trio.Event()
+        if not holds:
+            self.may_end.set()
+
+    async def run(self, turn: TurnRequest, say: AsyncPort) -> Any:
+        """Follow the script."""
+        result: Any = None
+        for event in self.events:
+            if isinstance(event, Finished):
+                result = event.result
+            else:
+                await _say(say, event)
+        self.said_all.set()
+        await self.may_end.wait()
+        return result
+
+
+async def _say(say: AsyncPort, event: Event) -> None:
+    match event:
+        case Text(text):
+            await say.text(text)
+        case Reasoning(text):
+            await say.reasoning(text)
+        case ToolStarted():
+            await say.tool_started(event.call_id, event.name, event.args)
+        case ToolOutput():
+            await say.tool_output(event.call_id, event.text)
+        case ToolCompleted():
+            await say.tool_completed(event.call_id, event.result, event.is_error)
+        case other:
+            raise AssertionError(other)
+
+
+class Notebook:
+    """A store that remembers what it was told, and does what a test wants first."""
+
+    def __init__(self, before: Callable[[], Any] | None = None) -> None:
+        self.records: list[TurnRecord] = []
+        self._before = before
+
+    async def save_turn(self, record: TurnRecord) -> None:
+        """Write it down."""
+        await trio.lowlevel.checkpoint()
+        if self._before is not None:
+            await self._before()
+        self.records.append(record)
+
+    async def messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
+        """Nothing was said before."""
+        return ()
+
+    async def check(self) -> None:
+        """All is well."""
+
+
+class Setting:
+    """Services for one run, and the order for it."""
+
+    def __init__(
+        self,
+        agent: Any,
+        limits: Limits = DEFAULT_LIMITS,
+        store: Notebook | None = None,
+        grace: float = 1.0,
+    ) -> None:
+        self.store = store or Notebook()
+        self.admission = Admission(1)
+        self.registry = Registry()
+        host = AgentHost(lambda _: agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace)
+        self.services = Services(
+            host, self.store, self.registry, Path(), limits, lambda: 100.0, trio.current_time
+        )
+        turn = TurnRequest("run-1", "session-1", "hello", model="m", principal="ann")
+        self.order = Order(Stamp("run-1", 99.0, "m"), turn, self.admission.admit())
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Run]:
+        """The run alone, in a nursery that the test may cancel."""
+        run = Run(self.services, self.order)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run.main)
+            yield run
+
+    def check_nothing_left(self) -> None:
+        """No run, no slot."""
+        assert len(self.registry) == 0
+        assert self.admission.in_use == 0
+
+
+async def rest_of(run: Run) -> list[Change]:
+    """All changes until the end."""
+    return [change async for batch in run.changes for change in batch]

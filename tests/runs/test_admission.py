@@ -1,0 +1,105 @@
+"""Slots: reserved, held, free again exactly once."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
+
+from hermes_trio.core.errors import ApiError
+from hermes_trio.core.lifecycle import IllegalMove
+from hermes_trio.core.outcome import Reason
+from hermes_trio.runs.admission import Admission, Slot
+from hermes_trio.runs.registry import Registry
+
+
+def test_all_slots_taken_is_429() -> None:
+    admission = Admission(2)
+    slots = [admission.admit(), admission.admit()]
+    with pytest.raises(ApiError, match="max 2") as caught:
+        admission.admit()
+    assert (caught.value.status, caught.value.code) == (429, "rate_limit_exceeded")
+    assert caught.value.headers == {"Retry-After": "1"}
+    slots[0].release()
+    admission.admit()
+
+
+def test_draining_is_503_even_with_free_slots() -> None:
+    admission = Admission(0)
+    admission.admit()
+    admission.is_draining = True
+    with pytest.raises(ApiError) as caught:
+        admission.admit()
+    assert (caught.value.status, caught.value.code) == (503, "gateway_draining")
+
+
+def test_no_limit_is_no_limit() -> None:
+    admission = Admission(0)
+    for _ in range(1000):
+        admission.admit()
+    assert admission.in_use == 1000
+
+
+def test_a_held_slot_is_not_forfeited() -> None:
+    admission = Admission(1)
+    slot = admission.admit()
+    slot.hold()
+    slot.forfeit()
+    assert admission.in_use == 1
+    slot.release()
+    assert admission.in_use == 0
+
+
+def test_a_slot_is_held_once() -> None:
+    slot = Admission(1).admit()
+    slot.hold()
+    with pytest.raises(IllegalMove, match="a held slot"):
+        slot.hold()
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([Slot.hold, Slot.forfeit, Slot.release]))))
+def test_slots_never_go_wrong(moves: list[tuple[int, object]]) -> None:
+    admission = Admission(0)
+    slots = [admission.admit() for _ in range(4)]
+    for number, move in moves:
+        assert callable(move)
+        with suppress(IllegalMove):
+            move(slots[number])
+        assert 0 <= admission.in_use <= 4
+    for slot in slots:
+        slot.release()
+    assert admission.in_use == 0
+
+
+class Stopper:
+    def __init__(self) -> None:
+        self.reasons: list[Reason] = []
+
+    def stop(self, reason: Reason) -> None:
+        self.reasons.append(reason)
+
+
+async def test_the_registry_knows_who_is_live() -> None:
+    registry, run = Registry(), Stopper()
+    await registry.wait_empty()
+    with registry.listed("a", run), registry.listed("b", run):
+        assert len(registry) == 2
+        registry.stop_all(Reason.SERVER_SHUTDOWN)
+    assert run.reasons == [Reason.SERVER_SHUTDOWN] * 2
+    assert len(registry) == 0
+
+
+async def test_waiting_for_the_last_run() -> None:
+    registry = Registry()
+    async with trio.open_nursery() as nursery:
+        with registry.listed("a", Stopper()):
+            with registry.listed("b", Stopper()):
+                nursery.start_soon(registry.wait_empty)
+                await wait_all_tasks_blocked()
+            await wait_all_tasks_blocked()
+            assert nursery.child_tasks
+    assert not nursery.child_tasks

@@ -1,0 +1,76 @@
+"""A server on a port of this machine for the length of a block, started in one of two ways."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import hypercorn.trio
+import trio
+from attrs import define, field
+from hypercorn.config import Config
+
+from hermes_trio.server.configure import hypercorn_config
+from hermes_trio.server.connection import Guards
+from hermes_trio.server.guards import install_guards, remove_guards
+from hermes_trio.server.sockets import open_listening_sockets
+from hermes_trio.server.worker import serve
+
+SECONDS = 5
+"""No test waits longer than this for anything."""
+
+
+@define
+class Live:
+    """A server that runs now."""
+
+    port: int
+    guards: Guards
+    stop: trio.Event = field(factory=trio.Event)
+    stopped: trio.Event = field(factory=trio.Event)
+
+
+Way = Callable[..., Any]
+
+
+@asynccontextmanager
+async def serving(app: Any, config: Config | None = None, write_seconds: float = 2.0) -> AsyncIterator[Live]:
+    """Our own ``serve``; stopped at the end of the block, and no test takes longer than it may."""
+    config = config or hypercorn_config(graceful_seconds=0.05)
+    sockets = open_listening_sockets("127.0.0.1", 0)
+    live = Live(sockets[0].getsockname()[1], Guards(write_seconds))
+    with trio.fail_after(SECONDS):
+        async with trio.open_nursery() as nursery:
+            run = partial(serve, app, sockets, config, live.stop.wait, live.guards)
+            await nursery.start(partial(_run, run, live))
+            yield live
+            live.stop.set()
+
+
+@asynccontextmanager
+async def hypercorn_serving(
+    app: Any, config: Config | None = None, write_seconds: float = 2.0
+) -> AsyncIterator[Live]:
+    """Hypercorn's ``serve``, as its command line runs it, with the guards installed."""
+    config = config or hypercorn_config(graceful_seconds=0.05)
+    config.bind = ["127.0.0.1:0"]
+    live = Live(0, install_guards(write_seconds))
+    try:
+        with trio.fail_after(SECONDS):
+            async with trio.open_nursery() as nursery:
+                run = partial(hypercorn.trio.serve, app, config, shutdown_trigger=live.stop.wait)
+                urls = await nursery.start(partial(_run, run, live))
+                live.port = int(urls[0].rpartition(":")[2])
+                yield live
+                live.stop.set()
+    finally:
+        remove_guards()
+
+
+async def _run(run: Way, live: Live, task_status: trio.TaskStatus[list[str]]) -> None:
+    try:
+        await run(task_status=task_status)
+    finally:
+        live.stopped.set()

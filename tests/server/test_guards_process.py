@@ -1,0 +1,198 @@
+"""The process around the server: settings, tuning, the self check, descriptors, and Hypercorn's command line."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import hypercorn.trio.tcp_server
+import pytest
+import structlog
+import trio
+from hypercorn.protocol.h2 import StreamBuffer
+
+from hermes_trio.server.configure import StructlogLogger, hypercorn_config
+from hermes_trio.server.guards import install_guards, installed_guards
+from hermes_trio.server.selfcheck import Part, StackChanged, check_stack
+from hermes_trio.server.tuning import tune_process
+from tests.server.apps import Demo
+from tests.server.raw import ask, get
+from tests.server.running import serving
+from tests.server.triggers import TRIGGERS
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_tuning_can_be_undone() -> None:
+    before = gc.get_threshold(), sys.getswitchinterval()
+    tuning = tune_process()
+    try:
+        assert gc.get_threshold() == (50_000, 20, 1_000)
+        assert sys.getswitchinterval() == pytest.approx(0.02)
+        assert gc.get_freeze_count() > 0
+        assert tuning.frozen_objects > 0
+        assert (tuning.thresholds, tuning.switch_seconds) == before
+    finally:
+        tuning.undo()
+    assert (gc.get_threshold(), sys.getswitchinterval()) == before
+    assert gc.get_freeze_count() == 0
+
+
+def test_the_settings_of_the_process() -> None:
+    config = hypercorn_config("cert.pem", "key.pem")
+    assert config.ssl_enabled
+    assert (config.graceful_timeout, config.keep_alive_timeout, config.backlog) == (5, 10, 1024)
+    assert config.read_timeout is None
+    assert config.accesslog is None
+    assert config.alpn_protocols == ["h2", "http/1.1"]
+    assert not config.include_server_header
+    assert not hypercorn_config().ssl_enabled
+
+
+async def test_hypercorns_lines_go_to_structlog() -> None:
+    log = hypercorn_config().log
+    assert isinstance(log, StructlogLogger)
+    with structlog.testing.capture_logs() as lines:
+        await log.access({}, {}, 0.1)
+        for name in ("debug", "info", "warning", "error", "critical", "exception"):
+            await getattr(log, name)("a line")
+        await log.log(20, "a line")
+    levels = [line["log_level"] for line in lines]
+    assert levels == ["debug", "info", "warning", "error", "critical", "error", "info"]
+
+
+async def test_no_line_for_a_request_and_one_for_an_error() -> None:
+    async def app(scope: object, receive: object, send: object) -> None:
+        raise ValueError("mine")
+
+    with structlog.testing.capture_logs() as lines:
+        async with serving(Demo()) as live:
+            await ask(live.port, get("/", "Connection: close"))
+        assert lines == []
+        async with serving(app) as live:
+            assert b" 500 " in await ask(live.port, get("/", "Connection: close"))
+    assert [line["event"] for line in lines if "ASGI Framework" in line["event"]][
+        -1
+    ] == "Error in ASGI Framework"
+
+
+def test_the_installed_stack_is_the_one_we_know() -> None:
+    check_stack()
+
+
+def test_a_missing_attribute_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(hypercorn.trio.tcp_server.TCPServer, "_close")
+    with pytest.raises(StackChanged, match=r"^hypercorn\.trio\.tcp_server\.TCPServer\._close is missing$"):
+        check_stack()
+
+
+def test_other_parameters_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pop(self: StreamBuffer, size: int, more: int) -> bytes:
+        return b""
+
+    monkeypatch.setattr(StreamBuffer, "pop", pop)
+    with pytest.raises(StackChanged, match=r"StreamBuffer\.pop takes \(self size more\) instead"):
+        check_stack()
+
+
+def test_nothing_is_installed_into_a_changed_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(StreamBuffer, "close")
+    with pytest.raises(StackChanged):
+        install_guards()
+    assert installed_guards() is None
+
+
+def test_other_ways_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = ModuleType("fake_stack")
+    fake.constant = 1  # type: ignore[attr-defined]
+    fake.work = lambda: None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fake_stack", fake)
+    with pytest.raises(StackChanged, match=r"no_such_module_here\.x is missing"):
+        check_stack([Part("no_such_module_here", "x")])
+    with pytest.raises(StackChanged, match=r"fake_stack\.constant cannot be called any more"):
+        check_stack([Part("fake_stack", "constant", "")])
+    with pytest.raises(StackChanged, match=r"fake_stack\.work does not use lock any more"):
+        check_stack([Part("fake_stack", "work", "", "lock")])
+
+
+FEW_DESCRIPTORS = """
+    import resource, trio, trio.testing
+    from tests.server.apps import Demo
+    from tests.server.raw import ask, connect, get
+    from tests.server.running import serving
+
+    async def main():
+        async with serving(Demo()) as live:
+            held = [await connect(live.port) for _ in range(5)]
+            await trio.testing.wait_all_tasks_blocked()
+            used = max(stream.socket.fileno() for stream in held) + 6
+            resource.setrlimit(resource.RLIMIT_NOFILE, (used + 10, used + 10))
+            try:
+                while True:
+                    held.append(await connect(live.port))
+            except OSError as error:
+                print("full", error.errno)
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            for stream in held:
+                await stream.aclose()
+            answer = await ask(live.port, get("/", "Connection: close"))
+            print("served", answer.endswith(b"hello"))
+
+    trio.run(main)
+"""
+
+
+@pytest.mark.slow
+def test_running_out_of_descriptors_is_survived() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FEW_DESCRIPTORS)],
+        check=False, capture_output=True, text=True, timeout=20, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert "served True" in done.stdout, done.stderr
+    assert "full" in done.stdout
+    assert "accept returned EMFILE" in done.stderr
+
+
+UNDER_HYPERCORN = """
+    from hermes_trio.server.guards import install_guards
+    from tests.server.apps import Demo
+
+    install_guards()
+
+    async def app(scope, receive, send):
+        await Demo()(scope, receive, send)
+"""
+
+
+@pytest.mark.slow
+async def test_the_command_line_of_hypercorn_is_guarded_too(tmp_path: Path) -> None:
+    (tmp_path / "guarded.py").write_text(textwrap.dedent(UNDER_HYPERCORN))
+    command = [sys.executable, "-m", "hypercorn", "-k", "trio", "-w", "0", "-b", "127.0.0.1:0", "guarded:app"]
+    options = {
+        "stderr": subprocess.PIPE,
+        "cwd": tmp_path,
+        "env": {**os.environ, "PYTHONPATH": str(ROOT)},
+        "start_new_session": True,
+    }
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            process = await nursery.start(partial(trio.run_process, command, check=False, **options))
+            port = await port_of(process)
+            for trigger in TRIGGERS:
+                await trigger(port)
+            assert b"hello" in await ask(port, get("/", "Connection: close"))
+            process.terminate()
+
+
+async def port_of(process: trio.Process) -> int:
+    assert process.stderr is not None
+    seen = b""
+    while b"CTRL" not in seen:
+        seen += await process.stderr.receive_some(4096)
+    return int(seen.rpartition(b" (CTRL")[0].rpartition(b":")[2])

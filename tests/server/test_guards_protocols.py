@@ -1,0 +1,269 @@
+"""HTTP/1.1 and HTTP/2 on the wire: what is refused, what is bounded, and what still works."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import h2.events
+import h2.settings
+import pytest
+import trio
+from hypercorn.config import Config
+from hypercorn.protocol.h2 import BUFFER_HIGH_WATER
+from hypercorn.trio.worker_context import EventWrapper
+
+from hermes_trio.server.configure import hypercorn_config
+from hermes_trio.server.http2 import BoundedBuffer, pseudo, refusal
+from tests.server.apps import BIG, CHUNK, Demo, body, lifespan, start
+from tests.server.raw import UPGRADE, ask, connect, get, h2_client, read_to_end, read_until
+from tests.server.running import serving
+
+WINDOW = 65_535
+H2C = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA")
+
+
+def brief() -> Config:
+    """Settings under which an idle connection soon ends."""
+    return hypercorn_config(keep_alive_seconds=0.1, graceful_seconds=0.05)
+
+
+# HTTP/1.1
+
+
+@pytest.mark.parametrize("more", [b"", b"x", b"\x81\x05hello", b"GET / HTTP/1.1\r\n\r\n"])
+async def test_an_upgrade_to_websocket_is_refused(more: bytes) -> None:
+    async with serving(Demo()) as live:
+        head, _, text = (await ask(live.port, UPGRADE + more)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"connection: close" in head
+    assert json.loads(text)["error"]["code"] == "no_upgrade"
+    assert live.guards.faults.count == 0
+
+
+async def test_the_word_websocket_alone_is_no_upgrade() -> None:
+    async with serving(Demo()) as live:
+        answer = await ask(live.port, get("/", "Upgrade: websocket", "Connection: close"))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_an_upgrade_to_h2c_is_answered_in_http_1() -> None:
+    async with serving(Demo()) as live, await connect(live.port) as client:
+        for _ in range(2):
+            await client.send_all(get("/", *H2C))
+            assert (await read_until(client, b"hello")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_client_that_proposed_h2c_is_seen_to_leave() -> None:
+    app = Demo()
+    async with serving(app) as live:
+        async with await connect(live.port) as client:
+            await client.send_all(get("/ticks", *H2C))
+            await app.ticks.send(1)
+            await read_until(client, b"data: 1")
+        await app.ended.wait()  # the stream is silent: only the reader can see it
+
+
+async def test_headers_without_end_are_refused() -> None:
+    async with serving(Demo()) as live, await connect(live.port) as client:
+        await client.send_all(b"GET / HTTP/1.1\r\nX: " + b"x" * 100_000)
+        assert (await read_to_end(client)).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_slow_headers_are_cut() -> None:
+    async with serving(Demo(), brief()) as live, await connect(live.port) as client:
+        await client.send_all(b"GET / HTT")
+        assert await read_to_end(client) == b""
+
+
+# HTTP/2: back-pressure
+
+
+async def test_a_client_without_window_blocks_the_producer() -> None:
+    app = Demo()
+    async with serving(app) as live, h2_client(live.port, grant=False) as client:
+        number = await client.request(b"/flood")
+        await client.until_body(number, lambda body: len(body) >= WINDOW)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert WINDOW <= app.accepted <= WINDOW + BUFFER_HIGH_WATER + len(CHUNK)
+        await client.stream.aclose()
+        await app.ended.wait()
+
+
+async def test_window_given_later_sets_the_producer_going_again() -> None:
+    app = Demo()
+    async with serving(app) as live, h2_client(live.port, grant=False) as client:
+        number = await client.request(b"/flood")
+        await client.until_body(number, lambda body: len(body) >= WINDOW)
+        client.grant = True
+        client.h2.increment_flow_control_window(WINDOW)
+        client.h2.increment_flow_control_window(WINDOW, number)
+        await client.flush()
+        await client.until_body(number, lambda body: len(body) >= 10 * WINDOW)
+
+
+async def test_a_reading_client_gets_everything() -> None:
+    async with serving(Demo()) as live, h2_client(live.port) as client:
+        first, second = await client.request(b"/big"), await client.request(b"/big")
+        assert await client.answer(first) == (200, BIG + b"end")
+        assert await client.answer(second) == (200, BIG + b"end")
+
+
+async def test_a_blocked_stream_does_not_block_its_neighbour() -> None:
+    async with serving(Demo()) as live, h2_client(live.port, grant=False) as client:
+        client.h2.increment_flow_control_window(10 * WINDOW)
+        blocked = await client.request(b"/flood")
+        await client.until_body(blocked, lambda body: len(body) >= WINDOW)
+        assert await client.answer(await client.request(b"/")) == (200, b"hello")
+
+
+@pytest.mark.parametrize("path", [b"/flood", b"/deaf"])
+async def test_a_blocked_producer_is_let_go_when_the_client_leaves(path: bytes) -> None:
+    app = Demo()
+    async with serving(app) as live:
+        async with h2_client(live.port, grant=False) as client:
+            number = await client.request(path)
+            await client.until_body(number, lambda body: len(body) >= WINDOW)
+            app.enough = app.accepted + 10 * len(CHUNK)
+        await app.ended.wait()
+
+
+async def test_two_producers_of_one_buffer_both_wake_up() -> None:
+    buffer = BoundedBuffer(EventWrapper)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(buffer.push, b"a" * BUFFER_HIGH_WATER)
+        nursery.start_soon(buffer.push, b"b" * BUFFER_HIGH_WATER)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await buffer.pop(0) == b""
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(nursery.child_tasks) == 2
+        assert len(await buffer.pop(2 * BUFFER_HIGH_WATER)) == 2 * BUFFER_HIGH_WATER
+
+
+# HTTP/2: one stream's trouble is its own
+
+
+async def test_malformed_requests_cost_only_their_stream() -> None:
+    app = Demo()
+    async with serving(app) as live, h2_client(live.port) as client:
+        running = await client.request(b"/ticks")
+        assert await client.status(await client.request("/é".encode())) == 400
+        assert await client.status(await client.request(b"/", "GÉT".encode())) == 400
+        tunnel = [(b":method", b"CONNECT"), (b":authority", b"test:1")]
+        assert await client.status(await client.send_head(tunnel, end=False)) == 501
+        early = await client.request(b"/early", b"POST", end=False)
+        assert await client.answer(early) == (401, b"hello")
+        client.h2.send_data(early, b"late", end_stream=True)
+        await client.flush()
+        await app.ticks.send(1)
+        assert await client.until_body(running, bool) == b"data: 1\n\n"
+        assert await client.answer(await client.request(b"/")) == (200, b"hello")
+
+
+async def test_late_data_gives_its_window_back() -> None:
+    """Else refused uploads would use up the window that all streams of the connection share."""
+    async with serving(Demo()) as live, h2_client(live.port) as client:
+        for _ in range(10):
+            number = await client.request(b"/early", b"POST", end=False)
+            await client.answer(number)
+            while client.h2.local_flow_control_window(number) < 16_384:
+                assert await client.receive()
+            client.h2.send_data(number, b"x" * 16_384, end_stream=True)
+            await client.flush()
+
+
+async def test_a_response_that_stops_half_way_is_reset() -> None:
+    """In HTTP/1.1 the connection closes; here the client would wait for ever."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await lifespan(receive, send)
+            return
+        await start(send)
+        await body(send, b"half", more=True)
+        raise ValueError("no more")
+
+    async with serving(app) as live, h2_client(live.port) as client:
+        for _ in range(2):
+            number = await client.request()
+            await client.until(h2.events.StreamReset, number)
+            assert client.bodies[number] == b"half"
+    assert live.guards.faults.count == 0
+
+
+async def test_websockets_are_not_offered() -> None:
+    async with serving(Demo()) as live, h2_client(live.port) as client:
+        await client.answer(await client.request(b"/"))
+        assert not client.h2.remote_settings.enable_connect_protocol
+        assert client.h2.remote_settings.max_concurrent_streams == 100
+
+
+async def test_many_requests_do_not_end_the_connection() -> None:
+    config = hypercorn_config(graceful_seconds=0.05)
+    config.keep_alive_max_requests = 2
+    app = Demo()
+    async with serving(app, config) as live, h2_client(live.port) as client:
+        running = await client.request(b"/ticks")
+        for _ in range(5):
+            await client.answer(await client.request(b"/"))
+        await app.ticks.send(1)
+        assert await client.until_body(running, bool) == b"data: 1\n\n"
+
+
+async def test_a_reset_stream_ends_alone() -> None:
+    app = Demo()
+    async with serving(app) as live, h2_client(live.port) as client:
+        number = await client.request(b"/flood")
+        await client.until_body(number, lambda body: len(body) > WINDOW)
+        client.h2.reset_stream(number)
+        await client.flush()
+        await app.ended.wait()
+        assert await client.answer(await client.request(b"/")) == (200, b"hello")
+
+
+async def test_a_flood_of_priorities_costs_only_its_connection() -> None:
+    async with serving(Demo()) as live:
+        async with h2_client(live.port) as client:
+            for number in range(1, 4001, 2):
+                client.h2.prioritize(number, weight=10)
+            await client.flush()
+            await read_to_end(client.stream)
+        assert b"hello" in await ask(live.port, get("/", "Connection: close"))
+    assert live.guards.faults.count == 1
+
+
+# HTTP/2: idle connections
+
+
+async def test_a_preface_and_nothing_more_is_cut() -> None:
+    async with serving(Demo(), brief()) as live, h2_client(live.port) as client:
+        await read_to_end(client.stream)
+
+
+async def test_a_connection_whose_streams_were_reset_is_cut() -> None:
+    app = Demo()
+    async with serving(app, brief()) as live, h2_client(live.port) as client:
+        number = await client.request(b"/ticks")
+        await client.until(h2.events.ResponseReceived, number)
+        client.h2.reset_stream(number)
+        await client.flush()
+        await read_to_end(client.stream)
+
+
+async def test_an_open_stream_is_not_idle() -> None:
+    app = Demo()
+    async with serving(app, brief()) as live, h2_client(live.port) as client:
+        number = await client.request(b"/ticks")
+        await client.answer(await client.request(b"/"))
+        await trio.sleep(0.2)  # longer than the idle time: nothing to wait for, that is the point
+        await app.ticks.send(1)
+        assert await client.until_body(number, bool) == b"data: 1\n\n"
+
+
+def test_refusals() -> None:
+    good = [(b":method", b"GET"), (b":path", b"/")]
+    assert refusal(good) is None
+    assert refusal(good[:1]) == 400
+    assert refusal(good[1:]) == 400
+    assert refusal([(b":method", b"connect"), *good[1:]]) == 501
+    assert pseudo(good, b":path") == "/"

@@ -1,0 +1,74 @@
+"""TLS: both protocols by negotiation, and the same deadlines."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+import trio
+import trustme
+from hypercorn.config import Config
+
+from hermes_trio.server.configure import hypercorn_config
+from tests.server.apps import BIG, Demo
+from tests.server.raw import H2Client, ask, connect, get, read_to_end
+from tests.server.running import serving
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def secure(authority: trustme.CA, tmp_path: Path) -> Config:
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    path = str(tmp_path / "server.pem")
+    return hypercorn_config(path, path, graceful_seconds=0.05)
+
+
+async def connect_tls(port: int, authority: trustme.CA, *alpn: str) -> trio.SSLStream[trio.SocketStream]:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    context.set_alpn_protocols(alpn)
+    tcp = await connect(port)
+    stream = trio.SSLStream(tcp, context, server_hostname="127.0.0.1", https_compatible=True)
+    await stream.do_handshake()
+    return stream
+
+
+async def test_tls_speaks_http_2_if_asked(authority: trustme.CA, secure: Config) -> None:
+    async with (
+        serving(Demo(), secure) as live,
+        await connect_tls(live.port, authority, "h2", "http/1.1") as stream,
+    ):
+        assert stream.selected_alpn_protocol() == "h2"
+        client = H2Client(stream)
+        await client.start()
+        assert await client.answer(await client.request(b"/big")) == (200, BIG + b"end")
+
+
+async def test_tls_speaks_http_1(authority: trustme.CA, secure: Config) -> None:
+    async with serving(Demo(), secure) as live, await connect_tls(live.port, authority, "http/1.1") as stream:
+        await stream.send_all(get("/big", "Connection: close"))
+        assert (await read_to_end(stream)).endswith(b"%b\r\n3\r\nend\r\n0\r\n\r\n" % BIG)
+
+
+async def test_no_handshake_is_no_fault(secure: Config) -> None:
+    secure.ssl_handshake_timeout = 0.1
+    async with serving(Demo(), secure) as live:
+        assert b"HTTP" not in await ask(live.port, get("/"))
+        assert await ask(live.port, b"") == b""
+    assert live.guards.faults.count == 0
+
+
+async def test_a_stalled_reader_on_tls_is_dropped(authority: trustme.CA, secure: Config) -> None:
+    app = Demo()
+    async with (
+        serving(app, secure, write_seconds=0.1) as live,
+        await connect_tls(live.port, authority) as stream,
+    ):
+        await stream.send_all(get("/flood"))
+        await app.ended.wait()

@@ -1,0 +1,15 @@
+"""Fixtures that several files here use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("tests.stores.contract_suite", "tests.stores.helpers")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a database may be made; its directory is not there yet."""
+    return tmp_path / "data" / "store.db"

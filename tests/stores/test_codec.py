@@ -1,0 +1,76 @@
+"""Messages as text and back."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermes_trio.core.messages import Message, ToolCall
+from hermes_trio.stores.codec import decode, encode
+from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.sqlite import open_sqlite
+from tests.stores.helpers import turn
+
+text = st.text(st.characters(exclude_categories=()), max_size=20)  # with lone surrogates and controls
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | text
+values: st.SearchStrategy[Any] = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3), max_leaves=6
+)
+parts = st.lists(st.dictionaries(text, values, max_size=3), max_size=3).map(tuple)
+calls = st.lists(st.builds(ToolCall, text, text, text), max_size=3).map(tuple)
+messages = st.builds(Message, text, text | parts, calls, text, text, text)
+
+
+@settings(deadline=None)  # a busy machine is not a failure
+@given(messages)
+def test_a_message_comes_back(message: Message) -> None:
+    body = encode(message)
+    assert body.isascii()
+    assert decode(body, "s", 0) == message
+    assert decode(body.encode(), "s", 0) == message
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.lists(messages, max_size=4), min_size=1, max_size=3))
+def test_turns_come_back_from_a_file(said: list[list[Message]]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        assert trio.run(_written_and_read, Path(directory, "x.db"), said) == tuple(chain(*said))
+
+
+async def _written_and_read(path: Path, said: list[list[Message]]) -> tuple[Message, ...]:
+    async with open_sqlite(path) as store:
+        for number, some in enumerate(said):
+            await store.save_turn(turn(str(number), messages=tuple(some)))
+    async with open_sqlite(path) as store:
+        return await store.messages("ann", "s")
+
+
+def test_a_later_field_is_ignored_and_a_missing_one_has_its_default() -> None:
+    assert decode('{"role": "user", "content": "x", "new": 1}', "s", 0) == Message("user", "x")
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "{", "5", "null", "[]", "{}", '{"role": 1, "content": ""}', '{"role": "user"}', b"\xff", "é".encode("utf-16"),
+     "[" * 100_000],
+)  # fmt: skip
+def test_anything_else_names_its_place(body: str | bytes) -> None:
+    with pytest.raises(StoreError, match="message 7 of session 'here' is damaged"):
+        decode(body, "here", 7)
+
+
+def test_what_is_too_deep_is_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(StoreError, match="JSON"):
+        encode(deep)
+    assert json.loads(encode({"a": 1})) == {"a": 1}

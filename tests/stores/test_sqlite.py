@@ -1,0 +1,211 @@
+"""The file: rights, the claim on it, its schema."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import trio
+
+from hermes_trio.stores import connections, migrations
+from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.sqlite import open_sqlite
+from tests.stores.helpers import TURN, contents, names_in, overwrite, runs_of, turn, writer_of
+
+
+def rights(path: Path) -> str:
+    """The permission bits of a file."""
+    return oct(path.stat().st_mode & 0o777)
+
+
+def loosen(path: Path) -> None:
+    """An empty file in a directory, both open to everyone's eyes."""
+    overwrite(path, b"")
+    path.parent.chmod(0o755)
+    path.chmod(0o644)
+
+
+def beside(path: Path, ending: str) -> Path:
+    """A file that belongs to a database."""
+    return path.with_name(path.name + ending)
+
+
+def edit(path: Path, statement: str) -> None:
+    """Change a database behind the back of the store."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+
+
+async def test_everything_is_the_owners(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "store.db"
+    async with open_sqlite(path) as store:
+        await store.save_turn(TURN)
+        for ending in ("", "-wal", "-shm", ".lock"):
+            assert rights(beside(path, ending)) == "0o600"
+        assert rights(tmp_path / "a") == rights(tmp_path / "a" / "b") == "0o700"
+
+
+async def test_a_file_that_was_open_to_others_is_closed_to_them(path: Path) -> None:
+    loosen(path)
+    async with open_sqlite(path):
+        assert rights(path) == "0o600"
+        assert rights(path.parent) == "0o755"  # not ours
+
+
+async def test_closing_folds_the_log_in(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        await store.save_turn(TURN)
+        assert beside(path, "-wal").stat().st_size > 0
+    assert names_in(path.parent) == ["store.db", "store.db.lock"]
+
+
+async def test_closing_folds_the_log_in_though_another_program_looks_on(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        await store.save_turn(TURN)
+        other = sqlite3.connect(path)
+        other.execute("SELECT * FROM turns").fetchall()
+    with closing(other):
+        assert beside(path, "-wal").stat().st_size == 0
+
+
+async def test_the_engine_is_set_for_durability(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        connection = writer_of(store)
+        asked = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        assert [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked] == ["wal", 2, 1, 5000]
+
+
+async def test_readers_cannot_write(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        with pytest.raises(StoreError, match="cannot be written to"):
+            await store._readers.read(lambda connection: connection.execute("DELETE FROM turns"))
+
+
+async def test_a_turn_is_kept_with_all_its_facts(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        await store.save_turn(turn("a", started_at=1.0, ended_at=5.0))
+        await store.save_turn(turn("b", started_at=2.0, ended_at=4.0))
+        await store.save_turn(turn("b", started_at=2.0, ended_at=9.0))
+        connection = writer_of(store)
+        assert connection.execute("SELECT * FROM sessions").fetchall() == [("ann", "s", 1.0, 5.0)]
+        [row] = connection.execute("SELECT * FROM turns WHERE run_id = 'a'").fetchall()
+        assert row[:8] == ("ann", "a", "s", "m", "completed", "stop", 1.0, 5.0)
+        assert '"input_tokens":3' in row[8]
+
+
+async def test_a_second_opening_in_this_process_is_refused(path: Path, tmp_path: Path) -> None:
+    alias = tmp_path / "alias.db"
+    alias.symlink_to(path)
+    async with open_sqlite(path) as store:
+        for name in (path, alias):
+            with pytest.raises(StoreError, match="already open"):
+                async with open_sqlite(name):
+                    pass
+        await store.check()
+    async with open_sqlite(alias) as store:
+        await store.check()
+
+
+OPEN = """
+import sys, trio
+from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.opening import open_store
+async def main():
+    async with open_store(sys.argv[1]):
+        print("opened")
+try:
+    trio.run(main)
+except StoreError as error:
+    print(error)
+"""
+
+
+async def open_elsewhere(path: Path) -> str:
+    """Open a store in another process; what it says."""
+    command = [sys.executable, "-c", OPEN, f"sqlite://{path}"]
+    done = await trio.run_process(command, capture_stdout=True)
+    return done.stdout.decode()
+
+
+async def test_a_second_process_is_refused(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        said = await open_elsewhere(path)
+        assert said == f"{path} is already open: one process at a time may use an SQLite store\n"
+        await store.check()
+    assert await open_elsewhere(path) == "opened\n"
+
+
+async def test_a_directory_in_place_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"cannot open .*: Is a directory"):
+        async with open_sqlite(tmp_path):
+            pass
+
+
+async def test_a_file_in_place_of_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    with pytest.raises(StoreError, match=r"cannot open .*: Not a directory"):
+        async with open_sqlite(tmp_path / "data" / "store.db"):
+            pass
+
+
+async def test_a_foreign_file_is_refused_and_let_go(path: Path) -> None:
+    overwrite(path, b"not a database" * 1000)
+    with pytest.raises(StoreError, match=r"cannot open .*: the file is not an SQLite database"):
+        async with open_sqlite(path):
+            pass
+    assert contents(path) == b"not a database" * 1000
+    overwrite(path, b"")
+    async with open_sqlite(path) as store:
+        await store.check()
+
+
+async def test_a_newer_database_is_refused_untouched(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        await store.save_turn(turn("a"))
+    newer = len(migrations.STEPS) + 1
+    edit(path, f"PRAGMA user_version = {newer}")
+    with pytest.raises(
+        StoreError, match=f"schema version {newer}, this program knows only up to {newer - 1}"
+    ):
+        async with open_sqlite(path):
+            pass
+    edit(path, f"PRAGMA user_version = {newer - 1}")
+    async with open_sqlite(path) as store:
+        assert await runs_of(store) == ["a"]
+
+
+def test_a_place_without_write_ahead_logging_is_refused() -> None:
+    memory = closing(sqlite3.connect(":memory:"))
+    with memory as connection, pytest.raises(StoreError, match="write-ahead logging"):
+        connections._prepare(connection)
+
+
+def test_steps_are_taken_once_and_in_order() -> None:
+    first, second = ("CREATE TABLE a (x)",), ("ALTER TABLE a ADD COLUMN y", "INSERT INTO a VALUES (1, 2)")
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrations.migrate(connection, (first,))
+        for _ in range(2):
+            migrations.migrate(connection, (first, second))
+        assert migrations.schema_version(connection) == 2
+        assert connection.execute("SELECT x, y FROM a").fetchall() == [(1, 2)]
+
+
+def test_a_step_that_fails_is_not_taken_at_all() -> None:
+    good, bad = ("CREATE TABLE a (x)",), ("CREATE TABLE b (x)", "CREATE TABLE a (x)")
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        with pytest.raises(sqlite3.OperationalError, match="already exists"):
+            migrations.migrate(connection, (good, bad))
+        assert not connection.in_transaction
+        assert migrations.schema_version(connection) == 1
+        assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("a",)]
+
+
+async def test_a_schema_that_does_not_fit_is_one_clear_line(path: Path) -> None:
+    path.parent.mkdir()
+    edit(path, "CREATE TABLE sessions (something_else)")
+    with pytest.raises(StoreError, match=r"cannot open .*table sessions already exists"):
+        async with open_sqlite(path):
+            pass

@@ -1,0 +1,178 @@
+"""Faults of the disk and the file: every caller hears of it, nothing acknowledged is lost, and it passes."""
+
+from __future__ import annotations
+
+import resource
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from hermes_trio.core.messages import Message
+from hermes_trio.core.record import TurnRecord
+from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
+from tests.stores.helpers import contents, hold, overwrite, runs_of, turn, writer_of
+
+IMPATIENT = SqliteOptions(busy_seconds=0.05)
+NO_LIMIT = 2**30
+BIG = "x" * 300_000
+
+Fault = Callable[[SqliteStore, Path], AbstractContextManager[None]]
+
+
+def allow_pages(store: SqliteStore, more: int) -> None:
+    """Let the database grow by some pages and no further."""
+    [pages] = writer_of(store).execute("PRAGMA page_count").fetchone()
+    writer_of(store).execute(f"PRAGMA max_page_count = {pages + more}")
+
+
+@contextmanager
+def full(store: SqliteStore, path: Path) -> Iterator[None]:
+    """No room for another page."""
+    allow_pages(store, 0)
+    yield
+    allow_pages(store, NO_LIMIT)
+
+
+@contextmanager
+def read_only(store: SqliteStore, path: Path) -> Iterator[None]:
+    """The writer may not write."""
+    writer_of(store).execute("PRAGMA query_only = ON")
+    yield
+    writer_of(store).execute("PRAGMA query_only = OFF")
+
+
+@contextmanager
+def locked(store: SqliteStore, path: Path) -> Iterator[None]:
+    """Another program is at the file, without regard for our lock file."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@contextmanager
+def broken_disk(store: SqliteStore, path: Path) -> Iterator[None]:
+    """The system refuses to write further into files: to SQLite that is an input/output error."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = path.with_name(path.name + "-wal").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def big(run_id: str) -> TurnRecord:
+    """A turn that needs new pages."""
+    return turn(run_id, messages=(Message("user", BIG),))
+
+
+async def expect(store: SqliteStore, record: TurnRecord, text: str) -> None:
+    """Saving must fail with a text."""
+    with pytest.raises(StoreError, match=text) as caught:
+        await store.save_turn(record)
+    assert "\n" not in str(caught.value)
+
+
+FAULTS: list[tuple[Fault, str]] = [
+    (full, "disk is full"),
+    (read_only, "cannot be written to"),
+    (locked, "another program holds the database locked"),
+    (broken_disk, "input/output error"),
+]
+
+
+@pytest.mark.parametrize(("fault", "text"), FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
+async def test_a_fault_reaches_every_caller_and_passes(path: Path, fault: Fault, text: str) -> None:
+    async with open_sqlite(path, IMPATIENT) as store:
+        await store.save_turn(turn("before"))
+        for _ in range(2):
+            with fault(store, path):
+                async with trio.open_nursery() as nursery:
+                    for number in range(10):
+                        nursery.start_soon(expect, store, big(f"big-{number}"), text)
+                assert await runs_of(store) == ["before"]
+        await store.check()
+        await store.save_turn(turn("after"))
+        await store.save_turn(big("big-0"))
+        assert len(await store.messages("ann", "s")) == 5
+    async with open_sqlite(path) as store:
+        assert len(await store.messages("ann", "s")) == 5
+
+
+@pytest.mark.parametrize(("fault", "text"), FAULTS[1:], ids=[fault.__name__ for fault, _ in FAULTS[1:]])
+async def test_check_tells_of_a_fault(path: Path, fault: Fault, text: str) -> None:
+    async with open_sqlite(path, IMPATIENT) as store:
+        await store.check()
+        with fault(store, path), pytest.raises(StoreError, match=text):
+            await store.check()
+        await store.check()
+
+
+@pytest.mark.parametrize("fault", [locked, broken_disk])
+async def test_closing_during_a_fault_loses_nothing(path: Path, fault: Fault) -> None:
+    with ExitStack() as beyond:
+        async with open_sqlite(path, IMPATIENT) as store:
+            await store.save_turn(turn("a"))
+            beyond.enter_context(fault(store, path))
+    async with open_sqlite(path) as store:
+        assert await runs_of(store) == ["a"]
+
+
+async def test_one_large_turn_does_not_take_along_those_that_fit(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        await store.save_turn(turn("a"))
+        allow_pages(store, 20)
+        async with trio.open_nursery() as nursery:
+            gate = await hold(store, nursery)
+            nursery.start_soon(store.save_turn, turn("b"))
+            nursery.start_soon(expect, store, big("big"), "disk is full")
+            nursery.start_soon(store.save_turn, turn("c"))
+            await wait_all_tasks_blocked()
+            gate.open()
+        assert sorted(await runs_of(store)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("body", ["'{'", "x'ff'", "7", "CAST(x'ff' AS TEXT)"])
+async def test_a_damaged_row_is_named(path: Path, body: str) -> None:
+    async with open_sqlite(path) as store:
+        await store.save_turn(turn("a"))
+        await store.save_turn(turn("b", session_id="other"))
+        writer_of(store).execute(f"UPDATE messages SET body = {body} WHERE session_id = 's' AND n = 1")
+        with pytest.raises(StoreError, match="message 1 of session 's' is damaged"):
+            await store.messages("ann", "s")
+        assert await runs_of(store, "other") == ["b"]
+        await store.check()
+
+
+async def test_a_damaged_file_is_an_error_and_no_crash(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        await store.save_turn(turn("a"))
+    whole = contents(path)
+    overwrite(path, whole[:4096] + b"\xff" * (len(whole) - 4096))
+    async with open_sqlite(path) as store:
+        for call in (store.check, lambda: store.messages("ann", "s"), lambda: store.save_turn(turn("b"))):
+            with pytest.raises(StoreError, match="the database file is damaged"):
+                await call()
+    overwrite(path, whole)
+    async with open_sqlite(path) as store:
+        assert await runs_of(store) == ["a"]
+
+
+async def test_a_file_locked_by_another_program_is_not_opened(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        await store.save_turn(turn("a"))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreError, match="another program holds the database locked"):
+            async with open_sqlite(path, IMPATIENT):
+                pass
+    async with open_sqlite(path) as store:
+        assert await runs_of(store) == ["a"]

@@ -1,0 +1,45 @@
+"""The shared Hypothesis vocabulary: what agents may say, in every odd order."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from hermes_trio.core.events import (
+    Crashed,
+    Event,
+    Finished,
+    Reasoning,
+    Result,
+    Text,
+    ToolCompleted,
+    ToolNoticed,
+    ToolOutput,
+    ToolStarted,
+    Verdict,
+)
+from hermes_trio.core.messages import Usage
+from hermes_trio.core.outcome import Reason
+
+# Few ids and names, so that duplicates, reuse, orphans and internal tools are the rule.
+call_ids = st.sampled_from(["", "a", "b", "a-2", "call", "call-2"])
+tool_names = st.sampled_from(["terminal", "read_file", "_thinking", "_secret", "my tool"])
+texts = st.text(max_size=8)
+times = st.floats(0, 1000)
+args = st.dictionaries(st.text(max_size=4), st.one_of(st.integers(), st.text(max_size=4)), max_size=2)
+
+started = st.builds(ToolStarted, call_ids, tool_names, args, times)
+noticed = st.builds(ToolNoticed, tool_names, args, times)
+output = st.builds(ToolOutput, call_ids, texts)
+completed = st.builds(ToolCompleted, call_ids, texts, st.booleans(), times)
+said: st.SearchStrategy[Event] = st.one_of(
+    st.builds(Text, texts), st.builds(Reasoning, texts), started, noticed, output, completed
+)
+
+usages = st.builds(Usage, *[st.integers(0, 10_000)] * 5)
+results = st.builds(Result, texts, st.sampled_from(Verdict), texts, usages)
+last_words: st.SearchStrategy[Event] = st.one_of(
+    st.builds(Finished, results, times), st.builds(Crashed, texts, st.just("ValueError"), times)
+)
+
+scripts = st.lists(said, max_size=25)
+cuts = st.sampled_from([reason for reason in Reason if reason is not Reason.NONE])

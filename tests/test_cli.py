@@ -1,0 +1,288 @@
+"""The command line: flags, exit codes, one-line errors, and a help text that does not keep anyone waiting."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attrs import define, field
+from click.testing import CliRunner
+
+import hermes_trio.server
+from hermes_trio import __version__, cli
+from hermes_trio.keys import KeysError
+from hermes_trio.settings import ConfigurationError, Kind, Loaded, Source, options
+
+SERVE = "hermes_trio.server.serve"
+HEAVY = ("trio", "quart", "quart_trio", "hypercorn", "typed_settings", "structlog", "httpx2", "sqlite3")
+
+
+@define
+class FakeServer:
+    """Stands in for ``hermes_trio.server.serve``: notes what it was given, then ends as told."""
+
+    code: int = 0
+    error: BaseException = field(factory=lambda: SystemExit("not armed"))
+    armed: bool = False
+    served: list[Loaded] = field(factory=list)
+    checked: list[Loaded] = field(factory=list)
+
+    def main(self, loaded: Loaded) -> int:
+        """Serve, as far as the command line can tell."""
+        self.served.append(loaded)
+        self._fail()
+        return self.code
+
+    def check(self, loaded: Loaded) -> None:
+        """Check, as far as the command line can tell."""
+        self.checked.append(loaded)
+        self._fail()
+
+    def fail_with(self, error: BaseException) -> None:
+        """From now on end with this error."""
+        self.error, self.armed = error, True
+
+    def _fail(self) -> None:
+        if self.armed:
+            raise self.error
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable of the person who runs the tests gets in."""
+    for name, option in options().items():
+        for variable in (f"HERMES_TRIO_{name.upper()}", *option.variables):
+            monkeypatch.delenv(variable, raising=False)
+    for variable in ("HERMES_TRIO_CONFIG", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
+    """The server that ``serve`` finds."""
+    fake = FakeServer()
+    monkeypatch.setitem(sys.modules, SERVE, fake)
+    monkeypatch.setattr(hermes_trio.server, "serve", fake, raising=False)
+    return fake
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A real ``python -m hermes_trio``."""
+    command = [sys.executable, "-m", "hermes_trio", *arguments]
+    root = str(Path(cli.__file__).parent.parent)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=root, check=False)
+
+
+# serve
+
+
+def test_serve_hands_over_what_was_loaded(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_SERVER_MODEL_NAME", "mine")
+    arguments = [
+        "--port",
+        "0",
+        "--cors-origin",
+        "http://a",
+        "--cors-origin",
+        "http://b",
+        "--log-format",
+        "json",
+    ]
+    assert cli.run(["serve", *arguments]) == 0
+    (loaded,) = server.served
+    assert loaded.settings.port == 0
+    assert loaded.settings.cors_origins == ("http://a", "http://b")
+    assert loaded.settings.log_format == "json"
+    assert loaded.sources["port"] == Source(Kind.FLAG, "--port")
+    assert loaded.sources["model_name"] == Source(Kind.ENVIRONMENT, "API_SERVER_MODEL_NAME")
+    assert loaded.sources["host"].kind is Kind.DEFAULT
+
+
+def test_every_flag_of_the_settings_works(server: FakeServer, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("")
+    values = {
+        "host": "::1", "port": "1", "agent": "a:b", "model_name": "m", "api_key_file": str(path),
+        "data_dir": str(tmp_path), "store": "memory:", "cors_origins": "*", "max_runs": "0", "log_level": "debug",
+        "log_format": "json", "certfile": str(path), "keyfile": str(path),
+    }  # fmt: skip
+    flags = {name: option.flag for name, option in options().items() if option.flag}
+    assert flags.keys() == values.keys()
+    line = [part for name, flag in flags.items() for part in (flag, values[name])]
+    assert cli.run(["serve", *line]) == 0
+    (loaded,) = server.served
+    assert {name for name, source in loaded.sources.items() if source.kind is Kind.FLAG} == flags.keys()
+
+
+def test_serve_reads_the_named_file(server: FakeServer, tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text("port = 77")
+    assert cli.run(["serve", "--config", str(path)]) == 0
+    assert server.served[0].settings.port == 77
+    assert server.served[0].sources["port"] == Source(Kind.FILE, f"{path}: port")
+
+
+def test_the_exit_code_is_the_servers(server: FakeServer) -> None:
+    server.code = 3
+    assert cli.run(["serve"]) == 3
+    assert CliRunner().invoke(cli.commands, ["serve"]).exit_code == 3
+
+
+def test_main_exits_with_the_code(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.code = 4
+    monkeypatch.setattr(sys, "argv", ["hermes-trio", "serve"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 4
+
+
+def test_check_only_checks(server: FakeServer) -> None:
+    result = CliRunner().invoke(cli.commands, ["serve", "--check", "--port", "9"])
+    assert (result.exit_code, result.output) == (0, "configuration ok\n")
+    assert [loaded.settings.port for loaded in server.checked] == [9]
+    assert not server.served
+
+
+@pytest.mark.parametrize(
+    "error", [ConfigurationError("agent: no such\nagent"), KeysError("agent: no such agent")]
+)
+@pytest.mark.parametrize("arguments", [["serve", "--check"], ["serve"]])
+def test_trouble_is_one_line(
+    server: FakeServer, capsys: pytest.CaptureFixture[str], error: Exception, arguments: list[str]
+) -> None:
+    server.fail_with(error)
+    assert cli.run(arguments) == 2
+    assert capsys.readouterr() == ("", "Error: agent: no such agent\n")
+
+
+def test_other_errors_are_not_hidden(server: FakeServer) -> None:
+    server.fail_with(ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        cli.run(["serve"])
+
+
+def test_an_interrupt_is_quiet(server: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.fail_with(KeyboardInterrupt())
+    assert cli.run(["serve"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_interrupt_before_the_command_began(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.commands, "make_context", interrupted)
+    assert cli.run(["serve"]) == 130
+    assert capsys.readouterr().err.strip() == ""
+
+
+# Misuse
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["serve", "--port", "abc"], "port: 'abc' is not a whole number (from --port)"),
+        (["config", "show", "--max-runs=-1"], "max_runs: -1 is not a number of at least 0 (from --max-runs)"),
+        (["serve", "--config", "/no/such"], "config: /no/such: No such file or directory (from --config)"),
+        (
+            ["serve", "--api-key-file", "/no"],
+            "api_key_file: /no: No such file or directory (from --api-key-file)",
+        ),
+        (["serve", "--certfile", "/no"], "certfile: needs keyfile too (from --certfile)"),
+        (["serve", "--prot", "1"], "No such option '--prot'."),
+        (["serve", "--api-key", "secret"], "No such option '--api-key'."),
+        (["serve", "--port"], "Option '--port' requires an argument."),
+        (["serve", "now"], "Got unexpected extra argument (now)"),
+        (["sevre"], "No such command 'sevre'."),
+    ],
+)
+def test_misuse_is_one_line_and_code_2(
+    server: FakeServer, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
+) -> None:
+    assert cli.run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"Error: {expected}")
+    assert err.count("\n") == 1
+    assert not server.served
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([]) == 2
+    assert "serve" in capsys.readouterr().err
+
+
+# config show
+
+
+def test_config_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text('log_level = "debug"')
+    monkeypatch.setenv("API_SERVER_KEY", "open-sesame-open-sesame")
+    monkeypatch.setenv("API_SERVER_CORS_ORIGINS", "http://a,http://b")
+    result = CliRunner().invoke(cli.commands, ["config", "show", "--port", "1", "--config", str(path)])
+    assert result.exit_code == 0
+    rows = {line.split()[0]: line.split(maxsplit=1)[1] for line in result.output.splitlines()}
+    assert list(rows) == ["option", *options()]
+    assert rows["option"].split() == ["value", "from"]
+    assert rows["port"].split() == ["1", "--port"]
+    assert rows["api_key"].split() == ["********", "API_SERVER_KEY"]
+    assert rows["log_level"].split(maxsplit=1) == ["debug", f"{path}: log_level"]
+    assert rows["cors_origins"].split() == ["http://a,", "http://b", "API_SERVER_CORS_ORIGINS"]
+    assert rows["certfile"].split() == ["(not", "set)", "default"]
+    assert "sesame" not in result.output
+
+
+# The real program
+
+
+def test_version() -> None:
+    result = python("--version")
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"hermes-trio {__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["config", "show", "-h"]])
+def test_help(arguments: list[str]) -> None:
+    result = python(*arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("Usage: hermes-trio")
+
+
+def test_help_names_every_flag_and_its_default() -> None:
+    text = " ".join(CliRunner().invoke(cli.commands, ["serve", "--help"]).output.split())
+    for option in options().values():
+        assert option.flag in text
+        assert not option.flag or option.help in text
+    assert "[default: 8642]" in text
+    assert "--check" in text
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = f"import sys, hermes_trio.cli as c; c.run(['serve', '--help']); print([*sys.modules.keys() & {{*{HEAVY}}}])"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True,
+        cwd=Path(cli.__file__).parent.parent,
+    )  # fmt: skip
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_wrong_port_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_SERVER_PORT", "abc")
+    result = python("config", "show")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "Error: port: 'abc' is not a whole number (from API_SERVER_PORT)\n"
+
+
+def test_config_show_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PORT", "9")
+    result = python("config", "show")
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["port", "9", "PORT"] in lines
+    assert ["data_dir", f"{tmp_path}/.local/share/hermes-trio", "default"] in lines

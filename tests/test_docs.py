@@ -1,0 +1,110 @@
+"""The documentation is held to the truth: every example runs, every table lists what the code has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from hermes_trio.core.events import Verdict
+from hermes_trio.core.outcome import Reason, Status
+from hermes_trio.schema.openapi import OPERATIONS
+from hermes_trio.settings import Settings, options
+from hermes_trio.settings.model import own_variable
+from tests.doc_reader import INERT, ROOT, Reader, Server, Walk, blocks_of, make_environment
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)]
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reader's home folder."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
+def environ(home: Path) -> dict[str, str]:
+    """The reader's environment before there is a key."""
+    return make_environment(home)
+
+
+@pytest.fixture(scope="session")
+def demo(home: Path, environ: dict[str, str]) -> Iterator[Server]:
+    """The server that ``hermes-trio serve`` starts for somebody who has never started one."""
+    with Reader(home, environ).serving("hermes-trio serve --port 0") as server:
+        yield server
+
+
+@pytest.fixture
+def reader(home: Path, environ: dict[str, str], demo: Server, tmp_path: Path) -> Reader:
+    """A reader with the key in hand."""
+    key = (home / ".local/share/hermes-trio/api-key").read_text(encoding="utf-8").strip()
+    return Reader(tmp_path, {**environ, "API_SERVER_KEY": key})
+
+
+RUNNABLE = [page for page in PAGES if any(block.kind not in INERT for block in blocks_of(page))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_example_of_a_page_works(page: Path, reader: Reader, demo: Server) -> None:
+    with ExitStack() as servers:
+        walk = Walk(reader, demo, servers)
+        for block in blocks_of(page):
+            walk.take(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_block_that_is_not_run_says_why(page: Path) -> None:
+    assert all(block.value for block in blocks_of(page) if block.kind == "not run")
+
+
+def settings_table() -> list[str]:
+    """The table of all options, as the reference must have it."""
+    head = ["| option | flag | environment | default | meaning |", "|---|---|---|---|---|"]
+    return head + [_row(attribute) for attribute in attrs.fields(Settings)]
+
+
+def _row(attribute: attrs.Attribute[Any]) -> str:
+    option = options()[attribute.name]
+    variables = ", ".join(f"`{name}`" for name in (own_variable(attribute.name), *option.variables))
+    flag = f"`{option.flag}`" if option.flag else ""
+    return f"| `{attribute.name}` | {flag} | {variables} | {_default(attribute.default)} | {option.help} |"
+
+
+def _default(value: object) -> str:
+    if isinstance(value, str | int | float) and value != "":
+        return f"`{value}`"
+    return "" if not value else "see below"
+
+
+def reference(name: str) -> str:
+    """The text of a page of the reference."""
+    return (DOCS / "reference" / name).read_text(encoding="utf-8")
+
+
+def test_the_settings_table_is_that_of_the_class() -> None:
+    table = "\n".join(settings_table())
+    assert table in reference("settings.md"), f"the table should be\n{table}"
+
+
+def test_every_route_is_documented() -> None:
+    text = reference("http_api.md")
+    assert [op.path for op in OPERATIONS if f"{op.method.upper()} {op.path}`" not in text] == []
+
+
+def test_every_way_to_end_is_documented() -> None:
+    text = reference("events_and_outcomes.md")
+    names = [*filter(None, map(str, [*Status, *Reason])), *(verdict.name for verdict in Verdict)]
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\((docs/[^)#]+)", PAGES[0].read_text("utf-8")))))
+def test_links_of_the_readme_lead_somewhere(target: str) -> None:
+    assert (ROOT / target).is_file()

@@ -1,0 +1,267 @@
+"""Keys: who is who, which files and keys are refused, and the key that the first start makes."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_trio.keys import (
+    Configured,
+    Kept,
+    KeyPlaces,
+    Keyring,
+    KeysError,
+    Made,
+    NamedKey,
+    Nobody,
+    OpenedKeys,
+    Principal,
+    is_loopback,
+    open_keys,
+    read_key_file,
+)
+
+ALICE = "alice-0123456789abcdef"
+BOB = "bob-0123456789abcdef"
+
+
+def key_file(folder: Path, text: str, mode: int = 0o600) -> Path:
+    """A key file with this text and these rights."""
+    path = folder / "keys"
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
+    return path
+
+
+def refusal(places: KeyPlaces) -> str:
+    """The one line that ``open_keys`` refuses with."""
+    with pytest.raises(KeysError) as caught:
+        open_keys(places)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def rights(path: Path) -> int:
+    """The permission bits of a file."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+# The ring
+
+
+def test_each_key_names_its_principal() -> None:
+    ring = Keyring((NamedKey("alice", ALICE), NamedKey("bob", BOB)))
+    assert ring.principal(ALICE) == Principal("alice")
+    assert ring.principal(BOB) == Principal("bob")
+    assert ring.principal(ALICE[:-1]) == Nobody()
+    assert ring.principal("") == Nobody()
+    assert Keyring(()).principal("") == Nobody()
+
+
+@given(keys=st.sets(st.text(min_size=1), min_size=1), token=st.text(st.characters(exclude_categories=())))
+def test_any_text_can_be_a_token(keys: set[str], token: str) -> None:
+    ring = Keyring(tuple(NamedKey(str(number), key) for number, key in enumerate(sorted(keys))))
+    for number, key in enumerate(sorted(keys)):
+        assert ring.principal(key) == Principal(str(number))
+    assert isinstance(ring.principal(token), Principal) == (token in keys)
+
+
+def test_all_keys_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[bytes] = []
+
+    def compare(mine: bytes, offered: bytes) -> bool:
+        compared.append(mine)
+        return mine == offered
+
+    monkeypatch.setattr("hermes_trio.keys.hmac.compare_digest", compare)
+    Keyring((NamedKey("alice", ALICE), NamedKey("bob", BOB))).principal(ALICE)
+    assert compared == [ALICE.encode(), BOB.encode()]
+
+
+def test_a_shared_key_is_refused() -> None:
+    with pytest.raises(KeysError, match="alice and bob share a key"):
+        Keyring((NamedKey("alice", ALICE), NamedKey("bob", ALICE)))
+
+
+def test_a_principal_may_have_two_keys() -> None:
+    ring = Keyring((NamedKey("alice", ALICE), NamedKey("alice", BOB), NamedKey("alice", BOB)))
+    assert ring.principal(ALICE) == ring.principal(BOB) == Principal("alice")
+
+
+def test_no_repr_shows_a_key(tmp_path: Path) -> None:
+    opened = open_keys(KeyPlaces("127.0.0.1", tmp_path))
+    assert isinstance(opened.origin, Made)
+    assert opened.origin.key not in repr(opened)
+    assert ALICE not in repr(KeyPlaces("127.0.0.1", tmp_path, ALICE))
+
+
+# Where keys come from
+
+
+def test_the_key_of_the_settings(tmp_path: Path) -> None:
+    opened = open_keys(KeyPlaces("0.0.0.0", tmp_path, ALICE))
+    assert opened == OpenedKeys(Keyring((NamedKey("default", ALICE),)), Configured())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_with_one_key(tmp_path: Path) -> None:
+    path = key_file(tmp_path, f"\n  {ALICE}==\n\n")
+    opened = open_keys(KeyPlaces("0.0.0.0", tmp_path, api_key_file=path))
+    assert opened.keyring.principal(f"{ALICE}==") == Principal("default")
+
+
+def test_a_file_with_named_keys_beside_the_key_of_the_settings(tmp_path: Path) -> None:
+    path = key_file(tmp_path, f'# who\n[keys]\nalice = "{ALICE}"\nbob = "schlüssel-für-den-bären"\n')
+    ring = open_keys(KeyPlaces("0.0.0.0", tmp_path, "default-0123456789", path)).keyring
+    assert ring.principal(ALICE) == Principal("alice")
+    assert ring.principal("schlüssel-für-den-bären") == Principal("bob")
+    assert ring.principal("default-0123456789") == Principal("default")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "needs one key on one line, or named keys under [keys]"),
+        (f"{ALICE}\n{BOB}\n", "needs one key on one line, or named keys under [keys]"),
+        (f'alice = "{ALICE}"\n', "the key of default has spaces or characters that cannot be printed"),
+        ("[keys]\n", "there is no key under [keys]"),
+        ("[keys]\nalice = 1234567890123456\n", "the key of alice must be a text in quotes"),
+        (f'[keys]\n"a b" = "{ALICE}"\n', "'a b' is not a name of up to 64 letters, digits, dots and dashes"),
+        (f'port = 1\n[keys]\nalice = "{ALICE}"\n', "'port' does not belong here; only [keys] does"),
+        (f"[keys]\nalice = {ALICE}\n", "is not valid TOML: "),
+    ],
+)
+def test_a_file_that_makes_no_sense(tmp_path: Path, text: str, expected: str) -> None:
+    path = key_file(tmp_path, text)
+    line = refusal(KeyPlaces("127.0.0.1", tmp_path, api_key_file=path))
+    assert line.startswith(f"{path}: {expected}")
+    assert ALICE not in line
+
+
+def test_a_shared_key_in_a_file(tmp_path: Path) -> None:
+    path = key_file(tmp_path, f'[keys]\nalice = "{ALICE}"\nbob = "{ALICE}"\n')
+    line = refusal(KeyPlaces("127.0.0.1", tmp_path, api_key_file=path))
+    assert line == "keys: alice and bob share a key; each needs its own"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644, 0o666])
+def test_a_file_that_others_can_open(tmp_path: Path, mode: int) -> None:
+    path = key_file(tmp_path, ALICE, mode)
+    line = refusal(KeyPlaces("127.0.0.1", tmp_path, api_key_file=path))
+    assert line == f"{path}: other users have access to this key file; run: chmod 600 {path}"
+    path.chmod(0o400)
+    assert read_key_file(path) == (NamedKey("default", ALICE),)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    assert (
+        refusal(KeyPlaces("::1", tmp_path, api_key_file=missing)) == f"{missing}: No such file or directory"
+    )
+    assert refusal(KeyPlaces("::1", tmp_path, api_key_file=tmp_path)) == f"{tmp_path}: Is a directory"
+    path = key_file(tmp_path, "")
+    path.write_bytes(b"\xff" * 20)
+    assert refusal(KeyPlaces("::1", tmp_path, api_key_file=path)) == f"{path}: is not UTF-8 text"
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("short", "has 5 characters; at least 16 are needed"),
+        ("0123456789abcde", "has 15 characters; at least 16 are needed"),
+        ("0123456789\tabcdef", "has spaces or characters that cannot be printed"),
+        ("0123456789 abcdef", "has spaces or characters that cannot be printed"),
+        ("0123456789\nabcdef", "has spaces or characters that cannot be printed"),
+        ("changeme-changeme", "is a placeholder; make a real one"),
+        ("Change_Me_1234567890", "is a placeholder; make a real one"),
+        ("your-api-key-goes-here", "is a placeholder; make a real one"),
+        ("<YOUR_SECRET_TOKEN>", "is a placeholder; make a real one"),
+        ("xxxxxxxxxxxxxxxxxxxx", "is a placeholder; make a real one"),
+    ],
+)
+def test_a_weak_key_is_refused_and_not_repeated(tmp_path: Path, key: str, expected: str) -> None:
+    line = refusal(KeyPlaces("127.0.0.1", tmp_path, key))
+    assert line == f"api_key: the key of default {expected}"
+
+
+# The key that is made
+
+
+def test_the_first_start_makes_a_key_and_the_next_one_keeps_it(tmp_path: Path) -> None:
+    places = KeyPlaces("localhost", tmp_path / "share" / "hermes-trio")
+    path = places.data_dir / "api-key"
+    first = open_keys(places)
+    assert isinstance(first.origin, Made)
+    assert first.origin.path == path
+    assert first.origin.key.startswith("ht-")
+    assert len(first.origin.key) >= 43
+    assert first.keyring.principal(first.origin.key) == Principal("default")
+    assert (rights(path), rights(places.data_dir)) == (0o600, 0o700)
+    assert os.listdir(places.data_dir) == ["api-key"]
+    assert open_keys(places) == OpenedKeys(first.keyring, Kept(path))
+
+
+def test_two_machines_do_not_share_a_key(tmp_path: Path) -> None:
+    rings = {open_keys(KeyPlaces("::1", tmp_path / name)).keyring for name in "ab"}
+    assert len(rings) == 2
+
+
+def test_servers_that_start_together_agree(tmp_path: Path) -> None:
+    start = threading.Barrier(8)
+    opened: list[OpenedKeys] = []
+
+    def run() -> None:
+        start.wait()
+        opened.append(open_keys(KeyPlaces("127.0.0.1", tmp_path)))
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({each.keyring for each in opened}) == 1
+    assert sum(isinstance(each.origin, Made) for each in opened) == 1
+    assert os.listdir(tmp_path) == ["api-key"]
+
+
+def test_one_that_came_second_takes_the_key_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = open_keys(KeyPlaces("127.0.0.1", tmp_path))
+    monkeypatch.setattr("hermes_trio.keys.os.path.lexists", lambda path: False)
+    second = open_keys(KeyPlaces("127.0.0.1", tmp_path))
+    assert second == OpenedKeys(first.keyring, Kept(tmp_path / "api-key"))
+    assert os.listdir(tmp_path) == ["api-key"]
+
+
+def test_a_kept_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    open_keys(KeyPlaces("127.0.0.1", tmp_path))
+    (tmp_path / "api-key").chmod(0o644)
+    assert refusal(KeyPlaces("127.0.0.1", tmp_path)).endswith(f"run: chmod 600 {tmp_path}/api-key")
+
+
+def test_a_data_dir_that_is_a_file(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert refusal(KeyPlaces("127.0.0.1", blocked)) == f"{blocked}/api-key: Not a directory"
+    deeper = refusal(KeyPlaces("127.0.0.1", blocked / "deeper"))
+    assert deeper == f"{blocked}/deeper/api-key: the key cannot be kept here: Not a directory"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", "localhost.example.org"])
+def test_outside_loopback_a_key_is_compulsory(tmp_path: Path, host: str) -> None:
+    line = refusal(KeyPlaces(host, tmp_path))
+    assert line == f"api_key: a key is needed to listen on {host}: set API_SERVER_KEY or --api-key-file"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost", "LOCALHOST", "localhost."])
+def test_loopback(host: str) -> None:
+    assert is_loopback(host)

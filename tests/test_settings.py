@@ -1,0 +1,396 @@
+"""Settings: every source, who wins, and what a person is told about a mistake."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_trio.settings import (
+    ConfigurationError,
+    InMemory,
+    Kind,
+    Loaded,
+    Settings,
+    SettingsError,
+    Source,
+    SqliteFile,
+    WrongValueError,
+    load,
+    options,
+)
+
+NO_HOME = {"HOME": "/nonexistent"}
+
+
+def toml(folder: Path, text: str) -> Path:
+    """A configuration file with this text."""
+    path = folder / "config.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusal(flags: dict[str, Any], environ: dict[str, str], config_file: Path | None = None) -> str:
+    """The one line that ``load`` refuses with."""
+    with pytest.raises(SettingsError) as caught:
+        load(flags, NO_HOME | environ, config_file)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def from_env(**environ: str) -> Loaded:
+    """What is loaded from an environment alone."""
+    return load({}, NO_HOME | environ, None)
+
+
+# Defaults and the class itself
+
+
+def test_defaults_need_nothing() -> None:
+    loaded = from_env()
+    assert loaded.settings == Settings(data_dir=Path("/nonexistent/.local/share/hermes-trio"))
+    assert set(loaded.sources.values()) == {Source(Kind.DEFAULT, "default")}
+    assert list(loaded.sources) == [field.name for field in attrs.fields(Settings)]
+
+
+def test_the_documented_defaults() -> None:
+    settings = Settings()
+    assert (settings.host, settings.port, settings.agent) == ("127.0.0.1", 8642, "demo")
+    assert (settings.model_name, settings.max_runs, settings.max_body_bytes) == (
+        "hermes-agent",
+        100,
+        10_000_000,
+    )
+    assert (settings.log_level, settings.log_format, settings.open_webui_status) == ("info", "text", "auto")
+    assert (settings.keepalive_seconds, settings.run_seconds, settings.stall_seconds) == (10, 0, 30)
+    assert (settings.drain_seconds, settings.grace_seconds) == (20, 5)
+    assert (settings.write_seconds, settings.body_seconds) == (30, 20)
+
+
+def test_settings_and_sources_are_frozen() -> None:
+    loaded = from_env()
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        loaded.settings.port = 1  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        loaded.sources["port"] = Source(Kind.FLAG, "--port")  # type: ignore[index]
+
+
+def test_every_option_is_documented_and_secrets_are_no_flags() -> None:
+    for option in options().values():
+        assert option.help.endswith(".")
+        assert not (option.secret and option.flag)
+
+
+def test_repr_hides_the_key() -> None:
+    assert "sesame" not in repr(Settings(api_key="open-sesame-open-sesame"))
+    assert "api_key=''" in repr(Settings())
+
+
+def test_data_dir_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    assert Settings().data_dir == Path("/data/hermes-trio")
+    assert from_env(XDG_DATA_HOME="/other").settings.data_dir == Path("/other/hermes-trio")
+    assert from_env(XDG_DATA_HOME="relative").settings.data_dir == Path(
+        "/nonexistent/.local/share/hermes-trio"
+    )
+    assert load({}, {}, None).settings.data_dir == Path.home() / ".local/share/hermes-trio"
+
+
+# Precedence
+
+# The sources of one option, weakest first: how it is given, and what it is called.
+SOURCES = ("file", "PORT", "API_SERVER_PORT", "HERMES_TRIO_PORT", "flag")
+
+
+@given(given=st.sets(st.sampled_from(SOURCES)), empty=st.sets(st.sampled_from(SOURCES[1:4])))
+def test_the_strongest_source_wins_and_is_reported(
+    tmp_path_factory: pytest.TempPathFactory, given: set[str], empty: set[str]
+) -> None:
+    path = toml(tmp_path_factory.mktemp("precedence"), "port = 1" if "file" in given else "")
+    environ = dict.fromkeys(empty, "")
+    environ |= {name: str(SOURCES.index(name) + 1) for name in given if name.isupper()}
+    flags = {"port": "5"} if "flag" in given else {}
+    loaded = load(flags, NO_HOME | environ, path)
+    names = {"file": f"{path}: port", "flag": "--port"}
+    winner = max(given, key=SOURCES.index, default="")
+    assert loaded.settings.port == (SOURCES.index(winner) + 1 if winner else 8642)
+    assert loaded.sources["port"].name == (names.get(winner, winner) if winner else "default")
+
+
+NAMES = sorted(options().keys() - {"certfile", "keyfile", "api_key_file", "data_dir"})
+VALUES: dict[str, tuple[Any, Any, Any]] = {
+    "host": ("a.example", "b.example", "c.example"),
+    "agent": ("a", "b", "c:d"),
+    "model_name": ("a", "b", "c"),
+    "api_key": ("a", "b", "c"),
+    "store": ("memory:", "sqlite:///b", "sqlite:///c"),
+    "cors_origins": (("http://a",), ("http://b", "http://c"), ("http://d",)),
+    "log_level": ("debug", "error", "warning"),
+    "log_format": ("json", "text", "json"),
+    "open_webui_status": ("on", "off", "auto"),
+}
+NUMBERS = (1, 2, 3)
+
+
+def as_text(value: Any) -> str:
+    """A value as an environment variable holds it."""
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def as_toml(value: Any) -> str:
+    """A value as a line of TOML holds it."""
+    return str(list(value)) if isinstance(value, tuple) else repr(value)
+
+
+@given(in_file=st.sets(st.sampled_from(NAMES)), in_env=st.sets(st.sampled_from(NAMES)),
+       in_flags=st.sets(st.sampled_from(NAMES)))  # fmt: skip
+def test_options_do_not_disturb_each_other(
+    tmp_path_factory: pytest.TempPathFactory, in_file: set[str], in_env: set[str], in_flags: set[str]
+) -> None:
+    values = {name: VALUES.get(name, NUMBERS) for name in NAMES}
+    lines = [f"{name} = {as_toml(values[name][0])}" for name in in_file]
+    path = toml(tmp_path_factory.mktemp("options"), "\n".join(lines))
+    environ = {f"HERMES_TRIO_{name.upper()}": as_text(values[name][1]) for name in in_env}
+    loaded = load({name: values[name][2] for name in in_flags}, NO_HOME | environ, path)
+    for name in NAMES:
+        kinds = [Kind.FILE] * (name in in_file) + [Kind.ENVIRONMENT] * (name in in_env)
+        kinds += [Kind.FLAG] * (name in in_flags)
+        kind = kinds[-1] if kinds else Kind.DEFAULT
+        assert loaded.sources[name].kind == kind
+        if kind is not Kind.DEFAULT:
+            place = (Kind.FILE, Kind.ENVIRONMENT, Kind.FLAG).index(kind)
+            assert getattr(loaded.settings, name) == values[name][place]
+
+
+@pytest.mark.parametrize(
+    ("variable", "option", "text", "value"),
+    [
+        ("API_SERVER_HOST", "host", "0.0.0.0", "0.0.0.0"),
+        ("API_SERVER_PORT", "port", "9000", 9000),
+        ("API_SERVER_KEY", "api_key", "k" * 16, "k" * 16),
+        ("API_SERVER_MODEL_NAME", "model_name", "my model", "my model"),
+        ("API_SERVER_CORS_ORIGINS", "cors_origins", "http://a, http://b,", ("http://a", "http://b")),
+        ("DATABASE_URL", "store", "sqlite:///x.db", "sqlite:///x.db"),
+        ("PORT", "port", "80", 80),
+        ("HERMES_TRIO_DRAIN_SECONDS", "drain_seconds", "1.5", 1.5),
+        ("HERMES_TRIO_LOG_LEVEL", "log_level", "WARNING", "warning"),
+    ],
+)
+def test_variables(variable: str, option: str, text: str, value: object) -> None:
+    loaded = from_env(**{variable: text})
+    assert getattr(loaded.settings, option) == value
+    assert loaded.sources[option] == Source(Kind.ENVIRONMENT, variable)
+
+
+def test_an_option_without_a_flag_can_be_passed_by_a_program() -> None:
+    loaded = load({"drain_seconds": 1}, NO_HOME, None)
+    assert loaded.settings.drain_seconds == 1.0
+    assert loaded.sources["drain_seconds"] == Source(Kind.FLAG, "argument drain_seconds")
+
+
+# The file
+
+
+def test_which_file_is_read(tmp_path: Path) -> None:
+    flagged, named, own = (
+        tmp_path / name for name in ("flagged.toml", "named.toml", "hermes-trio/config.toml")
+    )
+    own.parent.mkdir()
+    for number, path in enumerate((flagged, named, own), 1):
+        path.write_text(f"port = {number}")
+    environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert load({}, environ, None).settings.port == 3
+    environ["HERMES_TRIO_CONFIG"] = str(named)
+    assert load({}, environ, None).settings.port == 2
+    assert load({}, environ, flagged).settings.port == 1
+
+
+def test_a_file_in_the_working_directory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("hermes-trio.toml", "config.toml"):
+        (tmp_path / name).write_text("port = 1")
+    assert from_env().settings.port == 8642
+
+
+def test_values_of_a_file(tmp_path: Path) -> None:
+    path = toml(tmp_path, 'host = "::1"\nmax_runs = 0\nrun_seconds = 60\ncors_origins = ["https://a", "*"]\n')
+    settings = load({}, NO_HOME, path).settings
+    assert (settings.host, settings.max_runs, settings.run_seconds) == ("::1", 0, 60.0)
+    assert settings.cors_origins == ("https://a", "*")
+
+
+def test_paths_are_relative_to_their_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    path = toml(tmp_path, 'data_dir = "data"')
+    assert load({}, NO_HOME, path).settings.data_dir == tmp_path / "data"
+    assert load({"data_dir": "data"}, NO_HOME, path).settings.data_dir == Path("/data")
+    assert load({"data_dir": "~/data"}, NO_HOME, path).settings.data_dir == Path.home() / "data"
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("x")
+    (tmp_path / "link").symlink_to("real")
+    loaded = load({"api_key_file": str(tmp_path / "link")}, NO_HOME, None)
+    assert loaded.settings.api_key_file == tmp_path / "link"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("prot = 1", "prot: no such option, did you mean port? (from {path})"),
+        ("max-runs = 1", "max-runs: no such option, did you mean max_runs? (from {path})"),
+        ("zzzzzz = 1", "zzzzzz: no such option (from {path})"),
+        ("[server]\nport = 1", "server: no such option{any} (from {path})"),
+        ("[port]\nx = 1", "port: is a table, a single value is needed (from {path})"),
+        ("port = 86.5", "port: 86.5 is not a whole number (from {path}: port)"),
+        ("port = true", "port: True is not a whole number (from {path}: port)"),
+        ("run_seconds = false", "run_seconds: False is not a number (from {path}: run_seconds)"),
+        ("host = 5", "host: 5 is not a text (from {path}: host)"),
+        ("data_dir = 5", "data_dir: 5 is not a path (from {path}: data_dir)"),
+        ("certfile = ''", "certfile: '' is not a path (from {path}: certfile)"),
+        ('certfile = "a\\u0000b"', "certfile: 'a\\x00b' is not a path (from {path}: certfile)"),
+        ("cors_origins = 5", "cors_origins: 5 is not a list of texts (from {path}: cors_origins)"),
+        ("cors_origins = [5]", "cors_origins: [5] is not a list of texts (from {path}: cors_origins)"),
+        ("api_key = 12345678", "api_key: the value is not a text (from {path}: api_key)"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, text: str, expected: str) -> None:
+    path = toml(tmp_path, text)
+    start, _, end = expected.format(path=path, any="\0").partition("\0")
+    line = refusal({}, {}, path)
+    assert line.startswith(start)
+    assert line.endswith(end)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+    assert refusal({}, {}, missing) == f"config: {missing}: No such file or directory (from --config)"
+    named = {"HERMES_TRIO_CONFIG": str(missing)}
+    assert refusal({}, named) == f"config: {missing}: No such file or directory (from HERMES_TRIO_CONFIG)"
+    assert refusal({}, {}, tmp_path) == f"config: {tmp_path}: Is a directory (from --config)"
+    broken = toml(tmp_path, "port: 1")
+    assert refusal({}, {}, broken).startswith(f"config: {broken} is not valid TOML: ")
+    broken.write_bytes(b"api_key = '\xff\xfe'")
+    assert refusal({}, {}, broken) == f"config: {broken} is not valid TOML: not UTF-8"
+
+
+# Wrong values
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "expected"),
+    [
+        ("API_SERVER_PORT", "abc", "port: 'abc' is not a whole number"),
+        ("API_SERVER_PORT", "65536", "port: 65536 is not between 0 and 65535"),
+        ("PORT", "-1", "port: -1 is not between 0 and 65535"),
+        ("HERMES_TRIO_PORT", "9" * 5000, f"port: '{'9' * 79}... is not a whole number"),
+        ("HERMES_TRIO_PORT", "a\nb", r"port: 'a\nb' is not a whole number"),
+        ("HERMES_TRIO_MAX_RUNS", "-1", "max_runs: -1 is not a number of at least 0"),
+        ("HERMES_TRIO_RUN_SECONDS", "inf", "run_seconds: inf is not a number of at least 0"),
+        ("HERMES_TRIO_KEEPALIVE_SECONDS", "0", "keepalive_seconds: 0.0 is not a number above 0"),
+        ("HERMES_TRIO_STALL_SECONDS", "nan", "stall_seconds: nan is not a number above 0"),
+        ("HERMES_TRIO_BODY_SECONDS", "soon", "body_seconds: 'soon' is not a number"),
+        ("HERMES_TRIO_MAX_BODY_BYTES", "0", "max_body_bytes: 0 is not a number of at least 1"),
+        ("API_SERVER_HOST", "127.0.0.1:80", "host: '127.0.0.1:80' is not a host name or an address"),
+        ("API_SERVER_HOST", "http://x", "host: 'http://x' is not a host name or an address"),
+        ("API_SERVER_MODEL_NAME", " ", "model_name: ' ' is empty or not printable"),
+        ("HERMES_TRIO_AGENT", "my agent", "agent: 'my agent' is neither a name nor module:factory"),
+        (
+            "HERMES_TRIO_LOG_LEVEL",
+            "loud",
+            "log_level: 'loud' is not one of info, debug, warning, error, critical",
+        ),
+        ("HERMES_TRIO_LOG_FORMAT", "xml", "log_format: 'xml' is not one of text, json"),
+        ("HERMES_TRIO_OPEN_WEBUI_STATUS", "maybe", "open_webui_status: 'maybe' is not one of auto, on, off"),
+        ("API_SERVER_CORS_ORIGINS", "http://a/", "cors_origins: 'http://a/' is not an origin such as "),
+        ("HERMES_TRIO_DATA_DIR", "~no-such-user/x", "data_dir: '~no-such-user/x' is not a path"),
+    ],
+)
+def test_a_wrong_value_names_option_and_source(variable: str, text: str, expected: str) -> None:
+    line = refusal({}, {variable: text})
+    assert line.startswith(expected)
+    assert line.endswith(f"(from {variable})")
+
+
+def test_a_wrong_flag_is_named_as_typed() -> None:
+    assert refusal({"cors_origins": ("x",)}, {}).endswith("(from --cors-origin)")
+    assert refusal({"port": ""}, {}) == "port: '' is not a whole number (from --port)"
+    assert refusal({"prot": "1"}, {}) == "prot: no such option, did you mean port?"
+
+
+def test_a_value_that_loses_is_not_judged() -> None:
+    assert load({"port": "1"}, NO_HOME | {"PORT": "tcp://10.0.0.1:80"}, None).settings.port == 1
+
+
+def test_tls_needs_both_halves_and_both_files(tmp_path: Path) -> None:
+    pem = tmp_path / "x.pem"
+    pem.write_text("")
+    assert refusal({"certfile": str(pem)}, {}) == "certfile: needs keyfile too (from --certfile)"
+    assert (
+        refusal({}, {"HERMES_TRIO_KEYFILE": str(pem)})
+        == "keyfile: needs certfile too (from HERMES_TRIO_KEYFILE)"
+    )
+    both = {"certfile": str(pem), "keyfile": str(tmp_path / "no.pem")}
+    assert refusal(both, {}) == f"keyfile: {tmp_path}/no.pem: No such file or directory (from --keyfile)"
+    assert refusal(both | {"keyfile": tmp_path}, {}) == f"keyfile: {tmp_path}: is a folder (from --keyfile)"
+    assert load(both | {"keyfile": str(pem)}, NO_HOME, None).settings.keyfile == pem
+
+
+def test_a_key_may_come_through_a_pipe() -> None:
+    reading, writing = os.pipe()
+    try:
+        path = f"/dev/fd/{reading}"
+        assert load({"api_key_file": path}, NO_HOME, None).settings.api_key_file == Path(path)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_made_directly_it_keeps_the_same_rules() -> None:
+    with pytest.raises(WrongValueError, match="port: -1 is not between 0 and 65535"):
+        Settings(port=-1)
+
+
+def test_errors_are_configuration_errors() -> None:
+    assert issubclass(SettingsError, ConfigurationError)
+
+
+# The store
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("", SqliteFile(Path("/d/hermes.db"))),
+        ("memory:", InMemory()),
+        ("sqlite:///records.db", SqliteFile(Path("records.db"))),
+        ("sqlite:////var/lib/records.db", SqliteFile(Path("/var/lib/records.db"))),
+    ],
+)
+def test_store_places(url: str, place: object) -> None:
+    assert Settings(store=url, data_dir=Path("/d")).store_place == place
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://joe:hunter2@db/x", "store: postgresql: is not a store we know; use memory:, "),
+        ("hunter2", "store: this is not a store we know; use memory:, "),
+        ("hunter 2:x", "store: this is not a store we know; use memory:, "),
+        ("sqlite://hunter2", "store: sqlite: is not a store we know; use memory:, "),
+        ("sqlite:///", "store: sqlite:/// must be followed by the path of a file; "),
+        ("sqlite:///:memory:", "store: sqlite:/// must be followed by the path of a file; "),
+        ("sqlite:///a?mode=ro", "store: sqlite:/// must be followed by the path of a file; "),
+    ],
+)
+def test_other_stores_are_refused_without_repeating_a_password(url: str, expected: str) -> None:
+    line = refusal({}, {"DATABASE_URL": url})
+    assert line.startswith(expected)
+    assert line.endswith("(from DATABASE_URL)")
+    assert "hunter" not in line

@@ -1,0 +1,58 @@
+"""Looking at processes and descriptors, without ever sleeping."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+PATIENCE = 5.0  # seconds until a test that hangs is a test that failed
+
+
+def has_ended(pid: int, seconds: float = PATIENCE) -> bool:
+    """Whether a process ends within some seconds; returns as soon as it does."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([pidfd], [], [], seconds)[0])
+    finally:
+        os.close(pidfd)
+
+
+def children() -> set[str]:
+    """The processes that this one has started and not waited for, dead or alive."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {pid for one in lists for pid in one.read_text().split()}
+
+
+def descriptors() -> set[str]:
+    """The open file descriptors of this process, and what they are."""
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the one that listed them
+            found.add(f"{fd} {os.readlink(f'/proc/self/fd/{fd}')}")
+    return found
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Checks that the block leaves no descriptor and no child behind."""
+    files, processes = descriptors(), children()
+    yield
+    assert not descriptors() - files
+    assert not children() - processes
+
+
+@contextmanager
+def in_thread(work: Callable[[], object]) -> Iterator[None]:
+    """Runs something beside the block, and wants it to end soon after."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    yield
+    thread.join(PATIENCE)
+    assert not thread.is_alive()

@@ -1,0 +1,94 @@
+"""How a command starts: with which environment, and what happens when it cannot."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_trio.tools.terminal import CommandResult, Terminal, scrubbed
+from tests.tools.processes import descriptors, nothing_left
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    with nothing_left():
+        yield
+
+
+SECRETS = {
+    "API_SERVER_HOST": "h", "HERMES_TRIO_PORT": "1", "OPENAI_BASE_URL": "u", "DATABASE_URL": "d", "GH_TOKEN": "t",
+    "AWS_SECRET_ACCESS_KEY": "k", "PGPASSWORD": "p", "MYSQL_PWD": "p", "my_api_key": "k", "SENTRY_DSN": "s",
+    "REDIS": "redis://:secret@host/0", "https_proxy": "http://me:secret@proxy:3128",
+}  # fmt: skip
+PLAIN = {"PATH": "/bin:/usr/bin", "HOME": "/nowhere", "PWD": "/", "DOCS": "https://host:80/a@b"}
+
+
+class TestEnvironment:
+    def test_secrets_are_left_out(self) -> None:
+        kept = scrubbed(SECRETS | PLAIN)
+        assert kept == PLAIN | {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+
+    def test_a_command_sees_no_secret(self, tmp_path: Path) -> None:
+        output = Terminal(tmp_path, environ=SECRETS | PLAIN).run("env").output
+        assert not {line.split("=")[0] for line in output.splitlines()} & set(SECRETS)
+        assert "PAGER=cat\n" in output
+
+    def test_the_own_environment_is_the_default(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("API_SERVER_KEY", "s3cret")
+        monkeypatch.setenv("COLOUR", "green")
+        assert Terminal(tmp_path).run("echo $API_SERVER_KEY$COLOUR").output == "green\n"
+
+
+class TestNotStarting:
+    @pytest.mark.parametrize(
+        ("command", "code", "why"),
+        [
+            ("a\0b", 126, "null byte"),
+            ("\udcff\ud800", 126, "surrogates"),
+            ("x" * 1_000_000, 126, "Argument list too long"),
+        ],
+    )
+    def test_is_a_result(self, tmp_path: Path, command: str, code: int, why: str) -> None:
+        result = Terminal(tmp_path).run(command)
+        assert result.exit_code == code
+        assert why in result.output
+
+    def test_without_a_folder(self, tmp_path: Path) -> None:
+        result = Terminal(tmp_path / "none").run("echo x")
+        assert result.exit_code == 127
+        assert "No such file" in result.output
+
+    def test_on_a_kernel_that_cannot_watch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(_pid: int) -> int:
+            raise OSError(errno.ENOSYS, "no such call")
+
+        monkeypatch.setattr(os, "pidfd_open", refuse)
+        result = Terminal(tmp_path).run("sleep 60")
+        assert (result.exit_code, result.output.split("] ")[1]) == (126, "no such call")
+
+    def test_with_few_descriptors(self, tmp_path: Path) -> None:
+        codes = [
+            with_descriptors(spare, lambda: Terminal(tmp_path).run("exit 0")).exit_code for spare in range(12)
+        ]
+        assert codes[0] == 126
+        assert codes[-1] == 0
+        assert set(codes) <= {0, 126, 127}
+
+
+def with_descriptors(spare: int, work: Callable[[], CommandResult]) -> CommandResult:
+    """Run something that may open only so many more files."""
+    taken = {int(line.split()[0]) for line in descriptors()}
+    limit = [number for number in range(len(taken) + spare + 64) if number not in taken][spare]
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        return work()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

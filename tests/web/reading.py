@@ -1,0 +1,75 @@
+"""Reading chat streams, and checking each piece against the types of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from openai.types.chat import ChatCompletionChunk
+
+from hermes_trio.schema import replies
+from tests.asgi import Answer, Frame
+
+PROGRESS = "hermes.tool.progress"
+
+
+def chunks(answer: Answer) -> list[dict[str, Any]]:
+    """The chunks of a whole stream, in order: its form is checked on the way."""
+    assert answer.status == 200
+    frames = [frame for frame in answer.frames if not frame.comment]
+    assert frames[-1].is_done
+    assert [frame.is_done for frame in frames].count(True) == 1
+    found: list[dict[str, Any]] = [checked(frame) for frame in frames[:-1]]
+    heads = {(chunk["id"], chunk["created"], chunk["model"]) for chunk in found}
+    assert len(heads) == 1
+    return found
+
+
+def checked(frame: Frame) -> Any:
+    """The chunk of a frame, held against the SDK's type and against our own description."""
+    chunk = frame.json
+    known = [choice for choice in chunk["choices"] if choice["finish_reason"] != "error"]
+    ChatCompletionChunk.model_validate({**chunk, "choices": known}, strict=True)
+    msgspec.convert(chunk, replies.ChatChunk)
+    assert frame.event == (PROGRESS if "toolCallId" in chunk else "")
+    return chunk
+
+
+def delta(chunk: dict[str, Any]) -> dict[str, Any]:
+    """What a chunk adds."""
+    choice: dict[str, Any] = chunk["choices"][0]
+    assert choice["index"] == 0
+    return dict(choice["delta"])
+
+
+def deltas(answer: Answer) -> list[dict[str, Any]]:
+    """What all chunks with a choice add, the empty ones left out."""
+    return [delta(chunk) for chunk in chunks(answer) if chunk["choices"] and delta(chunk)]
+
+
+def said(answer: Answer, name: str = "content") -> str:
+    """All text, or all reasoning."""
+    return "".join(added.get(name, "") for added in deltas(answer))
+
+
+def progress(answer: Answer) -> list[dict[str, Any]]:
+    """The events about tools, without what makes them chunks."""
+    told = [chunk for chunk in chunks(answer) if "toolCallId" in chunk]
+    assert all(chunk["choices"] == [{"index": 0, "delta": {}, "finish_reason": None}] for chunk in told)
+    head = {"id", "object", "created", "model", "choices", "usage"}
+    return [{name: value for name, value in chunk.items() if name not in head} for chunk in told]
+
+
+def finish(answer: Answer) -> dict[str, Any]:
+    """The one chunk that has a finish reason; nothing but a usage chunk may come after it."""
+    ends = [chunk for chunk in chunks(answer) if chunk["choices"] and chunk["choices"][0]["finish_reason"]]
+    assert len(ends) == 1
+    assert delta(ends[0]) == {}
+    after = chunks(answer)[chunks(answer).index(ends[0]) + 1 :]
+    assert all(not chunk["choices"] for chunk in after)
+    return ends[0]
+
+
+def reason(answer: Answer) -> str:
+    """The finish reason."""
+    return str(finish(answer)["choices"][0]["finish_reason"])
