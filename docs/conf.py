@@ -20,7 +20,6 @@ myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_class_signature = "separated"
 napoleon_numpy_docstring = False
 
 html_theme = "furo"

@@ -11,7 +11,10 @@ from typing import Any
 import attrs
 import pytest
 
-from hermes_trio.core.events import Verdict
+from hermes_trio.agent.contract import AgentContext, TurnRequest
+from hermes_trio.agent.port import ToolRun
+from hermes_trio.core.events import Result, Verdict
+from hermes_trio.core.messages import Message, ToolCall, Usage
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.schema.openapi import OPERATIONS
 from hermes_trio.settings import Settings, options
@@ -103,6 +106,13 @@ def test_every_way_to_end_is_documented() -> None:
     text = reference("events_and_outcomes.md")
     names = [*filter(None, map(str, [*Status, *Reason])), *(verdict.name for verdict in Verdict)]
     assert [name for name in names if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize("kind", [AgentContext, TurnRequest, Message, ToolCall, ToolRun, Result, Usage])
+def test_every_field_that_an_agent_meets_is_documented(kind: type) -> None:
+    text = reference("agent_contract.md")
+    names = [attribute.name for attribute in attrs.fields(kind)]
+    assert [name for name in names if f"`{name}`" not in text and f"`call.{name}`" not in text] == []
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\((docs/[^)#]+)", PAGES[0].read_text("utf-8")))))

@@ -65,6 +65,7 @@ class Ended:
     """The turn is over. Nothing follows."""
 
     outcome: Outcome
+    at: float = 0.0  # seconds since the run began
 
 
 Change = TextAdded | ReasoningAdded | CallStarted | CallSaid | CallEnded | Ended

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 from attrs import frozen
 
+from hermes_trio.core.items import Item
 from hermes_trio.core.messages import Message, Usage
+from hermes_trio.core.outcome import Outcome
+from hermes_trio.core.stamp import Stamp
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @frozen
@@ -21,3 +30,112 @@ class TurnRecord:
     ended_at: float
     usage: Usage
     messages: tuple[Message, ...]  # the user's message first, then everything the agent did
+
+
+@frozen
+class RunHeader:
+    """Everything that is known of a run when it begins. Its streams and its record repeat it."""
+
+    principal: str
+    stamp: Stamp
+    kind: str  # the API it was started by: chat, responses, ...
+    session_id: str
+    messages: tuple[Message, ...]  # what the client said in this turn, without history
+    parent: str = ""  # the run that this one continues
+    conversation: str = ""  # the conversation it belongs to
+    instructions: str = ""
+    background: bool = False
+    request: Mapping[str, Any] = NOTHING  # fields of the request that answers repeat, as JSON
+    input_items: tuple[Mapping[str, Any], ...] = ()  # the input as the API shows it, each item with an id
+
+    @property
+    def run_id(self) -> str:
+        """The id that clients know."""
+        return self.stamp.run_id
+
+
+@frozen
+class LiveRun:
+    """A run that has begun and not ended."""
+
+    header: RunHeader
+
+
+@frozen
+class EndedRun:
+    """A run in its terminal form. Items are whole: only what is shown is ever shortened."""
+
+    header: RunHeader
+    items: tuple[Item, ...]
+    outcome: Outcome
+    ended_after: float  # seconds since it began
+
+
+@frozen
+class NoRun:
+    """There is no such run, or it is somebody else's."""
+
+
+@frozen
+class LogBatch:
+    """Some changes of a run's log, in order."""
+
+    principal: str
+    run_id: str
+    first: int  # the number of the first change
+    body: bytes  # the changes, encoded and compressed
+    count: int
+
+
+@frozen
+class Conversation:
+    """A named list of items that turns read from and add to."""
+
+    principal: str
+    conversation_id: str
+    created_at: float
+    metadata: Mapping[str, str] = NOTHING
+
+
+@frozen
+class NoConversation:
+    """There is no such conversation, or it is somebody else's."""
+
+
+@frozen
+class ItemPage:
+    """Some items of a list, in the order that was asked for."""
+
+    items: tuple[Mapping[str, Any], ...]
+    has_more: bool
+
+
+@frozen
+class Claim:
+    """A client's word that a request with this key is one and the same, however often it comes."""
+
+    principal: str
+    route: str
+    key: str
+    fingerprint: str  # of the body: the same key with another body is a mistake
+    run_id: str  # the run that this request would start
+    made_at: float
+
+
+@frozen
+class Retention:
+    """What may be forgotten, and when."""
+
+    log_seconds: float = 3600.0  # a log may be replayed for so long after the end of its run
+    claim_seconds: float = 86_400.0
+    max_runs: int = 100_000  # ended runs, least recently used first; 0 = no limit
+    max_bytes: int = 0  # of their records; 0 = no limit
+
+
+@frozen
+class Forgotten:
+    """What a clean-up removed."""
+
+    runs: int = 0
+    logs: int = 0
+    claims: int = 0

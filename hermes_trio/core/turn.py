@@ -183,7 +183,7 @@ class Turn:
             else:
                 call.abandon(at)
             yield _ended(call)
-        yield Ended(outcome)
+        yield Ended(outcome, at)
 
     def _has_answer(self) -> bool:
         return any(not _is_reasoning(part) for part in self._parts)

@@ -135,7 +135,9 @@ class Tracker:
         return trio.current_time() + 2 * self._limits.save
 
     def _replace_end(self, outcome: Outcome) -> None:
-        self._unsent = [Ended(outcome) if isinstance(change, Ended) else change for change in self._unsent]
+        self._unsent = [
+            Ended(outcome, change.at) if isinstance(change, Ended) else change for change in self._unsent
+        ]
 
     async def _tell(self) -> None:
         """Send what is left, the end included. A reader that is gone hears nothing; the record remains."""

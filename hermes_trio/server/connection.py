@@ -30,7 +30,7 @@ BURST = 16
 """How many writes may go straight to the kernel before the other tasks get their turn."""
 
 CLEANUP_SECONDS = 5.0
-"""The bound on every clean-up that goes on in spite of cancellation."""
+"""The bound on closing, which goes on in spite of cancellation."""
 
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -107,7 +107,8 @@ class GuardedTCPServer(TCPServer):
         else:
             await self._converse(alpn, client, server)
         finally:
-            await self._close()
+            with trio.move_on_after(CLEANUP_SECONDS, shield=True):
+                await self._close()
 
     async def _handshake(self) -> str | None:
         if self._plain is not None:
@@ -217,7 +218,3 @@ class GuardedTCPServer(TCPServer):
         """Close at once and say so to the protocol."""
         await trio.aclose_forcefully(self.stream)
         await self.protocol.handle(Closed())
-
-    async def _close(self) -> None:
-        with trio.move_on_after(CLEANUP_SECONDS, shield=True):
-            await super()._close()

@@ -31,4 +31,4 @@ def finishing() -> AbstractContextManager[trio.CancelScope]:
 
     Quart-Trio cancels it just there, and the connection would be neither recycled nor closed.
     """
-    return trio.move_on_after(FINISH_SECONDS, shield=True)
+    return trio.CancelScope(relative_deadline=FINISH_SECONDS, shield=True)

@@ -47,9 +47,8 @@ async def serve(
             await nursery.start(lifespan.handle_lifespan)
             await lifespan.wait_for_startup()
             server = _Server(wrapped, config, guards or Guards(), state)
-            await server.run(
-                listeners, shutdown_trigger, partial(task_status.started, _urls(sockets, config))
-            )
+            urls = _urls(sockets, config)
+            await server.run(listeners, shutdown_trigger, lambda: task_status.started(urls))
             await lifespan.wait_for_shutdown()
             nursery.cancel_scope.cancel()
 

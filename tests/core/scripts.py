@@ -31,7 +31,8 @@ def check_invariants(turn: Turn, changes: list[Change]) -> None:
     check_text(turn, changes)
     ends = [n for n, change in enumerate(changes) if isinstance(change, Ended)]
     assert ends == [len(changes) - 1], "exactly one end, and nothing after it"
-    assert changes[-1] == Ended(turn.outcome)
+    assert isinstance(changes[-1], Ended)
+    assert changes[-1].outcome == turn.outcome
 
 
 def check_calls(turn: Turn, changes: list[Change]) -> None:

@@ -111,7 +111,7 @@ class Server:
 
     def get(self, path: str) -> httpx2.Response:
         """Ask with the key, on a connection of its own."""
-        headers = {"Authorization": f"Bearer {self.key}"}
+        headers = {"Authorization": f"Bearer {self.key}", "Connection": "close"}
         with httpx2.Client(verify=self.trust, trust_env=False, timeout=PATIENCE) as client:
             return client.get(self.url + path, headers=headers)
 

@@ -108,9 +108,11 @@ def test_truncation_raises_nothing(client: OpenAI, listen: Listen) -> None:
 
 
 def test_the_helper_calls_a_truncated_answer_by_its_name(client: OpenAI) -> None:
-    with client.chat.completions.stream(model=MODEL, messages=asked("/long 50"), max_tokens=3) as stream:
-        with pytest.raises(openai.LengthFinishReasonError) as caught:
-            stream.get_final_completion()
+    with (
+        client.chat.completions.stream(model=MODEL, messages=asked("/long 50"), max_tokens=3) as stream,
+        pytest.raises(openai.LengthFinishReasonError) as caught,
+    ):
+        stream.get_final_completion()
     assert caught.value.completion.choices[0].message.content == "word1 word2 word3 "
 
 

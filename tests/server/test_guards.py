@@ -139,6 +139,16 @@ async def test_a_client_that_is_gone_is_no_fault() -> None:
     assert raising.guards.faults.count == 0
 
 
+async def test_a_write_under_way_is_shortened_and_never_lengthened() -> None:
+    raising = Raising(ValueError())
+    raising._writing = trio.CancelScope(deadline=50)
+    with raising.guards.connections.holding(raising):
+        for deadline in (40, 60):
+            raising.guards.connections.limit_writes(deadline)
+    assert raising._writing.deadline == 40
+    assert raising.guards.write_deadline() <= 60
+
+
 async def test_live_connections_are_counted() -> None:
     async with serving(Demo()) as live:
         assert len(live.guards.connections) == 0

@@ -128,6 +128,29 @@ async def test_a_blocked_producer_is_let_go_when_the_client_leaves(path: bytes) 
         await app.ended.wait()
 
 
+async def test_an_answer_waits_its_turn_behind_a_stalled_write() -> None:
+    """The flood fills the kernel's buffers; the answer to a ping has to queue, and still comes out whole."""
+    app = Demo(enough=5_000_000)
+    async with serving(app) as live, h2_client(live.port) as client:
+        number = await client.request(b"/flood")
+        client.h2.increment_flow_control_window(10_000_000)
+        client.h2.increment_flow_control_window(10_000_000, number)
+        await client.flush()
+        await app.flooding.wait()
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        client.h2.ping(b"12345678")
+        await client.flush()
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        await client.until_body(number, lambda body: len(body) == app.enough // 1024 * 1024 + 1024)
+        assert any(isinstance(event, h2.events.PingAckReceived) for event in client.seen)
+
+
+async def test_a_priority_may_come_before_its_request() -> None:
+    async with serving(Demo()) as live, h2_client(live.port) as client:
+        client.h2.prioritize(1, weight=10)
+        assert await client.answer(await client.request(b"/")) == (200, b"hello")
+
+
 async def test_two_producers_of_one_buffer_both_wake_up() -> None:
     buffer = BoundedBuffer(EventWrapper)
     async with trio.open_nursery() as nursery:

@@ -26,7 +26,7 @@ async def stalled_reader(app: Demo, live: Live) -> trio.SocketStream:
     client = await connect(live.port)
     await client.send_all(get("/flood"))
     await app.flooding.wait()
-    await trio.testing.wait_all_tasks_blocked(0.02)
+    await trio.testing.wait_all_tasks_blocked(0.1)  # longer than TCP delays an acknowledgement
     return client
 
 

@@ -1,0 +1,133 @@
+"""Changes as bytes and back: the written form of a run's log."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any
+
+import attrs
+
+from hermes_trio.core.changes import (
+    CallEnded,
+    CallSaid,
+    CallStarted,
+    Change,
+    Ended,
+    ReasoningAdded,
+    TextAdded,
+)
+from hermes_trio.core.items import CallItem, Item, MessageItem, ReasoningItem
+from hermes_trio.core.lifecycle import CallState
+from hermes_trio.core.messages import Usage
+from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
+
+# Short names, because they stand in every row. A name that was once given is never given to another class.
+_CHANGES: dict[str, type[Change]] = {
+    "t": TextAdded,
+    "r": ReasoningAdded,
+    "s": CallStarted,
+    "o": CallSaid,
+    "e": CallEnded,
+    "z": Ended,
+}
+_ITEMS: dict[str, type[Item]] = {"m": MessageItem, "r": ReasoningItem, "c": CallItem}
+
+
+class Damaged(Exception):
+    """The bytes are no log of ours."""
+
+
+def encode_changes(changes: Iterable[Change]) -> bytes:
+    """Compressed JSON."""
+    names = {kind: name for name, kind in _CHANGES.items()}
+    rows = [[names[type(change)], *_values(change)] for change in changes]
+    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode("ascii"), level=1)
+
+
+def decode_changes(body: bytes) -> tuple[Change, ...]:
+    """The changes again.
+
+    Raises:
+        Damaged: it is not what ``encode_changes`` wrote.
+    """
+    return tuple(_read(zlib.decompress, body, _change))
+
+
+def encode_items(items: Iterable[Item]) -> bytes:
+    """Compressed JSON."""
+    names = {kind: name for name, kind in _ITEMS.items()}
+    rows = [[names[type(item)], *_values(item)] for item in items]
+    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode("ascii"), level=1)
+
+
+def decode_items(body: bytes) -> tuple[Item, ...]:
+    """The items again.
+
+    Raises:
+        Damaged: it is not what ``encode_items`` wrote.
+    """
+    return tuple(_read(zlib.decompress, body, _item))
+
+
+def encode_outcome(outcome: Outcome) -> str:
+    """JSON text."""
+    return json.dumps(_plain(outcome), separators=(",", ":"))
+
+
+def decode_outcome(text: str) -> Outcome:
+    """The outcome again.
+
+    Raises:
+        Damaged: it is not what ``encode_outcome`` wrote.
+    """
+    try:
+        return _outcome(json.loads(text))
+    except (ValueError, TypeError, KeyError) as error:
+        raise Damaged(str(error)) from error
+
+
+def _values(value: Any) -> list[Any]:
+    return [_plain(getattr(value, field.name)) for field in attrs.fields(type(value))]
+
+
+def _plain(value: Any) -> Any:
+    if attrs.has(type(value)):
+        return {field.name: _plain(getattr(value, field.name)) for field in attrs.fields(type(value))}
+    return value.value if isinstance(value, Enum) else value
+
+
+def _read(unpack: Callable[[bytes], bytes], body: bytes, make: Callable[[list[Any]], Any]) -> Iterable[Any]:
+    try:
+        return [make(row) for row in json.loads(unpack(body))]
+    except (ValueError, TypeError, KeyError, IndexError, zlib.error) as error:
+        raise Damaged(str(error)) from error
+
+
+def _change(row: list[Any]) -> Change:
+    kind, values = _CHANGES[row[0]], row[1:]
+    if kind is Ended:
+        return Ended(_outcome(values[0]), *values[1:])
+    if kind is CallEnded:
+        values[3] = CallState(values[3])
+    return kind(*values)
+
+
+def _item(row: list[Any]) -> Item:
+    kind, values = _ITEMS[row[0]], row[1:]
+    if kind is CallItem:
+        values[3] = CallState(values[3])
+    return kind(*values)
+
+
+def _outcome(fields: dict[str, Any]) -> Outcome:
+    return Outcome(
+        Status(fields["status"]),
+        Reason(fields["reason"]),
+        Failure(**fields["failure"]),
+        Usage(**fields["usage"]),
+        fields["raised"],
+        fields["session_id"],
+    )

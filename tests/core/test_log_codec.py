@@ -1,0 +1,60 @@
+"""The written form of a log: everything comes back, and damage is noticed."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_trio.core.events import Event
+from hermes_trio.core.log_codec import (
+    Damaged,
+    decode_changes,
+    decode_items,
+    decode_outcome,
+    encode_changes,
+    encode_items,
+    encode_outcome,
+)
+from hermes_trio.core.turn import Turn
+from tests.core.scripts import feed
+from tests.strategies import last_words, scripts
+
+
+@given(scripts, last_words)
+def test_what_is_written_comes_back(script: list[Event], last: Event) -> None:
+    turn = Turn()
+    changes = tuple(feed(turn, [*script, last]))
+    assert decode_changes(encode_changes(changes)) == changes
+    assert decode_items(encode_items(turn.items)) == turn.items
+    assert decode_outcome(encode_outcome(turn.outcome)) == turn.outcome
+
+
+@given(scripts)
+def test_what_is_open_can_be_written_too(script: list[Event]) -> None:
+    turn = Turn()
+    changes = tuple(feed(turn, script))
+    assert decode_changes(encode_changes(changes)) == changes
+    assert decode_items(encode_items(turn.items)) == turn.items
+
+
+@given(st.binary())
+def test_other_bytes_are_refused(body: bytes) -> None:
+    with pytest.raises(Damaged):
+        decode_changes(body)
+    with pytest.raises(Damaged):
+        decode_items(body)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"status": "no such"}'])
+def test_other_outcomes_are_refused(text: str) -> None:
+    with pytest.raises(Damaged):
+        decode_outcome(text)
+
+
+@pytest.mark.parametrize("text", [b'[["t"]]', b'[["q", 1]]', b"[[]]", b"{}1", b'[["c", 1, 2, 3]]', b'["t"]', b"5"])
+def test_other_rows_are_refused(text: bytes) -> None:
+    with pytest.raises(Damaged):
+        decode_changes(zlib.compress(text))
