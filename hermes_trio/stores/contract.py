@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import TurnRecord
+from hermes_trio.core.record import (
+    Claim,
+    Conversation,
+    EndedRun,
+    Forgotten,
+    ItemPage,
+    LiveRun,
+    LogBatch,
+    NoConversation,
+    NoRun,
+    Retention,
+    RunHeader,
+    TurnRecord,
+)
 
 
 class StoreError(Exception):
     """The store could not do what was asked. What it had acknowledged before is safe."""
 
 
-class Store(Protocol):
-    """Sessions and their turns, each visible only to the principal that made them.
-
-    Every method raises :class:`StoreError` when the store fails or is closed, and when a principal, session or run
-    id is not valid Unicode. Text inside messages may hold anything a Python string can.
-    """
+class SessionStore(Protocol):
+    """Transcripts."""
 
     async def messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
         """The transcript of a session in the order it was said; empty for an unknown one."""
@@ -30,6 +40,116 @@ class Store(Protocol):
         saved all the same. Where that matters, shield the call, or ask again: asking twice changes nothing.
         """
         ...
+
+
+class RunStore(Protocol):
+    """Runs: begun, logged, ended once."""
+
+    async def begin_run(self, header: RunHeader, owner: str) -> None:
+        """Keep a run as in progress; durable when this returns. ``owner`` names the process that runs it."""
+        ...
+
+    async def append_log(self, batches: Sequence[LogBatch]) -> None:
+        """Append to the logs of any number of runs, in one transaction.
+
+        A batch that is there already (same run, same first number) is not written again, so a write whose answer got
+        lost may be repeated. Batches of runs that are gone or ended are dropped.
+        """
+        ...
+
+    async def end_run(
+        self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Give a run its terminal form: its record, the rest of its log, its messages appended to its session, and
+        ``items`` appended to its conversation (which is made if it is not there). All of it or nothing, and once: a
+        second end changes nothing. The run need not have begun here.
+        """
+        ...
+
+    async def find_run(self, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
+        """A run as it stands. Looking at it makes it recently used."""
+        ...
+
+    async def read_log(self, principal: str, run_id: str, first: int) -> tuple[LogBatch, ...]:
+        """The batches that hold the changes from number ``first`` on, in order; a bounded number at a time."""
+        ...
+
+    async def history(self, principal: str, run_id: str) -> tuple[Message, ...]:
+        """What was said in a run and in all that it continues, oldest first: for each run the client's messages and
+        then the agent's. Runs that were forgotten or deleted still count while a later run continues them.
+        """
+        ...
+
+    async def delete_run(self, principal: str, run_id: str) -> bool:
+        """Forget an ended run; False if there is none. What later runs continue from it stays readable to them."""
+        ...
+
+    async def abandoned_runs(self, owner: str) -> tuple[RunHeader, ...]:
+        """The runs in progress whose owner is not alive, seen from a living owner."""
+        ...
+
+    async def forget(self, retention: Retention, now: float) -> Forgotten:
+        """Remove what need not be kept any longer, a bounded amount at a time."""
+        ...
+
+
+class ConversationStore(Protocol):
+    """Conversations and their items."""
+
+    async def save_conversation(self, conversation: Conversation) -> None:
+        """Make a conversation, or change its metadata."""
+        ...
+
+    async def find_conversation(self, principal: str, conversation_id: str) -> Conversation | NoConversation:
+        """A conversation, without its items."""
+        ...
+
+    async def delete_conversation(self, principal: str, conversation_id: str) -> bool:
+        """Forget a conversation and its items; False if there is none. Runs are not touched."""
+        ...
+
+    async def add_items(
+        self, principal: str, conversation_id: str, items: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Append items, each with an ``id``, to a conversation; the conversation must be there."""
+        ...
+
+    async def items(
+        self,
+        principal: str,
+        conversation_id: str,
+        after: str = "",
+        limit: int = 0,
+        newest_first: bool = False,
+    ) -> ItemPage:
+        """The items of a conversation, from the one after the id ``after``; ``limit`` 0 means all."""
+        ...
+
+    async def delete_item(self, principal: str, conversation_id: str, item_id: str) -> bool:
+        """Remove one item; False if there is none."""
+        ...
+
+
+class ClaimStore(Protocol):
+    """Idempotency keys."""
+
+    async def claim(self, claim: Claim) -> Claim:
+        """Keep a claim and return it, or return the one that was there first for this principal, route and key.
+        Of two at the same moment exactly one wins.
+        """
+        ...
+
+    async def unclaim(self, claim: Claim) -> None:
+        """Take a claim back: its request was refused before a run began."""
+        ...
+
+
+class Store(SessionStore, RunStore, ConversationStore, ClaimStore, Protocol):
+    """All of it, each thing visible only to the principal that made it.
+
+    Every method raises :class:`StoreError` when the store fails or is closed, and when a principal or an id is not
+    valid Unicode. Text inside messages and items may hold anything a Python string can.
+    """
 
     async def check(self) -> None:
         """Return if the store can read and write now.
