@@ -13,8 +13,10 @@ from typing import Any
 import structlog
 
 from hermes_trio import logs
-from hermes_trio.compose import Running, open_server, prepare
+from hermes_trio.compose import Running, key_places, open_server, prepare
+from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.outcome import Reason
+from hermes_trio.keys import check_keys
 from hermes_trio.server.guards import install_guards
 from hermes_trio.server.tuning import tune_process
 from hermes_trio.settings import load
@@ -56,6 +58,9 @@ class LifespanApp:
 
 def _make() -> LifespanApp:
     settings = load({}, os.environ, None).settings
+    if not check_keys(key_places(settings)):
+        # The address is Hypercorn's to choose and not known here, so it may be open to the world.
+        raise ConfigurationError("api_key: under hypercorn a key is needed: set API_SERVER_KEY")
     logs.configure(settings.log_level, settings.log_format)
     install_guards(settings.write_seconds)
     return LifespanApp()

@@ -18,7 +18,7 @@ from hermes_trio.agent.contract import AgentFactory
 from hermes_trio.agents.lookup import AgentNotFound, find_agent
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.keys import KeyPlaces, OpenedKeys, open_keys
+from hermes_trio.keys import KeyPlaces, OpenedKeys, check_keys, open_keys
 from hermes_trio.runs.admission import Admission
 from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.run import Services
@@ -73,18 +73,35 @@ def prepare(settings: Settings) -> Parts:
     Raises:
         ConfigurationError: in one line.
     """
-    places = KeyPlaces(settings.host, settings.data_dir, settings.api_key, settings.api_key_file)
+    return Parts(settings, open_keys(key_places(settings)), _factory(settings))
+
+
+def check(settings: Settings) -> None:
+    """Find out whether ``prepare`` would work, without making anything.
+
+    Raises:
+        ConfigurationError: in one line.
+    """
+    _factory(settings)
+    check_keys(key_places(settings))
+
+
+def key_places(settings: Settings) -> KeyPlaces:
+    """What decides about the keys."""
+    return KeyPlaces(settings.host, settings.data_dir, settings.api_key, settings.api_key_file)
+
+
+def _factory(settings: Settings) -> AgentFactory:
     try:
-        factory = find_agent(settings.agent)
+        return find_agent(settings.agent)
     except AgentNotFound as error:
         raise ConfigurationError(f"agent: {error}") from error
-    return Parts(settings, open_keys(places), factory)
 
 
 def store_url(settings: Settings) -> str:
     """The address of the store."""
     place = settings.store_place
-    return f"sqlite:///{place.path}" if isinstance(place, SqliteFile) else "memory:"
+    return f"sqlite:///{place.path.absolute()}" if isinstance(place, SqliteFile) else "memory:"
 
 
 @asynccontextmanager

@@ -127,14 +127,23 @@ def open_keys(places: KeyPlaces) -> OpenedKeys:
     Raises:
         KeysError: a key breaks a rule, a file cannot be used, or there is no key and the host is not loopback.
     """
+    configured = check_keys(places)
+    return OpenedKeys(Keyring(configured), Configured()) if configured else _local(places.data_dir)
+
+
+def check_keys(places: KeyPlaces) -> tuple[NamedKey, ...]:
+    """The keys that the operator configured; none is fine where one may be made. Makes nothing.
+
+    Raises:
+        KeysError: as in :func:`open_keys`.
+    """
     configured = tuple(_configured(places))
-    if configured:
-        return OpenedKeys(Keyring(configured), Configured())
-    if not is_loopback(places.host):
+    if not configured and not is_loopback(places.host):
         raise KeysError(
             f"api_key: a key is needed to listen on {places.host}: set API_SERVER_KEY or --api-key-file"
         )
-    return _local(places.data_dir)
+    Keyring(configured)  # two principals may not share a key
+    return configured
 
 
 def is_loopback(host: str) -> bool:

@@ -79,7 +79,7 @@ class Port:
 
     @property
     def stopped(self) -> bool:
-        """Whether the run is over: a long computation looks at this now and then."""
+        """Whether the run is over; a long computation looks at this now and then."""
         return self._stopped.is_set()
 
     def stop(self) -> None:

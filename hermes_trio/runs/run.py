@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import trio
@@ -78,10 +78,16 @@ class Run:
         self._set_deadline(services.limits.run)
         context = AgentContext(order.turn, services.workspace)
         bridge = Bridge(services.host, context, self._inbox, self._words)
-        with services.registry.listed(order.stamp.run_id, self), self._scope:
+        with ExitStack() as stack:
+            stack.enter_context(services.registry.listed(order.stamp.run_id, self))
+            stack.callback(self._count)
+            stack.enter_context(self._scope)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(bridge.run, self._why, order.slot.release)
                 await self._tracker.run()
+
+    def _count(self) -> None:
+        self._services.on_end(self._tracker.told, self._words.now())
 
     def stop(self, reason: Reason) -> None:
         """End the run from outside. The first reason counts."""
@@ -99,7 +105,6 @@ class Run:
         return Reason.TIMEOUT if trio.current_time() >= self._deadline else Reason.CLIENT_DISCONNECTED
 
     async def _save(self, turn: Turn) -> None:
-        self._services.on_end(turn.outcome, self._words.now())
         await self._services.store.save_turn(self._record(turn))
 
     def _record(self, turn: Turn) -> TurnRecord:

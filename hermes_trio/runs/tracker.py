@@ -17,7 +17,7 @@ from attrs import frozen
 from hermes_trio.agent.inbox import Inbox
 from hermes_trio.core.changes import Change, Ended
 from hermes_trio.core.events import Event, merge_text
-from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
+from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_cut
 from hermes_trio.core.turn import Turn
 from hermes_trio.stores.contract import StoreError
 
@@ -58,6 +58,7 @@ class Tracker:
         self._turn = Turn()
         self._unsent: list[Change] = []
         self._is_saved = False
+        self.told = of_cut(Reason.SERVER_ERROR)  # how the reader hears it ended; holds if it never does
 
     async def run(self) -> None:
         """Follow the run to its end, and end it."""
@@ -115,6 +116,7 @@ class Tracker:
         """End the turn if it is still open, save it, tell the reader."""
         self._feed(self._inbox.drain())
         self._unsent += self._turn.cut(reason, self._hooks.now())
+        self.told = self._turn.outcome
         await self._save()
         if reason is not Reason.STALLED_READER:
             await self._tell()
@@ -135,6 +137,7 @@ class Tracker:
         return trio.current_time() + 2 * self._limits.save
 
     def _replace_end(self, outcome: Outcome) -> None:
+        self.told = outcome
         self._unsent = [
             Ended(outcome, change.at) if isinstance(change, Ended) else change for change in self._unsent
         ]

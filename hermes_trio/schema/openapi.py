@@ -20,7 +20,7 @@ class Operation:
     method: str
     path: str
     summary: str
-    reply: type
+    reply: type  # str for plain text
     body: type | None = None
     stream: type | None = None
     is_open: bool = False  # answers without a key
@@ -46,6 +46,8 @@ OPERATIONS = (
     ),
     Operation("get", "/health/detailed", "The state of the parts", replies.HealthDetails),
     Operation("get", "/version", "The version", replies.Version, is_open=True),
+    Operation("get", "/openapi.json", "This document", replies.OpenApi, is_open=True),
+    Operation("get", "/metrics", "Figures for Prometheus", str),
     Operation("get", "/v1/models", "The models that can be asked for", replies.ModelList),
     Operation(
         "get", "/v1/models/{model_id}", "One model", replies.Model, statuses=(404,), parameters=("model_id",)
@@ -78,7 +80,7 @@ def document(version: str) -> dict[str, Any]:
 
 
 def _classes() -> list[type]:
-    named = [kind for op in OPERATIONS for kind in (op.reply, op.body, op.stream) if kind is not None]
+    named = [kind for op in OPERATIONS for kind in (op.reply, op.body, op.stream) if kind not in {None, str}]
     return list(dict.fromkeys([replies.ErrorEnvelope, *named]))
 
 
@@ -108,21 +110,23 @@ def _operation(op: Operation) -> dict[str, Any]:
 
 
 def _responses(op: Operation) -> dict[str, Any]:
-    content = {"application/json": _schema(op.reply)}
+    content = {"text/plain" if op.reply is str else "application/json": _schema(op.reply)}
     if op.stream is not None:
         content["text/event-stream"] = _schema(op.stream)
-    refusals = [*op.statuses, *([] if op.is_open else [401])]
-    failures = {str(status): _failure(op) for status in sorted(refusals)}
+    refusals = [403, *op.statuses, *([] if op.is_open else [401])]  # 403: an origin that is not allowed
+    failures = {str(status): _failure(op, status) for status in sorted(refusals)}
     return {"200": {"description": "The answer", "content": content}, **failures}
 
 
-def _failure(op: Operation) -> dict[str, Any]:
+def _failure(op: Operation, status: int) -> dict[str, Any]:
     # Readiness tells its reason in its own words: probes read it, not SDKs.
-    kind = op.reply if op.reply is replies.Readiness else replies.ErrorEnvelope
+    kind = op.reply if op.reply is replies.Readiness and status == 503 else replies.ErrorEnvelope
     return {"description": "A refusal or a failure", "content": {"application/json": _schema(kind)}}
 
 
 def _schema(kind: type) -> dict[str, Any]:
+    if kind is str:
+        return {"schema": {"type": "string"}}
     return {"schema": {"$ref": _REF.format(name=kind.__name__)}}
 
 

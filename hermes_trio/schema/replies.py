@@ -171,9 +171,14 @@ class HealthDetails:
     platform: str
     version: str
     gateway_state: str
+    platforms: dict[str, Any]
     active_agents: int
     slots: dict[str, int]
     gateway_busy: bool
+    gateway_drainable: bool
+    exit_reason: str | None
+    pid: int
+    updated_at: float
 
 
 @frozen
@@ -181,6 +186,16 @@ class Version:
     """The version, alone."""
 
     version: str
+
+
+@frozen
+class OpenApi:
+    """The OpenAPI document."""
+
+    openapi: str
+    info: dict[str, Any]
+    paths: dict[str, Any]
+    components: dict[str, Any]
 
 
 @frozen

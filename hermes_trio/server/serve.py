@@ -12,10 +12,10 @@ from typing import cast
 import trio
 from hypercorn.typing import Framework
 
-from hermes_trio import logs
+from hermes_trio import compose, logs
 from hermes_trio.compose import Parts, open_server, prepare
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.keys import Made
+from hermes_trio.keys import Kept, Made
 from hermes_trio.server import worker
 from hermes_trio.server.configure import hypercorn_config
 from hermes_trio.server.connection import Guards
@@ -34,7 +34,7 @@ def check(loaded: Loaded) -> None:
         ConfigurationError: in one line.
     """
     check_stack()
-    prepare(loaded.settings)
+    compose.check(loaded.settings)
 
 
 def main(loaded: Loaded) -> int:
@@ -76,13 +76,18 @@ async def _serve(parts: Parts, sockets: Sequence[socket.socket]) -> None:
             async with trio.open_nursery() as serving:
                 urls = await serving.start(serve)
                 running.state.not_ready = ""
-                greet(parts, urls[0])
+                greet(parts, local_url(urls[0]))
             nursery.cancel_scope.cancel()
 
 
 def patience_of(settings: Settings) -> Patience:
     """How long a shutdown may take with these settings."""
     return Patience(drain=settings.drain_seconds, stop=settings.grace_seconds + 11)
+
+
+def local_url(url: str) -> str:
+    """An address that works from this machine: nobody can connect to 0.0.0.0."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _text(path: object) -> str | None:
@@ -121,8 +126,8 @@ def _curl(parts: Parts, url: str) -> str:
 
 def _key_expression(parts: Parts) -> str:
     """The header with the key, without showing a key that is not new."""
-    origin = parts.keys.origin
-    path = getattr(origin, "path", None)
-    if path is None:
-        return '"Authorization: Bearer $API_SERVER_KEY"'
-    return f'"Authorization: Bearer $(cat {shlex.quote(str(path))})"'
+    match parts.keys.origin:
+        case Made(path) | Kept(path):
+            return f'"Authorization: Bearer $(cat {shlex.quote(str(path))})"'
+        case _:
+            return '"Authorization: Bearer YOUR_KEY"'

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
-from attrs import frozen
+from attrs import evolve, frozen
 from quart import Response, request
 from werkzeug.datastructures import Headers
 
 from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.core.dialects.chat import ChatOptions, ChatStream
 from hermes_trio.core.dialects.chat_batch import ChatCollector
-from hermes_trio.core.errors import bad_request
+from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.messages import Message
 from hermes_trio.core.stamp import Stamp
 from hermes_trio.runs.run import Order, open_run
@@ -116,7 +116,10 @@ async def _whole(site: Site, start: Start, collector: ChatCollector, headers: di
         async for batch in changes:
             collector.take(batch)
     answer = await inline_media(collector.answer, site.services.workspace)
-    reply = collector.reply(answer)
     if collector.outcome.session_id:
         headers = {**headers, SESSION_ID_HEADER: collector.outcome.session_id}
+    try:
+        reply = collector.reply(answer)
+    except ApiError as error:
+        raise evolve(error, headers={**headers, **error.headers}) from None
     return json_response(reply.body, 200, {**headers, **reply.headers})

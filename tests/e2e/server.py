@@ -188,16 +188,16 @@ def serving(plan: Plan, trust: Any = False, expected: str = "") -> Iterator[Serv
         server.stop()
         assert server.complaints(expected) == [], server.log
     finally:
-        _kill(server)
+        kill(server)
 
 
 def start(plan: Plan) -> Server:
     """Start a server and read its greeting."""
-    server = _begin(plan)
+    server = begin(plan)
     try:
         server.greeting = _read_until(server, b"Try it:")
     except BaseException:
-        _kill(server)
+        kill(server)
         raise
     address = _ADDRESS.search(server.greeting)
     assert address is not None
@@ -205,7 +205,8 @@ def start(plan: Plan) -> Server:
     return server
 
 
-def _begin(plan: Plan) -> Server:
+def begin(plan: Plan) -> Server:
+    """Start the process and wait for nothing."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     mark = uuid.uuid4().hex
     log_file = plan.folder / f"log-{mark}"
@@ -227,7 +228,7 @@ def _read_until(server: Server, text: bytes) -> str:
     return seen.decode()
 
 
-def _kill(server: Server) -> None:
+def kill(server: Server) -> None:
     """Whatever happened, nothing of it outlives the test."""
     server.process.kill()
     server.process.wait(PATIENCE)

@@ -20,7 +20,6 @@ from tests.e2e.wire import Talk, chat_bytes, talking
 
 pytestmark = [pytest.mark.xdist_group("e2e-leaks"), pytest.mark.slow]
 
-EACH = 500
 AT_ONCE = 20
 THREADS_STAY = 10  # seconds that Trio keeps an idle thread
 
@@ -42,11 +41,12 @@ def _warm_up(server: Server) -> None:
 
 
 def descriptors(server: Server) -> Counter[str]:
-    """What the process has open, by kind."""
+    """What the process has open, by kind. The readers of the store open their log when they first need it."""
     kinds: Counter[str] = Counter()
     for name in os.listdir(f"/proc/{server.pid}/fd"):
         with suppress(FileNotFoundError):
             kinds[os.readlink(f"/proc/{server.pid}/fd/{name}").partition(":")[0]] += 1
+    del kinds[str(server.plan.data_dir / "hermes.db-wal")]
     return kinds
 
 
@@ -81,21 +81,23 @@ def finish(server: Server, index: int) -> None:
 
 
 def hang_up_early(server: Server, index: int) -> None:
-    """Gone before there is an answer, or even a request."""
+    """Gone before there is an answer, or even a whole request."""
     request = chat_bytes(server, f"early-{index}", "!silent")
     with talking(server) as talk:
-        talk.send(request[: index * 7 % len(request)])
+        talk.send(request[: 1 + index * 7 % len(request)])
         with suppress(OSError):
             talk.sock.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.parametrize("visit", [come_and_go, leave_in_mid_stream, finish, hang_up_early])
+@pytest.mark.parametrize(
+    ("visit", "times"), [(come_and_go, 500), (leave_in_mid_stream, 500), (finish, 200), (hang_up_early, 200)]
+)
 def test_nothing_is_left_behind(
-    target: Server, visit: Callable[[Server, int], None], measured: Measured
+    target: Server, visit: Callable[[Server, int], None], times: int, measured: Measured
 ) -> None:
     before, kilobytes, begun = descriptors(target), memory(target), time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda index: visit(target, index), range(EACH)))
+        list(pool.map(lambda index: visit(target, index), range(times)))
     measured("seconds_of_visits", round(time.monotonic() - begun, 2))
     eventually(lambda: target.is_idle, 3)
     eventually(lambda: descriptors(target) == before, 3)
@@ -105,13 +107,14 @@ def test_nothing_is_left_behind(
 def test_every_turn_is_stored_and_every_thread_is_gone(target: Server) -> None:
     """After the others: their runs are in the store, their threads end when Trio has kept them long enough."""
     eventually(lambda: threads(target) <= 2, THREADS_STAY + 5)
-    assert count(target) >= 2 * EACH
+    assert count(target) >= 700
 
 
 @pytest.mark.xfail(reason="the idle timer of a connection outlives its client", strict=False)
 def test_an_idle_connection_goes_with_its_client(target: Server) -> None:
     before = descriptors(target)
-    with talking(target) as talk:
+    with talking(target) as talk, talking(target):
         talk.send(b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n")
-        talk.until(b'"ok"')
+        talk.until(b"}")
+        assert target.is_idle  # by now both are in their idle state
     eventually(lambda: descriptors(target) == before, 1)

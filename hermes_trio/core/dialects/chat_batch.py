@@ -67,7 +67,8 @@ class ChatCollector:
         """
         outcome = self._outcome
         if outcome.raised:
-            raise ApiError(500, outcome.failure.message, SERVER_ERROR, code="agent_error", headers=NO_RETRY)
+            headers = {**outcome_headers(outcome), **NO_RETRY}
+            raise ApiError(500, outcome.failure.message, SERVER_ERROR, code="agent_error", headers=headers)
         if not answer and outcome.status is not Status.COMPLETED:
             raise self._nothing_to_show()
         return Reply(self._body(answer), outcome_headers(outcome))

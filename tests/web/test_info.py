@@ -1,0 +1,201 @@
+"""What the server says about itself: every answer is held against its description."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+from openai.types import Model
+
+from hermes_trio import __version__
+from hermes_trio.core.events import Text
+from hermes_trio.schema import replies
+from hermes_trio.web.options import WebOptions
+from tests.asgi import Answer, Client
+from tests.fakes import CHAT, BrokenStore, Pause, ask, ask_stream, make_rig
+
+
+def described(answer: Answer, kind: type, status: int = 200) -> Any:
+    """The answer, which has the fields of its class and no others."""
+    assert answer.status == status
+    assert answer.headers["content-type"] == "application/json"
+    msgspec.convert(answer.json, kind)
+    assert set(answer.json) <= set(attrs.fields_dict(kind))
+    return answer.json
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/health", "/health/live", "/health/"])
+async def test_health(path: str) -> None:
+    shown = described(await make_rig().client.get(path), replies.Health)
+    assert shown == {"status": "ok", "platform": "hermes-agent", "version": __version__}
+
+
+async def test_health_of_a_server_that_is_not_ready() -> None:
+    client = make_rig(not_ready="draining").client
+    assert (await client.get("/health")).status == 200
+    answer = await client.get("/health/ready")
+    shown = described(answer, replies.Readiness, 503)
+    assert shown == {"status": "unavailable", "reason": "draining"}
+    assert answer.headers["retry-after"] == "1"
+
+
+async def test_readiness() -> None:
+    assert described(await make_rig().client.get("/health/ready"), replies.Readiness) == {"status": "ok"}
+
+
+async def test_detailed_health_at_rest() -> None:
+    shown = described(await make_rig(max_runs=7).client.get("/health/detailed"), replies.HealthDetails)
+    assert shown["status"] == shown["readiness"]["status"] == "ok"
+    assert shown["readiness"]["checks"] == {
+        "store": {"status": "ok"},
+        "gateway": {"status": "ok", "state": "running"},
+    }
+    assert (shown["active_agents"], shown["gateway_busy"]) == (0, False)
+    assert shown["slots"] == {"in_use": 0, "limit": 7}
+    assert shown["platforms"] == {}
+    assert shown["exit_reason"] is None
+
+
+async def test_detailed_health_at_work() -> None:
+    pause = Pause()
+    rig = make_rig([pause, Text(".")])
+    async with rig.client.post(CHAT, ask_stream()) as exchange:
+        await pause.wait_reached()
+        shown = described(await rig.client.get("/health/detailed"), replies.HealthDetails)
+        pause.go()
+        await exchange.end()
+    assert (shown["active_agents"], shown["gateway_busy"]) == (1, True)
+    assert shown["slots"] == {"in_use": 1, "limit": 2}
+
+
+async def test_detailed_health_of_a_broken_store() -> None:
+    rig = make_rig(store=BrokenStore("read"))
+    shown = described(await rig.client.get("/health/detailed"), replies.HealthDetails)
+    assert shown["status"] == "degraded"
+    assert shown["readiness"]["checks"]["store"] == {"status": "degraded", "detail": "the disk is on fire"}
+
+
+async def test_detailed_health_while_draining() -> None:
+    rig = make_rig(not_ready="draining")
+    rig.site.admission.is_draining = True
+    shown = described(await rig.client.get("/health/detailed"), replies.HealthDetails)
+    assert (shown["status"], shown["gateway_state"]) == ("degraded", "draining")
+
+
+async def test_version() -> None:
+    assert described(await make_rig().client.get("/version"), replies.Version) == {"version": __version__}
+
+
+@pytest.mark.parametrize("name", ["hermes-agent", "org/model:v1", "kůň"])
+async def test_models(name: str) -> None:
+    client = make_rig(options=WebOptions(model_name=name)).client
+    shown = described(await client.get("/v1/models"), replies.ModelList)
+    (model,) = shown["data"]
+    Model.model_validate(model, strict=True)
+    assert (model["id"], model["root"], model["parent"]) == (name, name, None)
+    assert (model["object"], model["owned_by"], model["permission"]) == ("model", "hermes", [])
+    assert described(await client.get(f"/v1/models/{name}"), replies.Model) == model
+
+
+@pytest.mark.parametrize("name", ["gpt-x", "a/b", "hermes-agent/", "hermes-agent%20"])
+async def test_an_unknown_model(name: str) -> None:
+    answer = await make_rig().client.get(f"/v1/models/{name}")
+    described(answer, replies.ErrorEnvelope, 404)
+    assert (answer.error["code"], answer.error["param"]) == ("model_not_found", "model")
+
+
+async def test_capabilities() -> None:
+    shown = described(await make_rig().client.get("/v1/capabilities"), replies.Capabilities)
+    assert shown["object"] == "hermes.api_server.capabilities"
+    assert shown["platform"] == "hermes-agent"
+    assert shown["model"] == "hermes-agent"
+    assert shown["auth"] == {"type": "bearer", "required": True}
+    assert "API-server host" in shown["runtime"].pop("description")
+    assert shown["runtime"] == {"mode": "server_agent", "tool_execution": "server", "split_runtime": False}
+    features = shown["features"]
+    assert features["session_continuity_header"] == "X-Hermes-Session-Id"
+    assert features["session_key_header"] == "X-Hermes-Session-Key"
+    assert features["cors"] is False
+    assert {name for name, value in features.items() if value is True} == {
+        "chat_completions",
+        "chat_completions_streaming",
+        "tool_progress_events",
+        "reasoning_streaming",
+    }
+
+
+async def test_capabilities_tell_of_cors() -> None:
+    client = make_rig(options=WebOptions(cors_origins=("https://page.test",))).client
+    assert (await client.get("/v1/capabilities")).json["features"]["cors"] is True
+
+
+async def test_every_endpoint_of_the_capabilities_answers() -> None:
+    client = make_rig().client
+    for endpoint in (await client.get("/v1/capabilities")).json["endpoints"].values():
+        answer = await client.get(endpoint["path"], method=endpoint["method"])
+        assert answer.status not in {404, 405}
+
+
+# -- metrics --
+
+
+async def figures(client: Client) -> dict[str, float]:
+    """The counted values by their full names."""
+    answer = await client.get("/metrics")
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    lines = [line for line in answer.body.decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+async def test_counts_move() -> None:
+    rig = make_rig([Text("x")])
+    chat = 'hermes_trio_http_requests_total{method="POST",route="/v1/chat/completions",status="%s"}'
+    ended = 'hermes_trio_runs_total{reason="",status="completed"}'
+    before = await figures(rig.client)
+    assert chat % 200 not in before
+    for _ in range(2):
+        await rig.client.send(CHAT, ask_stream())
+    await rig.client.send(CHAT, ask())
+    await rig.client.send(CHAT, [])
+    after = await figures(rig.client)
+    assert (after[chat % 200], after[chat % 400], after[ended]) == (3, 1, 3)
+    assert after["hermes_trio_run_seconds_count"] == 3
+    assert (after["hermes_trio_runs_active"], after["hermes_trio_slots_in_use"]) == (0, 0)
+
+
+async def test_live_runs_are_counted() -> None:
+    pause = Pause()
+    rig = make_rig([pause, Text(".")])
+    async with rig.client.post(CHAT, ask_stream()) as exchange:
+        await pause.wait_reached()
+        shown = await figures(rig.client)
+        pause.go()
+        await exchange.end()
+    assert (shown["hermes_trio_runs_active"], shown["hermes_trio_slots_in_use"]) == (1, 1)
+
+
+async def test_a_run_that_was_cut_is_counted_by_its_reason() -> None:
+    pause = Pause()
+    rig = make_rig([Text("x"), pause])
+    async with rig.client.post(CHAT, ask_stream()) as exchange:
+        await pause.wait_reached()
+        exchange.disconnect()
+        await exchange.end()
+    shown = await figures(rig.client)
+    assert shown['hermes_trio_runs_total{reason="client_disconnected",status="incomplete"}'] == 1
+
+
+async def test_labels_cannot_be_invented_by_clients() -> None:
+    client = make_rig().client
+    client_without_key = Client(client.app)
+    for number in range(5):
+        await client_without_key.get(f"/nowhere/{number}", method=f"M{number}")
+        await client.get(f"/v1/models/{number}", method=f"N{number}")
+        await client.get(f"/v1/models/{number}")
+    labels = "".join(await figures(client))
+    assert not re.search(r"nowhere|M\d|N\d|models/\d", labels)
+    assert 'method="other"' in labels
