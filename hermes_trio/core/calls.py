@@ -33,6 +33,8 @@ class Call:
     result: str = ""
     is_error: bool = False
     duration: float = 0.0
+    after: int = 0
+    rank: int = 0
 
     def start(self) -> None:
         """The call is running from now on."""
@@ -53,7 +55,17 @@ class Call:
     def as_item(self) -> CallItem:
         """The call as a value."""
         result = "".join(self.said) if self.state is CallState.RUNNING else self.result
-        return CallItem(self.call_id, self.name, self.args, self.state, result, self.is_error, self.duration)
+        return CallItem(
+            self.call_id,
+            self.name,
+            self.args,
+            self.state,
+            result,
+            self.is_error,
+            self.duration,
+            self.after,
+            self.rank,
+        )
 
 
 class CallBook:

@@ -35,6 +35,9 @@ class CallItem:
     result: str
     is_error: bool
     duration: float
+    # When it ended, as a place in the order of things: after so many items had begun, and as the so-manieth result.
+    after: int = 0
+    rank: int = 0
 
 
 Item = MessageItem | ReasoningItem | CallItem

@@ -69,6 +69,7 @@ class Turn:
         self._state = TurnState.OPEN
         self._parts: list[_Prose | Call] = []
         self._calls = CallBook()
+        self._results = 0
         self._outcome: Outcome | None = None
 
     @property
@@ -139,7 +140,7 @@ class Turn:
         call = self._calls.running(event.call_id)
         if call is not None:
             call.finish(event.result, event.is_error, event.at)
-            yield _ended(call)
+            yield self._over(call)
 
     def _take_finish(self, event: Finished) -> Iterator[Change]:
         if event.result.verdict is not Verdict.FAILED:
@@ -174,6 +175,13 @@ class Turn:
             self._parts.append(call)
             yield CallStarted(call.item, call.call_id, call.name, call.args, call.at)
 
+    def _over(self, call: Call) -> CallEnded:
+        call.after, call.rank = len(self._parts), self._results
+        self._results += 1
+        return CallEnded(
+            call.item, call.call_id, call.name, call.state, call.result, call.is_error, call.duration
+        )
+
     def _end(self, outcome: Outcome, at: float) -> Iterator[Change]:
         self._state = move_turn(self._state, TurnMove.END)
         self._outcome = outcome
@@ -182,7 +190,7 @@ class Turn:
                 call.finish("".join(call.said), is_error=False, at=at)
             else:
                 call.abandon(at)
-            yield _ended(call)
+            yield self._over(call)
         yield Ended(outcome, at)
 
     def _has_answer(self) -> bool:
@@ -207,9 +215,3 @@ class Turn:
 
 def _is_reasoning(part: _Prose | Call) -> bool:
     return isinstance(part, _Prose) and part.kind is ReasoningItem
-
-
-def _ended(call: Call) -> CallEnded:
-    return CallEnded(
-        call.item, call.call_id, call.name, call.state, call.result, call.is_error, call.duration
-    )

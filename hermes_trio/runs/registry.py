@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import trio
 
 from hermes_trio.core.outcome import Reason
+from hermes_trio.core.record import RunHeader
 
 
-class Stoppable(Protocol):
+class Live(Protocol):
     """What the registry needs to know of a run."""
 
     def stop(self, reason: Reason) -> None:
@@ -19,11 +20,14 @@ class Stoppable(Protocol):
         ...
 
 
-class Registry:
-    """Live runs by id."""
+R = TypeVar("R", bound=Live)
+
+
+class Registry(Generic[R]):
+    """Live runs by principal and id."""
 
     def __init__(self) -> None:
-        self._live: dict[str, Stoppable] = {}
+        self._live: dict[tuple[str, str], R] = {}
         self._empty = trio.Event()
         self._empty.set()
 
@@ -32,17 +36,22 @@ class Registry:
         return len(self._live)
 
     @contextmanager
-    def listed(self, run_id: str, run: Stoppable) -> Iterator[None]:
+    def listed(self, header: RunHeader, run: R) -> Iterator[None]:
         """The run is live for as long as the block lasts."""
+        key = (header.principal, header.run_id)
         if not self._live:
             self._empty = trio.Event()
-        self._live[run_id] = run
+        self._live[key] = run
         try:
             yield
         finally:
-            del self._live[run_id]
+            del self._live[key]
             if not self._live:
                 self._empty.set()
+
+    def find(self, principal: str, run_id: str) -> R | None:
+        """A live run, if there is one of that name and it is the principal's."""
+        return self._live.get((principal, run_id))
 
     def stop_all(self, reason: Reason) -> None:
         """End every live run."""

@@ -1,17 +1,20 @@
 """One execution of an agent as Trio tasks.
 
-A run lives in the nursery of its owner. Inside, it has a scope of its own (to be stopped without its owner) and two
-memory channels: the inbox from the agent's threads to the tracker, and ``changes`` from the tracker to the reader.
+A run lives in the nursery of its owner: a request's, or the server's. Inside, it has a scope of its own (to be stopped
+without its owner), the inbox from the agent's threads to the tracker, and the log from the tracker to the readers.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
+import structlog
 import trio
 from attrs import frozen
 
@@ -19,19 +22,30 @@ from hermes_trio.agent.bridge import AgentHost, Bridge
 from hermes_trio.agent.contract import AgentContext, TurnRequest
 from hermes_trio.agent.inbox import Inbox
 from hermes_trio.agent.port import Words
-from hermes_trio.core.messages import Message
+from hermes_trio.core.changes import Ended
 from hermes_trio.core.outcome import Outcome, Reason
-from hermes_trio.core.record import TurnRecord
-from hermes_trio.core.stamp import Stamp
-from hermes_trio.core.transcript import transcript
+from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.turn import Turn
 from hermes_trio.runs.admission import Slot
+from hermes_trio.runs.flusher import Flusher, KeptLog
+from hermes_trio.runs.log import Changes, Reader, RunLog
+from hermes_trio.runs.presence import DETACH, OnDisconnect, Presence
 from hermes_trio.runs.registry import Registry
-from hermes_trio.runs.tracker import DEFAULT_LIMITS, Changes, Hooks, Limits, Tracker
-from hermes_trio.stores.contract import Store
+from hermes_trio.runs.replay import load_changes
+from hermes_trio.runs.tracker import DEFAULT_LIMITS, Hooks, Limits, Tracker
+from hermes_trio.stores.contract import Store, StoreError
 
-# One batch may wait while the reader writes another; more would only hide a slow reader from the agent.
-BATCHES = 1
+Items = tuple[Mapping[str, Any], ...]
+
+log = structlog.get_logger(__name__)
+
+
+class Keep(Enum):
+    """What the store keeps of a run."""
+
+    NOTHING = "nothing"
+    END = "end"  # the record, once it has ended
+    ALL = "all"  # that it began, its log, and the record
 
 
 @frozen
@@ -40,9 +54,11 @@ class Services:
 
     host: AgentHost
     store: Store
-    registry: Registry
+    registry: Registry[Run]
+    flusher: Flusher
     workspace: Path
     limits: Limits = DEFAULT_LIMITS
+    owner: str = "server"
     wall_clock: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     on_end: Callable[[Outcome, float], None] = lambda outcome, seconds: None  # noqa: ARG005 - told of every end
@@ -52,9 +68,12 @@ class Services:
 class Order:
     """One run to be made."""
 
-    stamp: Stamp
+    header: RunHeader
     turn: TurnRequest
     slot: Slot
+    keep: Keep = Keep.END
+    policy: OnDisconnect = DETACH
+    to_items: Callable[[EndedRun], Items] = lambda ended: ()  # noqa: ARG005 - what its conversation gains
 
 
 class Run:
@@ -62,32 +81,75 @@ class Run:
 
     def __init__(self, services: Services, order: Order) -> None:
         self._services, self._order = services, order
-        self._words = Words(order.stamp.run_id, services.clock)
+        self._words = Words(order.header.run_id, services.clock)
         self._inbox = Inbox()
         self._scope = trio.CancelScope()
         self._deadline = math.inf
         self._reason = Reason.NONE
-        send, self.changes = trio.open_memory_channel[Changes](BATCHES)
+        is_logged = order.keep is Keep.ALL
+        self.log = RunLog(self._load if is_logged else None, self._log_grew if is_logged else None)
+        self._kept = KeptLog(order.header, self.log)
+        self.presence = Presence(order.policy)
+        self.ended = trio.Event()
         hooks = Hooks(self._save, self.stop, self._why, self._words.now)
-        self._tracker = Tracker(self._inbox, send, hooks, services.limits)
+        self._tracker = Tracker(self._inbox, self.log, hooks, services.limits)
 
-    async def main(self) -> None:
+    @property
+    def header(self) -> RunHeader:
+        """What was known when it began."""
+        return self._order.header
+
+    async def main(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the agent and the tracker until both are done. Leaves nothing behind but an abandoned thread."""
         services, order = self._services, self._order
         order.slot.hold()
-        self._set_deadline(services.limits.run)
-        context = AgentContext(order.turn, services.workspace)
-        bridge = Bridge(services.host, context, self._inbox, self._words)
         with ExitStack() as stack:
-            stack.enter_context(services.registry.listed(order.stamp.run_id, self))
+            stack.callback(self.ended.set)
+            stack.enter_context(services.registry.listed(order.header, self))
+            await self._begin(stack)
+            task_status.started()
             stack.callback(self._count)
+            self._set_deadline(services.limits.run)
             stack.enter_context(self._scope)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(bridge.run, self._why, order.slot.release)
-                await self._tracker.run()
+            await self._run()
 
-    def _count(self) -> None:
-        self._services.on_end(self._tracker.told, self._words.now())
+    async def _begin(self, stack: ExitStack) -> None:
+        """The store hears of the run before any client does. Should it refuse, there was no run."""
+        if self._order.keep is not Keep.ALL:
+            return
+        try:
+            with trio.CancelScope(shield=True), trio.fail_after(self._services.limits.save):
+                await self._services.store.begin_run(self._order.header, self._services.owner)
+        except BaseException as error:
+            self._order.slot.release()
+            if isinstance(error, trio.TooSlowError):
+                raise StoreError("the store took too long to begin a run") from None
+            raise
+        stack.callback(self._services.flusher.drop, self._kept)
+
+    async def _run(self) -> None:
+        context = AgentContext(self._order.turn, self._services.workspace)
+        bridge = Bridge(self._services.host, context, self._inbox, self._words)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(bridge.run, self._why, self._order.slot.release)
+                await self._track()
+        except* Exception:
+            # The tracker has told how the run ended; what is left is to know about it.
+            log.exception("a run failed", run_id=self.header.run_id)
+
+    async def _track(self) -> None:
+        if self._order.policy.is_detached:
+            await self._tracker.run()
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._end_when_abandoned)
+            await self._tracker.run()
+            nursery.cancel_scope.cancel()
+
+    async def _end_when_abandoned(self) -> None:
+        await self.presence.wait_abandoned()
+        self.stop(Reason.CLIENT_DISCONNECTED)
 
     def stop(self, reason: Reason) -> None:
         """End the run from outside. The first reason counts."""
@@ -104,35 +166,40 @@ class Run:
             return self._reason
         return Reason.TIMEOUT if trio.current_time() >= self._deadline else Reason.CLIENT_DISCONNECTED
 
-    async def _save(self, turn: Turn) -> None:
-        await self._services.store.save_turn(self._record(turn))
+    def _count(self) -> None:
+        self._services.on_end(self._tracker.told, self._words.now())
 
-    def _record(self, turn: Turn) -> TurnRecord:
-        order, outcome = self._order, turn.outcome
-        return TurnRecord(
-            principal=order.turn.principal,
-            run_id=order.stamp.run_id,
-            session_id=outcome.session_id or order.turn.session_id,
-            model=order.stamp.model,
-            status=str(outcome.status),
-            reason=str(outcome.reason),
-            started_at=order.stamp.created_at,
-            ended_at=self._services.wall_clock(),
-            usage=outcome.usage,
-            messages=(Message("user", order.turn.message), *transcript(turn.items)),
-        )
+    def _log_grew(self) -> None:
+        self._services.flusher.want(self._kept)
+
+    async def _load(self, first: int) -> Changes:
+        return await load_changes(self._services.store, self.header.principal, self.header.run_id, first)
+
+    async def _save(self, turn: Turn, end: Ended) -> None:
+        if self._order.keep is Keep.NOTHING:
+            return
+        ended = EndedRun(self.header, turn.items, end.outcome, end.at)
+        await self._services.store.end_run(ended, await self._tail(end), self._order.to_items(ended))
+
+    async def _tail(self, end: Ended) -> tuple[LogBatch, ...]:
+        """The rest of the log, the end included; it is saved with the record or not at all."""
+        if self._order.keep is not Keep.ALL:
+            return ()
+        self._services.flusher.drop(self._kept)
+        await self._kept.settled()
+        return self._kept.batch((end,))
 
 
 @asynccontextmanager
-async def open_run(services: Services, order: Order) -> AsyncIterator[trio.MemoryReceiveChannel[Changes]]:
+async def open_run(services: Services, order: Order) -> AsyncIterator[Reader]:
     """A run that is owned by the block: it ends with it, whoever leaves first."""
     run = Run(services, order)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run.main)
-        with run.changes:
+    with run.log.subscribe(holds_back=True) as reader:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run.main)
             try:
-                yield run.changes
+                yield reader
             except Exception:
                 run.stop(Reason.SERVER_ERROR)
                 raise
-        run.stop(Reason.CLIENT_DISCONNECTED)  # nothing, if the run is over
+            run.stop(Reason.CLIENT_DISCONNECTED)  # nothing, if the run is over

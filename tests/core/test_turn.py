@@ -82,8 +82,23 @@ def test_a_new_message_begins_after_a_tool_round() -> None:
             Reasoning("e"),
         ]
     )
-    call = CallItem("c", "terminal", {}, CallState.COMPLETED, "ok", False, 0.0)
+    call = CallItem("c", "terminal", {}, CallState.COMPLETED, "ok", False, 0.0, after=2)
     assert turn.items == (MessageItem("ab"), call, MessageItem("d"), ReasoningItem("e"))
+
+
+def test_items_know_in_which_order_their_results_came() -> None:
+    turn, _ = played(
+        [
+            ToolStarted("a", "t"),
+            ToolStarted("b", "t"),
+            ToolCompleted("b"),
+            Text("between"),
+            ToolCompleted("a"),
+            ToolStarted("c", "t"),
+        ]
+    )
+    calls = [item for item in turn.items if isinstance(item, CallItem)]
+    assert [(call.call_id, call.after, call.rank) for call in calls] == [("a", 3, 1), ("b", 2, 0), ("c", 4, 2)]
 
 
 def test_a_running_call_shows_what_it_printed() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,15 @@ from hermes_trio.agent.port import AsyncPort
 from hermes_trio.core.changes import Change
 from hermes_trio.core.events import Event, Finished, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import TurnRecord
+from hermes_trio.core.outcome import Outcome
+from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.stamp import Stamp
 from hermes_trio.runs.admission import Admission
+from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.run import Order, Run, Services
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
+from hermes_trio.stores.memory import MemoryStore
 
 
 class Script:
@@ -62,26 +65,23 @@ async def _say(say: AsyncPort, event: Event) -> None:
             raise AssertionError(other)
 
 
-class Notebook:
-    """A store that remembers what it was told, and does what a test wants first."""
+class Notebook(MemoryStore):
+    """A store that also remembers what it was told, and does what a test wants first."""
 
     def __init__(self, before: Callable[[], Any] | None = None) -> None:
-        self.records: list[TurnRecord] = []
+        super().__init__()
+        self.records: list[EndedRun] = []
         self._before = before
 
-    async def save_turn(self, record: TurnRecord) -> None:
+    async def end_run(
+        self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
         """Write it down."""
         await trio.lowlevel.checkpoint()
         if self._before is not None:
             await self._before()
-        self.records.append(record)
-
-    async def messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
-        """Nothing was said before."""
-        return ()
-
-    async def check(self) -> None:
-        """All is well."""
+        await super().end_run(ended, tail, items)
+        self.records.append(ended)
 
 
 class Setting:
@@ -96,13 +96,22 @@ class Setting:
     ) -> None:
         self.store = store or Notebook()
         self.admission = Admission(1)
-        self.registry = Registry()
+        self.registry: Registry[Run] = Registry()
         host = AgentHost(lambda _: agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace)
+        self.ends: list[Outcome] = []
         self.services = Services(
-            host, self.store, self.registry, Path(), limits, lambda: 100.0, trio.current_time
+            host,
+            self.store,
+            self.registry,
+            Flusher(self.store),
+            Path(),
+            limits,
+            clock=trio.current_time,
+            on_end=lambda outcome, _: self.ends.append(outcome),
         )
         turn = TurnRequest("run-1", "session-1", "hello", model="m", principal="ann")
-        self.order = Order(Stamp("run-1", 99.0, "m"), turn, self.admission.admit())
+        header = RunHeader("ann", Stamp("run-1", 99.0, "m"), "chat", "session-1", (Message("user", "hello"),))
+        self.order = Order(header, turn, self.admission.admit())
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Run]:
@@ -119,5 +128,6 @@ class Setting:
 
 
 async def rest_of(run: Run) -> list[Change]:
-    """All changes until the end."""
-    return [change async for batch in run.changes for change in batch]
+    """All changes from the beginning to the end."""
+    with run.log.subscribe() as reader:
+        return [change async for batch in reader for change in batch]

@@ -13,6 +13,8 @@ from trio.testing import wait_all_tasks_blocked
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.lifecycle import IllegalMove
 from hermes_trio.core.outcome import Reason
+from hermes_trio.core.record import RunHeader
+from hermes_trio.core.stamp import Stamp
 from hermes_trio.runs.admission import Admission, Slot
 from hermes_trio.runs.registry import Registry
 
@@ -75,6 +77,10 @@ def test_slots_never_go_wrong(moves: list[tuple[int, object]]) -> None:
     assert admission.in_use == 0
 
 
+def header(run_id: str) -> RunHeader:
+    return RunHeader("ann", Stamp(run_id, 0.0, "m"), "chat", "s", ())
+
+
 class Stopper:
     def __init__(self) -> None:
         self.reasons: list[Reason] = []
@@ -84,20 +90,23 @@ class Stopper:
 
 
 async def test_the_registry_knows_who_is_live() -> None:
-    registry, run = Registry(), Stopper()
+    registry: Registry[Stopper] = Registry()
+    run = Stopper()
     await registry.wait_empty()
-    with registry.listed("a", run), registry.listed("b", run):
+    with registry.listed(header("a"), run), registry.listed(header("b"), run):
         assert len(registry) == 2
+        assert registry.find("ann", "a") is run
+        assert registry.find("bob", "a") is None
         registry.stop_all(Reason.SERVER_SHUTDOWN)
     assert run.reasons == [Reason.SERVER_SHUTDOWN] * 2
     assert len(registry) == 0
 
 
 async def test_waiting_for_the_last_run() -> None:
-    registry = Registry()
+    registry: Registry[Stopper] = Registry()
     async with trio.open_nursery() as nursery:
-        with registry.listed("a", Stopper()):
-            with registry.listed("b", Stopper()):
+        with registry.listed(header("a"), Stopper()):
+            with registry.listed(header("b"), Stopper()):
                 nursery.start_soon(registry.wait_empty)
                 await wait_all_tasks_blocked()
             await wait_all_tasks_blocked()

@@ -19,7 +19,8 @@ from hermes_trio.core.events import (
 )
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Reason, Status
-from hermes_trio.core.record import TurnRecord
+from hermes_trio.core.record import EndedRun
+from hermes_trio.core.transcript import transcript
 from hermes_trio.runs.run import open_run
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.stores.contract import StoreError
@@ -40,17 +41,20 @@ SCRIPT: list[Event] = [
 PREFIXES = [SCRIPT[:length] for length in range(len(SCRIPT) + 1)]
 
 
-def check(changes: list[Change], record: TurnRecord, script: list[Event], reason: Reason) -> None:
+def said_by(record: EndedRun) -> str:
+    """All text of the agent in the messages that a later turn reads."""
+    return "".join(str(message.content) for message in transcript(record.items) if message.role == "assistant")
+
+
+def check(changes: list[Change], record: EndedRun, script: list[Event], reason: Reason) -> None:
     """Wire and store tell the same story, and it is the whole one."""
     turn, _ = played(script, reason)
     end = changes[-1]
     assert isinstance(end, Ended)
-    assert (str(end.outcome.status), str(end.outcome.reason)) == (record.status, record.reason)
+    assert end.outcome == record.outcome
     assert end.outcome.reason is reason
     assert "".join(change.text for change in changes if isinstance(change, TextAdded)) == turn.text
-    assert record.messages[0] == Message("user", "hello")
-    said = [str(message.content) for message in record.messages if message.role == "assistant"]
-    assert "".join(said) == turn.text
+    assert said_by(record) == turn.text
 
 
 async def read_all(setting: Setting) -> None:
@@ -63,14 +67,15 @@ async def read_all(setting: Setting) -> None:
 async def test_a_finished_run_is_saved_before_it_is_told() -> None:
     setting = Setting(Script([*SCRIPT, Finished(Result(session_id="moved"))]))
     async with setting.open() as run:
-        changes: list[Change] = []
-        async for batch in run.changes:
-            changes += batch
-            if any(isinstance(change, Ended) for change in batch):
-                assert setting.store.records
+        with run.log.subscribe() as reader:
+            async for batch in reader:
+                if any(isinstance(change, Ended) for change in batch):
+                    assert setting.store.records
     [record] = setting.store.records
-    assert (record.status, record.session_id, record.run_id) == ("completed", "moved", "run-1")
-    assert (record.started_at, record.ended_at, record.principal) == (99.0, 100.0, "ann")
+    assert (record.outcome.status, record.outcome.session_id) == (Status.COMPLETED, "moved")
+    assert await setting.store.messages("ann", "session-1") == ()
+    messages = await setting.store.messages("ann", "moved")
+    assert messages == (Message("user", "hello"), *transcript(record.items))
     setting.check_nothing_left()
 
 
@@ -106,9 +111,8 @@ async def test_a_client_that_leaves_after_any_prefix_loses_nothing(script: list[
         client.cancel_scope.cancel()
     [record] = setting.store.records
     turn, _ = played(script)
-    assert (record.status, record.reason) == ("incomplete", "client_disconnected")
-    said = [str(message.content) for message in record.messages if message.role == "assistant"]
-    assert "".join(said) == turn.text
+    assert (record.outcome.status, record.outcome.reason) == (Status.INCOMPLETE, Reason.CLIENT_DISCONNECTED)
+    assert said_by(record) == turn.text
     setting.check_nothing_left()
 
 
@@ -116,7 +120,7 @@ async def test_a_reader_that_just_leaves_ends_the_run() -> None:
     setting = Setting(Script([Text("a")], holds=True))
     async with open_run(setting.services, setting.order) as changes:
         await changes.receive()
-    assert setting.store.records[0].reason == "client_disconnected"
+    assert setting.store.records[0].outcome.reason is Reason.CLIENT_DISCONNECTED
     setting.check_nothing_left()
 
 
@@ -125,7 +129,7 @@ async def test_a_reader_that_fails_ends_the_run_as_our_fault() -> None:
     with pytest.RaisesGroup(ZeroDivisionError):
         async with open_run(setting.services, setting.order):
             raise ZeroDivisionError
-    assert (setting.store.records[0].status, setting.store.records[0].reason) == ("failed", "server_error")
+    assert setting.store.records[0].outcome.reason is Reason.SERVER_ERROR
     setting.check_nothing_left()
 
 
@@ -136,7 +140,7 @@ async def test_a_client_that_leaves_after_the_finish_changes_nothing() -> None:
             async for batch in changes:
                 if isinstance(batch[-1], Ended):
                     client.cancel()
-    assert [record.status for record in setting.store.records] == ["completed"]
+    assert [record.outcome.status for record in setting.store.records] == [Status.COMPLETED]
 
 
 async def test_an_agent_that_had_finished_is_complete_whatever_comes() -> None:
@@ -152,7 +156,7 @@ async def test_an_agent_that_had_finished_is_complete_whatever_comes() -> None:
         changes = await rest_of(run)
     assert isinstance(changes[-1], Ended)
     assert changes[-1].outcome.status is Status.COMPLETED
-    assert setting.store.records[0].status == "completed"
+    assert setting.store.records[0].outcome.status is Status.COMPLETED
 
 
 async def test_a_stop_before_the_run_began() -> None:
@@ -161,7 +165,7 @@ async def test_a_stop_before_the_run_began() -> None:
         run.stop(Reason.STOP_REQUESTED)
         changes = await rest_of(run)
     assert [type(change) for change in changes] == [Ended]
-    assert setting.store.records[0].status == "cancelled"
+    assert setting.store.records[0].outcome.status is Status.CANCELLED
     setting.check_nothing_left()
 
 
@@ -173,7 +177,7 @@ async def test_the_first_reason_counts() -> None:
         run.stop(Reason.SERVER_SHUTDOWN)
         run.stop(Reason.STOP_REQUESTED)
         await rest_of(run)
-    assert setting.store.records[0].reason == "server_shutdown"
+    assert setting.store.records[0].outcome.reason is Reason.SERVER_SHUTDOWN
 
 
 async def test_the_time_limit(mock_clock: MockClock) -> None:
@@ -191,13 +195,14 @@ async def test_the_time_limit(mock_clock: MockClock) -> None:
 async def test_a_reader_that_stops_reading(mock_clock: MockClock) -> None:
     agent = Script([Text(str(n)) for n in range(2000)], holds=True)
     setting = Setting(agent, Limits(stall=30.0))
-    async with setting.open():
+    async with setting.open() as run:
+        run.log.subscribe(holds_back=True)
         await wait_all_tasks_blocked(0.01)
         assert not agent.said_all.is_set(), "the agent is held back by its reader"
         mock_clock.jump(31.0)
         await wait_all_tasks_blocked(0.01)
     [record] = setting.store.records
-    assert (record.status, record.reason) == ("incomplete", "stalled_reader")
+    assert record.outcome.reason is Reason.STALLED_READER
     setting.check_nothing_left()
 
 
@@ -242,18 +247,14 @@ async def test_a_mistake_of_ours_takes_the_same_way_out() -> None:
     async with setting.open() as run:
         changes = await rest_of(run)
     assert isinstance(changes[-1], Ended)
-    assert [record.status for record in setting.store.records] == ["completed"]
+    assert [record.outcome.status for record in setting.store.records] == [Status.COMPLETED]
     setting.check_nothing_left()
 
 
-async def test_every_end_is_counted() -> None:
-    seen: list[tuple[str, float]] = []
-    setting = Setting(Script([Text("a"), Finished()]))
-    services = setting.services
-    object.__setattr__(
-        services, "on_end", lambda outcome, seconds: seen.append((str(outcome.status), seconds))
-    )
-    async with open_run(services, setting.order) as changes:
-        async for _ in changes:
-            pass
-    assert [status for status, _ in seen] == ["completed"]
+async def test_every_end_is_counted_as_it_was_told() -> None:
+    async def refuse() -> None:
+        raise StoreError("disk full")
+
+    setting = Setting(Script([Text("a"), Finished()]), store=Notebook(refuse))
+    await read_all(setting)
+    assert [outcome.reason for outcome in setting.ends] == [Reason.SERVER_ERROR]

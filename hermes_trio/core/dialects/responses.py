@@ -1,0 +1,172 @@
+"""Responses, streamed: changes in, SSE frames out.
+
+Only standard events, because the JS helper throws on every other. The order on the wire: ``created`` and ``in_progress``
+at once; items as they come; one terminal event; ``[DONE]``. All frames are a pure function of the header and the changes,
+so a stream can be picked up after any of its events by rendering it again and leaving out what the client has.
+
+A run that was stopped on request ends with ``response.incomplete`` whose response says ``cancelled``. There is no event
+type for it, and ending without a terminal event is worse: the JS helper then takes the last snapshot for the final
+response, and that one says ``in_progress`` for ever. With ``response.incomplete`` the JS helper returns the cancelled
+response, the Python one goes through its loop as after any unfinished run, and front ends keep the text they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from hermes_trio.core.changes import Change, Ended, TextAdded
+from hermes_trio.core.dialects.responses_items import (
+    CallSlot,
+    MessageSlot,
+    Prose,
+    ReasoningSlot,
+    ResultForm,
+    Slot,
+    summary_part,
+    text_part,
+)
+from hermes_trio.core.dialects.responses_object import response_body
+from hermes_trio.core.dialects.responses_output import Closed, Grew, Opened, Output, Step
+from hermes_trio.core.outcome import Status
+from hermes_trio.core.record import RunHeader
+from hermes_trio.core.wire import DONE, encode, named_frame
+
+FROM_THE_START = -1  # the number of the last event that a new reader has
+
+_TERMINAL = {
+    Status.COMPLETED: "response.completed",
+    Status.INCOMPLETE: "response.incomplete",
+    Status.CANCELLED: "response.incomplete",
+    Status.FAILED: "response.failed",
+}
+
+Event = tuple[str, Mapping[str, Any]]
+
+
+class ResponsesStream:
+    """Renders one run. Frames up to the number ``after`` are counted, not written: the client has them."""
+
+    def __init__(self, header: RunHeader, after: int = FROM_THE_START) -> None:
+        self._header = header
+        self._after = after
+        self._number = 0  # of the next event
+        self._output = Output(header.run_id)
+        self._around: dict[Slot, tuple[str, str]] = {}  # what stands around a delta, for each open text
+
+    def opening(self) -> bytes:
+        """The first two events: they go out before the agent exists."""
+        response = response_body(self._header, ())
+        return b"".join(
+            self._frame(name, {"response": response}) for name in ("response.created", "response.in_progress")
+        )
+
+    def render(self, changes: Iterable[Change]) -> bytes:
+        """All frames of some changes, in one piece for one write."""
+        frames: list[bytes] = []
+        for change in changes:
+            if type(change) is TextAdded and (slot := self._output.grow(change)) is not None:
+                frames.append(self._delta(slot, change.text))
+            else:
+                frames += self._frames(change)
+        return b"".join(frames)
+
+    def _frames(self, change: Change) -> Iterator[bytes]:
+        for step in self._output.take(change):
+            if type(step) is Grew:
+                yield self._delta(step.slot, step.text)
+            else:
+                yield from self._edge(step)
+        if type(change) is Ended:
+            yield self._end(change)
+            yield DONE
+
+    def _delta(self, slot: Prose, text: str) -> bytes:
+        # A token costs no more than escaping its text: everything around it is fixed for the item.
+        before, after = self._around[slot]
+        number = self._number
+        self._number += 1
+        if number <= self._after:
+            return b""
+        return f"{before}{encode(text)}{after}{number}}}\n\n".encode("ascii")
+
+    def _edge(self, step: Step) -> Iterator[bytes]:
+        if type(step) is Opened:
+            events = _opening_events(step.slot)
+            if isinstance(step.slot, MessageSlot | ReasoningSlot):
+                self._around[step.slot] = _around_delta(step.slot)
+        else:
+            assert type(step) is Closed
+            events = _closing_events(step.slot)
+            self._around.pop(step.slot, None)
+        for name, fields in events:
+            yield self._frame(name, fields)
+
+    def _end(self, change: Ended) -> bytes:
+        output = self._output.items(ResultForm.PARTS)
+        response = response_body(self._header, output, change.outcome, change.at)
+        return self._frame(_TERMINAL[change.outcome.status], {"response": response})
+
+    def _frame(self, name: str, fields: Mapping[str, Any]) -> bytes:
+        number = self._number
+        self._number += 1
+        if number <= self._after:
+            return b""
+        return named_frame(name, encode({"type": name, **fields, "sequence_number": number}))
+
+
+def frames_after(header: RunHeader, changes: Iterable[Change], starting_after: int = FROM_THE_START) -> bytes:
+    """The stream of a whole log from the event after ``starting_after`` on; ``[DONE]`` is last, if the run ended."""
+    stream = ResponsesStream(header, starting_after)
+    return stream.opening() + stream.render(changes)
+
+
+def _place(slot: Slot) -> dict[str, Any]:
+    return {"item_id": slot.item_id, "output_index": slot.index}
+
+
+def _opening_events(slot: Slot) -> Iterator[Event]:
+    yield "response.output_item.added", {"output_index": slot.index, "item": slot.opened()}
+    match slot:
+        case MessageSlot():
+            part = {**_place(slot), "content_index": 0, "part": text_part("")}
+            yield "response.content_part.added", part
+        case ReasoningSlot():
+            part = {**_place(slot), "summary_index": 0, "part": summary_part("")}
+            yield "response.reasoning_summary_part.added", part
+        case CallSlot():
+            yield from _argument_events(slot)
+        case _:
+            pass  # a result has no parts
+
+
+def _argument_events(slot: CallSlot) -> Iterator[Event]:
+    """The arguments are whole when a call starts, so they are one delta."""
+    yield "response.function_call_arguments.delta", {**_place(slot), "delta": slot.arguments}
+    done = {**_place(slot), "name": slot.name, "arguments": slot.arguments}
+    yield "response.function_call_arguments.done", done
+
+
+def _closing_events(slot: Slot) -> Iterator[Event]:
+    match slot:
+        case MessageSlot():
+            place = {**_place(slot), "content_index": 0}
+            yield "response.output_text.done", {**place, "text": slot.text, "logprobs": []}
+            yield "response.content_part.done", {**place, "part": text_part(slot.text)}
+        case ReasoningSlot():
+            place = {**_place(slot), "summary_index": 0}
+            yield "response.reasoning_summary_text.done", {**place, "text": slot.text}
+            yield "response.reasoning_summary_part.done", {**place, "part": summary_part(slot.text)}
+        case _:
+            pass
+    yield "response.output_item.done", {"output_index": slot.index, "item": slot.shown(ResultForm.PARTS)}
+
+
+def _around_delta(slot: Prose) -> tuple[str, str]:
+    """A delta event of this item: the bytes before its text and those between its text and its number."""
+    is_message = isinstance(slot, MessageSlot)
+    name = "response.output_text.delta" if is_message else "response.reasoning_summary_text.delta"
+    index = "content_index" if is_message else "summary_index"
+    head = encode({"type": name, **_place(slot), index: 0})[:-1]
+    logprobs = '"logprobs": [], ' if is_message else ""
+    return f'event: {name}\ndata: {head}, "delta": ', f', {logprobs}"sequence_number": '

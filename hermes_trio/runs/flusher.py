@@ -1,0 +1,99 @@
+"""Writes the logs of all live runs to the store: one transaction for all of them, every few hundredths of a second.
+
+A run that has something new wakes the flusher; it waits a moment for company and writes everything that waits. What a
+process that dies had told its clients in that moment is all that can be missing from the store.
+"""
+
+from __future__ import annotations
+
+import structlog
+import trio
+
+from hermes_trio.core.log_codec import encode_changes
+from hermes_trio.core.record import LogBatch, RunHeader
+from hermes_trio.runs.log import Changes, RunLog
+from hermes_trio.stores.contract import Store, StoreError
+
+log = structlog.get_logger(__name__)
+
+INTERVAL = 0.03
+RETRY_AFTER = 1.0
+
+
+class KeptLog:
+    """A live log and how much of it is in the store."""
+
+    def __init__(self, header: RunHeader, changes: RunLog) -> None:
+        self.header, self.changes = header, changes
+        self._saved = 0
+        self._is_flushing = False
+        self._flushed = trio.Event()
+
+    def batch(self, more: Changes = ()) -> tuple[LogBatch, ...]:
+        """What is not in the store yet, and more that is not in the log yet; one batch or none."""
+        new = self.changes.read(self._saved) + more
+        if not new:
+            return ()
+        body = encode_changes(new)
+        return (LogBatch(self.header.principal, self.header.run_id, self._saved, body, len(new)),)
+
+    def begin(self) -> None:
+        """A write is under way."""
+        self._is_flushing = True
+
+    def end(self, written: int) -> None:
+        """The write is over; so many changes are safe now."""
+        self._saved += written
+        self.changes.saved(self._saved)
+        self._is_flushing = False
+        self._flushed.set()
+        self._flushed = trio.Event()
+
+    async def settled(self) -> None:
+        """Return when no write is under way."""
+        while self._is_flushing:
+            await self._flushed.wait()
+
+
+class Flusher:
+    """The one task that writes logs."""
+
+    def __init__(self, store: Store, interval: float = INTERVAL) -> None:
+        self._store, self._interval = store, interval
+        self._dirty: set[KeptLog] = set()
+        self._wanted = trio.Event()
+
+    def want(self, kept: KeptLog) -> None:
+        """A log has something new."""
+        self._dirty.add(kept)
+        self._wanted.set()
+
+    def drop(self, kept: KeptLog) -> None:
+        """A log is written by its run's end from now on."""
+        self._dirty.discard(kept)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._wanted.wait()
+            await trio.sleep(self._interval)
+            self._wanted = trio.Event()
+            await self._flush()
+
+    async def _flush(self) -> None:
+        group = [(kept, kept.batch()) for kept in self._dirty]
+        self._dirty.clear()
+        for kept, _ in group:
+            kept.begin()
+        written = False
+        try:
+            await self._store.append_log([batch for _, batches in group for batch in batches])
+            written = True
+        except StoreError as error:
+            log.error("logs could not be written", error=str(error), runs=len(group))
+            await trio.sleep(RETRY_AFTER)
+        finally:
+            for kept, batches in group:
+                kept.end(sum(batch.count for batch in batches) if written else 0)
+                if not written and not kept.changes.is_closed:
+                    self.want(kept)

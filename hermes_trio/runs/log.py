@@ -1,0 +1,204 @@
+"""The log of a run while it lives: append-only, with any number of readers.
+
+The tracker appends; each reader has a cursor of its own and is woken through a memory channel that holds at most one
+piece of news. Closing the send end of that channel is the only mark of the end. A reader that holds back (the client
+that started the run) slows the agent down when it is behind; the others are never waited for.
+
+In memory the log is bounded. Changes that every reader has had, or that are safe in the store, may be dropped; a
+reader that is further behind than that reads from the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import trio
+
+from hermes_trio.core.changes import Change
+
+Changes = tuple[Change, ...]
+Load = Callable[[int], Awaitable[Changes]]
+
+LAG = 16  # how many changes a reader that holds back may be behind
+UNSAFE = 8_192  # how many changes the store may be behind
+KEPT = 4_096  # how many changes that are safe elsewhere stay in memory
+
+
+class Lost(Exception):
+    """The changes that a reader wants are neither in memory nor in the store."""
+
+
+class RunLog:
+    """Made in a Trio task. Appending never waits; ``room`` does."""
+
+    def __init__(self, load: Load | None = None, grew: Callable[[], None] | None = None) -> None:
+        self._load, self._grew = load, grew
+        self._changes: list[Change] = []
+        self._base = 0  # the number of the first change in memory
+        self._safe = 0  # everything before this number is in the store
+        self._readers: set[Reader] = set()
+        self._taken = trio.Event()
+        self.is_closed = False
+
+    @property
+    def end(self) -> int:
+        """The number that the next change will have."""
+        return self._base + len(self._changes)
+
+    def append(self, changes: Changes) -> None:
+        """Add changes and wake the readers."""
+        self._changes += changes
+        if self._grew is not None:
+            self._grew()
+        for reader in self._readers:
+            reader.wake()
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self.is_closed = True
+        for reader in self._readers:
+            reader.hang_up()
+
+    def read(self, first: int) -> Changes:
+        """The changes in memory from a number on."""
+        return tuple(self._changes[first - self._base :])
+
+    def saved(self, end: int) -> None:
+        """Everything before a number is in the store now."""
+        self._safe = max(self._safe, end)
+        self.took()
+
+    def subscribe(self, first: int = 0, holds_back: bool = False) -> Reader:
+        """A reader that begins at a change."""
+        reader = Reader(self, first, holds_back)
+        if self.is_closed:
+            reader.hang_up()
+        self._readers.add(reader)
+        return reader
+
+    async def room(self) -> None:
+        """Return when every reader that holds back is close behind, and the store not too far."""
+        while self._is_store_behind() or any(map(self._is_behind, self._readers)):
+            await self._taken.wait()
+
+    def _is_behind(self, reader: Reader) -> bool:
+        return reader.holds_back and self.end - reader.position > LAG
+
+    def _is_store_behind(self) -> bool:
+        return self._load is not None and self.end - self._safe > UNSAFE
+
+    # -- for readers --
+
+    @property
+    def base(self) -> int:
+        """The number of the first change in memory."""
+        return self._base
+
+    async def load(self, first: int) -> Changes:
+        """Changes that are not in memory any more.
+
+        Raises:
+            Lost: the store has not got them either.
+        """
+        changes = await self._load(first) if self._load is not None else ()
+        if not changes:
+            raise Lost
+        return changes
+
+    def took(self) -> None:
+        """A reader, or the store, moved on."""
+        self._taken.set()
+        self._taken = trio.Event()
+        self._trim()
+
+    def leave(self, reader: Reader) -> None:
+        """A reader is gone."""
+        self._readers.discard(reader)
+        self.took()
+
+    def _trim(self) -> None:
+        """Forget what nobody needs from memory: with a store what is safe there, else what all have had."""
+        if self._load is not None:
+            least, unneeded = KEPT, min(self._safe, self.end - KEPT)
+        else:
+            least, unneeded = 1, min((reader.position for reader in self._readers), default=self._base)
+        if unneeded - self._base >= least:
+            del self._changes[: unneeded - self._base]
+            self._base = unneeded
+
+
+class Reader:
+    """One reader's place in a log."""
+
+    def __init__(self, log: RunLog, first: int, holds_back: bool) -> None:
+        self._log = log
+        self.position = first
+        self.holds_back = holds_back
+        self._send, self._news = trio.open_memory_channel[None](1)
+
+    def wake(self) -> None:
+        """There is something new."""
+        with suppress(trio.WouldBlock, trio.BrokenResourceError):  # it knows already, or it left
+            self._send.send_nowait(None)
+
+    def hang_up(self) -> None:
+        """There will be nothing new any more."""
+        self._send.close()
+
+    async def receive(self) -> Changes:
+        """All changes since the last call, at least one.
+
+        Raises:
+            trio.EndOfChannel: the log has ended and this reader has had all of it.
+            Lost: the reader was too far behind.
+        """
+        while self.position >= self._log.end:
+            await self._news.receive()
+        if self.position < self._log.base:
+            return self._advance(await self._log.load(self.position))
+        return self._advance(self._log.read(self.position))
+
+    def receive_nowait(self) -> Changes:
+        """What there is now.
+
+        Raises:
+            trio.WouldBlock: nothing, or it is not in memory.
+        """
+        if not self._log.base <= self.position < self._log.end:
+            raise trio.WouldBlock
+        return self._advance(self._log.read(self.position))
+
+    def _advance(self, changes: Changes) -> Changes:
+        self.position += len(changes)
+        self._log.took()
+        return changes
+
+    def close(self) -> None:
+        """Leave the log."""
+        self._news.close()
+        self._send.close()
+        self._log.leave(self)
+
+    def __enter__(self) -> Self:
+        """Read for as long as the block runs."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave."""
+        self.close()
+
+    def __aiter__(self) -> Self:
+        """Batch after batch."""
+        return self
+
+    async def __anext__(self) -> Changes:
+        """The next batch."""
+        try:
+            return await self.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None

@@ -1,0 +1,70 @@
+"""Reading the log of a run from the store: for latecomers, laggards and recovery."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import trio
+
+from hermes_trio.core.changes import Ended
+from hermes_trio.core.log_codec import Damaged, decode_changes
+from hermes_trio.runs.log import Changes, Lost
+from hermes_trio.stores.contract import Store, StoreError
+
+
+async def load_changes(store: Store, principal: str, run_id: str, first: int) -> Changes:
+    """Changes of a run from a number on; some at a time, none when there are no more.
+
+    Raises:
+        StoreError: the store fails, or the log in it is damaged.
+    """
+    batches = await store.read_log(principal, run_id, first)
+    try:
+        changes = tuple(change for batch in batches for change in decode_changes(batch.body))
+    except Damaged as error:
+        raise StoreError(f"the log of {run_id} is damaged: {error}") from error
+    return changes[first - batches[0].first :] if batches else ()
+
+
+class StoredReader:
+    """Reads the log of a run that has ended."""
+
+    def __init__(self, store: Store, principal: str, run_id: str, first: int = 0) -> None:
+        self._store, self._principal, self._run_id = store, principal, run_id
+        self._position = first
+        self._is_over = False
+
+    async def receive(self) -> Changes:
+        """The next changes.
+
+        Raises:
+            trio.EndOfChannel: there are no more.
+            Lost: the log is not there any more, or not whole.
+        """
+        if self._is_over:
+            raise trio.EndOfChannel
+        changes = await load_changes(self._store, self._principal, self._run_id, self._position)
+        if not changes:
+            raise Lost
+        self._position += len(changes)
+        self._is_over = isinstance(changes[-1], Ended)
+        return changes
+
+    def receive_nowait(self) -> Changes:
+        """Nothing is there without asking the store.
+
+        Raises:
+            trio.WouldBlock: always.
+        """
+        raise trio.WouldBlock
+
+    def __aiter__(self) -> Self:
+        """Batch after batch."""
+        return self
+
+    async def __anext__(self) -> Changes:
+        """The next batch."""
+        try:
+            return await self.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None

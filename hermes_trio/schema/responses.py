@@ -1,0 +1,245 @@
+"""``POST /v1/responses``: the body as clients send it, and the request that is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from attrs import asdict, frozen
+
+from hermes_trio.core.dialects.responses_object import ECHO
+from hermes_trio.core.errors import bad_request
+from hermes_trio.core.messages import Content, Message, ToolCall
+from hermes_trio.schema.chat import SPOKEN_ROLES, ToolCallBody
+from hermes_trio.schema.content import has_visible_payload, system_text, user_content
+from hermes_trio.schema.conversations import read_metadata
+from hermes_trio.schema.convert import convert
+from hermes_trio.schema.fields import boolean_like, integer_field, number_field, optional_text
+from hermes_trio.schema.input_items import SYSTEM_ROLES, InputItem, items_to_messages, read_input
+from hermes_trio.schema.json import parse_object
+
+MAX_NAME = 256  # characters of a conversation's name and of an id
+
+
+@frozen
+class HistoryBody:
+    """One message of an explicit history, in the form of Chat Completions."""
+
+    role: str
+    content: Any
+    name: str | None = None
+    tool_calls: list[ToolCallBody] | None = None
+    tool_call_id: str | None = None
+
+
+@frozen
+class ConversationRef:
+    """A conversation by its id."""
+
+    id: str
+
+
+@frozen
+class ResponsesBody:
+    """A Responses request. Fields that are not named here are ignored."""
+
+    input: Any = None
+    model: str | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation: str | ConversationRef | None = None
+    conversation_history: list[HistoryBody] | None = None
+    store: Any = True
+    stream: Any = False
+    background: Any = False
+    stream_options: dict[str, Any] | None = None
+    include: list[str] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    metadata: dict[str, Any] | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_logprobs: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Literal["auto", "none", "required"] | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: dict[str, Any] | None = None
+    text: dict[str, Any] | None = None
+    service_tier: str | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+
+
+# What an agent may want to know; the rest is the server's own business.
+_OPTIONS = (
+    "temperature", "top_p", "max_tokens", "max_tool_calls", "presence_penalty", "frequency_penalty", "tools",
+    "tool_choice", "parallel_tool_calls", "reasoning", "reasoning_effort", "text", "include", "truncation", "metadata",
+    "user",
+)  # fmt: skip
+
+_WHOLE_NUMBERS: dict[str, tuple[int, int | None]] = {
+    "max_output_tokens": (1, None),  # the least that OpenAI takes is 16; smaller ones harm nobody here
+    "max_tool_calls": (1, None),
+    "top_logprobs": (0, 20),
+}
+_NUMBERS = {
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+    "presence_penalty": (-2, 2),
+    "frequency_penalty": (-2, 2),
+}
+
+
+@frozen
+class ResponsesRequest:
+    """What the route works with."""
+
+    message: Content  # "" when the client returns the results of its own tools
+    history: tuple[Message, ...]  # what the input says before the message
+    messages: tuple[Message, ...]  # all that the client said in this turn, the message included
+    input_items: tuple[InputItem, ...]  # the input as the API shows it, without ids
+    instructions: str  # the field, and the system messages of the input
+    has_instructions: bool  # if not, those of the previous response hold
+    model: str  # "" when the client named none
+    stream: bool
+    store: bool
+    background: bool
+    truncate: bool  # a long history may be cut
+    previous_response_id: str  # "" for none
+    conversation: str  # a name or an id, "" for none
+    explicit_history: tuple[Message, ...]  # wins over both ways of chaining, unless empty
+    metadata: Mapping[str, str]
+    options: Mapping[str, Any]
+    echo: Mapping[str, Any]  # for the header of the run: answers repeat it
+
+
+def parse_responses(raw: bytes) -> ResponsesRequest:
+    """Read a request body.
+
+    Raises:
+        ApiError: 400, naming the parameter that is wrong.
+    """
+    body = convert(parse_object(raw), ResponsesBody)
+    _check(body)
+    items = read_input(body.input)
+    spoken = tuple(message for message in items_to_messages(items) if message.role != "system")
+    is_question = _is_question(spoken)
+    instructions = _instructions(body, items)
+    return ResponsesRequest(
+        message=spoken[-1].content if is_question else "",
+        history=spoken[:-1] if is_question else spoken,
+        messages=spoken,
+        input_items=items,
+        instructions=instructions,
+        has_instructions=bool(instructions),
+        model=body.model or "",
+        stream=boolean_like(body.stream, default=False),
+        store=boolean_like(body.store, default=True),
+        background=boolean_like(body.background, default=False),
+        truncate=body.truncation == "auto",
+        previous_response_id=body.previous_response_id or "",
+        conversation=_conversation(body),
+        explicit_history=_history(body.conversation_history or ()),
+        metadata=read_metadata(body.metadata),
+        options=_options(body),
+        echo=_echo(body),
+    )
+
+
+def _check(body: ResponsesBody) -> None:
+    if body.input is None:
+        raise bad_request("Missing required parameter: 'input'.", "input")
+    _check_chain(body)
+    if boolean_like(body.background, default=False) and not boolean_like(body.store, default=True):
+        raise bad_request("'background' needs 'store': nobody could fetch the response.", "background")
+    given = asdict(body, recurse=False)
+    for name, (low, high) in _WHOLE_NUMBERS.items():
+        integer_field(given, name, low, high)
+    for name, (least, most) in _NUMBERS.items():
+        number_field(given, name, least, most)
+    for n, tool in enumerate(body.tools or ()):
+        if not optional_text(tool, "type", param=f"tools[{n}].type"):
+            raise bad_request(f"Missing required parameter: 'tools[{n}].type'.", f"tools[{n}].type")
+
+
+def _check_chain(body: ResponsesBody) -> None:
+    conversation = _conversation(body)
+    if conversation and body.previous_response_id:
+        raise bad_request("Cannot use both 'conversation' and 'previous_response_id'.", "conversation")
+    given = {"conversation": conversation, "previous_response_id": body.previous_response_id}
+    for name in given:
+        optional_text(given, name, limit=MAX_NAME)
+
+
+def _conversation(body: ResponsesBody) -> str:
+    named = body.conversation
+    return (named.id if isinstance(named, ConversationRef) else named) or ""
+
+
+def _instructions(body: ResponsesBody, items: Iterable[InputItem]) -> str:
+    texts = [
+        system_text(item["content"])
+        for item in items
+        if item["type"] == "message" and item["role"] in SYSTEM_ROLES
+    ]
+    return "\n".join(text for text in (body.instructions, *texts) if text)
+
+
+def _is_question(spoken: tuple[Message, ...]) -> bool:
+    """Whether the last message is what the agent answers; the results of a client's own tools need none."""
+    if spoken and spoken[-1].role == "tool":
+        return False
+    if not spoken or not has_visible_payload(spoken[-1].content):
+        raise bad_request("No user message found in 'input'.", "input")
+    return True
+
+
+def _history(messages: Iterable[HistoryBody]) -> tuple[Message, ...]:
+    return tuple(_past(body, f"conversation_history[{n}]") for n, body in enumerate(messages))
+
+
+def _past(body: HistoryBody, param: str) -> Message:
+    if body.role not in SPOKEN_ROLES | SYSTEM_ROLES:
+        known = ", ".join(sorted(SPOKEN_ROLES | SYSTEM_ROLES))
+        raise bad_request(f"Unknown role. Known roles: {known}.", f"{param}.role", "invalid_role")
+    if body.role in SYSTEM_ROLES:
+        return Message("system", system_text(body.content, f"{param}.content"))
+    calls = tuple(
+        ToolCall(call.id, call.function.name, call.function.arguments) for call in body.tool_calls or ()
+    )
+    content = user_content(body.content, f"{param}.content")
+    return Message(body.role, content, calls, body.tool_call_id or "", body.name or "")
+
+
+def _options(body: ResponsesBody) -> dict[str, Any]:
+    given = asdict(body, recurse=False)
+    given["max_tokens"] = body.max_output_tokens
+    given["reasoning_effort"] = (body.reasoning or {}).get("effort")
+    return {name: given[name] for name in _OPTIONS if given[name] is not None}
+
+
+def _echo(body: ResponsesBody) -> dict[str, Any]:
+    """What answers repeat, in the full form that strict clients want."""
+    given = asdict(body, recurse=False)
+    given["store"] = boolean_like(body.store, default=True)
+    given["previous_response_id"] = body.previous_response_id or None
+    if body.tools is not None:
+        given["tools"] = [_shown_tool(tool) for tool in body.tools]
+    if body.reasoning is not None:
+        given["reasoning"] = {"effort": None, "summary": None, **body.reasoning}
+    if body.text is not None:
+        given["text"] = {**ECHO["text"], **body.text}
+    return {name: given[name] for name in ECHO if given[name] is not None}
+
+
+def _shown_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    if tool["type"] != "function":
+        return tool
+    inner = tool.get("function")  # Chat Completions nests what Responses has flat; clients mix them up
+    flat = {**tool, **inner} if isinstance(inner, dict) else tool
+    blank = {"type": "function", "name": "", "description": None, "parameters": None, "strict": None}
+    return {**blank, **{key: value for key, value in flat.items() if key != "function"}}

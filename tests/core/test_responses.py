@@ -1,0 +1,298 @@
+"""The Responses dialect, streamed."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai.types.responses import ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from hermes_trio.core.changes import (
+    CallEnded,
+    CallSaid,
+    CallStarted,
+    Change,
+    Ended,
+    ReasoningAdded,
+    TextAdded,
+)
+from hermes_trio.core.dialects.responses import ResponsesStream, frames_after
+from hermes_trio.core.dialects.responses_batch import ResponsesCollector
+from hermes_trio.core.dialects.responses_items import item_id
+from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
+from hermes_trio.core.items import CallItem, MessageItem, ReasoningItem
+from hermes_trio.core.lifecycle import CallState
+from hermes_trio.core.outcome import Outcome, Reason, Status, of_cut
+from hermes_trio.core.turn import Turn
+from tests.core.scripts import feed, played
+from tests.core.test_responses_rules import HEADER, TERMINAL, Json, Reader, events_of
+from tests.strategies import cuts, last_words, scripts
+
+DONE = Ended(Outcome(Status.COMPLETED), 2.0)
+
+
+def rendered(*changes: Change) -> list[Json]:
+    stream = ResponsesStream(HEADER)
+    return events_of(stream.opening() + stream.render(changes))
+
+
+def brief(events: list[Json]) -> list[tuple[str, Any]]:
+    """What matters of each event: its type, and the place of its item."""
+    return [(event["type"].removeprefix("response."), event.get("output_index")) for event in events]
+
+
+def test_the_opening_is_two_whole_frames() -> None:
+    opening = ResponsesStream(HEADER).opening()
+    first, second, rest = opening.split(b"\n\n")
+    assert first.startswith(
+        b'event: response.created\ndata: {"type": "response.created", "response": {"id": "resp_1"'
+    )
+    assert second.startswith(b"event: response.in_progress\ndata: ")
+    assert rest == b""
+
+
+def test_text_has_the_full_grammar() -> None:
+    events = rendered(TextAdded(0, 'a "ü"\n'), TextAdded(0, "b"), DONE)
+    assert brief(events) == [
+        ("created", None),
+        ("in_progress", None),
+        ("output_item.added", 0),
+        ("content_part.added", 0),
+        ("output_text.delta", 0),
+        ("output_text.delta", 0),
+        ("output_text.done", 0),
+        ("content_part.done", 0),
+        ("output_item.done", 0),
+        ("completed", None),
+    ]
+    made = item_id("msg", "resp_1", 0)
+    assert events[4] == {
+        "type": "response.output_text.delta",
+        "item_id": made,
+        "output_index": 0,
+        "content_index": 0,
+        "delta": 'a "ü"\n',
+        "logprobs": [],
+        "sequence_number": 4,
+    }
+    assert events[8]["item"] == {
+        "id": made,
+        "type": "message",
+        "status": "completed",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": 'a "ü"\nb', "annotations": [], "logprobs": []}],
+    }
+
+
+def test_reasoning_is_a_summary() -> None:
+    events = rendered(ReasoningAdded(0, "hm"), DONE)
+    assert brief(events)[2:-1] == [
+        ("output_item.added", 0),
+        ("reasoning_summary_part.added", 0),
+        ("reasoning_summary_text.delta", 0),
+        ("reasoning_summary_text.done", 0),
+        ("reasoning_summary_part.done", 0),
+        ("output_item.done", 0),
+    ]
+    assert events[4]["delta"] == "hm"
+    assert events[7]["item"]["summary"] == [{"type": "summary_text", "text": "hm"}]
+
+
+def test_a_call_is_done_when_its_tool_is_and_its_result_follows() -> None:
+    events = rendered(
+        TextAdded(0, "Let me see."),
+        CallStarted(1, "c1", "terminal", {"command": "ls"}, 0.0),
+        CallSaid(1, "c1", "half"),
+        CallStarted(2, "c2", "terminal", {}, 0.0),
+        CallEnded(2, "c2", "terminal", CallState.COMPLETED, "two", False, 1.0),
+        CallEnded(1, "c1", "terminal", CallState.COMPLETED, "one", False, 1.0),
+        TextAdded(3, "So."),
+        DONE,
+    )
+    assert brief(events)[7:-7] == [
+        ("output_item.done", 0),
+        ("output_item.added", 1),
+        ("function_call_arguments.delta", 1),
+        ("function_call_arguments.done", 1),
+        ("output_item.added", 2),
+        ("function_call_arguments.delta", 2),
+        ("function_call_arguments.done", 2),
+        ("output_item.done", 2),
+        ("output_item.added", 3),
+        ("output_item.done", 3),
+        ("output_item.done", 1),
+        ("output_item.added", 4),
+        ("output_item.done", 4),
+    ]
+    made = {"id": item_id("fc", "resp_1", 1), "type": "function_call", "name": "terminal", "call_id": "c1"}
+    assert events[8]["item"] == {**made, "status": "in_progress", "arguments": ""}
+    assert events[17]["item"] == {**made, "status": "completed", "arguments": '{"command": "ls"}'}
+    result = {
+        "id": item_id("fco", "resp_1", 1),
+        "type": "function_call_output",
+        "status": "completed",
+        "call_id": "c1",
+        "output": [{"type": "input_text", "text": "one"}],
+    }
+    assert events[18]["item"] == events[19]["item"] == result
+
+
+def test_text_goes_on_after_the_result_of_a_call_that_ran_meanwhile() -> None:
+    turn = Turn()
+    script: list[Event] = [ToolStarted("c", "t"), Text("one "), ToolCompleted("c", "r"), Text("two")]
+    changes = [*feed(turn, script), *turn.cut(Reason.TIMEOUT)]
+    reader = Reader().read(rendered(*changes))
+    assert [item["type"] for item in reader.items] == ["function_call", "message", "function_call_output"]
+    assert reader.items[1]["content"][0]["text"] == "one two"
+    assert reader.items[1]["status"] == "incomplete"
+
+
+def test_what_was_cut_is_incomplete() -> None:
+    turn, changes = played([Text("a"), ToolStarted("c", "t"), Text("b")])
+    reader = Reader().read(rendered(*changes))
+    assert [item["status"] for item in reader.items] == [
+        "completed",
+        "incomplete",
+        "incomplete",
+        "incomplete",
+    ]
+    assert reader.final["status"] == "incomplete"
+    assert turn.text == "ab"
+
+
+def test_a_log_that_lost_the_end_of_a_call_still_closes_it() -> None:
+    reader = Reader().read(rendered(CallStarted(0, "c", "t", {}, 0.0), Ended(of_cut(Reason.PROCESS_DIED))))
+    assert [item["status"] for item in reader.items] == ["incomplete", "incomplete"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "event", "status"),
+    [
+        (Outcome(Status.COMPLETED), "response.completed", "completed"),
+        (of_cut(Reason.TIMEOUT), "response.incomplete", "incomplete"),
+        (of_cut(Reason.SERVER_ERROR), "response.failed", "failed"),
+        (of_cut(Reason.STOP_REQUESTED), "response.incomplete", "cancelled"),
+    ],
+)
+def test_every_outcome_has_one_terminal_event(outcome: Outcome, event: str, status: str) -> None:
+    last = rendered(TextAdded(0, "a"), Ended(outcome, 1.0))[-1]
+    assert (last["type"], last["response"]["status"]) == (event, status)
+
+
+def test_results_are_whole_however_long() -> None:
+    huge = "x" * 2_000_000
+    ended = CallEnded(0, "c", "t", CallState.COMPLETED, huge, False, 0.0)
+    last = rendered(CallStarted(0, "c", "t", {"a": huge}, 0.0), ended, DONE)[-1]
+    call, result = last["response"]["output"]
+    assert json.loads(call["arguments"]) == {"a": huge}
+    assert result["output"][0]["text"] == huge
+
+
+@given(scripts, cuts)
+@settings(max_examples=60)
+def test_a_run_cut_after_every_prefix_keeps_the_promises(script: list[Event], reason: Reason) -> None:
+    for length in range(len(script) + 1):
+        turn, changes = played(script[:length], reason)
+        check(turn, changes)
+
+
+@given(scripts, last_words)
+def test_a_run_that_ended_by_itself_keeps_the_promises(script: list[Event], last: Event) -> None:
+    turn = Turn()
+    check(turn, feed(turn, [*script, last]))
+
+
+def check(turn: Turn, changes: list[Change]) -> None:
+    stream = frames_after(HEADER, changes)
+    reader = Reader().read(events_of(stream))
+    assert reader.final["status"] == str(turn.outcome.status)
+    texts = [item["content"][0]["text"] for item in reader.items if item["type"] == "message"]
+    assert texts == [item.text for item in turn.items if isinstance(item, MessageItem)]
+    thoughts = [item["summary"][0]["text"] for item in reader.items if item["type"] == "reasoning"]
+    assert thoughts == [item.text for item in turn.items if isinstance(item, ReasoningItem)]
+    check_calls(turn, reader.items)
+    assert b"_secret" not in stream
+    assert b"_thinking" not in stream
+    check_batch(changes, reader.final)
+
+
+def check_calls(turn: Turn, items: list[Json]) -> None:
+    calls = [item for item in turn.items if isinstance(item, CallItem)]
+    shown = [item for item in items if item["type"] == "function_call"]
+    assert [item["call_id"] for item in shown] == [call.call_id for call in calls]
+    assert [json.loads(item["arguments"]) for item in shown] == [call.args for call in calls]
+    results = {item["call_id"]: item for item in items if item["type"] == "function_call_output"}
+    assert len(results) == len(calls)
+    for call in calls:
+        assert results[call.call_id]["output"] == [{"type": "input_text", "text": call.result}]
+        is_whole = call.state is CallState.COMPLETED
+        assert results[call.call_id]["status"] == ("completed" if is_whole else "incomplete")
+
+
+def check_batch(changes: list[Change], final: Json) -> None:
+    """A batch reply is the last response of the stream, but for the form of the results."""
+    collector = ResponsesCollector(HEADER)
+    collector.take(changes)
+    assert collector.reply().body == collector.snapshot() == {**final, "output": plain(final["output"])}
+
+
+def plain(items: list[Json]) -> list[Json]:
+    return [
+        {**item, "output": item["output"][0]["text"]} if item["type"] == "function_call_output" else item
+        for item in items
+    ]
+
+
+@given(scripts, last_words)
+@settings(max_examples=60)
+def test_a_stream_can_be_picked_up_after_every_event(script: list[Event], last: Event) -> None:
+    changes = feed(Turn(), [*script, last])
+    whole = frames_after(HEADER, changes)
+    frames = whole.split(b"\n\n")[:-1]
+    for number in range(-1, len(frames) + 2):
+        read = b"".join(frame + b"\n\n" for frame in frames[: min(number + 1, len(frames) - 1)])
+        assert read + frames_after(HEADER, changes, number) == whole
+
+
+@given(scripts, st.integers(-1, 60), st.integers(0, 25))
+def test_rendering_in_pieces_or_at_once_is_the_same(script: list[Event], after: int, cut: int) -> None:
+    _, changes = played(script)
+    stream = ResponsesStream(HEADER, after)
+    pieces = stream.opening() + stream.render(changes[:cut])
+    assert pieces + b"".join(stream.render([change]) for change in changes[cut:]) == frames_after(
+        HEADER, changes, after
+    )
+
+
+@given(scripts)
+def test_a_run_in_progress_has_no_terminal_event(script: list[Event]) -> None:
+    stream = frames_after(HEADER, feed(Turn(), script))
+    assert not any(f"event: {kind}\n".encode() in stream for kind in TERMINAL)
+    assert b"[DONE]" not in stream
+
+
+@cache
+def models() -> dict[str, TypeAdapter[Any]]:
+    """The SDK's class for each type of event."""
+    classes = get_args(get_args(ResponseStreamEvent)[0])
+    return {get_args(kind.model_fields["type"].annotation)[0]: TypeAdapter(kind) for kind in classes}
+
+
+@given(scripts, last_words)
+@settings(max_examples=60, deadline=None)  # the SDK builds its classes when they are first used
+def test_the_sdk_takes_every_event_without_a_change(script: list[Event], last: Event) -> None:
+    for event in events_of(frames_after(HEADER, feed(Turn(), [*script, last]))):
+        value = models()[event["type"]].validate_python(event, strict=True)
+        assert value.sequence_number == event["sequence_number"]
+
+
+@given(scripts, cuts)
+@settings(max_examples=30, deadline=None)
+def test_the_sdk_takes_the_events_of_cut_runs(script: list[Event], reason: Reason) -> None:
+    for event in events_of(frames_after(HEADER, played(script, reason)[1])):
+        models()[event["type"]].validate_python(event, strict=True)

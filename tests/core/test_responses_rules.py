@@ -1,0 +1,194 @@
+"""The rules of the strictest reader there is, the stream helper of the JavaScript SDK, written down and tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from attrs import define, field
+
+from hermes_trio.core.changes import CallEnded, CallStarted, Change, Ended, ReasoningAdded, TextAdded
+from hermes_trio.core.dialects.responses import ResponsesStream
+from hermes_trio.core.lifecycle import CallState
+from hermes_trio.core.outcome import Outcome, Status
+from hermes_trio.core.record import RunHeader
+from hermes_trio.core.stamp import Stamp
+from tests.core.sse import parse
+
+Json = dict[str, Any]
+
+HEADER = RunHeader("default", Stamp("resp_1", 1_700_000_000.5, "hermes-agent"), "responses", "s-1", ())
+TERMINAL = {"response.completed", "response.incomplete", "response.failed"}
+ITEM_TYPES = {
+    "response.content_part.added": "message",
+    "response.content_part.done": "message",
+    "response.output_text.delta": "message",
+    "response.output_text.done": "message",
+    "response.function_call_arguments.delta": "function_call",
+    "response.function_call_arguments.done": "function_call",
+    "response.reasoning_summary_part.added": "reasoning",
+    "response.reasoning_summary_part.done": "reasoning",
+    "response.reasoning_summary_text.delta": "reasoning",
+    "response.reasoning_summary_text.done": "reasoning",
+}
+
+
+def events_of(stream: bytes) -> list[Json]:
+    """The events of a whole stream; each stands under its own name and ``[DONE]`` is last."""
+    frames = parse(stream)
+    assert frames[-1].data == "[DONE]"
+    for frame in frames[:-1]:
+        assert frame.name == frame.data["type"]
+    return [frame.data for frame in frames[:-1]]
+
+
+@define
+class Reader:
+    """Adds up a stream, and fails where the helper would throw."""
+
+    response_id: str = ""
+    items: list[Json] = field(factory=list)
+    open: set[int] = field(factory=set)
+    identities: set[tuple[str, str]] = field(factory=set)
+    final: Json = field(factory=dict)
+
+    def read(self, events: list[Json]) -> Reader:
+        assert events[0]["type"] == "response.created"
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        for event in events:
+            assert not self.final, "nothing follows the terminal event"
+            self._take(event)
+        assert self.final, "a terminal event came"
+        return self
+
+    def _take(self, event: Json) -> None:
+        kind = event["type"]
+        if kind in TERMINAL | {"response.created", "response.in_progress"}:
+            self._lifecycle(event)
+        elif kind == "response.output_item.added":
+            self._added(event)
+        elif kind == "response.output_item.done":
+            self._done(event)
+        else:
+            self._inside(event)
+
+    def _lifecycle(self, event: Json) -> None:
+        response = event["response"]
+        self.response_id = self.response_id or response["id"]
+        assert response["id"] == self.response_id
+        if event["type"] in TERMINAL:
+            assert not self.open, "items are left open"
+            assert response["output"] == self.items
+            self.final = response
+        else:
+            assert (response["status"], response["output"]) == ("in_progress", [])
+
+    def _added(self, event: Json) -> None:
+        item = deepcopy(event["item"])
+        assert event["output_index"] == len(self.items)
+        assert item["id"]
+        identity = {("id", item["id"])}
+        if item["type"] == "function_call":
+            assert item["call_id"]
+            assert item["arguments"] == ""
+            identity.add(("call", item["call_id"]))
+        assert not identity & self.identities
+        self.identities |= identity
+        self.open.add(len(self.items))
+        self.items.append(item)
+
+    def _done(self, event: Json) -> None:
+        index, item = event["output_index"], event["item"]
+        self.open.remove(index)
+        before = self.items[index]
+        assert all(before.get(key) == item.get(key) for key in ("id", "type", "call_id", "name", "role"))
+        assert {**before, "status": item["status"]} == item, "done says what the deltas added up to"
+        assert item["status"] in {"completed", "incomplete"}
+        self.items[index] = item
+
+    def _inside(self, event: Json) -> None:
+        assert event["output_index"] in self.open, "only open items change"
+        item = self.items[event["output_index"]]
+        assert event["item_id"] == item["id"]
+        assert item["type"] == ITEM_TYPES[event["type"]]
+        if item["type"] == "function_call":
+            self._arguments(event, item)
+        else:
+            key = "content" if item["type"] == "message" else "summary"
+            self._part(event, item[key], event[f"{key}_index"])
+
+    def _arguments(self, event: Json, item: Json) -> None:
+        if event["type"].endswith(".delta"):
+            item["arguments"] += event["delta"]
+        else:
+            assert event["arguments"] == item["arguments"]
+
+    def _part(self, event: Json, parts: list[Json], index: int) -> None:
+        if event["type"].endswith("part.added"):
+            assert index == len(parts)
+            parts.append(deepcopy(event["part"]))
+        elif event["type"].endswith(".delta"):
+            assert event["delta"]
+            parts[index]["text"] += event["delta"]
+        elif event["type"].endswith("part.done"):
+            assert event["part"] == parts[index]
+        else:
+            assert event["text"] == parts[index]["text"]
+
+
+def good() -> list[Json]:
+    changes: list[Change] = [
+        ReasoningAdded(0, "hm"),
+        TextAdded(1, "a"),
+        CallStarted(2, "c1", "t", {"x": 1}, 0.0),
+        CallEnded(2, "c1", "t", CallState.COMPLETED, "r", False, 1.0),
+        TextAdded(3, "b"),
+        Ended(Outcome(Status.COMPLETED)),
+    ]
+    stream = ResponsesStream(HEADER)
+    return events_of(stream.opening() + stream.render(changes))
+
+
+def renumbered(events: list[Json]) -> list[Json]:
+    return [{**event, "sequence_number": n} for n, event in enumerate(events)]
+
+
+def without(kind: str) -> Callable[[list[Json]], list[Json]]:
+    return lambda events: renumbered([event for event in events if event["type"] != kind])
+
+
+def with_change(kind: str, **fields: Any) -> Callable[[list[Json]], list[Json]]:
+    return lambda events: [{**event, **fields} if event["type"] == kind else event for event in events]
+
+
+def test_a_good_stream_passes() -> None:
+    reader = Reader().read(good())
+    kinds = [item["type"] for item in reader.items]
+    assert kinds == ["reasoning", "message", "function_call", "function_call_output", "message"]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        without("response.created"),
+        without("response.completed"),
+        without("response.output_item.done"),
+        without("response.output_item.added"),
+        without("response.content_part.added"),
+        without("response.function_call_arguments.delta"),
+        with_change("response.output_text.delta", item_id="msg_other"),
+        with_change("response.output_text.delta", output_index=0),
+        with_change("response.output_text.delta", content_index=1),
+        with_change("response.output_text.delta", sequence_number=0),
+        with_change("response.output_text.done", text="other"),
+        with_change("response.output_item.added", output_index=7),
+        with_change("response.in_progress", type="response.cancelled"),
+        lambda events: renumbered([*events, events[-1]]),
+        lambda events: renumbered([*events[:3], events[2], *events[3:]]),
+    ],
+)
+def test_a_spoilt_stream_does_not(spoil: Callable[[list[Json]], list[Json]]) -> None:
+    with pytest.raises((AssertionError, KeyError, IndexError)):
+        Reader().read(spoil(good()))

@@ -1,0 +1,159 @@
+"""The live log: cursors, holding back, what stays in memory."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
+
+from hermes_trio.core.changes import TextAdded
+from hermes_trio.runs.log import KEPT, LAG, UNSAFE, Changes, Lost, RunLog
+
+
+def texts(first: int, count: int) -> Changes:
+    return tuple(TextAdded(0, str(n)) for n in range(first, first + count))
+
+
+async def all_of(log: RunLog, first: int = 0) -> Changes:
+    with log.subscribe(first) as reader:
+        return tuple([change async for batch in reader for change in batch])
+
+
+async def test_every_reader_gets_everything_from_its_place_on() -> None:
+    log = RunLog(no_store)
+    results: dict[int, Changes] = {}
+
+    async def read(first: int) -> None:
+        results[first] = await all_of(log, first)
+
+    async with trio.open_nursery() as nursery:
+        for first in (0, 1, 3):
+            nursery.start_soon(read, first)
+        await wait_all_tasks_blocked()
+        log.append(texts(0, 2))
+        await wait_all_tasks_blocked()
+        log.append(texts(2, 3))
+        log.close()
+    assert results == {0: texts(0, 5), 1: texts(1, 4), 3: texts(3, 2)}
+
+
+async def no_store(first: int) -> Changes:
+    raise AssertionError(f"{first} should be in memory")
+
+
+async def test_a_latecomer_reads_an_ended_log() -> None:
+    log = RunLog(no_store)
+    log.append(texts(0, 3))
+    log.close()
+    assert await all_of(log) == texts(0, 3)
+    assert await all_of(log, 3) == ()
+
+
+async def test_what_waits_is_taken_without_waiting() -> None:
+    log = RunLog()
+    with log.subscribe() as reader:
+        with pytest.raises(trio.WouldBlock):
+            reader.receive_nowait()
+        log.append(texts(0, 2))
+        assert reader.receive_nowait() == texts(0, 2)
+
+
+async def test_a_reader_that_holds_back_is_waited_for() -> None:
+    log = RunLog()
+    with log.subscribe(holds_back=True) as reader:
+        log.append(texts(0, LAG))
+        await log.room()
+        log.append(texts(LAG, 1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(log.room)
+            await wait_all_tasks_blocked()
+            assert nursery.child_tasks
+            await reader.receive()
+    log.append(texts(0, 10 * LAG))
+    await log.room()  # nobody is left to wait for
+
+
+async def test_other_readers_are_not_waited_for() -> None:
+    log = RunLog(no_store)
+    with log.subscribe():
+        log.append(texts(0, 10 * LAG))
+        await log.room()
+
+
+async def test_the_store_is_waited_for_when_it_is_far_behind() -> None:
+    log = RunLog(no_store)
+    log.append(texts(0, UNSAFE + 1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.room)
+        await wait_all_tasks_blocked()
+        assert nursery.child_tasks
+        log.saved(UNSAFE)
+
+
+async def test_without_a_store_memory_holds_what_readers_still_need() -> None:
+    log = RunLog()
+    with log.subscribe() as slow, log.subscribe() as fast:
+        log.append(texts(0, 3))
+        await fast.receive()
+        assert log.base == 0
+        await slow.receive()
+        assert (log.base, log.end) == (3, 3)
+
+
+async def test_a_laggard_reads_from_the_store() -> None:
+    everything = texts(0, 3 * KEPT)
+    asked: list[int] = []
+
+    async def load(first: int) -> Changes:
+        asked.append(first)
+        return everything[first : first + 100]
+
+    log = RunLog(load)
+    with log.subscribe() as reader:
+        log.append(everything)
+        log.saved(len(everything))
+        assert log.base == 2 * KEPT
+        log.close()
+        got = tuple([change async for batch in reader for change in batch])
+    assert got == everything
+    assert asked[0] == 0
+
+
+async def test_what_is_nowhere_is_lost() -> None:
+    async def load(first: int) -> Changes:
+        return ()
+
+    log = RunLog(load)
+    with log.subscribe() as reader:
+        log.append(texts(0, 3 * KEPT))
+        log.saved(3 * KEPT)
+        with pytest.raises(trio.WouldBlock):
+            reader.receive_nowait()
+        with pytest.raises(Lost):
+            await reader.receive()
+
+
+async def test_growth_is_told() -> None:
+    told: list[int] = []
+    log = RunLog(no_store, lambda: told.append(log.end))
+    log.append(texts(0, 2))
+    log.append(texts(2, 1))
+    assert told == [2, 3]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=12))
+def test_readers_that_come_and_go_miss_nothing(visits: list[tuple[int, int]]) -> None:
+    async def main() -> None:
+        log, got = RunLog(no_store), list[TextAdded]()
+        for appended, taken in visits:
+            log.append(texts(log.end, appended))
+            with log.subscribe(len(got)) as reader:
+                for _ in range(min(taken, 1) if log.end > len(got) else 0):
+                    got.extend(change for change in await reader.receive() if isinstance(change, TextAdded))
+        log.close()
+        got.extend(change for change in await all_of(log, len(got)) if isinstance(change, TextAdded))
+        assert tuple(got) == texts(0, log.end)
+
+    trio.run(main)
