@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import trio
-from hypercorn.events import Closed, Event, RawData
+from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.typing import ConnectionState
@@ -87,6 +87,7 @@ class GuardedTCPServer(TCPServer):
         self._plain = stream if isinstance(stream, trio.SocketStream) else None
         self._writing: trio.CancelScope | None = None
         self._burst = 0
+        self._ended = False
 
     async def run(self) -> None:
         """Serve the connection to its end. Only cancellation, an interrupt or an exit goes further up."""
@@ -140,12 +141,18 @@ class GuardedTCPServer(TCPServer):
                 await self.protocol.initiate()
                 await self.idle_task.restart(group, self._idle_timeout)
                 await self._read_data()
+                await self._stop_the_clock()
+
+    async def _stop_the_clock(self) -> None:
+        """The client is gone: the timer of idle connections must not keep this one open, now or later."""
+        self._ended = True
+        await self.idle_task.stop()
 
     async def protocol_send(self, event: Event) -> None:
         """Take an event of the protocol: bytes to write, or news about the connection."""
         if isinstance(event, RawData):
             await self._write(event.data)
-        else:
+        elif not (self._ended and isinstance(event, Updated)):
             await super().protocol_send(event)
 
     async def _write(self, data: bytes) -> None:

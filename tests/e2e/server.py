@@ -90,8 +90,9 @@ class Server:
 
     @property
     def key(self) -> str:
-        """The key to it."""
-        return (self.plan.data_dir / "api-key").read_text().strip()
+        """The key to it: the one it was given, or the one that it made."""
+        given = self.plan.settings.get("api_key")
+        return str(given) if given else (self.plan.data_dir / "api-key").read_text().strip()
 
     @property
     def shown_key(self) -> str:

@@ -27,7 +27,8 @@ _RUNNING = re.compile(r"Running on (http://\S+)")
 
 @pytest.fixture(scope="module")
 def hypercorn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    plan = Plan(tmp_path_factory.mktemp("hypercorn"), settings={"agent": AGENTS}, command=COMMAND)
+    settings = {"agent": AGENTS, "api_key": "a-key-for-hypercorn"}
+    plan = Plan(tmp_path_factory.mktemp("hypercorn"), settings=settings, command=COMMAND)
     server = begin(plan)
     try:
         eventually(lambda: _RUNNING.search(server.log) is not None or server.process.poll() is not None)

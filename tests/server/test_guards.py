@@ -18,7 +18,7 @@ from hermes_trio.server.faults import Faults
 from hermes_trio.server.guards import install_guards, installed_guards, remove_guards
 from hermes_trio.server.http1 import PlainH11
 from tests.server.apps import Demo
-from tests.server.raw import ask, connect, get, read_until
+from tests.server.raw import ask, connect, get, h2_client, read_until
 from tests.server.running import Live, hypercorn_serving, serving
 from tests.server.triggers import TRIGGERS, Trigger
 
@@ -158,6 +158,19 @@ async def test_live_connections_are_counted() -> None:
                 await read_until(stream, b"hello")
             assert len(live.guards.connections) == 2
     assert len(live.guards.connections) == 0
+
+
+@both_ways
+async def test_an_idle_connection_goes_with_its_client(way: Serving) -> None:
+    """Not only when its time is up, which here is ten seconds."""
+    async with way(Demo()) as live:
+        async with await connect(live.port), await connect(live.port) as used, h2_client(live.port) as second:
+            await used.send_all(get("/"))
+            await read_until(used, b"hello")
+            await second.answer(await second.request())
+            assert len(live.guards.connections) == 3
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert len(live.guards.connections) == 0
 
 
 def test_installing_twice_changes_nothing() -> None:
