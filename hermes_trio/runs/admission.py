@@ -6,6 +6,7 @@ is left. An abandoned thread therefore still counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 from hermes_trio.core.errors import RATE_LIMIT, SERVER_ERROR, ApiError
@@ -23,8 +24,8 @@ class _Use(Enum):
 class Slot:
     """A place for one run."""
 
-    def __init__(self, admission: Admission) -> None:
-        self._admission = admission
+    def __init__(self, on_free: Callable[[], None]) -> None:
+        self._on_free = on_free
         self._use = _Use.RESERVED
 
     def hold(self) -> None:
@@ -46,7 +47,7 @@ class Slot:
         """Free the slot, once."""
         if self._use is not _Use.FREE:
             self._use = _Use.FREE
-            self._admission.in_use -= 1
+            self._on_free()
 
 
 class Admission:
@@ -71,4 +72,27 @@ class Admission:
             message = f"Too many concurrent runs (max {self.limit}). Try again shortly."
             raise ApiError(429, message, RATE_LIMIT, code="rate_limit_exceeded", headers=RETRY_SOON)
         self.in_use += 1
-        return Slot(self)
+        return Slot(self._free)
+
+    def _free(self) -> None:
+        self.in_use -= 1
+
+
+class Turnstile:
+    """One turn at a time for each conversation: two at once would read the same past and both add to it."""
+
+    def __init__(self) -> None:
+        self._busy: set[tuple[str, str]] = set()
+
+    def enter(self, principal: str, conversation: str) -> Slot:
+        """Reserve the conversation.
+
+        Raises:
+            ApiError: 409 while another turn is under way.
+        """
+        key = (principal, conversation)
+        if key in self._busy:
+            message = f"Another turn is under way in conversation '{conversation}'."
+            raise ApiError(409, message, param="conversation", code="conversation_busy")
+        self._busy.add(key)
+        return Slot(lambda: self._busy.discard(key))

@@ -28,6 +28,7 @@ class Registry(Generic[R]):
 
     def __init__(self) -> None:
         self._live: dict[tuple[str, str], R] = {}
+        self._appeared = trio.Event()
         self._empty = trio.Event()
         self._empty.set()
 
@@ -42,6 +43,8 @@ class Registry(Generic[R]):
         if not self._live:
             self._empty = trio.Event()
         self._live[key] = run
+        self._appeared.set()
+        self._appeared = trio.Event()
         try:
             yield
         finally:
@@ -52,6 +55,12 @@ class Registry(Generic[R]):
     def find(self, principal: str, run_id: str) -> R | None:
         """A live run, if there is one of that name and it is the principal's."""
         return self._live.get((principal, run_id))
+
+    async def wait_listed(self, principal: str, run_id: str) -> R:
+        """A run that is about to become live."""
+        while (run := self.find(principal, run_id)) is None:
+            await self._appeared.wait()
+        return run
 
     def stop_all(self, reason: Reason) -> None:
         """End every live run."""

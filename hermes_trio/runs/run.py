@@ -70,7 +70,8 @@ class Order:
 
     header: RunHeader
     turn: TurnRequest
-    slot: Slot
+    slot: Slot  # free when nothing of the agent is left
+    turnstile: Slot | None = None  # free when the run has ended
     keep: Keep = Keep.END
     policy: OnDisconnect = DETACH
     to_items: Callable[[EndedRun], Items] = lambda ended: ()  # noqa: ARG005 - what its conversation gains
@@ -105,6 +106,9 @@ class Run:
         order.slot.hold()
         with ExitStack() as stack:
             stack.callback(self.ended.set)
+            if order.turnstile is not None:
+                order.turnstile.hold()
+                stack.callback(order.turnstile.release)
             stack.enter_context(services.registry.listed(order.header, self))
             await self._begin(stack)
             task_status.started()

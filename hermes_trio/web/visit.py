@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, cast
 
 from attrs import define, field
@@ -20,17 +20,21 @@ class Visit:
 
     request_id: str
     principal: Principal = UNKNOWN
-    slots: list[Slot] = field(factory=list)
+    _leaving: list[Callable[[], None]] = field(factory=list)
+
+    def when_over(self, action: Callable[[], None]) -> None:
+        """Do something when the request ends, however it ends."""
+        self._leaving.append(action)
 
     def take(self, slot: Slot) -> Slot:
         """Remember a reserved slot: it is free again when the request ends before a run took it."""
-        self.slots.append(slot)
+        self.when_over(slot.forfeit)
         return slot
 
     def leave(self) -> None:
         """The request is over."""
-        for slot in self.slots:
-            slot.forfeit()
+        for action in self._leaving:
+            action()
 
 
 def visit_of(scope: MutableMapping[str, Any]) -> Visit:

@@ -1,0 +1,45 @@
+"""What routes ask of the current request."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from quart import request
+
+from hermes_trio.core.errors import bad_request
+from hermes_trio.web.visit import Visit, visit_of
+
+
+def visit() -> Visit:
+    """The visit that the current request is."""
+    return visit_of(request.scope)  # type: ignore[arg-type]  # the scope is a dictionary
+
+
+def principal() -> str:
+    """Who is asking."""
+    return visit().principal.name
+
+
+async def body() -> bytes:
+    """The whole body."""
+    return cast("bytes", await request.get_data(as_text=False))  # the argument decides, which types do not know
+
+
+def whole_number(name: str, default: int, low: int, high: int) -> int:
+    """A number of the query.
+
+    Raises:
+        ApiError: 400, naming it.
+    """
+    text = request.args.get(name, "")
+    if not text:
+        return default
+    number = int(text) if text.lstrip("-").isdecimal() and len(text) < 20 else low - 1
+    if not low <= number <= high:
+        raise bad_request(f"'{name}' must be a whole number from {low} to {high}.", name)
+    return number
+
+
+def is_on(name: str) -> bool:
+    """A switch of the query."""
+    return request.args.get(name, "").lower() in {"1", "true", "yes", "on"}

@@ -1,0 +1,131 @@
+"""Starting a run for a route: once, even when the client asks again.
+
+With an ``Idempotency-Key`` the first request claims the key for the run it starts. Whoever comes with the same key and
+the same body gets that run's answer: live if it still runs, from the log if it has ended. Another body is a conflict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+
+import trio
+from attrs import frozen
+from quart import request
+
+from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.record import Claim, EndedRun, NoRun, RunHeader
+from hermes_trio.runs.hosting import attached
+from hermes_trio.runs.replay import StoredReader, load_changes
+from hermes_trio.runs.run import Keep, Order, open_run
+from hermes_trio.stores.contract import StoreError
+from hermes_trio.web.asked import principal, visit
+from hermes_trio.web.options import Site
+from hermes_trio.web.stream_body import Source
+
+KEY_HEADER = "Idempotency-Key"
+MAX_KEY = 256
+PATIENCE = 10.0  # for a run that was claimed by another request a moment ago
+
+Start = Callable[[], AbstractAsyncContextManager[Source]]
+MakeOrder = Callable[[str], Awaitable[Order]]  # from the id of the run
+
+
+@frozen
+class Started:
+    """A run that a request may listen to from its beginning."""
+
+    header: RunHeader
+    open: Start
+    is_replay: bool = False
+
+    def headers(self) -> dict[str, str]:
+        """What tells a client that it is not the first."""
+        return {"Idempotency-Replayed": "true"} if self.is_replay else {}
+
+
+async def start(site: Site, run_id: str, raw: bytes, make_order: MakeOrder) -> Started:
+    """Start the run that a request asks for, or find the one that it asked for before.
+
+    Raises:
+        ApiError: 409 if the key was used with another body; whatever making the order refuses.
+        StoreError: the store does not take the run.
+    """
+    key = request.headers.get(KEY_HEADER, "").strip()
+    if not key:
+        return await _begin(site, await make_order(run_id))
+    claim = _claim(key, raw, run_id, site.services.wall_clock())
+    first = await site.services.store.claim(claim)
+    if first.run_id != claim.run_id:
+        return await _again(site, claim, first)
+    try:
+        return await _begin(site, await make_order(run_id), must_keep=True)
+    except (ApiError, StoreError):
+        await site.services.store.unclaim(claim)
+        raise
+
+
+def _claim(key: str, raw: bytes, run_id: str, now: float) -> Claim:
+    if len(key) > MAX_KEY:
+        raise bad_request(f"'{KEY_HEADER}' may have at most {MAX_KEY} characters.", KEY_HEADER)
+    fingerprint = hashlib.sha256(raw).hexdigest()
+    return Claim(principal(), request.path, key, fingerprint, run_id, now)
+
+
+async def _begin(site: Site, order: Order, must_keep: bool = False) -> Started:
+    if order.keep is not Keep.ALL and not must_keep:
+        return Started(order.header, partial(open_run, site.services, order))
+    run, ticket = await site.hosting.start(order)
+    visit().when_over(ticket.give_back)
+    return Started(order.header, partial(attached, run, ticket, holds_back=not order.policy.grace_seconds))
+
+
+async def _again(site: Site, claim: Claim, first: Claim) -> Started:
+    if first.fingerprint != claim.fingerprint:
+        message = f"This {KEY_HEADER} was used with another body."
+        raise ApiError(409, message, param=KEY_HEADER, code="idempotency_key_conflict")
+    return await find(site, first.run_id, is_replay=True)
+
+
+async def find(site: Site, run_id: str, is_replay: bool = False) -> Started:
+    """A run of the asking principal, live or ended, to be listened to from its beginning.
+
+    Raises:
+        ApiError: 404 if its log is not there any more.
+    """
+    store, who = site.services.store, principal()
+    found = await store.find_run(who, run_id)
+    if isinstance(found, EndedRun):
+        await _check_log(site, run_id)
+        return Started(found.header, partial(_stored, site, run_id), is_replay)
+    if isinstance(found, NoRun) and not is_replay:
+        raise not_found(run_id)
+    return await _live(site, run_id, is_replay)
+
+
+async def _live(site: Site, run_id: str, is_replay: bool) -> Started:
+    with trio.move_on_after(PATIENCE):
+        run = await site.services.registry.wait_listed(principal(), run_id)
+        ticket = run.presence.join()
+        visit().when_over(ticket.give_back)
+        return Started(run.header, partial(attached, run, ticket), is_replay)
+    raise ApiError(409, "The run is not within reach of this server.", code="run_not_here")
+
+
+async def _check_log(site: Site, run_id: str) -> None:
+    if not await load_changes(site.services.store, principal(), run_id, 0):
+        raise ApiError(404, "The events of this run are not kept any longer.", code="events_expired")
+
+
+@asynccontextmanager
+async def _stored(site: Site, run_id: str) -> AsyncIterator[Source]:
+    yield StoredReader(site.services.store, principal(), run_id)
+
+
+def not_found(run_id: str) -> ApiError:
+    """There is no such response, or it is somebody else's."""
+    return ApiError(404, f"There is no response '{run_id}'.", param="response_id", code="response_not_found")
+
+
