@@ -27,7 +27,7 @@ def install(session: nox.Session, *groups: str, package: bool = True) -> None:
 def tests(session: nox.Session) -> None:
     """Run the normal suite: everything but the long sessions."""
     install(session, "test")
-    session.run("pytest", "-n", "auto", "--dist", "loadgroup", *session.posargs)
+    session.run("pytest", "-n", "auto", "--dist", "loadfile", *session.posargs)
 
 
 @nox.session
@@ -64,6 +64,20 @@ def docs(session: nox.Session) -> None:
     """Build the documentation; warnings are errors."""
     install(session, "docs")
     session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
+
+
+@nox.session
+def js(session: nox.Session) -> None:
+    """Drive a real server with the OpenAI SDK for JavaScript; needs node and npm."""
+    install(session, "test")
+    session.run("python", "tests/js/run.py")
+
+
+@nox.session
+def openapi(session: nox.Session) -> None:
+    """Write docs/reference/openapi.json anew."""
+    install(session, "test")
+    session.run("python", "-m", "tests.update_openapi")
 
 
 @nox.session
