@@ -55,7 +55,9 @@ def coverage(session: nox.Session) -> None:
     """Measure coverage; the pure parts must have every branch covered."""
     install(session, "test")
     pure = "hermes_trio/core/*,hermes_trio/schema/*"
-    session.run("coverage", "run", "-m", "pytest", "tests/core", "tests/schema", "tests/runs", *session.posargs)
+    session.run(
+        "coverage", "run", "-m", "pytest", "tests/core", "tests/schema", "tests/runs", *session.posargs
+    )
     session.run("coverage", "report", f"--include={pure}", "--fail-under=100")
 
 
