@@ -27,7 +27,7 @@ def install(session: nox.Session, *groups: str, package: bool = True) -> None:
 def tests(session: nox.Session) -> None:
     """Run the normal suite: everything but the long sessions."""
     install(session, "test")
-    session.run("pytest", "-n", "auto", "--dist", "loadgroup", *session.posargs)
+    session.run("pytest", "-n", "auto", "--dist", "loadfile", *session.posargs)
 
 
 @nox.session
@@ -55,7 +55,9 @@ def coverage(session: nox.Session) -> None:
     """Measure coverage; the pure parts must have every branch covered."""
     install(session, "test")
     pure = "hermes_trio/core/*,hermes_trio/schema/*"
-    session.run("coverage", "run", "-m", "pytest", "tests/core", "tests/schema", "tests/runs", *session.posargs)
+    session.run(
+        "coverage", "run", "-m", "pytest", "tests/core", "tests/schema", "tests/runs", *session.posargs
+    )
     session.run("coverage", "report", f"--include={pure}", "--fail-under=100")
 
 
@@ -64,6 +66,20 @@ def docs(session: nox.Session) -> None:
     """Build the documentation; warnings are errors."""
     install(session, "docs")
     session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
+
+
+@nox.session
+def js(session: nox.Session) -> None:
+    """Drive a real server with the OpenAI SDK for JavaScript; needs node and npm."""
+    install(session, "test")
+    session.run("python", "tests/js/run.py")
+
+
+@nox.session
+def openapi(session: nox.Session) -> None:
+    """Write docs/reference/openapi.json anew."""
+    install(session, "test")
+    session.run("python", "-m", "tests.update_openapi")
 
 
 @nox.session

@@ -9,54 +9,36 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
 import trio
 from attrs import define, field, frozen
 
 from hermes_trio.web.gate import AsgiApp
+from tests.sse import Frame, parse_frame, parse_sse
 
 PATIENCE = 10.0  # seconds after which a test has gone wrong
 Headers = Mapping[str, str]
 NO_HEADERS: Headers = {}
 
 
-@frozen
-class Frame:
-    """One server-sent event, or a comment."""
-
-    data: str = ""
-    event: str = ""
-    comment: str = ""
-
-    @property
-    def json(self) -> Any:
-        """What the data line says."""
-        return json.loads(self.data)
-
-    @property
-    def is_done(self) -> bool:
-        return self.data == "[DONE]"
-
-
-def parse_frame(block: str) -> Frame:
-    """A block of lines as our dialects write it: no ``id``, no ``retry``, one line of data."""
-    fields: dict[str, str] = {}
-    for line in block.split("\n"):
-        name, _, value = line.partition(": ")
-        assert name in {"", "event", "data"}, f"unexpected line: {line!r}"
-        assert name not in fields, f"two lines for {name!r}: {block!r}"
-        fields[name] = value
-    return Frame(fields.get("data", ""), fields.get("event", ""), fields.get("", ""))
-
-
-def parse_sse(body: bytes) -> list[Frame]:
-    """All events of a whole stream."""
-    text = body.decode("ascii")
-    assert text.endswith("\n\n"), "a stream ends with a whole event"
-    return [parse_frame(block) for block in text[:-2].split("\n\n")]
+@contextmanager
+def patience() -> Iterator[None]:
+    """Fail a wait that takes too long, in real seconds: a mock clock may stand still."""
+    with trio.CancelScope() as scope:
+        token = trio.lowlevel.current_trio_token()
+        timer = threading.Timer(PATIENCE, token.run_sync_soon, [scope.cancel])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+    if scope.cancelled_caught:
+        raise trio.TooSlowError
 
 
 @frozen
@@ -158,7 +140,7 @@ class Exchange:
 
     async def end(self) -> Answer:
         """Wait until the application has returned."""
-        with trio.fail_after(PATIENCE):
+        with patience():
             await self.over.wait()
         return self.answer
 
@@ -167,8 +149,10 @@ class Exchange:
         """What has arrived so far."""
         return Answer(self._status, self._headers, self.raw)
 
-    async def _until(self, condition: Any) -> None:
-        with trio.fail_after(PATIENCE):
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        if condition():
+            return
+        with patience():
             while not condition():
                 assert not self.over.is_set(), f"the answer is over: {self.answer}"
                 await self._news.wait()
@@ -238,8 +222,11 @@ class Client:
             nursery.start_soon(exchange.run, self.app)
             yield exchange
             exchange.disconnect()
+            await exchange.end()
 
-    def post(self, path: str, body: object, headers: Headers = NO_HEADERS) -> Any:
+    def post(
+        self, path: str, body: object, headers: Headers = NO_HEADERS
+    ) -> AbstractAsyncContextManager[Exchange]:
         """Begin a POST with a JSON body."""
         return self.open("POST", path, [json.dumps(body).encode()], {**JSON, **headers})
 
@@ -287,6 +274,5 @@ def make_scope(method: str, path: str, headers: Headers) -> dict[str, Any]:
 
 
 def _raw(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
-    yield b"host", b"server.test"
-    for name, value in headers.items():
+    for name, value in {"Host": "server.test", **headers}.items():
         yield name.lower().encode("ascii"), value.encode("latin-1")

@@ -39,7 +39,7 @@ from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.web.app import make_app
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.options import Health, Site, WebOptions
-from tests.asgi import PATIENCE, Client
+from tests.asgi import PATIENCE, Client, patience
 
 KEY = "key-of-ann-0123456789"
 OTHER_KEY = "key-of-bob-0123456789"
@@ -64,7 +64,7 @@ class Pause:
 
     async def wait_reached(self) -> None:
         """Return when the agent waits here."""
-        with trio.fail_after(PATIENCE):
+        with patience():
             await self.reached.wait()
 
     def stop_here(self) -> None:
@@ -238,7 +238,7 @@ class Rig:
 
     async def until_idle(self) -> None:
         """Wait for threads that were abandoned: they tell nobody when they end."""
-        with trio.fail_after(PATIENCE):
+        with patience():
             while not self.is_idle:
                 await trio.lowlevel.checkpoint()
 

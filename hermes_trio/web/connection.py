@@ -16,6 +16,7 @@ import trio
 from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
 
+from hermes_trio.web.stream_body import BodyCut
 from hermes_trio.web.visit import visit_of
 
 log = structlog.get_logger(__name__)
@@ -36,6 +37,8 @@ class Connection(TrioASGIHTTPConnection):
 
         try:
             await super().__call__(receive, send_noting_the_end)
+        except* BodyCut:
+            log.warning("gave up a reader that did not read")
         except* Exception:
             # The answer has begun, or it would be an envelope: the client sees that the body was cut.
             log.exception("a request failed while it was answered")

@@ -14,6 +14,7 @@ from typing import Protocol, Self
 import trio
 from quart.wrappers.response import ResponseBody
 
+from hermes_trio.core.changes import Ended
 from hermes_trio.core.wire import KEEPALIVE
 from hermes_trio.runs.tracker import Changes
 
@@ -32,6 +33,13 @@ class Dialect(Protocol):
         ...
 
 
+class BodyCut(Exception):
+    """The run gave its reader up and did not tell it the end.
+
+    Clients take a body that ends well for a whole answer, so this one must end as a broken transfer.
+    """
+
+
 class StreamBody(ResponseBody):
     """Owns a run for as long as its client listens."""
 
@@ -45,6 +53,7 @@ class StreamBody(ResponseBody):
         self._dialect = dialect
         self._keepalive_seconds = keepalive_seconds
         self._waiting = dialect.opening()
+        self._has_end = False
         self._reader: Reader
 
     async def __aenter__(self) -> Self:
@@ -75,11 +84,15 @@ class StreamBody(ResponseBody):
 
     async def _receive(self) -> bytes:
         try:
-            frames = [self._dialect.render(await self._reader.receive())]
+            frames = [self._render(await self._reader.receive())]
         except trio.EndOfChannel:
-            raise StopAsyncIteration from None
+            raise (StopAsyncIteration if self._has_end else BodyCut) from None
         while True:
             try:
-                frames.append(self._dialect.render(self._reader.receive_nowait()))
+                frames.append(self._render(self._reader.receive_nowait()))
             except (trio.WouldBlock, trio.EndOfChannel):
                 return b"".join(frames)
+
+    def _render(self, changes: Changes) -> bytes:
+        self._has_end = isinstance(changes[-1], Ended)
+        return self._dialect.render(changes)

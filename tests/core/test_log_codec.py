@@ -54,7 +54,9 @@ def test_other_outcomes_are_refused(text: str) -> None:
         decode_outcome(text)
 
 
-@pytest.mark.parametrize("text", [b'[["t"]]', b'[["q", 1]]', b"[[]]", b"{}1", b'[["c", 1, 2, 3]]', b'["t"]', b"5"])
+@pytest.mark.parametrize(
+    "text", [b'[["t"]]', b'[["q", 1]]', b"[[]]", b"{}1", b'[["c", 1, 2, 3]]', b'["t"]', b"5"]
+)
 def test_other_rows_are_refused(text: bytes) -> None:
     with pytest.raises(Damaged):
         decode_changes(zlib.compress(text))

@@ -107,6 +107,8 @@ async def test_an_agent_that_raises_is_a_500() -> None:
         "code": "agent_error",
     }
     assert answer.headers["x-should-retry"] == "false"
+    assert answer.headers["x-hermes-session-id"].startswith("api-")
+    assert answer.headers["x-hermes-completed"] == "false"
 
 
 @pytest.mark.parametrize(
@@ -122,6 +124,7 @@ async def test_an_end_without_text_is_a_502(verdict: Verdict, flag: str) -> None
     assert flags.items() <= answer.error["hermes"].items()
     assert answer.headers["x-hermes-completed"] == "false"
     assert answer.headers["x-hermes-error"] == "output truncated"
+    assert answer.headers["x-hermes-session-id"].startswith("api-")
     assert answer.headers["x-should-retry"] == "false"
 
 
@@ -146,6 +149,7 @@ async def test_a_turn_that_cannot_be_stored_says_so() -> None:
     answer = await rig.client.send(CHAT, ask())
     assert (message(answer)["content"], reason(answer)) == ("Answer", "error")
     assert answer.json["hermes"]["error"] == "The answer could not be stored."
+    assert rig.ends == [("failed", "server_error")]  # as it was told
 
 
 async def test_a_mistake_of_ours_is_a_500_that_is_not_retried() -> None:

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text, ToolCompleted, ToolOutput, ToolStarted
-from tests.asgi import Exchange
+from tests.asgi import Exchange, patience
 from tests.fakes import CHAT, Pause, Rig, Stage, Step, ask, ask_stream, make_rig
 from tests.web.reading import checked
 
@@ -69,7 +69,7 @@ async def test_leaving_when_the_answer_waits_to_be_sent(body: Any, is_async: boo
         await wait_all_tasks_blocked()  # what was said is on its way; the rest will not be read
         exchange.stall()
         pause.go()
-        with trio.fail_after(5):
+        with patience():
             while not rig.ends:
                 await trio.lowlevel.checkpoint()
         await leave(exchange, rig)
