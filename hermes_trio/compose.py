@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,10 +20,16 @@ from hermes_trio.agent.contract import AgentFactory
 from hermes_trio.agents.lookup import AgentNotFound, find_agent
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.outcome import Outcome
+from hermes_trio.core.record import Retention
 from hermes_trio.keys import KeyPlaces, OpenedKeys, check_keys, open_keys
-from hermes_trio.runs.admission import Admission
+from hermes_trio.runs.admission import Admission, Turnstile
+from hermes_trio.runs.flusher import Flusher
+from hermes_trio.runs.hosting import Hosting, open_hosting
+from hermes_trio.runs.presence import parse_policy
+from hermes_trio.runs.recovery import recover
 from hermes_trio.runs.registry import Registry
-from hermes_trio.runs.run import Services
+from hermes_trio.runs.run import Run, Services
+from hermes_trio.runs.tidying import keep_tidy
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.settings import Settings
 from hermes_trio.settings.place import SqliteFile
@@ -31,6 +39,7 @@ from hermes_trio.web.app import make_app
 from hermes_trio.web.gate import Gate
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.options import Health, Site, WebOptions
+from hermes_trio.web.responses import to_items
 
 # Interrupts return at once; should one hang, the others must not wait for it.
 INTERRUPT_THREADS = 1_000
@@ -63,7 +72,7 @@ class Running:
 
     app: Gate
     admission: Admission
-    registry: Registry
+    registry: Registry[Run]
     state: State
 
 
@@ -106,10 +115,18 @@ def store_url(settings: Settings) -> str:
 
 @asynccontextmanager
 async def open_server(parts: Parts) -> AsyncIterator[Running]:
-    """Open the store and build the application around it. The store outlives every request."""
+    """Open the store, end what a crash left behind, and build the application around it.
+
+    The store outlives the runs, and the runs outlive the requests.
+    """
     _make_workspace(parts.workspace)
     async with open_store(store_url(parts.settings)) as store:
-        yield _build(parts, store)
+        metrics = Metrics()
+        services = _services(parts, store, metrics)
+        await recover(store, services.owner, to_items)
+        async with open_hosting(services) as hosting:
+            hosting.nursery.start_soon(keep_tidy, store, _retention(parts.settings))
+            yield _build(parts, services, hosting, metrics)
 
 
 def _make_workspace(path: Path) -> None:
@@ -119,20 +136,35 @@ def _make_workspace(path: Path) -> None:
         raise ConfigurationError(f"data_dir: {path} cannot be made: {error.strerror}") from None
 
 
-def _build(parts: Parts, store: Store) -> Running:
-    settings, metrics, state = parts.settings, Metrics(), State()
-    admission, registry = Admission(settings.max_runs), Registry()
-    services = Services(
+def _services(parts: Parts, store: Store, metrics: Metrics) -> Services:
+    settings = parts.settings
+    return Services(
         host=_host(parts),
         store=store,
-        registry=registry,
+        registry=Registry(),
+        flusher=Flusher(store),
         workspace=parts.workspace,
         limits=Limits(run=settings.run_seconds, stall=settings.stall_seconds),
+        owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         on_end=_counting(metrics),
     )
+
+
+def _build(parts: Parts, services: Services, hosting: Hosting, metrics: Metrics) -> Running:
+    state, admission = State(), Admission(parts.settings.max_runs)
     health = Health(lambda: state.not_ready, _details)
-    site = Site(_web_options(settings), parts.keys.keyring, admission, services, health)
-    return Running(make_app(site, metrics), admission, registry, state)
+    options, keyring = _web_options(parts.settings), parts.keys.keyring
+    site = Site(options, keyring, admission, Turnstile(), services, hosting, health)
+    return Running(make_app(site, metrics), admission, services.registry, state)
+
+
+def _retention(settings: Settings) -> Retention:
+    return Retention(
+        log_seconds=settings.log_keep_seconds,
+        claim_seconds=settings.idempotency_seconds,
+        max_runs=settings.max_stored_runs,
+        max_bytes=settings.max_stored_bytes,
+    )
 
 
 def _host(parts: Parts) -> AgentHost:
@@ -150,6 +182,7 @@ def _web_options(settings: Settings) -> WebOptions:
         body_seconds=settings.body_seconds,
         max_body_bytes=settings.max_body_bytes,
         open_webui_status=settings.open_webui_status,
+        on_disconnect=parse_policy(settings.on_disconnect),
     )
 
 

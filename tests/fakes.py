@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import trio
@@ -28,9 +28,11 @@ from hermes_trio.core.events import (
 )
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.record import TurnRecord
+from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.keys import Keyring, NamedKey
-from hermes_trio.runs.admission import Admission
+from hermes_trio.runs.admission import Admission, Turnstile
+from hermes_trio.runs.flusher import Flusher
+from hermes_trio.runs.hosting import Hosting
 from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.run import Services
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
@@ -194,24 +196,31 @@ class AsyncPlayer:
             await getattr(say, method)(*args)
 
 
-class BrokenStore:
+class BrokenStore(MemoryStore):
     """A store that is out of order: reading, writing, or both."""
 
     def __init__(self, *broken: str) -> None:
+        super().__init__()
         self._broken = broken
 
     async def messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
-        await self._fail("read")
-        return ()
+        self._fail("read")
+        return await super().messages(principal, session_id)
 
-    async def save_turn(self, record: TurnRecord) -> None:
-        await self._fail("write")
+    async def begin_run(self, header: RunHeader, owner: str) -> None:
+        self._fail("begin")
+        await super().begin_run(header, owner)
+
+    async def end_run(
+        self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        self._fail("write")
+        await super().end_run(ended, tail, items)
 
     async def check(self) -> None:
-        await self._fail("read")
+        self._fail("read")
 
-    async def _fail(self, doing: str) -> None:
-        await trio.lowlevel.checkpoint()
+    def _fail(self, doing: str) -> None:
         if doing in self._broken:
             raise StoreError("the disk is on fire")
 
@@ -254,8 +263,9 @@ def make_rig(
     workspace: Path = NOWHERE,
     keyring: Keyring = KEYRING,
     not_ready: str = "",
+    nursery: trio.Nursery | None = None,
 ) -> Rig:
-    """A server whose agents play a script. In Trio only."""
+    """A server whose agents play a script. In Trio only; runs that outlive their request need ``open_rig``."""
     stage = script if isinstance(script, Stage) else Stage(tuple(script), end)
     store = store or MemoryStore()
     metrics = Metrics()
@@ -270,14 +280,28 @@ def make_rig(
         host,
         store,
         Registry(),
+        Flusher(store, 0.0),
         workspace,
         limits,
         wall_clock=lambda: EPOCH,
         on_end=note_end,
     )
     health = Health(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
-    site = Site(options, keyring, Admission(max_runs), services, health)
+    hosting = Hosting(cast("trio.Nursery", nursery), services)
+    site = Site(options, keyring, Admission(max_runs), Turnstile(), services, hosting, health)
     return Rig(site, Client(make_app(site, metrics), bearer(KEY)), stage, store, ends)
+
+
+@asynccontextmanager
+async def open_rig(
+    script: Iterable[Step] | Stage = HELLO, end: End = None, **more: Any
+) -> AsyncIterator[Rig]:
+    """A server that can host runs."""
+    async with trio.open_nursery() as nursery:
+        rig = make_rig(script, end, nursery=nursery, **more)
+        nursery.start_soon(rig.site.services.flusher.run)
+        yield rig
+        nursery.cancel_scope.cancel()
 
 
 def bearer(key: str) -> dict[str, str]:

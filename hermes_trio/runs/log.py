@@ -22,7 +22,7 @@ from hermes_trio.core.changes import Change
 Changes = tuple[Change, ...]
 Load = Callable[[int], Awaitable[Changes]]
 
-LAG = 16  # how many changes a reader that holds back may be behind
+LAG = 1  # how many changes a reader that holds back may be behind; the agent's inbox is the buffer, and merges
 UNSAFE = 8_192  # how many changes the store may be behind
 KEPT = 4_096  # how many changes that are safe elsewhere stay in memory
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 import trio
-from attrs import frozen
+from attrs import evolve, frozen
 
 from hermes_trio.agent.bridge import AgentHost, Bridge
 from hermes_trio.agent.contract import AgentContext, TurnRequest
@@ -197,7 +197,7 @@ class Run:
 @asynccontextmanager
 async def open_run(services: Services, order: Order) -> AsyncIterator[Reader]:
     """A run that is owned by the block: it ends with it, whoever leaves first."""
-    run = Run(services, order)
+    run = Run(services, evolve(order, policy=DETACH))  # the block is its only listener, and ends it anyway
     with run.log.subscribe(holds_back=True) as reader:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run.main)

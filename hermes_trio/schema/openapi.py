@@ -5,65 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from attrs import frozen
 
 from hermes_trio.schema import replies
-from hermes_trio.schema.chat import ChatBody
+from hermes_trio.schema.operations import OPERATIONS, Operation
 
 _REF = "#/components/schemas/{name}"
-
-
-@frozen
-class Operation:
-    """One method of one path."""
-
-    method: str
-    path: str
-    summary: str
-    reply: type  # str for plain text
-    body: type | None = None
-    stream: type | None = None
-    is_open: bool = False  # answers without a key
-    statuses: tuple[int, ...] = ()
-    parameters: tuple[str, ...] = ()
-    headers: tuple[str, ...] = ()
-
-
-_RUN_STATUSES = (400, 408, 413, 429, 500, 502, 503)
-_SESSION_HEADERS = ("X-Hermes-Session-Id", "X-Hermes-Session-Key")
-
-OPERATIONS = (
-    Operation("get", "/health", "Whether the process answers", replies.Health, is_open=True),
-    Operation("get", "/v1/health", "The same as /health", replies.Health, is_open=True),
-    Operation("get", "/health/live", "The same as /health", replies.Health, is_open=True),
-    Operation(
-        "get",
-        "/health/ready",
-        "Whether new runs are welcome",
-        replies.Readiness,
-        is_open=True,
-        statuses=(503,),
-    ),
-    Operation("get", "/health/detailed", "The state of the parts", replies.HealthDetails),
-    Operation("get", "/version", "The version", replies.Version, is_open=True),
-    Operation("get", "/openapi.json", "This document", replies.OpenApi, is_open=True),
-    Operation("get", "/metrics", "Figures for Prometheus", str),
-    Operation("get", "/v1/models", "The models that can be asked for", replies.ModelList),
-    Operation(
-        "get", "/v1/models/{model_id}", "One model", replies.Model, statuses=(404,), parameters=("model_id",)
-    ),
-    Operation("get", "/v1/capabilities", "What this server can do", replies.Capabilities),
-    Operation(
-        "post",
-        "/v1/chat/completions",
-        "Run one agent turn, streamed or in one piece",
-        replies.ChatCompletion,
-        body=ChatBody,
-        stream=replies.ChatChunk,
-        statuses=_RUN_STATUSES,
-        headers=_SESSION_HEADERS,
-    ),
-)
 
 
 def document(version: str) -> dict[str, Any]:
@@ -100,7 +46,11 @@ def _operation(op: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "summary": op.summary,
         "operationId": f"{op.method}{op.path}".replace("/", "_").replace("{", "").replace("}", ""),
-        "parameters": [*map(_path_parameter, op.parameters), *map(_header_parameter, op.headers)],
+        "parameters": [
+            *map(_path_parameter, op.parameters),
+            *map(_header_parameter, op.headers),
+            *map(_query_parameter, op.query),
+        ],
         "responses": _responses(op),
         "security": [] if op.is_open else [{"key": []}],
     }
@@ -136,3 +86,7 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 def _header_parameter(name: str) -> dict[str, Any]:
     return {"name": name, "in": "header", "required": False, "schema": {"type": "string", "maxLength": 256}}
+
+
+def _query_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}

@@ -100,3 +100,12 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+_POLICY = re.compile(r"interrupt|detach|grace:\d{1,5}(\.\d+)?")
+
+
+def a_policy(_settings: object, field: Attribute[Any], value: str) -> None:
+    """Refuse what is no disconnect policy."""
+    if _POLICY.fullmatch(value) is None:
+        raise WrongValueError(field.name, f"{shown(value)} is not interrupt, grace:SECONDS or detach")

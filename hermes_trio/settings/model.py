@@ -159,6 +159,26 @@ class Settings:
         Option("Status events for Open WebUI: auto recognises it, on, off."), "auto", "on", "off"
     )
 
+    on_disconnect: str = _setting(
+        "interrupt",
+        Option("What a client that leaves means for its run: interrupt, grace:SECONDS or detach."),
+        checks.a_policy,
+    )
+    max_stored_runs: int = _setting(
+        100_000,
+        Option("Ended runs that are kept, least recently used first; 0 means all."),
+        checks.AtLeast(0),
+    )
+    max_stored_bytes: int = _setting(
+        0, Option("Size of the records that are kept; 0 means no limit."), checks.AtLeast(0)
+    )
+    log_keep_seconds: float = _setting(
+        3600.0, Option("How long the events of an ended run can be replayed."), checks.AtLeast(0)
+    )
+    idempotency_seconds: float = _setting(
+        86_400.0, Option("How long an Idempotency-Key is remembered."), checks.AtLeast(0)
+    )
+
     def __attrs_post_init__(self) -> None:
         """TLS needs both halves."""
         if self.certfile and not self.keyfile:

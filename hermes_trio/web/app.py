@@ -12,7 +12,7 @@ from werkzeug.exceptions import HTTPException
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.stores.contract import StoreError
-from hermes_trio.web import errors, info
+from hermes_trio.web import conversations, errors, info, responses
 from hermes_trio.web.auth import identify
 from hermes_trio.web.chat import chat_completions
 from hermes_trio.web.connection import Connection
@@ -64,6 +64,29 @@ def _add_routes(app: App, site: Site, metrics: Metrics) -> None:
     _route(app, "GET", "/v1/models/<path:model_id>", partial(info.model, site))
     _route(app, "GET", "/v1/capabilities", partial(info.capabilities, site))
     _route(app, "POST", "/v1/chat/completions", partial(chat_completions, site))
+    _add_responses(app, site)
+    _add_conversations(app, site)
+
+
+def _add_responses(app: App, site: Site) -> None:
+    one = "/v1/responses/<response_id>"
+    _route(app, "POST", "/v1/responses", partial(responses.create_response, site))
+    _route(app, "GET", one, partial(responses.get_response, site))
+    _route(app, "DELETE", one, partial(responses.delete_response, site))
+    _route(app, "POST", f"{one}/cancel", partial(responses.cancel_response, site))
+    _route(app, "GET", f"{one}/input_items", partial(responses.input_items, site))
+
+
+def _add_conversations(app: App, site: Site) -> None:
+    one = "/v1/conversations/<conversation_id>"
+    _route(app, "POST", "/v1/conversations", partial(conversations.create, site))
+    _route(app, "GET", one, partial(conversations.show, site))
+    _route(app, "POST", one, partial(conversations.update, site))
+    _route(app, "DELETE", one, partial(conversations.delete, site))
+    _route(app, "GET", f"{one}/items", partial(conversations.list_items, site))
+    _route(app, "POST", f"{one}/items", partial(conversations.add_items, site))
+    _route(app, "GET", f"{one}/items/<item_id>", partial(conversations.show_item, site))
+    _route(app, "DELETE", f"{one}/items/<item_id>", partial(conversations.delete_item, site))
 
 
 def _route(app: App, method: str, path: str, view: View) -> None:

@@ -22,7 +22,9 @@ def principal() -> str:
 
 async def body() -> bytes:
     """The whole body."""
-    return cast("bytes", await request.get_data(as_text=False))  # the argument decides, which types do not know
+    return cast(
+        "bytes", await request.get_data(as_text=False)
+    )  # the argument decides, which types do not know
 
 
 def whole_number(name: str, default: int, low: int, high: int) -> int:

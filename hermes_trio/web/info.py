@@ -108,10 +108,12 @@ async def metrics(site: Site, counters: Metrics) -> Response:
 
 
 FEATURES_ON = (
-    "chat_completions", "chat_completions_streaming", "tool_progress_events", "reasoning_streaming",
+    "chat_completions", "chat_completions_streaming", "responses_api", "responses_streaming",
+    "responses_resume", "responses_background", "conversations_api", "idempotency", "tool_progress_events",
+    "reasoning_streaming",
 )  # fmt: skip
 FEATURES_OFF = (
-    "responses_api", "responses_streaming", "run_submission", "run_status", "run_events_sse", "run_stop",
+    "run_submission", "run_status", "run_events_sse", "run_stop",
     "run_approval_response", "approval_events", "session_resources", "session_chat", "session_chat_streaming",
     "session_fork", "skills_api", "admin_config_rw", "jobs_admin", "memory_write_api", "audio_api",
     "realtime_voice",
@@ -121,6 +123,10 @@ ENDPOINTS = {
     "health_detailed": ("GET", "/health/detailed"),
     "models": ("GET", "/v1/models"),
     "chat_completions": ("POST", "/v1/chat/completions"),
+    "responses": ("POST", "/v1/responses"),
+    "response": ("GET", "/v1/responses/{response_id}"),
+    "response_cancel": ("POST", "/v1/responses/{response_id}/cancel"),
+    "conversations": ("POST", "/v1/conversations"),
 }
 
 

@@ -8,7 +8,9 @@ from typing import Any
 from attrs import frozen
 
 from hermes_trio.keys import Keyring
-from hermes_trio.runs.admission import Admission
+from hermes_trio.runs.admission import Admission, Turnstile
+from hermes_trio.runs.hosting import Hosting
+from hermes_trio.runs.presence import INTERRUPT, OnDisconnect
 from hermes_trio.runs.run import Services
 
 
@@ -22,6 +24,7 @@ class WebOptions:
     body_seconds: float = 20.0
     max_body_bytes: int = 10_000_000
     open_webui_status: str = "auto"  # auto, on or off
+    on_disconnect: OnDisconnect = INTERRUPT  # unless a request says otherwise
 
 
 @frozen
@@ -39,5 +42,7 @@ class Site:
     options: WebOptions
     keyring: Keyring
     admission: Admission
+    turnstile: Turnstile
     services: Services
+    hosting: Hosting
     health: Health

@@ -8,28 +8,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 
 import trio
-from attrs import frozen
+from attrs import evolve, frozen
 from quart import request
 
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.record import Claim, EndedRun, NoRun, RunHeader
 from hermes_trio.runs.hosting import attached
+from hermes_trio.runs.presence import INTERRUPT
 from hermes_trio.runs.replay import StoredReader, load_changes
 from hermes_trio.runs.run import Keep, Order, open_run
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.web.asked import principal, visit
 from hermes_trio.web.options import Site
-from hermes_trio.web.stream_body import Source
+from hermes_trio.web.stream_body import Source, Start
 
 KEY_HEADER = "Idempotency-Key"
 MAX_KEY = 256
 PATIENCE = 10.0  # for a run that was claimed by another request a moment ago
 
-Start = Callable[[], AbstractAsyncContextManager[Source]]
 MakeOrder = Callable[[str], Awaitable[Order]]  # from the id of the run
 
 
@@ -44,6 +44,18 @@ class Started:
     def headers(self) -> dict[str, str]:
         """What tells a client that it is not the first."""
         return {"Idempotency-Replayed": "true"} if self.is_replay else {}
+
+
+def admitted_first(site: Site) -> None:
+    """Refuse a run while the server is full or drains, before the body is even read.
+
+    A request with a key waits until it is known to be the first: a repeated one needs no slot and is not refused.
+
+    Raises:
+        ApiError: 429 or 503.
+    """
+    if not request.headers.get(KEY_HEADER, "").strip():
+        visit().slot(site.admission)
 
 
 async def start(site: Site, run_id: str, raw: bytes, make_order: MakeOrder) -> Started:
@@ -61,7 +73,7 @@ async def start(site: Site, run_id: str, raw: bytes, make_order: MakeOrder) -> S
     if first.run_id != claim.run_id:
         return await _again(site, claim, first)
     try:
-        return await _begin(site, await make_order(run_id), must_keep=True)
+        return await _begin(site, evolve(await make_order(run_id), keep=Keep.ALL))
     except (ApiError, StoreError):
         await site.services.store.unclaim(claim)
         raise
@@ -74,12 +86,12 @@ def _claim(key: str, raw: bytes, run_id: str, now: float) -> Claim:
     return Claim(principal(), request.path, key, fingerprint, run_id, now)
 
 
-async def _begin(site: Site, order: Order, must_keep: bool = False) -> Started:
-    if order.keep is not Keep.ALL and not must_keep:
+async def _begin(site: Site, order: Order) -> Started:
+    if order.keep is not Keep.ALL:
         return Started(order.header, partial(open_run, site.services, order))
     run, ticket = await site.hosting.start(order)
     visit().when_over(ticket.give_back)
-    return Started(order.header, partial(attached, run, ticket, holds_back=not order.policy.grace_seconds))
+    return Started(order.header, partial(attached, run, ticket, holds_back=order.policy == INTERRUPT))
 
 
 async def _again(site: Site, claim: Claim, first: Claim) -> Started:
@@ -99,7 +111,7 @@ async def find(site: Site, run_id: str, is_replay: bool = False) -> Started:
     found = await store.find_run(who, run_id)
     if isinstance(found, EndedRun):
         await _check_log(site, run_id)
-        return Started(found.header, partial(_stored, site, run_id), is_replay)
+        return Started(found.header, partial(_stored, site, who, run_id), is_replay)
     if isinstance(found, NoRun) and not is_replay:
         raise not_found(run_id)
     return await _live(site, run_id, is_replay)
@@ -120,12 +132,10 @@ async def _check_log(site: Site, run_id: str) -> None:
 
 
 @asynccontextmanager
-async def _stored(site: Site, run_id: str) -> AsyncIterator[Source]:
-    yield StoredReader(site.services.store, principal(), run_id)
+async def _stored(site: Site, who: str, run_id: str) -> AsyncIterator[Source]:
+    yield StoredReader(site.services.store, who, run_id)
 
 
 def not_found(run_id: str) -> ApiError:
     """There is no such response, or it is somebody else's."""
     return ApiError(404, f"There is no response '{run_id}'.", param="response_id", code="response_not_found")
-
-

@@ -6,7 +6,7 @@ run's nursery lives here, in an async context manager, and never across a genera
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Protocol, Self
@@ -16,9 +16,26 @@ from quart.wrappers.response import ResponseBody
 
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.wire import KEEPALIVE
-from hermes_trio.runs.tracker import Changes
+from hermes_trio.runs.log import Changes
 
-Reader = trio.MemoryReceiveChannel[Changes]
+
+class Source(Protocol):
+    """Where changes come from: a live log or a stored one."""
+
+    async def receive(self) -> Changes:
+        """The next changes; raises ``trio.EndOfChannel`` after the last."""
+        ...
+
+    def receive_nowait(self) -> Changes:
+        """What is there already; raises ``trio.WouldBlock`` if nothing is."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Changes]:
+        """Batch after batch."""
+        ...
+
+
+Start = Callable[[], AbstractAsyncContextManager[Source]]
 
 
 class Dialect(Protocol):
@@ -45,7 +62,7 @@ class StreamBody(ResponseBody):
 
     def __init__(
         self,
-        start: Callable[[], AbstractAsyncContextManager[Reader]],
+        start: Start,
         dialect: Dialect,
         keepalive_seconds: float,
     ) -> None:
@@ -54,7 +71,7 @@ class StreamBody(ResponseBody):
         self._keepalive_seconds = keepalive_seconds
         self._waiting = dialect.opening()
         self._has_end = False
-        self._reader: Reader
+        self._reader: Source
 
     async def __aenter__(self) -> Self:
         """Start the run."""

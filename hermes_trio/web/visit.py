@@ -8,7 +8,7 @@ from typing import Any, cast
 from attrs import define, field
 
 from hermes_trio.keys import Principal
-from hermes_trio.runs.admission import Slot
+from hermes_trio.runs.admission import Admission, Slot
 
 KEY = "hermes_trio.visit"
 UNKNOWN = Principal("")
@@ -20,6 +20,7 @@ class Visit:
 
     request_id: str
     principal: Principal = UNKNOWN
+    _slot: Slot | None = None
     _leaving: list[Callable[[], None]] = field(factory=list)
 
     def when_over(self, action: Callable[[], None]) -> None:
@@ -30,6 +31,16 @@ class Visit:
         """Remember a reserved slot: it is free again when the request ends before a run took it."""
         self.when_over(slot.forfeit)
         return slot
+
+    def slot(self, admission: Admission) -> Slot:
+        """The slot for this request's run, reserved when it is first asked for.
+
+        Raises:
+            ApiError: 429 or 503.
+        """
+        if self._slot is None:
+            self._slot = self.take(admission.admit())
+        return self._slot
 
     def leave(self) -> None:
         """The request is over."""

@@ -23,7 +23,9 @@ def test_policies_are_read(text: str, policy: OnDisconnect) -> None:
     assert parse_policy(text) == policy
 
 
-@pytest.mark.parametrize("text", ["", "never", "grace", "grace:", "grace:-1", "grace:nan", "grace:1e9", "detach:5", "grace:99999"])
+@pytest.mark.parametrize(
+    "text", ["", "never", "grace", "grace:", "grace:-1", "grace:nan", "grace:1e9", "detach:5", "grace:99999"]
+)
 def test_other_policies_are_refused(text: str) -> None:
     with pytest.raises(ApiError) as caught:
         parse_policy(text)

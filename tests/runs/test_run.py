@@ -43,7 +43,9 @@ PREFIXES = [SCRIPT[:length] for length in range(len(SCRIPT) + 1)]
 
 def said_by(record: EndedRun) -> str:
     """All text of the agent in the messages that a later turn reads."""
-    return "".join(str(message.content) for message in transcript(record.items) if message.role == "assistant")
+    return "".join(
+        str(message.content) for message in transcript(record.items) if message.role == "assistant"
+    )
 
 
 def check(changes: list[Change], record: EndedRun, script: list[Event], reason: Reason) -> None:

@@ -1,0 +1,33 @@
+"""Forgetting what need not be kept, little by little."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import structlog
+import trio
+
+from hermes_trio.core.record import Forgotten, Retention
+from hermes_trio.stores.contract import Store, StoreError
+
+log = structlog.get_logger(__name__)
+
+INTERVAL = 60.0
+NOTHING = Forgotten()
+
+
+async def keep_tidy(store: Store, retention: Retention, now: Callable[[], float] = time.time) -> None:
+    """Forget once a minute, until cancelled."""
+    while True:
+        await trio.sleep(INTERVAL)
+        await _tidy(store, retention, now())
+
+
+async def _tidy(store: Store, retention: Retention, now: float) -> None:
+    """A call forgets a bounded amount, so there may be more to do."""
+    try:
+        while await store.forget(retention, now) != NOTHING:
+            await trio.lowlevel.checkpoint()
+    except StoreError as error:
+        log.warning("the store could not be tidied", error=str(error))

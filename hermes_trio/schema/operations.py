@@ -1,0 +1,154 @@
+"""Every operation of the API, with the classes that read its requests and describe its answers."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from hermes_trio.schema import replies
+from hermes_trio.schema import replies_responses as stored
+from hermes_trio.schema.chat import ChatBody
+from hermes_trio.schema.conversations import ConversationBody, ConversationItemsBody, ConversationUpdateBody
+from hermes_trio.schema.responses import ResponsesBody
+
+
+@frozen
+class Operation:
+    """One method of one path."""
+
+    method: str
+    path: str
+    summary: str
+    reply: type  # str for plain text
+    body: type | None = None
+    stream: type | None = None
+    is_open: bool = False  # answers without a key
+    statuses: tuple[int, ...] = ()
+    parameters: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    query: tuple[str, ...] = ()
+
+
+_RUN_STATUSES = (400, 404, 408, 409, 413, 429, 500, 502, 503)
+_SESSION_HEADERS = ("X-Hermes-Session-Id", "X-Hermes-Session-Key", "Idempotency-Key")
+_PAGE = ("after", "limit", "order")
+
+_ABOUT_AND_CHAT = (
+    Operation("get", "/health", "Whether the process answers", replies.Health, is_open=True),
+    Operation("get", "/v1/health", "The same as /health", replies.Health, is_open=True),
+    Operation("get", "/health/live", "The same as /health", replies.Health, is_open=True),
+    Operation(
+        "get",
+        "/health/ready",
+        "Whether new runs are welcome",
+        replies.Readiness,
+        is_open=True,
+        statuses=(503,),
+    ),
+    Operation("get", "/health/detailed", "The state of the parts", replies.HealthDetails),
+    Operation("get", "/version", "The version", replies.Version, is_open=True),
+    Operation("get", "/openapi.json", "This document", replies.OpenApi, is_open=True),
+    Operation("get", "/metrics", "Figures for Prometheus", str),
+    Operation("get", "/v1/models", "The models that can be asked for", replies.ModelList),
+    Operation(
+        "get", "/v1/models/{model_id}", "One model", replies.Model, statuses=(404,), parameters=("model_id",)
+    ),
+    Operation("get", "/v1/capabilities", "What this server can do", replies.Capabilities),
+    Operation(
+        "post",
+        "/v1/chat/completions",
+        "Run one agent turn, streamed or in one piece",
+        replies.ChatCompletion,
+        body=ChatBody,
+        stream=replies.ChatChunk,
+        statuses=_RUN_STATUSES,
+        headers=_SESSION_HEADERS,
+    ),
+)
+
+_RESPONSE = "/v1/responses/{response_id}"
+_RESPONSES = (
+    Operation(
+        "post",
+        "/v1/responses",
+        "Run one agent turn: streamed, in one piece, or in the background",
+        stored.ResponseReply,
+        body=ResponsesBody,
+        stream=stored.ResponseEvent,
+        statuses=_RUN_STATUSES,
+        headers=("X-Hermes-Session-Key", "Idempotency-Key", "X-Hermes-On-Disconnect"),
+    ),
+    Operation(
+        "get",
+        _RESPONSE,
+        "A response as it stands, or its events from any point on",
+        stored.ResponseReply,
+        stream=stored.ResponseEvent,
+        statuses=(400, 404, 409, 503),
+        parameters=("response_id",),
+        query=("stream", "starting_after"),
+    ),
+    Operation(
+        "delete",
+        _RESPONSE,
+        "Forget a response; one that runs is stopped first",
+        stored.Deleted,
+        statuses=(404, 503),
+        parameters=("response_id",),
+    ),
+    Operation(
+        "post",
+        f"{_RESPONSE}/cancel",
+        "Stop a response that runs",
+        stored.ResponseReply,
+        statuses=(400, 404, 503),
+        parameters=("response_id",),
+    ),
+    Operation(
+        "get",
+        f"{_RESPONSE}/input_items",
+        "The input of a response, page by page",
+        stored.ItemList,
+        statuses=(400, 404, 503),
+        parameters=("response_id",),
+        query=_PAGE,
+    ),
+)
+
+_CONVERSATION = "/v1/conversations/{conversation_id}"
+_ONE = ("conversation_id",)
+_CONVERSATIONS = (
+    Operation(
+        "post", "/v1/conversations", "Make a conversation", stored.ConversationReply,
+        body=ConversationBody, statuses=(400, 413, 503),
+    ),
+    Operation(
+        "get", _CONVERSATION, "A conversation", stored.ConversationReply,
+        statuses=(404, 503), parameters=_ONE,
+    ),
+    Operation(
+        "post", _CONVERSATION, "Change its metadata", stored.ConversationReply,
+        body=ConversationUpdateBody, statuses=(400, 404, 413, 503), parameters=_ONE,
+    ),
+    Operation(
+        "delete", _CONVERSATION, "Forget it and its items", stored.Deleted,
+        statuses=(404, 503), parameters=_ONE,
+    ),
+    Operation(
+        "get", f"{_CONVERSATION}/items", "Its items, page by page", stored.ItemList,
+        statuses=(400, 404, 503), parameters=_ONE, query=_PAGE,
+    ),
+    Operation(
+        "post", f"{_CONVERSATION}/items", "Append items", stored.ItemList,
+        body=ConversationItemsBody, statuses=(400, 404, 413, 503), parameters=_ONE,
+    ),
+    Operation(
+        "get", f"{_CONVERSATION}/items/{{item_id}}", "One item", stored.Item,
+        statuses=(404, 503), parameters=("conversation_id", "item_id"),
+    ),
+    Operation(
+        "delete", f"{_CONVERSATION}/items/{{item_id}}", "Remove one item", stored.ConversationReply,
+        statuses=(404, 503), parameters=("conversation_id", "item_id"),
+    ),
+)  # fmt: skip
+
+OPERATIONS = (*_ABOUT_AND_CHAT, *_RESPONSES, *_CONVERSATIONS)

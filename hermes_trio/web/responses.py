@@ -1,0 +1,207 @@
+"""``POST /v1/responses``, and everything that can be done with a response afterwards."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from typing import Any
+
+from quart import Response, request
+
+from hermes_trio.agent.contract import TurnRequest
+from hermes_trio.core.changes import Change
+from hermes_trio.core.dialects.responses import ResponsesStream
+from hermes_trio.core.dialects.responses_batch import ResponsesCollector
+from hermes_trio.core.dialects.responses_object import response_object
+from hermes_trio.core.dialects.responses_output import output_items
+from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.outcome import Reason
+from hermes_trio.core.record import EndedRun, NoRun, RunHeader
+from hermes_trio.core.stamp import Stamp
+from hermes_trio.runs.admission import Slot
+from hermes_trio.runs.presence import DETACH, HEADER, OnDisconnect, parse_policy
+from hermes_trio.runs.replay import load_changes
+from hermes_trio.runs.run import Items, Keep, Order, Run
+from hermes_trio.schema.conversations import item_list
+from hermes_trio.schema.input_items import with_ids
+from hermes_trio.schema.responses import ResponsesRequest, parse_responses
+from hermes_trio.web.asked import body, is_on, principal, visit, whole_number
+from hermes_trio.web.errors import json_response
+from hermes_trio.web.options import Site
+from hermes_trio.web.past import Past, find_past
+from hermes_trio.web.sessions import SessionNames
+from hermes_trio.web.starting import Started, admitted_first, find, not_found, start
+from hermes_trio.web.streaming import streamed
+
+ID_PREFIX = "resp_"
+ENOUGH = 2**53
+
+
+async def create_response(site: Site) -> Response:
+    """Run one turn: streamed, in one piece, or in the background."""
+    admitted_first(site)
+    raw = await body()
+    asked = parse_responses(raw)
+    names = SessionNames.of(request.headers)
+    policy = DETACH if asked.background else _policy(site)
+    run_id = f"{ID_PREFIX}{secrets.token_hex(14)}"
+    started = await start(site, run_id, raw, partial(_order, site, asked, names, policy))
+    headers = {**names.answer(started.header.session_id), **started.headers()}
+    if asked.stream:
+        return streamed(site, started.open, ResponsesStream(started.header), headers)
+    if asked.background:
+        return json_response(await _shown(site, started.header.run_id), 200, headers)
+    return await _whole(started, headers)
+
+
+def _policy(site: Site) -> OnDisconnect:
+    asked = request.headers.get(HEADER, "")
+    return parse_policy(asked) if asked else site.options.on_disconnect
+
+
+async def _order(
+    site: Site, asked: ResponsesRequest, names: SessionNames, policy: OnDisconnect, run_id: str
+) -> Order:
+    slot = visit().slot(site.admission)
+    turnstile = _turnstile(site, asked)
+    past = await find_past(site, asked)
+    turn = TurnRequest(
+        run_id=run_id,
+        session_id=past.session_id,
+        message=asked.message,
+        history=(*past.messages, *asked.history),
+        instructions=past.instructions,
+        model=asked.model or site.options.model_name,
+        session_key=names.key,
+        principal=principal(),
+        options=asked.options,
+    )
+    keep = Keep.ALL if asked.store else Keep.NOTHING
+    return Order(_header(site, asked, past, turn), turn, slot, turnstile, keep, policy, to_items)
+
+
+def _turnstile(site: Site, asked: ResponsesRequest) -> Slot | None:
+    """One turn at a time in a conversation."""
+    if not asked.conversation or not asked.store:
+        return None
+    return visit().take(site.turnstile.enter(principal(), asked.conversation))
+
+
+def _header(site: Site, asked: ResponsesRequest, past: Past, turn: TurnRequest) -> RunHeader:
+    return RunHeader(
+        principal=turn.principal,
+        stamp=Stamp(turn.run_id, site.services.wall_clock(), turn.model),
+        kind="responses",
+        session_id=turn.session_id,
+        messages=asked.messages,
+        parent=past.parent,
+        conversation=asked.conversation,
+        instructions=turn.instructions,
+        background=asked.background,
+        request=asked.echo,
+        input_items=with_ids(turn.run_id, asked.input_items),
+    )
+
+
+def to_items(ended: EndedRun) -> Items:
+    """What a conversation gains by a turn: the input, and everything the agent did."""
+    if not ended.header.conversation:
+        return ()
+    return (*ended.header.input_items, *output_items(ended.header.run_id, ended.items, ended.outcome))
+
+
+async def _whole(started: Started, headers: dict[str, str]) -> Response:
+    collector = ResponsesCollector(started.header)
+    async with started.open() as changes:
+        async for batch in changes:
+            collector.take(batch)
+    reply = collector.reply()
+    return json_response(reply.body, 200, {**headers, **reply.headers})
+
+
+async def get_response(site: Site, response_id: str) -> Response:
+    """A response as it stands, or its events from any point on."""
+    if not is_on("stream"):
+        return json_response(await _shown(site, response_id))
+    after = whole_number("starting_after", -1, -1, ENOUGH)
+    found = await find(site, response_id)
+    return streamed(site, found.open, ResponsesStream(found.header, after), {})
+
+
+async def _shown(site: Site, response_id: str) -> dict[str, Any]:
+    found = await site.services.store.find_run(principal(), response_id)
+    if isinstance(found, NoRun) or found.header.kind != "responses":
+        raise not_found(response_id)
+    if isinstance(found, EndedRun):
+        return response_object(found.header, found.items, found.outcome, found.ended_after)
+    collector = ResponsesCollector(found.header)
+    collector.take(await _so_far(site, response_id))
+    return collector.snapshot()
+
+
+async def _so_far(site: Site, response_id: str) -> list[Change]:
+    """The changes of a run in progress: from memory where they are, else from the store."""
+    run = site.services.registry.find(principal(), response_id)
+    if run is not None and run.log.base == 0:
+        return list(run.log.read(0))
+    changes: list[Change] = []
+    while more := await load_changes(site.services.store, principal(), response_id, len(changes)):
+        changes += more
+    return changes
+
+
+async def delete_response(site: Site, response_id: str) -> Response:
+    """Forget a response; one that still runs is stopped first."""
+    run = site.services.registry.find(principal(), response_id)
+    if run is not None:
+        await _stop(run)
+    await _shown(site, response_id)
+    if not await site.services.store.delete_run(principal(), response_id):
+        raise not_found(response_id)
+    return json_response({"id": response_id, "object": "response", "deleted": True})
+
+
+async def cancel_response(site: Site, response_id: str) -> Response:
+    """Stop a response that runs; one that ran in the background may be cancelled again and again."""
+    run = site.services.registry.find(principal(), response_id)
+    if run is not None:
+        await _stop(run)
+    shown = await _shown(site, response_id)
+    if run is None and not shown["background"]:
+        raise bad_request("Only a response that is running can be cancelled.", "response_id", "not_running")
+    return json_response(shown)
+
+
+async def _stop(run: Run) -> None:
+    """Returns when the run has ended; the run itself bounds how long that takes."""
+    run.stop(Reason.STOP_REQUESTED)
+    await run.ended.wait()
+
+
+async def input_items(site: Site, response_id: str) -> Response:
+    """The input of a response, page by page."""
+    found = await site.services.store.find_run(principal(), response_id)
+    if isinstance(found, NoRun):
+        raise not_found(response_id)
+    limit = whole_number("limit", 20, 1, 100)
+    items = list(found.header.input_items)
+    if _order_of_list() == "desc":
+        items.reverse()
+    rest = _after(items, request.args.get("after", ""))
+    return json_response(item_list(rest[:limit], len(rest) > limit))
+
+
+def _order_of_list() -> str:
+    order = request.args.get("order", "desc")
+    if order not in {"asc", "desc"}:
+        raise bad_request("'order' must be 'asc' or 'desc'.", "order")
+    return order
+
+
+def _after(items: list[Any], item_id: str) -> list[Any]:
+    if not item_id:
+        return items
+    places = [n for n, item in enumerate(items) if item["id"] == item_id]
+    if not places:
+        raise ApiError(404, f"There is no item '{item_id}'.", param="after", code="item_not_found")
+    return items[places[0] + 1 :]
