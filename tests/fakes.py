@@ -28,13 +28,13 @@ from hermes_trio.core.events import (
 )
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
+from hermes_trio.core.record import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
 from hermes_trio.keys import Keyring, NamedKey
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.hosting import Hosting
 from hermes_trio.runs.registry import Registry
-from hermes_trio.runs.run import Services
+from hermes_trio.runs.run import Run, Services
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
 from hermes_trio.stores.contract import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
@@ -196,7 +196,22 @@ class AsyncPlayer:
             await getattr(say, method)(*args)
 
 
-class BrokenStore(MemoryStore):
+class TrialStore(MemoryStore):
+    """Knows the last run of a conversation. TODO: goes when all stores do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latest: dict[tuple[str, str], str] = {}
+
+    async def begin_run(self, header: RunHeader, owner: str) -> None:
+        self._latest[header.principal, header.conversation] = header.run_id
+        await super().begin_run(header, owner)
+
+    async def latest_run(self, principal: str, conversation_id: str) -> LiveRun | EndedRun | NoRun:
+        return await self.find_run(principal, self._latest.get((principal, conversation_id), ""))
+
+
+class BrokenStore(TrialStore):
     """A store that is out of order: reading, writing, or both."""
 
     def __init__(self, *broken: str) -> None:
@@ -225,6 +240,20 @@ class BrokenStore(MemoryStore):
             raise StoreError("the disk is on fire")
 
 
+class NotingRegistry(Registry[Run]):
+    """Remembers every run that was ever live, to see what became of its readers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: list[Run] = []
+
+    @contextmanager
+    def listed(self, header: RunHeader, run: Run) -> Iterator[None]:
+        self.runs.append(run)
+        with super().listed(header, run):
+            yield
+
+
 @frozen
 class Rig:
     """A server in memory: its parts, and a client that has a key."""
@@ -237,8 +266,11 @@ class Rig:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs and no slot is taken."""
-        return len(self.site.services.registry) == 0 and self.site.admission.in_use == 0
+        """Whether nothing runs, nobody reads, and no slot or conversation is taken."""
+        registry = cast("NotingRegistry", self.site.services.registry)
+        is_read = any(run.log._readers for run in registry.runs)
+        is_held = self.site.admission.in_use or self.site.turnstile._busy
+        return not (len(registry) or is_read or is_held)
 
     async def transcript(self, session_id: str, principal: str = "ann") -> list[tuple[str, Any]]:
         """Who said what in a stored session."""
@@ -267,7 +299,7 @@ def make_rig(
 ) -> Rig:
     """A server whose agents play a script. In Trio only; runs that outlive their request need ``open_rig``."""
     stage = script if isinstance(script, Stage) else Stage(tuple(script), end)
-    store = store or MemoryStore()
+    store = store or TrialStore()
     metrics = Metrics()
     ends: list[tuple[str, str]] = []
 
@@ -279,7 +311,7 @@ def make_rig(
     services = Services(
         host,
         store,
-        Registry(),
+        NotingRegistry(),
         Flusher(store, 0.0),
         workspace,
         limits,

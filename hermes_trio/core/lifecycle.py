@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
+from typing import TypeVar
 
 
 class IllegalMove(Exception):
@@ -67,16 +68,17 @@ TURN_MOVES: Mapping[tuple[TurnState, TurnMove], TurnState] = MappingProxyType(
 )
 
 
+S = TypeVar("S", bound=StrEnum)
+M = TypeVar("M", bound=StrEnum)
+
+
 def move_call(state: CallState, move: CallMove) -> CallState:
     """The state of a call after a move.
 
     Raises:
         IllegalMove: the table has no such move.
     """
-    try:
-        return CALL_MOVES[state, move]
-    except KeyError:
-        raise IllegalMove(f"a {state} call cannot {move}") from None
+    return _moved(CALL_MOVES, state, move)
 
 
 def move_turn(state: TurnState, move: TurnMove) -> TurnState:
@@ -85,7 +87,11 @@ def move_turn(state: TurnState, move: TurnMove) -> TurnState:
     Raises:
         IllegalMove: the table has no such move.
     """
+    return _moved(TURN_MOVES, state, move)
+
+
+def _moved(table: Mapping[tuple[S, M], S], state: S, move: M) -> S:
     try:
-        return TURN_MOVES[state, move]
+        return table[state, move]
     except KeyError:
-        raise IllegalMove(f"an {state} turn cannot {move}") from None
+        raise IllegalMove(f"what is {state} cannot {move}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -42,9 +42,7 @@ class Damaged(Exception):
 
 def encode_changes(changes: Iterable[Change]) -> bytes:
     """Compressed JSON."""
-    names = {kind: name for name, kind in _CHANGES.items()}
-    rows = [[names[type(change)], *_values(change)] for change in changes]
-    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode("ascii"), level=1)
+    return _pack(_CHANGES, changes)
 
 
 def decode_changes(body: bytes) -> tuple[Change, ...]:
@@ -53,14 +51,12 @@ def decode_changes(body: bytes) -> tuple[Change, ...]:
     Raises:
         Damaged: it is not what ``encode_changes`` wrote.
     """
-    return tuple(_read(zlib.decompress, body, _change))
+    return tuple(_unpack(body, _change))
 
 
 def encode_items(items: Iterable[Item]) -> bytes:
     """Compressed JSON."""
-    names = {kind: name for name, kind in _ITEMS.items()}
-    rows = [[names[type(item)], *_values(item)] for item in items]
-    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode("ascii"), level=1)
+    return _pack(_ITEMS, items)
 
 
 def decode_items(body: bytes) -> tuple[Item, ...]:
@@ -69,7 +65,7 @@ def decode_items(body: bytes) -> tuple[Item, ...]:
     Raises:
         Damaged: it is not what ``encode_items`` wrote.
     """
-    return tuple(_read(zlib.decompress, body, _item))
+    return tuple(_unpack(body, _item))
 
 
 def encode_outcome(outcome: Outcome) -> str:
@@ -89,6 +85,12 @@ def decode_outcome(text: str) -> Outcome:
         raise Damaged(str(error)) from error
 
 
+def _pack(kinds: Mapping[str, type[Any]], values: Iterable[Any]) -> bytes:
+    names = {kind: name for name, kind in kinds.items()}
+    rows = [[names[type(value)], *_values(value)] for value in values]
+    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode("ascii"), level=1)
+
+
 def _values(value: Any) -> list[Any]:
     return [_plain(getattr(value, field.name)) for field in attrs.fields(type(value))]
 
@@ -99,9 +101,9 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def _read(unpack: Callable[[bytes], bytes], body: bytes, make: Callable[[list[Any]], Any]) -> Iterable[Any]:
+def _unpack(body: bytes, make: Callable[[list[Any]], Any]) -> Iterable[Any]:
     try:
-        return [make(row) for row in json.loads(unpack(body))]
+        return [make(row) for row in json.loads(zlib.decompress(body))]
     except (ValueError, TypeError, KeyError, IndexError, zlib.error) as error:
         raise Damaged(str(error)) from error
 

@@ -22,7 +22,9 @@ from hermes_trio.core.changes import Change
 Changes = tuple[Change, ...]
 Load = Callable[[int], Awaitable[Changes]]
 
-LAG = 1  # how many changes a reader that holds back may be behind; the agent's inbox is the buffer, and merges
+LAG = (
+    1  # how many changes a reader that holds back may be behind; the agent's inbox is the buffer, and merges
+)
 UNSAFE = 8_192  # how many changes the store may be behind
 KEPT = 4_096  # how many changes that are safe elsewhere stay in memory
 
@@ -130,7 +132,26 @@ class RunLog:
             self._base = unneeded
 
 
-class Reader:
+class Batches:
+    """Whatever can be received from can be looped over."""
+
+    async def receive(self) -> Changes:
+        """The next changes; raises ``trio.EndOfChannel`` after the last."""
+        raise trio.EndOfChannel
+
+    def __aiter__(self) -> Self:
+        """Batch after batch."""
+        return self
+
+    async def __anext__(self) -> Changes:
+        """The next batch."""
+        try:
+            return await self.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+
+
+class Reader(Batches):
     """One reader's place in a log."""
 
     def __init__(self, log: RunLog, first: int, holds_back: bool) -> None:
@@ -191,14 +212,3 @@ class Reader:
     ) -> None:
         """Leave."""
         self.close()
-
-    def __aiter__(self) -> Self:
-        """Batch after batch."""
-        return self
-
-    async def __anext__(self) -> Changes:
-        """The next batch."""
-        try:
-            return await self.receive()
-        except trio.EndOfChannel:
-            raise StopAsyncIteration from None

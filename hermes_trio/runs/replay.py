@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import trio
 
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.log_codec import Damaged, decode_changes
-from hermes_trio.runs.log import Changes, Lost
+from hermes_trio.runs.log import Batches, Changes, Lost
 from hermes_trio.stores.contract import Store, StoreError
 
 
@@ -26,7 +24,7 @@ async def load_changes(store: Store, principal: str, run_id: str, first: int) ->
     return changes[first - batches[0].first :] if batches else ()
 
 
-class StoredReader:
+class StoredReader(Batches):
     """Reads the log of a run that has ended."""
 
     def __init__(self, store: Store, principal: str, run_id: str, first: int = 0) -> None:
@@ -57,14 +55,3 @@ class StoredReader:
             trio.WouldBlock: always.
         """
         raise trio.WouldBlock
-
-    def __aiter__(self) -> Self:
-        """Batch after batch."""
-        return self
-
-    async def __anext__(self) -> Changes:
-        """The next batch."""
-        try:
-            return await self.receive()
-        except trio.EndOfChannel:
-            raise StopAsyncIteration from None

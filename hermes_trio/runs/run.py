@@ -32,6 +32,7 @@ from hermes_trio.runs.log import Changes, Reader, RunLog
 from hermes_trio.runs.presence import DETACH, OnDisconnect, Presence
 from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.replay import load_changes
+from hermes_trio.runs.tracing import traced
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Hooks, Limits, Tracker
 from hermes_trio.stores.contract import Store, StoreError
 
@@ -135,9 +136,11 @@ class Run:
         context = AgentContext(self._order.turn, self._services.workspace)
         bridge = Bridge(self._services.host, context, self._inbox, self._words)
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(bridge.run, self._why, self._order.slot.release)
-                await self._track()
+            with traced(self.header) as span:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(bridge.run, self._why, self._order.slot.release)
+                    await self._track()
+                span.ended(self._tracker.told)
         except* Exception:
             # The tracker has told how the run ended; what is left is to know about it.
             log.exception("a run failed", run_id=self.header.run_id)

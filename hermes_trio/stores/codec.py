@@ -1,16 +1,18 @@
-"""Messages as JSON text and back: the one written form, whatever the engine."""
+"""Values as JSON text and back: the one written form, whatever the engine."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import attrs
 import msgspec
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import TurnRecord
 from hermes_trio.stores.contract import StoreError
+
+T = TypeVar("T")
 
 
 def _plain(value: object) -> object:
@@ -33,19 +35,29 @@ def encode(value: object) -> str:
     try:
         return _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise StoreError(f"the turn cannot be written as JSON: {error}") from error
+        raise not_json(error) from error
 
 
-def decode(body: bytes | str, session_id: str, row: int) -> Message:
-    """Read a message back.
+def not_json(error: Exception) -> StoreError:
+    """The error for something that cannot be written."""
+    return StoreError(f"it cannot be written as JSON: {error}")
+
+
+def decode(body: bytes | str, kind: type[T], place: str) -> T:
+    """Read a value back.
 
     Raises:
-        StoreError: the text is no message; it names the session and the row.
+        StoreError: the text is no such value; it names the place.
     """
     try:
-        return msgspec.convert(json.loads(_text(body)), Message)
-    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise StoreError(f"message {row} of session {session_id!r} is damaged: {error}") from error
+        return msgspec.convert(json.loads(_text(body)), kind)
+    except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
+        raise damaged(place, error) from error
+
+
+def damaged(place: str, error: Exception) -> StoreError:
+    """The error for something that cannot be read back."""
+    return StoreError(f"{place} is damaged: {error}")
 
 
 def _text(body: bytes | str) -> str:
@@ -53,9 +65,22 @@ def _text(body: bytes | str) -> str:
     return body if isinstance(body, str) else body.decode("ascii")
 
 
-def bodies(record: TurnRecord) -> tuple[str, ...]:
-    """The messages of a turn in their written form."""
-    return tuple(encode(message) for message in record.messages)
+def message(body: bytes | str, n: int, owner: str) -> Message:
+    """Read a message back; ``owner`` says whose it is, should it be damaged."""
+    return decode(body, Message, f"message {n} of {owner}")
+
+
+def item_body(item: Mapping[str, Any]) -> tuple[str, str]:
+    """The id of a conversation's item and its written form.
+
+    Raises:
+        StoreError: it has no id, or cannot be written.
+    """
+    item_id = item.get("id")
+    if not (isinstance(item_id, str) and item_id):
+        raise StoreError("an item of a conversation needs an id")
+    require_keys(item_id)
+    return item_id, encode(item)
 
 
 def require_keys(*keys: str) -> None:
@@ -75,6 +100,11 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def clamped(number: int) -> int:
+    """A number that the driver takes: it refuses larger ones, and clients may ask for anything."""
+    return max(0, min(number, 2**62))
 
 
 def legible(text: str) -> str:

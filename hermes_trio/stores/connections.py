@@ -51,6 +51,9 @@ def _open(path: Path, readers: int, busy_seconds: float) -> Connections:
         _prepare(writer)
         undo.callback(_fold, writer)
         idle = tuple(_connect(path, "ro", busy_seconds, undo) for _ in range(readers))
+        for reader in idle:
+            # The first read opens the log file and learns the schema: rather now than in somebody's request.
+            reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         return Connections(writer, idle, undo.pop_all())
 
 

@@ -27,69 +27,92 @@ class StoreError(Exception):
 
 
 class SessionStore(Protocol):
-    """Transcripts."""
+    """Transcripts. Nothing that is done to runs or conversations takes anything out of one."""
 
     async def messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
         """The transcript of a session in the order it was said; empty for an unknown one."""
         ...
 
     async def save_turn(self, record: TurnRecord) -> None:
-        """Append a turn to its session. Returns only when it is durable; a run is saved once, however often asked.
+        """End a run of kind ``chat`` that nobody saw begin: ``end_run`` for those who have only its messages.
 
-        A turn is saved whole or not at all. A caller that is cancelled here does not know which: the turn may be
-        saved all the same. Where that matters, shield the call, or ask again: asking twice changes nothing.
+        Returns only when it is durable; a run is saved once, however often asked. A turn is saved whole or not at
+        all. A caller that is cancelled here does not know which: the turn may be saved all the same. Where that
+        matters, shield the call, or ask again: asking twice changes nothing.
         """
         ...
 
 
 class RunStore(Protocol):
-    """Runs: begun, logged, ended once."""
+    """Runs: begun, logged, ended once. The id of a run is never used for another, even when the run is forgotten.
+
+    All that writes is durable when it returns.
+    """
 
     async def begin_run(self, header: RunHeader, owner: str) -> None:
-        """Keep a run as in progress; durable when this returns. ``owner`` names the process that runs it."""
+        """Keep a run as in progress. ``owner`` names the process that runs it. A run that is there stays as it is."""
         ...
 
     async def append_log(self, batches: Sequence[LogBatch]) -> None:
         """Append to the logs of any number of runs, in one transaction.
 
-        A batch that is there already (same run, same first number) is not written again, so a write whose answer got
-        lost may be repeated. Batches of runs that are gone or ended are dropped.
+        A write whose answer got lost may be repeated: of two batches with the same run and the same first number the
+        one with more changes stays. Batches of runs that are gone or ended are dropped.
         """
         ...
 
     async def end_run(
         self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        """Give a run its terminal form: its record, the rest of its log, its messages appended to its session, and
-        ``items`` appended to its conversation (which is made if it is not there). All of it or nothing, and once: a
+        """Give a run its terminal form.
+
+        That is: its record, the rest of its log, its messages appended to the session that it ended in, and
+        ``items`` appended to its conversation, which is made if it is not there. All of it or nothing, and once: a
         second end changes nothing. The run need not have begun here.
         """
         ...
 
     async def find_run(self, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
-        """A run as it stands. Looking at it makes it recently used."""
+        """A run as it stands. Looking at it makes it recently used; a crash may lose that, and only that."""
+        ...
+
+    async def latest_run(self, principal: str, conversation: str) -> LiveRun | EndedRun | NoRun:
+        """The run that began last in a conversation and is not forgotten."""
         ...
 
     async def read_log(self, principal: str, run_id: str, first: int) -> tuple[LogBatch, ...]:
-        """The batches that hold the changes from number ``first`` on, in order; a bounded number at a time."""
+        """The batches that hold the changes from number ``first`` on, in order; a bounded number at a time.
+
+        The first batch may begin before that number. None if there are no such changes (yet, or any longer).
+        """
         ...
 
     async def history(self, principal: str, run_id: str) -> tuple[Message, ...]:
-        """What was said in a run and in all that it continues, oldest first: for each run the client's messages and
-        then the agent's. Runs that were forgotten or deleted still count while a later run continues them.
+        """What was said in a run and in all that it continues, oldest first; empty for an unknown run.
+
+        That is for each run the client's messages and then the agent's; of a run in progress the client's alone.
+        Runs that were forgotten or deleted still count while a later run continues them.
         """
         ...
 
     async def delete_run(self, principal: str, run_id: str) -> bool:
-        """Forget an ended run; False if there is none. What later runs continue from it stays readable to them."""
+        """Forget an ended run; False if there is none, or if it is still in progress.
+
+        Its record, its log and the claims that point to it are gone. What was said in it stays in its session, and
+        readable to the runs that continue it.
+        """
         ...
 
     async def abandoned_runs(self, owner: str) -> tuple[RunHeader, ...]:
-        """The runs in progress whose owner is not alive, seen from a living owner."""
+        """The runs in progress, of all principals, whose owner is not alive, seen from a living owner."""
         ...
 
     async def forget(self, retention: Retention, now: float) -> Forgotten:
-        """Remove what need not be kept any longer, a bounded amount at a time."""
+        """Remove what need not be kept any longer, a bounded amount at a time.
+
+        Logs and claims go by age, ended runs by use, as if they were deleted. Conversations are not touched. Counted
+        are runs, whole logs, and claims that went by age; when all is zero there is nothing left to do.
+        """
         ...
 
 
@@ -97,7 +120,7 @@ class ConversationStore(Protocol):
     """Conversations and their items."""
 
     async def save_conversation(self, conversation: Conversation) -> None:
-        """Make a conversation, or change its metadata."""
+        """Make a conversation, or change its metadata and nothing else."""
         ...
 
     async def find_conversation(self, principal: str, conversation_id: str) -> Conversation | NoConversation:
@@ -111,7 +134,11 @@ class ConversationStore(Protocol):
     async def add_items(
         self, principal: str, conversation_id: str, items: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Append items, each with an ``id``, to a conversation; the conversation must be there."""
+        """Append items, each with an ``id``, to a conversation. An item whose id is there already is not added again.
+
+        Raises:
+            StoreError: there is no such conversation, or an item has no id.
+        """
         ...
 
     async def items(
@@ -122,7 +149,10 @@ class ConversationStore(Protocol):
         limit: int = 0,
         newest_first: bool = False,
     ) -> ItemPage:
-        """The items of a conversation, from the one after the id ``after``; ``limit`` 0 means all."""
+        """The items of a conversation, from the one after the id ``after``; ``limit`` 0 means all.
+
+        Nothing comes after an item that is not there.
+        """
         ...
 
     async def delete_item(self, principal: str, conversation_id: str, item_id: str) -> bool:
@@ -131,16 +161,17 @@ class ConversationStore(Protocol):
 
 
 class ClaimStore(Protocol):
-    """Idempotency keys."""
+    """Idempotency keys. A claim lasts until ``forget`` finds it old, or until its run is forgotten."""
 
     async def claim(self, claim: Claim) -> Claim:
         """Keep a claim and return it, or return the one that was there first for this principal, route and key.
+
         Of two at the same moment exactly one wins.
         """
         ...
 
     async def unclaim(self, claim: Claim) -> None:
-        """Take a claim back: its request was refused before a run began."""
+        """Take a claim back: its request was refused before a run began. The claim of another run stays."""
         ...
 
 
@@ -148,7 +179,8 @@ class Store(SessionStore, RunStore, ConversationStore, ClaimStore, Protocol):
     """All of it, each thing visible only to the principal that made it.
 
     Every method raises :class:`StoreError` when the store fails or is closed, and when a principal or an id is not
-    valid Unicode. Text inside messages and items may hold anything a Python string can.
+    valid Unicode. Text inside messages and items may hold anything a Python string can. What was kept and cannot be
+    read any more is a :class:`StoreError` that names the run, the session or the conversation.
     """
 
     async def check(self) -> None:

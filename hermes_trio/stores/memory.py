@@ -1,63 +1,63 @@
-"""The store for trials and tests: everything is gone when it closes, and it grows with all that is said."""
+"""The store for trials and tests: everything is gone when it closes, and it grows with all that is said.
+
+It is the same database as the one in a file, but in memory, where no call waits for a disk and none needs a thread.
+So it accepts and returns just what the other does.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import AsyncIterator
+import sqlite3
+import weakref
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import trio
 
-from hermes_trio.core.messages import Message
-from hermes_trio.core.record import TurnRecord
-from hermes_trio.stores.codec import bodies, decode, require_keys
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.faults import CLOSED
+from hermes_trio.stores.migrations import migrate
+from hermes_trio.stores.sql_store import SqlStore
+from hermes_trio.stores.writer import run_batch
+
+T = TypeVar("T")
 
 
-class MemoryStore:
-    """A :class:`~hermes_trio.stores.contract.Store` in dictionaries. Made by :func:`open_memory`.
-
-    It keeps the written form of messages, so that it accepts and returns just what the others do.
-    """
+class _Inline:
+    """Runs jobs at once, where they are asked for."""
 
     def __init__(self) -> None:
-        self._bodies: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-        self._runs: set[tuple[str, str]] = set()
-        self._is_closed = False
+        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self.connection.execute("PRAGMA foreign_keys = ON")
+        migrate(self.connection)
+        self.is_closed = False
 
-    async def messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
-        """The transcript of a session in the order it was said; empty for an unknown one."""
-        require_keys(principal, session_id)
-        await self._turn()
-        found = self._bodies.get((principal, session_id), ())
-        return tuple(decode(body, session_id, n) for n, body in enumerate(found))
+    async def submit(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run one job in a transaction."""
+        # Others run here, as they would while a real store waits; the change after it is done in one go.
+        await trio.lowlevel.checkpoint()
+        if self.is_closed:
+            raise StoreError(CLOSED)
+        [outcome] = run_batch(self.connection, [work])
+        return outcome.get()  # type: ignore[no-any-return]  # it is what the job returned
 
-    async def save_turn(self, record: TurnRecord) -> None:
-        """Append a turn, unless this run is there already."""
-        require_keys(record.principal, record.run_id, record.session_id)
-        written = bodies(record)
-        await self._turn()
-        run = (record.principal, record.run_id)
-        if run not in self._runs:
-            self._runs.add(run)
-            self._bodies[record.principal, record.session_id].extend(written)
-
-    async def check(self) -> None:
-        """Fails only when closed."""
-        await self._turn()
+    read = submit
 
     def close(self) -> None:
         """Forget everything."""
-        self._is_closed = True
-        self._bodies.clear()
-        self._runs.clear()
+        self.is_closed = True
+        self.connection.close()
 
-    async def _turn(self) -> None:
-        # Others run here, as they would while a real store waits; the change after it is done in one go.
-        await trio.lowlevel.checkpoint()
-        if self._is_closed:
-            raise StoreError(CLOSED)
+
+class MemoryStore(SqlStore):
+    """A :class:`~hermes_trio.stores.contract.Store` in memory."""
+
+    def __init__(self) -> None:
+        inline = _Inline()
+        super().__init__(inline, inline)
+        self.close = weakref.finalize(
+            self, inline.close
+        )  # at the latest when nobody holds the store any more
 
 
 @asynccontextmanager

@@ -1,59 +1,11 @@
-"""The schema, as the list of steps that led to it.
-
-A step that has been released is never changed; a new need is a new step at the end. The number of steps taken is
-kept in ``PRAGMA user_version``.
-"""
+"""Bringing a database up to date. The number of steps it has taken is kept in ``PRAGMA user_version``."""
 
 from __future__ import annotations
 
 import sqlite3
 
 from hermes_trio.stores.contract import StoreError
-
-Step = tuple[str, ...]
-
-STEPS: tuple[Step, ...] = (
-    (
-        """
-        CREATE TABLE sessions (
-            principal TEXT NOT NULL,
-            session_id TEXT NOT NULL,
-            created_at REAL NOT NULL,
-            updated_at REAL NOT NULL,
-            PRIMARY KEY (principal, session_id)
-        )
-        """,
-        """
-        CREATE TABLE turns (
-            principal TEXT NOT NULL,
-            run_id TEXT NOT NULL,
-            session_id TEXT NOT NULL,
-            model TEXT NOT NULL,
-            status TEXT NOT NULL,
-            reason TEXT NOT NULL,
-            started_at REAL NOT NULL,
-            ended_at REAL NOT NULL,
-            usage TEXT NOT NULL,
-            PRIMARY KEY (principal, run_id),
-            FOREIGN KEY (principal, session_id) REFERENCES sessions (principal, session_id)
-        )
-        """,
-        """
-        CREATE TABLE messages (
-            principal TEXT NOT NULL,
-            session_id TEXT NOT NULL,
-            n INTEGER NOT NULL,
-            run_id TEXT NOT NULL,
-            body TEXT NOT NULL,
-            PRIMARY KEY (principal, session_id, n),
-            FOREIGN KEY (principal, session_id) REFERENCES sessions (principal, session_id),
-            FOREIGN KEY (principal, run_id) REFERENCES turns (principal, run_id)
-        )
-        """,
-        # One row that the health check writes again and again.
-        "CREATE TABLE probe (id INTEGER PRIMARY KEY CHECK (id = 1), checked_at REAL NOT NULL)",
-    ),
-)
+from hermes_trio.stores.schema import STEPS, Step
 
 
 def migrate(connection: sqlite3.Connection, steps: tuple[Step, ...] = STEPS) -> None:

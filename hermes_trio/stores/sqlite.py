@@ -6,22 +6,17 @@ connection does both, and a lock file keeps other processes of ours away.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from pathlib import Path
 
 import trio
 from attrs import frozen
 
-from hermes_trio.core.messages import Message
-from hermes_trio.core.record import TurnRecord
-from hermes_trio.stores import statements
-from hermes_trio.stores.codec import require_keys
-from hermes_trio.stores.connections import Connections, open_connections
+from hermes_trio.stores.connections import open_connections
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.readers import Readers
+from hermes_trio.stores.sql_store import SqlStore
 from hermes_trio.stores.writer import Writer
 
 
@@ -39,27 +34,19 @@ class SqliteOptions:
 DEFAULTS = SqliteOptions()
 
 
-class SqliteStore:
+class SqliteStore(SqlStore):
     """A :class:`~hermes_trio.stores.contract.Store` in a file. Made by :func:`open_sqlite`."""
 
     def __init__(self, writer: Writer, readers: Readers) -> None:
+        super().__init__(writer, readers)
         self._writer = writer
         self._readers = readers
 
-    async def messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
-        """The transcript of a session in the order it was said; empty for an unknown one."""
-        require_keys(principal, session_id)
-        return await self._readers.read(partial(statements.load, principal=principal, session_id=session_id))
-
-    async def save_turn(self, record: TurnRecord) -> None:
-        """Append a turn; returns after the commit that holds it."""
-        require_keys(record.principal, record.run_id, record.session_id)
-        await self._writer.submit(partial(statements.save, record=record))
-
-    async def check(self) -> None:
-        """Read from the file and write to it."""
-        await self._readers.read(statements.read_probe)
-        await self._writer.submit(partial(statements.write_probe, now=time.time()))
+    async def close(self) -> None:
+        """Finish what was begun, the last notes too."""
+        await self.write_notes()
+        await self._writer.close()
+        await self._readers.close()
 
 
 @asynccontextmanager
@@ -73,24 +60,19 @@ async def open_sqlite(path: Path, options: SqliteOptions = DEFAULTS) -> AsyncIte
     """
     connections = await trio.to_thread.run_sync(open_connections, path, options.readers, options.busy_seconds)
     writer = Writer(connections.writer, options.pending, options.batch)
-    readers = Readers(connections.readers)
+    store = SqliteStore(writer, Readers(connections.readers))
     with _unwrapped():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(writer.run)
             try:
-                yield SqliteStore(writer, readers)
+                yield store
             finally:
                 with trio.move_on_after(options.close_seconds, shield=True) as limit:
-                    await _close(writer, readers, connections)
+                    await store.close()
+                    await trio.to_thread.run_sync(connections.close, abandon_on_cancel=True)
                 if limit.cancelled_caught:
                     writer.abandon()
                     raise StoreError(f"{path} did not close within {options.close_seconds:g} s")
-
-
-async def _close(writer: Writer, readers: Readers, connections: Connections) -> None:
-    await writer.close()
-    await readers.close()
-    await trio.to_thread.run_sync(connections.close, abandon_on_cancel=True)
 
 
 @contextmanager

@@ -14,24 +14,43 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
+from typing import Any, TypeVar
 
 import trio
-from attrs import define, field
+from attrs import define, field, frozen
 
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.faults import CLOSED, explained, kind
 
-Work = Callable[[sqlite3.Connection], None]
-Outcome = Exception | None
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], Any]
 
-_CUT_OFF = "the store was closed before the disk answered; the turn may or may not be saved"
+_CUT_OFF = "the store was closed before the disk answered; what was asked may or may not be saved"
+
+
+@frozen
+class Outcome:
+    """What became of a job."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    def get(self) -> Any:
+        """What the job returned.
+
+        Raises:
+            StoreError: it failed, or its transaction did.
+        """
+        if self.error is not None:
+            raise explained(self.error) from self.error
+        return self.value
 
 
 @define(eq=False)
 class _Job:
     work: Work
     done: trio.Event = field(factory=trio.Event)
-    outcome: Outcome = None
+    outcome: Outcome = Outcome()
 
     def finish(self, outcome: Outcome) -> None:
         self.outcome = outcome
@@ -51,8 +70,8 @@ class Writer:
         self._ended = trio.Event()
         self._batch: Sequence[_Job] = ()
 
-    async def submit(self, work: Work) -> None:
-        """Run a job in the next transaction and return once it is committed.
+    async def submit(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a job in the next transaction and return what it returned, once that is committed.
 
         A caller that is cancelled while it waits leaves its job in the queue.
 
@@ -65,8 +84,7 @@ class Writer:
         except trio.ClosedResourceError:
             raise StoreError(CLOSED) from None
         await job.done.wait()
-        if job.outcome is not None:
-            raise explained(job.outcome) from job.outcome
+        return job.outcome.get()  # type: ignore[no-any-return]  # one queue for jobs of all types
 
     async def close(self) -> None:
         """Take no more jobs, and return when those already taken are done."""
@@ -84,7 +102,7 @@ class Writer:
                 async for first in self._receive:
                     await self._commit((first, *islice(self._waiting(), self._batch_size - 1)))
             for job in (*self._batch, *self._waiting()):  # some only when abandoned
-                job.finish(StoreError(_CUT_OFF))
+                job.finish(Outcome(error=StoreError(_CUT_OFF)))
         finally:
             self._receive.close()
             self._ended.set()
@@ -115,7 +133,7 @@ def run_batch(connection: sqlite3.Connection, works: Sequence[Work]) -> list[Out
         if kind(error) == sqlite3.SQLITE_FULL and len(works) > 1:
             # SQLite drops the whole transaction here. One large job must not take along those that would still fit.
             return [outcome for work in works for outcome in run_batch(connection, [work])]
-        return [error] * len(works)
+        return [Outcome(error=error)] * len(works)
 
 
 def _transaction(connection: sqlite3.Connection, works: Sequence[Work]) -> list[Outcome]:
@@ -128,15 +146,15 @@ def _transaction(connection: sqlite3.Connection, works: Sequence[Work]) -> list[
 def _attempt(connection: sqlite3.Connection, work: Work) -> Outcome:
     connection.execute("SAVEPOINT job")
     try:
-        work(connection)
+        value = work(connection)
     except Exception as error:
         if not connection.in_transaction:
             raise  # the fault was bad enough to end the transaction of all
         connection.execute("ROLLBACK TO job")
         connection.execute("RELEASE job")
-        return error
+        return Outcome(error=error)
     connection.execute("RELEASE job")
-    return None
+    return Outcome(value)
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

@@ -25,7 +25,7 @@ def test_calls_move_by_the_table_only(state: CallState, move: CallMove) -> None:
     if (state, move) in CALL_MOVES:
         assert move_call(state, move) is CALL_MOVES[state, move]
     else:
-        with pytest.raises(IllegalMove, match=f"a {state} call cannot {move}"):
+        with pytest.raises(IllegalMove, match=f"what is {state} cannot {move}"):
             move_call(state, move)
 
 
@@ -34,7 +34,7 @@ def test_turns_move_by_the_table_only(state: TurnState, move: TurnMove) -> None:
     if (state, move) in TURN_MOVES:
         assert move_turn(state, move) is TURN_MOVES[state, move]
     else:
-        with pytest.raises(IllegalMove, match="an ended turn cannot end"):
+        with pytest.raises(IllegalMove, match="what is ended cannot end"):
             move_turn(state, move)
 
 

@@ -19,7 +19,9 @@ def test_after_every_prefix_the_rebuilt_turn_is_the_same(script: list[Event]) ->
         changes = feed(turn, script[:length])
         rebuilt = Rebuilt(changes)
         assert rebuilt.turn.is_open
-        assert [_without_time(item) for item in rebuilt.turn.items] == [_without_time(item) for item in turn.items]
+        assert [_without_time(item) for item in rebuilt.turn.items] == [
+            _without_time(item) for item in turn.items
+        ]
         check_invariants(rebuilt.turn, changes + list(rebuilt.turn.cut(Reason.PROCESS_DIED, rebuilt.at)))
         assert rebuilt.turn.outcome.reason is Reason.PROCESS_DIED
 

@@ -98,7 +98,11 @@ def test_items_know_in_which_order_their_results_came() -> None:
         ]
     )
     calls = [item for item in turn.items if isinstance(item, CallItem)]
-    assert [(call.call_id, call.after, call.rank) for call in calls] == [("a", 3, 1), ("b", 2, 0), ("c", 4, 2)]
+    assert [(call.call_id, call.after, call.rank) for call in calls] == [
+        ("a", 3, 1),
+        ("b", 2, 0),
+        ("c", 4, 2),
+    ]
 
 
 def test_a_running_call_shows_what_it_printed() -> None:

@@ -33,7 +33,10 @@ class Stored:
 def turns(server: Server, session: str) -> list[Stored]:
     """The turns of a session, the oldest first."""
     with closing(_connect(server)) as database, database:
-        query = "SELECT run_id, status, reason FROM turns WHERE session_id = ? ORDER BY ended_at"
+        query = (
+            "SELECT run_id, status, reason FROM runs WHERE session_id = ? AND status <> 'in_progress'"
+            " ORDER BY created_at + ended_after"
+        )
         rows = database.execute(query, (session,)).fetchall()
         return [Stored(status, reason, _messages(database, run)) for run, status, reason in rows]
 
@@ -41,7 +44,15 @@ def turns(server: Server, session: str) -> list[Stored]:
 def count(server: Server) -> int:
     """How many turns there are in all."""
     with closing(_connect(server)) as database:
-        return int(database.execute("SELECT count(*) FROM turns").fetchone()[0])
+        query = "SELECT count(*) FROM runs WHERE status <> 'in_progress'"
+        return int(database.execute(query).fetchone()[0])
+
+
+def unfinished(server: Server) -> int:
+    """How many runs the store holds for live."""
+    with closing(_connect(server)) as database:
+        query = "SELECT count(*) FROM runs WHERE status = 'in_progress'"
+        return int(database.execute(query).fetchone()[0])
 
 
 def _connect(server: Server) -> sqlite3.Connection:

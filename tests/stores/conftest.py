@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("tests.stores.contract_suite", "tests.stores.helpers")
+pytest.register_assert_rewrite(
+    *(f"tests.stores.contract_{name}" for name in ("suite", "runs", "logs", "forget", "lists", "scope")),
+    "tests.stores.helpers",
+    "tests.stores.samples",
+)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -15,14 +16,17 @@ import pytest
 import trio
 
 from hermes_trio.core.messages import Message
+from hermes_trio.core.record import Forgotten
 from hermes_trio.stores.contract import Store, StoreError
+from tests.stores.contract_scope import check_all_is_there, furnish
 from tests.stores.helpers import RICH, TURN, runs_of, save_all, turn, turns
+from tests.stores.samples import KEEP_ALL, batch, claim, end_chain, ended, header
 
 Reopen = Callable[[], AbstractAsyncContextManager[Store]]
 
 
-class StoreContract:
-    """Of an open store."""
+class SessionContract:
+    """Transcripts, and what holds of every call."""
 
     async def test_an_unknown_session_is_empty(self, store: Store) -> None:
         assert await store.messages("ann", "nothing") == ()
@@ -98,9 +102,15 @@ class StoreContract:
             with pytest.raises(StoreError, match="Unicode"):
                 await store.save_turn(turn(**{"run_id": "a", field: "\ud800"}))
 
-    async def test_notes_outside_unicode_are_taken(self, store: Store) -> None:
-        await store.save_turn(turn("a", model="\ud800", status="\ud800", reason="\ud800"))
+    async def test_a_model_outside_unicode_is_taken(self, store: Store) -> None:
+        await store.save_turn(turn("a", model="\ud800"))
         assert await runs_of(store) == ["a"]
+
+    async def test_an_end_that_does_not_exist_is_refused(self, store: Store) -> None:
+        for changes in ({"status": "tired"}, {"reason": "\ud800"}):
+            with pytest.raises(StoreError, match="cannot end so"):
+                await store.save_turn(turn("a", **changes))
+        assert await store.messages("ann", "s") == ()
 
     @pytest.mark.parametrize("thing", [b"bytes", {1, 2}, object()], ids=["bytes", "set", "object"])
     async def test_what_is_not_json_is_refused_alone(self, store: Store, thing: Any) -> None:
@@ -163,7 +173,16 @@ class ClosingContract:
     async def test_a_closed_store_says_so(self, reopen: Reopen) -> None:
         async with reopen() as store:
             await store.save_turn(TURN)
-        for call in (store.check, lambda: store.messages("ann", "s"), lambda: store.save_turn(turn("b"))):
+        for call in (
+            store.check,
+            partial(store.messages, "ann", "s"),
+            partial(store.save_turn, turn("b")),
+            partial(store.begin_run, header("b"), "me"),
+            partial(store.append_log, [batch("b", 0)]),
+            partial(store.find_run, "ann", "b"),
+            partial(store.forget, KEEP_ALL, 1.0),
+            partial(store.claim, claim()),
+        ):
             with pytest.raises(StoreError, match="closed"):
                 await call()
 
@@ -212,6 +231,21 @@ class DurableContract:
             await store.save_turn(turn("b"))
             await store.save_turn(turn("a"))
             assert await runs_of(store) == ["a", "b"]
+
+    async def test_everything_survives_closing(self, reopen: Reopen) -> None:
+        async with reopen() as store:
+            await furnish(store)
+        async with reopen() as store:
+            await check_all_is_there(store)
+            assert await store.abandoned_runs("next") == (header("live"),)
+
+    async def test_what_was_used_last_survives_closing(self, reopen: Reopen) -> None:
+        async with reopen() as store:
+            await end_chain(store, "a", "b", "c")
+            await store.find_run("ann", "a")
+        async with reopen() as store:
+            assert await store.forget(attrs.evolve(KEEP_ALL, max_runs=1), 10.0) == Forgotten(runs=2)
+            assert await store.find_run("ann", "a") == ended("a")
 
     async def test_odd_text_survives_closing(self, reopen: Reopen) -> None:
         async with reopen() as store:

@@ -1,4 +1,4 @@
-"""A process to be killed: saves turns from many tasks and prints each run once it is acknowledged."""
+"""A process to be killed: runs begin, log and end in many tasks; each step is printed once it is acknowledged."""
 
 from __future__ import annotations
 
@@ -8,17 +8,30 @@ import trio
 
 from hermes_trio.stores.contract import Store
 from hermes_trio.stores.opening import open_store
-from tests.stores.helpers import turn
+from tests.stores.samples import batch, ended, header
 
 
-async def save_for_ever(store: Store, prefix: str) -> None:
+def acknowledge(step: str, run_id: str) -> None:
+    """Tell the parent."""
+    sys.stdout.write(f"{step} {run_id}\n")
+    sys.stdout.flush()
+
+
+async def live(store: Store, session: str, run_id: str) -> None:
+    """The life of one run."""
+    await store.begin_run(header(run_id, session_id=session), "child")
+    acknowledge("begun", run_id)
+    await store.append_log([batch(run_id, 0, 2)])
+    acknowledge("logged", run_id)
+    await store.end_run(ended(run_id, session_id=session), [batch(run_id, 2, 3)])
+    acknowledge("ended", run_id)
+
+
+async def live_for_ever(store: Store, session: str) -> None:
     """One caller among many, with a session of its own."""
     number = 0
     while True:
-        run_id = f"{prefix}-{number}"
-        await store.save_turn(turn(run_id, session_id=prefix))
-        sys.stdout.write(f"{run_id}\n")
-        sys.stdout.flush()
+        await live(store, session, f"{session}-{number}")
         number += 1
 
 
@@ -26,7 +39,7 @@ async def main(address: str, label: str) -> None:
     """Never returns."""
     async with open_store(address) as store, trio.open_nursery() as nursery:
         for caller in range(16):
-            nursery.start_soon(save_for_ever, store, f"{label}.{caller}")
+            nursery.start_soon(live_for_ever, store, f"{label}.{caller}")
 
 
 if __name__ == "__main__":

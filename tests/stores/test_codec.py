@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.core.messages import Message, ToolCall
-from hermes_trio.stores.codec import decode, encode
+from hermes_trio.stores.codec import encode
+from hermes_trio.stores.codec import message as decoded
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.helpers import turn
@@ -34,8 +35,8 @@ messages = st.builds(Message, text, text | parts, calls, text, text, text)
 def test_a_message_comes_back(message: Message) -> None:
     body = encode(message)
     assert body.isascii()
-    assert decode(body, "s", 0) == message
-    assert decode(body.encode(), "s", 0) == message
+    assert decoded(body, 0, "s") == message
+    assert decoded(body.encode(), 0, "s") == message
 
 
 @settings(max_examples=15, deadline=None)
@@ -54,7 +55,7 @@ async def _written_and_read(path: Path, said: list[list[Message]]) -> tuple[Mess
 
 
 def test_a_later_field_is_ignored_and_a_missing_one_has_its_default() -> None:
-    assert decode('{"role": "user", "content": "x", "new": 1}', "s", 0) == Message("user", "x")
+    assert decoded('{"role": "user", "content": "x", "new": 1}', 0, "s") == Message("user", "x")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_a_later_field_is_ignored_and_a_missing_one_has_its_default() -> None:
 )  # fmt: skip
 def test_anything_else_names_its_place(body: str | bytes) -> None:
     with pytest.raises(StoreError, match="message 7 of session 'here' is damaged"):
-        decode(body, "here", 7)
+        decoded(body, 7, "session 'here'")
 
 
 def test_what_is_too_deep_is_refused() -> None:

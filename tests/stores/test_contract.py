@@ -10,7 +10,12 @@ import pytest
 
 from hermes_trio.stores.contract import Store
 from hermes_trio.stores.opening import open_store
-from tests.stores.contract_suite import ClosingContract, DurableContract, Reopen, StoreContract
+from tests.stores.contract_forget import DeleteContract, ForgetContract
+from tests.stores.contract_lists import ClaimContract, ConversationContract
+from tests.stores.contract_logs import HistoryContract, LogContract
+from tests.stores.contract_runs import RunContract
+from tests.stores.contract_scope import ScopeContract
+from tests.stores.contract_suite import ClosingContract, DurableContract, Reopen, SessionContract
 
 ADDRESSES = {"memory": "memory:", "sqlite": "sqlite://{path}"}
 DURABLE = ("sqlite",)
@@ -29,12 +34,44 @@ async def store(reopen: Reopen) -> AsyncIterator[Store]:
         yield opened
 
 
-class TestStore(StoreContract):
-    """Both."""
+class TestSessions(SessionContract):
+    """All stores."""
+
+
+class TestRuns(RunContract):
+    """All stores."""
+
+
+class TestLogs(LogContract):
+    """All stores."""
+
+
+class TestHistory(HistoryContract):
+    """All stores."""
+
+
+class TestDeleting(DeleteContract):
+    """All stores."""
+
+
+class TestForgetting(ForgetContract):
+    """All stores."""
+
+
+class TestConversations(ConversationContract):
+    """All stores."""
+
+
+class TestClaims(ClaimContract):
+    """All stores."""
+
+
+class TestScope(ScopeContract):
+    """All stores."""
 
 
 class TestClosing(ClosingContract):
-    """Both."""
+    """All stores."""
 
 
 @pytest.mark.parametrize("reopen", DURABLE, indirect=True)

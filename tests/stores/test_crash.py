@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 import trio
 
+from hermes_trio.core.record import EndedRun, NoRun
 from hermes_trio.stores.contract import Store
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.helpers import runs_of
+from tests.stores.samples import logged, told, words
 
-ROUNDS = 5
+ROUNDS = 4
 ROOT = Path(__file__).parents[2]
 
 
-async def saved_until_killed(path: Path, label: str, enough: int) -> list[str]:
+async def printed_until_killed(path: Path, label: str, enough: int) -> list[str]:
     """Run the child, kill it after some acknowledgements, return all that it managed to print."""
     command = [sys.executable, "-m", "tests.stores.crash_child", f"sqlite://{path}", label]
     child = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, cwd=ROOT)
@@ -32,20 +35,39 @@ async def saved_until_killed(path: Path, label: str, enough: int) -> list[str]:
     return printed.decode().rpartition("\n")[0].split("\n")  # a last line may be cut short
 
 
-async def lost(store: Store, acknowledged: list[str]) -> set[str]:
-    """The runs that were promised and are not there."""
-    sessions = {run_id.partition("-")[0] for run_id in acknowledged}
-    there = [run_id for session in sessions for run_id in await runs_of(store, session)]
-    assert len(there) == len(set(there))
-    return set(acknowledged) - set(there)
+async def check_kept(store: Store, run_id: str, step: str) -> None:
+    """What was acknowledged of a run is there, and what was not is there whole or not at all."""
+    found = await store.find_run("ann", run_id)
+    log = await logged(store, run_id)
+    assert not isinstance(found, NoRun)
+    assert log in ([], [0, 1], [0, 1, 2, 3, 4])
+    assert len(log) >= {"begun": 0, "logged": 2, "ended": 5}[step]
+    assert isinstance(found, EndedRun) == (len(log) == 5)
+    assert isinstance(found, EndedRun) or step != "ended"
+    assert await told(store, run_id) == words(run_id)[: 2 if isinstance(found, EndedRun) else 1]
+
+
+async def check_sessions(store: Store, last_steps: dict[str, str]) -> None:
+    """Each session tells its runs in order, each once, without a gap."""
+    acknowledged: defaultdict[str, list[str]] = defaultdict(list)
+    for run_id, step in last_steps.items():
+        acknowledged[run_id.partition("-")[0]] += [run_id] if step == "ended" else []
+    for session, runs in acknowledged.items():
+        there = await runs_of(store, session)
+        assert there[: len(runs)] == runs
+        assert len(there) - len(runs) <= 1
 
 
 @pytest.mark.slow
 async def test_a_killed_process_loses_nothing_it_acknowledged(path: Path) -> None:
-    acknowledged: list[str] = []
     for number in range(ROUNDS):
         with trio.fail_after(20):
-            acknowledged += await saved_until_killed(path, str(number), 100 + 150 * number)
+            acknowledged = await printed_until_killed(path, str(number), 100 + 150 * number)
+        last_steps = {run_id: step for step, run_id in map(str.split, acknowledged)}
         async with open_sqlite(path) as store:
-            assert not await lost(store, acknowledged)
+            for run_id, step in last_steps.items():
+                await check_kept(store, run_id, step)
+            await check_sessions(store, last_steps)
+            live = {found.run_id for found in await store.abandoned_runs("parent")}
+            assert {run_id for run_id in live if run_id.startswith(f"{number}.")}
             await store.check()

@@ -12,6 +12,7 @@ import trio
 
 from hermes_trio.stores import connections, migrations
 from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.schema import STEPS
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.helpers import TURN, contents, names_in, overwrite, runs_of, turn, writer_of
 
@@ -66,7 +67,7 @@ async def test_closing_folds_the_log_in_though_another_program_looks_on(path: Pa
     async with open_sqlite(path) as store:
         await store.save_turn(TURN)
         other = sqlite3.connect(path)
-        other.execute("SELECT * FROM turns").fetchall()
+        other.execute("SELECT * FROM runs").fetchall()
     with closing(other):
         assert beside(path, "-wal").stat().st_size == 0
 
@@ -78,10 +79,26 @@ async def test_the_engine_is_set_for_durability(path: Path) -> None:
         assert [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked] == ["wal", 2, 1, 5000]
 
 
+def open_files(path: Path) -> int:
+    """How many descriptors of this process are files of a database."""
+    links = [found.readlink() for found in Path("/proc/self/fd").iterdir() if found.is_symlink()]
+    return sum(link.name.startswith(path.name) for link in links)
+
+
+async def test_reading_opens_nothing_new(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        await store.save_turn(TURN)
+        before = open_files(path)
+        async with trio.open_nursery() as nursery:
+            for _ in range(30):
+                nursery.start_soon(runs_of, store, "other")
+        assert open_files(path) == before
+
+
 async def test_readers_cannot_write(path: Path) -> None:
     async with open_sqlite(path) as store:
         with pytest.raises(StoreError, match="cannot be written to"):
-            await store._readers.read(lambda connection: connection.execute("DELETE FROM turns"))
+            await store._readers.read(lambda connection: connection.execute("DELETE FROM runs"))
 
 
 async def test_a_turn_is_kept_with_all_its_facts(path: Path) -> None:
@@ -91,9 +108,11 @@ async def test_a_turn_is_kept_with_all_its_facts(path: Path) -> None:
         await store.save_turn(turn("b", started_at=2.0, ended_at=9.0))
         connection = writer_of(store)
         assert connection.execute("SELECT * FROM sessions").fetchall() == [("ann", "s", 1.0, 5.0)]
-        [row] = connection.execute("SELECT * FROM turns WHERE run_id = 'a'").fetchall()
-        assert row[:8] == ("ann", "a", "s", "m", "completed", "stop", 1.0, 5.0)
-        assert '"input_tokens":3' in row[8]
+        [row] = connection.execute("SELECT * FROM runs WHERE run_id = 'a'").fetchall()
+        facts = ("ann", "a", "chat", "s", "", "", "m", "completed", "", 1.0, 4.0, "", 5.0, 0, 0)
+        assert row[: len(facts)] == facts
+        assert row[len(facts)] == sum(map(len, row[-3:]))
+        assert '"input_tokens":3' in row[-1]
 
 
 async def test_a_second_opening_in_this_process_is_refused(path: Path, tmp_path: Path) -> None:
@@ -165,7 +184,7 @@ async def test_a_foreign_file_is_refused_and_let_go(path: Path) -> None:
 async def test_a_newer_database_is_refused_untouched(path: Path) -> None:
     async with open_sqlite(path) as store:
         await store.save_turn(turn("a"))
-    newer = len(migrations.STEPS) + 1
+    newer = len(STEPS) + 1
     edit(path, f"PRAGMA user_version = {newer}")
     with pytest.raises(
         StoreError, match=f"schema version {newer}, this program knows only up to {newer - 1}"

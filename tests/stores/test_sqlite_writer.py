@@ -11,9 +11,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.stores import sqlite, statements
+from hermes_trio.stores import sqlite, statements_runs
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.readers import Readers
+from hermes_trio.stores.records import ended_of
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
 from hermes_trio.stores.writer import Work
 from tests.stores.helpers import Gate, count_commits, hold, runs_of, save_all, turn, turns, writer_of
@@ -78,7 +79,7 @@ async def test_a_bad_job_fails_alone(path: Path) -> None:
 
 def broken(connection: sqlite3.Connection) -> None:
     """A job that fails after it has done its work."""
-    statements.save(connection, turn("half"))
+    statements_runs.end(connection, ended_of(turn("half")), (), ())
     raise LookupError("bug")
 
 
@@ -169,16 +170,22 @@ async def test_closing_commits_what_was_accepted(path: Path) -> None:
         async with trio.open_nursery() as outside:
             with trio.CancelScope() as owner:
                 async with open_sqlite(path, SqliteOptions(pending=2)) as store:
-                    gate = await hold(store, outside)
-                    for run_id in "abcd":
-                        outside.start_soon(save_and_note, store, run_id, noted)
-                        await wait_all_tasks_blocked()
-                    outside.start_soon(_open_when_closing, gate, owner)
-                    await trio.sleep_forever()
+                    await _close_while_four_wait(store, outside, noted, owner)
             assert owner.cancelled_caught
     assert noted == {"a": "saved", "b": "saved", "c": "the store is closed", "d": "the store is closed"}
     async with open_sqlite(path) as store:
         assert await runs_of(store) == ["a", "b"]
+
+
+async def _close_while_four_wait(
+    store: SqliteStore, outside: trio.Nursery, noted: dict[str, str], owner: trio.CancelScope
+) -> None:
+    gate = await hold(store, outside)
+    for run_id in "abcd":
+        outside.start_soon(save_and_note, store, run_id, noted)
+        await wait_all_tasks_blocked()
+    outside.start_soon(_open_when_closing, gate, owner)
+    await trio.sleep_forever()
 
 
 async def _open_when_closing(gate: Gate, owner: trio.CancelScope) -> None:

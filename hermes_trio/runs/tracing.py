@@ -1,0 +1,44 @@
+"""One OpenTelemetry span for each run, under the names of the GenAI conventions. Nothing, unless an SDK is set up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from attrs import frozen
+from opentelemetry import trace
+
+from hermes_trio.core.outcome import Outcome, Status
+from hermes_trio.core.record import RunHeader
+
+_tracer = trace.get_tracer("hermes_trio")
+
+
+@frozen
+class RunSpan:
+    """The span of a run."""
+
+    span: trace.Span
+
+    def ended(self, outcome: Outcome) -> None:
+        """Note how the run ended."""
+        self.span.set_attribute("hermes.status", str(outcome.status))
+        self.span.set_attribute("hermes.reason", str(outcome.reason))
+        self.span.set_attribute("gen_ai.usage.input_tokens", outcome.usage.input_tokens)
+        self.span.set_attribute("gen_ai.usage.output_tokens", outcome.usage.output_tokens)
+        if outcome.status is Status.FAILED:
+            self.span.set_status(trace.StatusCode.ERROR, str(outcome.reason))
+
+
+@contextmanager
+def traced(header: RunHeader) -> Iterator[RunSpan]:
+    """A span around a run; agents in threads and tasks see it as their parent."""
+    attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.request.model": header.stamp.model,
+        "gen_ai.conversation.id": header.session_id,
+        "gen_ai.response.id": header.run_id,
+        "hermes.kind": header.kind,
+    }
+    with _tracer.start_as_current_span("invoke_agent", attributes=attributes) as span:
+        yield RunSpan(span)

@@ -1,0 +1,163 @@
+"""Runs in their written form and back. Whatever is damaged is named."""
+
+from __future__ import annotations
+
+import operator
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from attrs import frozen
+
+from hermes_trio.core.log_codec import Damaged, decode_items, decode_outcome, encode_items, encode_outcome
+from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
+from hermes_trio.core.record import EndedRun, LogBatch, RunHeader, TurnRecord
+from hermes_trio.core.stamp import Stamp
+from hermes_trio.core.transcript import transcript
+from hermes_trio.stores.codec import damaged, decode, encode, not_json, require_keys
+from hermes_trio.stores.contract import StoreError
+
+_UNWRITABLE = (TypeError, ValueError, KeyError, RecursionError)
+_UNREADABLE = (Damaged, ValueError, TypeError, RecursionError, zlib.error, msgspec.MsgspecError)
+
+
+@frozen
+class WrittenRun:
+    """An ended run, ready for a row."""
+
+    header: bytes
+    items: bytes
+    outcome: str
+    messages: tuple[str, ...]  # the client's and then the agent's
+
+    @property
+    def size(self) -> int:
+        """What it takes in the record; its messages belong to the session."""
+        return len(self.header) + len(self.items) + len(self.outcome)
+
+
+@frozen
+class RunRow:
+    """What a row says of a visible run."""
+
+    is_live: bool
+    header: bytes
+    items: bytes
+    outcome: bytes
+    ended_after: float
+
+
+def write_header(header: RunHeader) -> bytes:
+    """Compressed JSON.
+
+    Raises:
+        StoreError: it holds something that JSON cannot say.
+    """
+    return zlib.compress(encode(header).encode("ascii"), level=1)
+
+
+def read_header(body: bytes, run_id: str) -> RunHeader:
+    """The header again.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    place = f"the header of run {run_id!r}"
+    with _naming(place):
+        text = zlib.decompress(body)
+    return decode(text, RunHeader, place)
+
+
+def write_run(ended: EndedRun) -> WrittenRun:
+    """All of it at once: a run that cannot be written must not touch the database.
+
+    Raises:
+        StoreError: it holds something that JSON cannot say.
+    """
+    try:
+        said = (*ended.header.messages, *transcript(ended.items))
+        items, outcome = encode_items(ended.items), encode_outcome(ended.outcome)
+    except _UNWRITABLE as error:
+        raise not_json(error) from error
+    return WrittenRun(write_header(ended.header), items, outcome, tuple(map(encode, said)))
+
+
+def read_run(row: RunRow, run_id: str) -> EndedRun:
+    """The run again.
+
+    Raises:
+        StoreError: some of it is damaged.
+    """
+    header = read_header(row.header, run_id)
+    with _naming(f"the items of run {run_id!r}"):
+        items = decode_items(row.items)
+    with _naming(f"the outcome of run {run_id!r}"):
+        return EndedRun(header, items, decode_outcome(row.outcome.decode("ascii")), float(row.ended_after))
+
+
+def read_batch(principal: str, run_id: str, row: tuple[Any, Any, Any]) -> LogBatch:
+    """A batch from its number, count and body, after a look that it is whole: unpacking verifies a checksum.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    first, count, body = row
+    with _naming(f"the log of run {run_id!r} at {first}"):
+        zlib.decompress(body)
+        return LogBatch(principal, run_id, operator.index(first), body, operator.index(count))
+
+
+@contextmanager
+def _naming(place: str) -> Iterator[None]:
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise damaged(place, error) from error
+
+
+def session_of(ended: EndedRun) -> str:
+    """The session that a run ended in."""
+    return ended.outcome.session_id or ended.header.session_id
+
+
+def require_header(header: RunHeader) -> None:
+    """Refuse a run whose ids no engine could compare.
+
+    Raises:
+        StoreError: one of them has a lone surrogate.
+    """
+    require_keys(
+        header.principal, header.run_id, header.session_id, header.parent, header.conversation, header.kind
+    )
+
+
+def require_end(ended: EndedRun, tail: tuple[LogBatch, ...], has_items: bool) -> None:
+    """Refuse an end whose parts do not belong together.
+
+    Raises:
+        StoreError: they do not, or an id is not valid Unicode.
+    """
+    require_header(ended.header)
+    require_keys(session_of(ended))
+    own = (ended.header.principal, ended.header.run_id)
+    if any((batch.principal, batch.run_id) != own for batch in tail):
+        raise StoreError(f"the end of run {ended.header.run_id!r} carries the log of another run")
+    if has_items and not ended.header.conversation:
+        raise StoreError(f"run {ended.header.run_id!r} has items for a conversation and no conversation")
+
+
+def ended_of(record: TurnRecord) -> EndedRun:
+    """A turn as the run that it was.
+
+    Raises:
+        StoreError: its status or its reason is none of ours.
+    """
+    stamp = Stamp(record.run_id, record.started_at, record.model)
+    header = RunHeader(record.principal, stamp, "chat", record.session_id, record.messages)
+    try:
+        outcome = Outcome(Status(record.status), Reason(record.reason), Failure("", ""), record.usage)
+    except ValueError as error:
+        raise StoreError(f"a turn cannot end so: {error}") from error
+    return EndedRun(header, (), outcome, record.ended_at - record.started_at)

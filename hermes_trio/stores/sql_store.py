@@ -1,0 +1,198 @@
+"""The contract on top of SQLite, whoever runs the jobs: a file with threads, or a database in memory."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from hermes_trio.core.messages import Message
+from hermes_trio.core.record import (
+    Claim,
+    Conversation,
+    EndedRun,
+    Forgotten,
+    ItemPage,
+    LiveRun,
+    LogBatch,
+    NoConversation,
+    NoRun,
+    Retention,
+    RunHeader,
+    TurnRecord,
+)
+from hermes_trio.stores import statements_claims as claims
+from hermes_trio.stores import statements_conversations as conversations
+from hermes_trio.stores import statements_forget as forgetting
+from hermes_trio.stores import statements_history, statements_runs
+from hermes_trio.stores import statements_logs as logs
+from hermes_trio.stores import statements_sessions as sessions
+from hermes_trio.stores.codec import clamped, require_keys
+from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.recent import Recent
+from hermes_trio.stores.records import ended_of, require_end, require_header
+
+T = TypeVar("T")
+
+
+class Writes(Protocol):
+    """Runs jobs that write, each whole or not at all."""
+
+    async def submit(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what the job returned once it is durable."""
+        ...
+
+
+class Reads(Protocol):
+    """Runs jobs that read."""
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what the job returned."""
+        ...
+
+
+class SqlStore:
+    """A :class:`~hermes_trio.stores.contract.Store`. It checks ids, and hands each call over as one job."""
+
+    def __init__(self, writes: Writes, reads: Reads) -> None:
+        self._submit = writes.submit
+        self._read = reads.read
+        self._recent = Recent()
+
+    async def messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
+        """The transcript of a session."""
+        require_keys(principal, session_id)
+        return await self._read(partial(sessions.load, principal=principal, session_id=session_id))
+
+    async def save_turn(self, record: TurnRecord) -> None:
+        """End a run that nobody saw begin. Goes away when every run ends by ``end_run``."""
+        await self.end_run(ended_of(record))
+
+    async def begin_run(self, header: RunHeader, owner: str) -> None:
+        """Keep a run as in progress."""
+        require_header(header)
+        require_keys(owner)
+        await self._submit(partial(statements_runs.begin, header=header, owner=owner))
+
+    async def append_log(self, batches: Sequence[LogBatch]) -> None:
+        """Append to logs, in one transaction."""
+        for batch in batches:
+            require_keys(batch.principal, batch.run_id)
+        if batches:
+            await self._submit(partial(logs.append, batches=tuple(batches)))
+
+    async def end_run(
+        self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Give a run its terminal form. It is a write, so the looks of the meantime ride along."""
+        require_end(ended, tuple(tail), bool(items))
+        work = partial(statements_runs.end, ended=ended, tail=tuple(tail), items=tuple(items))
+        await self._submit(partial(forgetting.after_notes, looks=self._recent.take(), work=work))
+
+    async def find_run(self, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
+        """A run as it stands; when it was looked at is written with the next write."""
+        require_keys(principal, run_id)
+        found = await self._read(partial(statements_runs.find, principal=principal, run_id=run_id))
+        if not isinstance(found, NoRun):
+            self._recent.note(forgetting.Look(principal, run_id, time.time()))
+        return found
+
+    async def latest_run(self, principal: str, conversation: str) -> LiveRun | EndedRun | NoRun:
+        """The run that began last in a conversation."""
+        require_keys(principal, conversation)
+        return await self._read(
+            partial(statements_runs.latest, principal=principal, conversation=conversation)
+        )
+
+    async def read_log(self, principal: str, run_id: str, first: int) -> tuple[LogBatch, ...]:
+        """Some batches of a log."""
+        require_keys(principal, run_id)
+        return await self._read(partial(logs.read, principal=principal, run_id=run_id, first=first))
+
+    async def history(self, principal: str, run_id: str) -> tuple[Message, ...]:
+        """What was said in a run and before it."""
+        require_keys(principal, run_id)
+        return await self._read(partial(statements_history.load, principal=principal, run_id=run_id))
+
+    async def delete_run(self, principal: str, run_id: str) -> bool:
+        """Forget an ended run."""
+        require_keys(principal, run_id)
+        return await self._submit(partial(forgetting.delete, principal=principal, run_id=run_id))
+
+    async def abandoned_runs(self, owner: str) -> tuple[RunHeader, ...]:
+        """The runs in progress of other owners: one process at a time has this store, so they are all dead."""
+        require_keys(owner)
+        return await self._read(partial(statements_runs.abandoned, owner=owner))
+
+    async def forget(self, retention: Retention, now: float) -> Forgotten:
+        """Remove what has been kept long enough, some of it."""
+        work = partial(forgetting.forget, retention=retention, now=now)
+        return await self._submit(partial(forgetting.after_notes, looks=self._recent.take(), work=work))
+
+    async def write_notes(self) -> None:
+        """Write down what is only in memory yet. If that fails, some runs seem less used than they were."""
+        if looks := self._recent.take():
+            with suppress(StoreError):
+                await self._submit(partial(forgetting.note, looks=looks))
+
+    async def save_conversation(self, conversation: Conversation) -> None:
+        """Make a conversation, or change its metadata."""
+        require_keys(conversation.principal, conversation.conversation_id)
+        await self._submit(partial(conversations.save, conversation=conversation))
+
+    async def find_conversation(self, principal: str, conversation_id: str) -> Conversation | NoConversation:
+        """A conversation, without its items."""
+        require_keys(principal, conversation_id)
+        return await self._read(
+            partial(conversations.find, principal=principal, conversation_id=conversation_id)
+        )
+
+    async def delete_conversation(self, principal: str, conversation_id: str) -> bool:
+        """Forget a conversation and its items."""
+        require_keys(principal, conversation_id)
+        return await self._submit(partial(conversations.delete, place=(principal, conversation_id)))
+
+    async def add_items(
+        self, principal: str, conversation_id: str, items: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Append items to a conversation that is there."""
+        require_keys(principal, conversation_id)
+        place = (principal, conversation_id)
+        await self._submit(partial(conversations.add, place=place, items=tuple(items)))
+
+    async def items(
+        self,
+        principal: str,
+        conversation_id: str,
+        after: str = "",
+        limit: int = 0,
+        newest_first: bool = False,
+    ) -> ItemPage:
+        """Some items of a conversation."""
+        require_keys(principal, conversation_id, after)
+        page = conversations.Page(after, clamped(limit), newest_first)
+        return await self._read(partial(conversations.items, place=(principal, conversation_id), page=page))
+
+    async def delete_item(self, principal: str, conversation_id: str, item_id: str) -> bool:
+        """Remove one item."""
+        require_keys(principal, conversation_id, item_id)
+        place = (principal, conversation_id)
+        return await self._submit(partial(conversations.delete_item, place=place, item_id=item_id))
+
+    async def claim(self, claim: Claim) -> Claim:
+        """Keep a claim, or get the one that was there first."""
+        require_keys(claim.principal, claim.route, claim.key, claim.fingerprint, claim.run_id)
+        return await self._submit(partial(claims.claim, wanted=claim))
+
+    async def unclaim(self, claim: Claim) -> None:
+        """Take a claim back, if it is the one that is there."""
+        require_keys(claim.principal, claim.route, claim.key, claim.run_id)
+        await self._submit(partial(claims.unclaim, made=claim))
+
+    async def check(self) -> None:
+        """Read something, and write something."""
+        await self._read(sessions.read_probe)
+        await self._submit(partial(sessions.write_probe, now=time.time()))

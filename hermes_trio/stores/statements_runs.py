@@ -1,0 +1,144 @@
+"""Runs in SQLite: their beginning, their end, and what is asked of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes_trio.core.record import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
+from hermes_trio.stores import statements_conversations as conversations
+from hermes_trio.stores import statements_logs as logs
+from hermes_trio.stores import statements_sessions as sessions
+from hermes_trio.stores.codec import item_body, legible
+from hermes_trio.stores.records import (
+    RunRow,
+    WrittenRun,
+    read_header,
+    read_run,
+    session_of,
+    write_header,
+    write_run,
+)
+
+# A run that has ended is left as it is, whoever comes second.
+_BEGIN = """
+    INSERT INTO runs (principal, run_id, kind, session_id, parent, conversation, model, status, reason,
+        created_at, ended_after, owner, accessed_at, header)
+    VALUES (:principal, :run_id, :kind, :session_id, :parent, :conversation, :model, 'in_progress', '',
+        :created_at, 0, :owner, :created_at, :header)
+    ON CONFLICT DO NOTHING
+"""
+_END = """
+    INSERT INTO runs (principal, run_id, kind, session_id, parent, conversation, model, status, reason,
+        created_at, ended_after, owner, accessed_at, logged, size, header, items, outcome)
+    VALUES (:principal, :run_id, :kind, :session_id, :parent, :conversation, :model, :status, :reason,
+        :created_at, :ended_after, '', :created_at + :ended_after, :has_tail, :size, :header, :items, :outcome)
+    ON CONFLICT DO UPDATE SET
+        session_id = excluded.session_id, status = excluded.status, reason = excluded.reason,
+        ended_after = excluded.ended_after, owner = '', accessed_at = excluded.accessed_at,
+        logged = excluded.logged OR EXISTS (
+            SELECT 1 FROM log WHERE log.principal = runs.principal AND log.run_id = runs.run_id
+        ),
+        size = excluded.size, header = excluded.header, items = excluded.items, outcome = excluded.outcome
+    WHERE runs.status = 'in_progress'
+"""
+
+
+def begin(connection: sqlite3.Connection, header: RunHeader, owner: str) -> None:
+    """Make a run, unless it is there or was."""
+    row = {**_facts(header), "owner": owner, "header": write_header(header)}
+    if not sessions.has_spoken(connection, header.principal, header.run_id):
+        connection.execute(_BEGIN, row)
+
+
+def _facts(header: RunHeader) -> dict[str, Any]:
+    return {
+        "principal": header.principal,
+        "run_id": header.run_id,
+        "kind": header.kind,
+        "session_id": header.session_id,
+        "parent": header.parent,
+        "conversation": header.conversation,
+        "model": legible(header.stamp.model),
+        "created_at": header.stamp.created_at,
+    }
+
+
+def end(
+    connection: sqlite3.Connection,
+    ended: EndedRun,
+    tail: Sequence[LogBatch],
+    items: Sequence[Mapping[str, Any]],
+) -> None:
+    """Give a run its terminal form, unless it has one or had."""
+    written = write_run(ended)
+    added = [item_body(item) for item in items]
+    header = ended.header
+    if not _settle(connection, ended, written, bool(tail)):
+        return
+    sessions.append(connection, _said(ended, written.messages))
+    logs.add(connection, tail)
+    if header.conversation:
+        place = (header.principal, header.conversation)
+        conversations.ensure(connection, place, header.stamp.created_at)
+        conversations.append(connection, place, added)
+
+
+def _settle(connection: sqlite3.Connection, ended: EndedRun, written: WrittenRun, has_tail: bool) -> bool:
+    """Write the record; False if this run has ended before."""
+    if sessions.has_spoken(connection, ended.header.principal, ended.header.run_id):
+        return False
+    row = {
+        **_facts(ended.header),
+        "session_id": session_of(ended),
+        "status": str(ended.outcome.status),
+        "reason": str(ended.outcome.reason),
+        "ended_after": ended.ended_after,
+        "has_tail": has_tail,
+        "size": written.size,
+        "header": written.header,
+        "items": written.items,
+        "outcome": written.outcome,
+    }
+    return connection.execute(_END, row).rowcount == 1
+
+
+def _said(ended: EndedRun, bodies: tuple[str, ...]) -> sessions.Said:
+    header, began_at = ended.header, ended.header.stamp.created_at
+    ended_at = began_at + ended.ended_after
+    return sessions.Said(header.principal, session_of(ended), header.run_id, began_at, ended_at, bodies)
+
+
+def find(connection: sqlite3.Connection, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
+    """A visible run as it stands."""
+    # As blobs: should a column hold broken text, the driver would fail and could not say in which run.
+    found = connection.execute(
+        "SELECT status = 'in_progress', CAST(header AS BLOB), CAST(items AS BLOB), CAST(outcome AS BLOB), ended_after"
+        " FROM runs WHERE principal = ? AND run_id = ? AND hidden = 0",
+        (principal, run_id),
+    ).fetchone()
+    if found is None:
+        return NoRun()
+    row = RunRow(*found)
+    return LiveRun(read_header(row.header, run_id)) if row.is_live else read_run(row, run_id)
+
+
+def latest(connection: sqlite3.Connection, principal: str, conversation: str) -> LiveRun | EndedRun | NoRun:
+    """The visible run that began last in a conversation."""
+    found = connection.execute(
+        "SELECT run_id FROM runs WHERE principal = ? AND conversation = ? AND hidden = 0"
+        " ORDER BY created_at DESC, rowid DESC LIMIT 1",
+        (principal, conversation),
+    ).fetchone()
+    return NoRun() if found is None else find(connection, principal, found[0])
+
+
+def abandoned(connection: sqlite3.Connection, owner: str) -> tuple[RunHeader, ...]:
+    """The headers of runs in progress that somebody else began, in the order they began."""
+    query = (
+        "SELECT run_id, CAST(header AS BLOB) FROM runs WHERE status = 'in_progress' AND owner <> ?"
+        " ORDER BY created_at, principal, run_id"
+    )
+    rows = connection.execute(query, (owner,)).fetchall()
+    return tuple(read_header(header, run_id) for run_id, header in rows)

@@ -1,0 +1,188 @@
+"""What every store must do with runs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from hermes_trio.core.items import CallItem, MessageItem
+from hermes_trio.core.lifecycle import CallState
+from hermes_trio.core.record import EndedRun, LiveRun, NoConversation, NoRun
+from hermes_trio.core.transcript import transcript
+from hermes_trio.stores.contract import Store, StoreError
+from tests.stores.helpers import RICH, runs_of
+from tests.stores.samples import (
+    COMPLETED,
+    RICH_RUN,
+    batch,
+    conversation,
+    ended,
+    header,
+    item,
+    item_ids,
+    logged,
+)
+
+
+class RunContract:
+    """Beginning, ending, finding."""
+
+    async def test_an_unknown_run_is_none(self, store: Store) -> None:
+        assert await store.find_run("ann", "x") == NoRun()
+        assert await store.read_log("ann", "x", 0) == ()
+        assert await store.history("ann", "x") == ()
+        assert await store.delete_run("ann", "x") is False
+
+    async def test_a_run_begins_and_ends(self, store: Store) -> None:
+        await store.begin_run(RICH_RUN.header, "me")
+        assert await store.find_run("ann", "rich") == LiveRun(RICH_RUN.header)
+        await store.end_run(RICH_RUN)
+        assert await store.find_run("ann", "rich") == RICH_RUN
+
+    async def test_a_run_need_not_have_begun(self, store: Store) -> None:
+        await store.end_run(RICH_RUN)
+        assert await store.find_run("ann", "rich") == RICH_RUN
+
+    async def test_the_latest_run_of_a_conversation(self, store: Store) -> None:
+        assert await store.latest_run("ann", "c") == NoRun()
+        first, second = ended("a", 1.0, conversation="c"), ended("b", 2.0, conversation="c")
+        await store.end_run(second)
+        await store.end_run(first)
+        await store.end_run(ended("other", 3.0))
+        assert await store.latest_run("ann", "c") == second
+        assert await store.latest_run("bob", "c") == NoRun()
+        await store.delete_run("ann", "b")
+        assert await store.latest_run("ann", "c") == first
+        await store.begin_run(header("live", 4.0, conversation="c"), "me")
+        assert await store.latest_run("ann", "c") == LiveRun(header("live", 4.0, conversation="c"))
+
+    async def test_an_end_speaks_in_the_session_it_ended_in(self, store: Store) -> None:
+        await store.end_run(RICH_RUN)
+        said = (*RICH, *transcript(RICH_RUN.items))
+        assert await store.messages("ann", "moved") == said
+        assert await store.messages("ann", "s") == ()
+        assert await store.history("ann", "rich") == said
+
+    async def test_a_run_in_progress_says_nothing_in_its_session(self, store: Store) -> None:
+        await store.begin_run(header("a"), "me")
+        assert await store.messages("ann", "s") == ()
+
+    async def test_a_run_ends_once(self, store: Store) -> None:
+        first, second = ended("a"), attrs.evolve(ended("a"), items=(MessageItem("other"),))
+        await store.end_run(first, [batch("a", 0)])
+        changed = attrs.evolve(second.header, session_id="elsewhere", conversation="c")
+        await store.end_run(attrs.evolve(second, header=changed), [batch("a", 1)], [item("i")])
+        assert await store.find_run("ann", "a") == first
+        assert await runs_of(store) == ["a"]
+        assert await store.messages("ann", "elsewhere") == ()
+        assert await logged(store, "a") == [0]
+        assert await store.find_conversation("ann", "c") == NoConversation()
+
+    async def test_a_run_ends_once_when_asked_at_once(self, store: Store) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(store.end_run, ended("a"))
+        assert await runs_of(store) == ["a"]
+
+    async def test_a_run_begins_once(self, store: Store) -> None:
+        await store.begin_run(header("a"), "me")
+        await store.begin_run(header("a", instructions="other"), "you")
+        assert await store.find_run("ann", "a") == LiveRun(header("a"))
+        assert await store.abandoned_runs("me") == ()
+
+    async def test_an_ended_run_does_not_begin_again(self, store: Store) -> None:
+        await store.end_run(ended("a"))
+        await store.begin_run(header("a"), "me")
+        assert await store.find_run("ann", "a") == ended("a")
+
+    async def test_a_forgotten_run_does_not_come_back(self, store: Store) -> None:
+        await store.end_run(ended("a"))
+        assert await store.delete_run("ann", "a")
+        await store.begin_run(header("a"), "me")
+        await store.end_run(ended("a"))
+        assert await store.find_run("ann", "a") == NoRun()
+        assert await runs_of(store) == ["a"]
+
+    async def test_what_a_run_ended_with_is_what_stays(self, store: Store) -> None:
+        await store.begin_run(header("a"), "me")
+        final = attrs.evolve(ended("a"), header=header("a", instructions="known later"))
+        await store.end_run(final)
+        assert await store.find_run("ann", "a") == final
+
+    async def test_an_end_adds_to_its_conversation(self, store: Store) -> None:
+        await store.end_run(ended("a", conversation="c"), items=[item("1"), item("2")])
+        await store.end_run(ended("b", conversation="c"), items=[item("3")])
+        assert await item_ids(store) == ["1", "2", "3"]
+
+    async def test_an_end_makes_its_conversation(self, store: Store) -> None:
+        await store.end_run(ended("a", 7.0, conversation="c"))
+        found = await store.find_conversation("ann", "c")
+        assert found == conversation(created_at=7.0, metadata={})
+
+    async def test_an_end_leaves_a_conversation_as_it_is(self, store: Store) -> None:
+        await store.save_conversation(conversation())
+        await store.end_run(ended("a", conversation="c"), items=[item("1")])
+        assert await store.find_conversation("ann", "c") == conversation()
+
+    @pytest.mark.parametrize(
+        "parts", [{"tail": [batch("b", 0)]}, {"items": [item("1")]}, {"items": [{"type": "no id"}]}]
+    )
+    async def test_parts_that_do_not_belong_together_are_refused(
+        self, store: Store, parts: dict[str, Any]
+    ) -> None:
+        with pytest.raises(StoreError):
+            await store.end_run(ended("a"), **parts)
+        assert await store.find_run("ann", "a") == NoRun()
+        assert await store.messages("ann", "s") == ()
+
+    @pytest.mark.parametrize("field", ["principal", "session_id", "parent", "conversation"])
+    async def test_an_id_outside_unicode_is_refused(self, store: Store, field: str) -> None:
+        bad = header("a", 1.0, **{field: "\ud800"})
+        for call in (
+            partial(store.begin_run, bad, "me"),
+            partial(store.end_run, EndedRun(bad, (), COMPLETED, 0.0)),
+        ):
+            with pytest.raises(StoreError, match="Unicode"):
+                await call()
+
+    async def test_other_ids_outside_unicode_are_refused(self, store: Store) -> None:
+        bad = "\ud800"
+        moved = attrs.evolve(ended("a"), outcome=attrs.evolve(COMPLETED, session_id=bad))
+        for call in (
+            partial(store.begin_run, header(bad), "me"),
+            partial(store.begin_run, header("a"), bad),
+            partial(store.end_run, moved),
+            partial(store.append_log, [batch(bad, 0)]),
+            partial(store.append_log, [batch("a", 0, principal=bad)]),
+            partial(store.find_run, "ann", bad),
+            partial(store.read_log, "ann", bad, 0),
+            partial(store.history, "ann", bad),
+            partial(store.delete_run, bad, "a"),
+            partial(store.abandoned_runs, bad),
+        ):
+            with pytest.raises(StoreError, match="Unicode"):
+                await call()
+
+    async def test_what_is_not_json_is_refused_whole(self, store: Store) -> None:
+        with pytest.raises(StoreError, match="JSON"):
+            await store.begin_run(header("a", request={"a": {1, 2}}), "me")
+        with pytest.raises(StoreError, match="JSON"):
+            await store.end_run(ended("a", conversation="c"), items=[{"id": "1", "x": b""}])
+        call = CallItem("c", "add", {"a": {1, 2}}, CallState.COMPLETED, "", False, 0.0)
+        with pytest.raises(StoreError, match="JSON"):
+            await store.end_run(attrs.evolve(ended("a", conversation="c"), items=(call,)))
+        assert await store.find_run("ann", "a") == NoRun()
+        assert await store.find_conversation("ann", "c") == NoConversation()
+
+    async def test_runs_in_progress_are_seen_by_another_owner(self, store: Store) -> None:
+        for number, run_id in enumerate("abc"):
+            await store.begin_run(header(run_id, float(number), principal=f"p{run_id}"), "me")
+        await store.begin_run(header("d"), "you")
+        await store.end_run(attrs.evolve(ended("b"), header=header("b", 1.0, principal="pb")))
+        assert [found.run_id for found in await store.abandoned_runs("you")] == ["a", "c"]
+        assert await store.abandoned_runs("me") == (header("d"),)
+        assert len(await store.abandoned_runs("nobody")) == 3

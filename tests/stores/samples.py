@@ -1,0 +1,128 @@
+"""Runs, logs, conversations and claims to keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from hermes_trio.core.changes import TextAdded
+from hermes_trio.core.items import CallItem, MessageItem, ReasoningItem
+from hermes_trio.core.lifecycle import CallState
+from hermes_trio.core.log_codec import decode_changes, encode_changes
+from hermes_trio.core.messages import Message, Usage
+from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
+from hermes_trio.core.record import (
+    Claim,
+    Conversation,
+    EndedRun,
+    LogBatch,
+    Retention,
+    RunHeader,
+)
+from hermes_trio.core.stamp import Stamp
+from hermes_trio.stores.contract import Store
+from tests.stores.helpers import RICH
+
+ODD = "\ud800 \x00 \u2028 \U0001f600"  # any text that Python can hold must survive
+COMPLETED = Outcome(Status.COMPLETED)
+KEEP_ALL = Retention(log_seconds=1e9, claim_seconds=1e9, max_runs=0)
+
+
+def header(run_id: str, created_at: float = 1.0, /, **changes: Any) -> RunHeader:
+    """A run that asks one thing."""
+    said = (Message("user", f"ask {run_id}"),)
+    plain = RunHeader("ann", Stamp(run_id, created_at, "m"), "responses", "s", said)
+    return attrs.evolve(plain, **changes)
+
+
+def ended(run_id: str, created_at: float = 1.0, /, **changes: Any) -> EndedRun:
+    """A run that answers one thing."""
+    return EndedRun(
+        header(run_id, created_at, **changes), (MessageItem(f"answer {run_id}"),), COMPLETED, ended_after=0.5
+    )
+
+
+RICH_RUN = EndedRun(
+    header(
+        "rich",
+        messages=RICH,
+        parent="before",
+        conversation="c",
+        instructions=ODD,
+        background=True,
+        request={"tools": [{"a": [1, None, 2.5]}], "metadata": {ODD: ODD}, "huge": 10**30},
+        input_items=({"id": "i1", "text": ODD}, {"id": "i2", "deep": {"a": [[]]}}),
+    ),
+    (
+        ReasoningItem(ODD),
+        MessageItem("I will look"),
+        CallItem("c1", "add", {"a": ODD, "b": [1, {"c": None}]}, CallState.COMPLETED, ODD, True, 0.25),
+        CallItem("c2", "add", {}, CallState.CANCELLED, "", False, 1.5),
+        MessageItem(ODD),
+    ),
+    Outcome(
+        Status.FAILED, Reason.AGENT_ERROR, Failure(ODD, "kind"), Usage(1, 2, 3, 4, 5), raised=True, session_id="moved"
+    ),
+    ended_after=2.25,
+)  # fmt: skip
+
+
+def batch(run_id: str, first: int, count: int = 1, principal: str = "ann") -> LogBatch:
+    """Some changes that say their own numbers."""
+    changes = [TextAdded(0, str(number)) for number in range(first, first + count)]
+    return LogBatch(principal, run_id, first, encode_changes(changes), count)
+
+
+async def logged(store: Store, run_id: str, first: int = 0, principal: str = "ann") -> list[int]:
+    """The numbers of all changes in a log from one on, read page by page."""
+    numbers: list[int] = []
+    while batches := await store.read_log(principal, run_id, first):
+        changes = [change for each in batches for change in decode_changes(each.body)]
+        numbers += [int(change.text) for change in changes if isinstance(change, TextAdded)]
+        first = batches[-1].first + batches[-1].count
+    return numbers
+
+
+async def begin_and_log(store: Store, run_id: str, changes: int = 2) -> None:
+    """A run in progress that has said something."""
+    await store.begin_run(header(run_id), "me")
+    await store.append_log([batch(run_id, number) for number in range(changes)])
+
+
+async def end_chain(store: Store, *run_ids: str) -> None:
+    """Runs that continue each other, each later than the one before."""
+    for number, run_id in enumerate(run_ids):
+        await store.end_run(ended(run_id, number + 1.0, parent=run_ids[number - 1] if number else ""))
+
+
+async def told(store: Store, run_id: str, principal: str = "ann") -> list[str]:
+    """The history of a run as plain texts."""
+    return [str(message.content) for message in await store.history(principal, run_id)]
+
+
+def words(*run_ids: str) -> list[str]:
+    """What runs say."""
+    return [text for run_id in run_ids for text in (f"ask {run_id}", f"answer {run_id}")]
+
+
+def conversation(conversation_id: str = "c", **changes: Any) -> Conversation:
+    """A conversation with metadata."""
+    return attrs.evolve(Conversation("ann", conversation_id, 3.5, {"topic": ODD}), **changes)
+
+
+def item(item_id: str) -> dict[str, Any]:
+    """An item of a conversation."""
+    return {"id": item_id, "type": "message", "content": [{"text": ODD}]}
+
+
+async def item_ids(store: Store, conversation_id: str = "c", principal: str = "ann") -> list[str]:
+    """The items of a conversation in order."""
+    page = await store.items(principal, conversation_id)
+    assert not page.has_more
+    return [each["id"] for each in page.items]
+
+
+def claim(run_id: str = "run", **changes: Any) -> Claim:
+    """A request with a key."""
+    return attrs.evolve(Claim("ann", "/v1/responses", "key", "body", run_id, 1.0), **changes)

@@ -1,0 +1,293 @@
+"""Runs in the file: whole transactions, damaged rows, few writes, and no search through whole tables."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from hermes_trio.core.record import Forgotten, LiveRun, NoConversation, NoRun
+from hermes_trio.stores import (
+    statements_conversations,
+    statements_forget,
+    statements_history,
+    statements_logs,
+)
+from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.recent import Recent
+from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
+from hermes_trio.stores.statements_forget import Look
+from tests.stores.contract_scope import DONE, check_all_is_there, furnish
+from tests.stores.helpers import count_commits, hold, runs_of, writer_of
+from tests.stores.samples import (
+    KEEP_ALL,
+    batch,
+    begin_and_log,
+    claim,
+    ended,
+    header,
+    item,
+    logged,
+    told,
+    words,
+)
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    """An open store in a file."""
+    async with open_sqlite(path) as opened:
+        yield opened
+
+
+def edit(store: SqliteStore, statement: str) -> int:
+    """Change rows behind the back of the store; how many."""
+    return writer_of(store).execute(statement).rowcount
+
+
+TABLES = ("sessions", "messages", "log", "conversations", "conversation_items")
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("has_begun", [True, False])
+async def test_an_end_that_fails_in_any_part_leaves_nothing(
+    store: SqliteStore, table: str, has_begun: bool
+) -> None:
+    if has_begun:
+        await begin_and_log(store, "a", 1)
+    before = [*writer_of(store).iterdump()]
+    edit(store, f"CREATE TEMP TRIGGER no BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'no'); END")
+    end = (ended("a", conversation="c"), [batch("a", 1)], [item("i")])
+    with pytest.raises(StoreError, match="no"):
+        await store.end_run(*end)
+    edit(store, "DROP TRIGGER no")
+    assert [*writer_of(store).iterdump()] == before
+    await store.end_run(*end)
+    assert await store.find_run("ann", "a") == end[0]
+    assert await logged(store, "a") == ([0, 1] if has_begun else [1])
+
+
+async def test_a_bad_batch_takes_along_those_of_its_call_and_no_others(store: SqliteStore) -> None:
+    await begin_and_log(store, "a", 1)
+    nothing: Any = None
+    broken = attrs.evolve(batch("a", 2), count=nothing)
+    async with trio.open_nursery() as nursery:
+        gate = await hold(store, nursery)
+        nursery.start_soon(_refused, store, [batch("a", 1), broken])
+        nursery.start_soon(store.append_log, [batch("a", 3)])
+        await wait_all_tasks_blocked()
+        gate.open()
+    assert await logged(store, "a") == [0, 3]
+
+
+async def _refused(store: SqliteStore, batches: list[Any]) -> None:
+    with pytest.raises(StoreError, match="NOTNULL"):
+        await store.append_log(batches)
+
+
+async def test_all_that_waits_is_one_commit(store: SqliteStore) -> None:
+    counted = count_commits(store)
+    async with trio.open_nursery() as nursery:
+        gate = await hold(store, nursery)
+        for number in range(20):
+            nursery.start_soon(store.begin_run, header(f"{number}"), "me")
+            nursery.start_soon(store.end_run, ended(f"x{number}"))
+            nursery.start_soon(store.claim, claim(f"{number}"))
+        await wait_all_tasks_blocked()
+        gate.open()
+    assert counted() == 2
+
+
+Act = Callable[[SqliteStore], Awaitable[Any]]
+
+DAMAGE: list[tuple[str, Act, str]] = [
+    ("UPDATE runs SET header = {}", lambda store: store.find_run("ann", "done"), "the header of run 'done'"),
+    ("UPDATE runs SET header = {}", lambda store: store.find_run("ann", "live"), "the header of run 'live'"),
+    ("UPDATE runs SET header = {}", lambda store: store.abandoned_runs("you"), "the header of run 'live'"),
+    ("UPDATE runs SET header = {}", lambda store: store.history("ann", "live"), "the header of run 'live'"),
+    ("UPDATE runs SET items = {}", lambda store: store.find_run("ann", "done"), "the items of run 'done'"),
+    (
+        "UPDATE runs SET outcome = {}",
+        lambda store: store.find_run("ann", "done"),
+        "the outcome of run 'done'",
+    ),
+    (
+        "UPDATE log SET body = {}",
+        lambda store: store.read_log("ann", "live", 0),
+        "the log of run 'live' at 0",
+    ),
+    ("UPDATE messages SET body = {}", lambda store: store.history("ann", "done"), "message 0 of run 'done'"),
+    ("UPDATE messages SET body = {}", lambda store: store.messages("ann", "s"), "message 0 of session 's'"),
+    (
+        "UPDATE conversation_items SET body = {}",
+        lambda store: store.items("ann", "c"),
+        "item 0 of conversation 'c'",
+    ),
+    (
+        "UPDATE conversations SET metadata = {}",
+        lambda store: store.find_conversation("ann", "c"),
+        "the metadata of conversation 'c'",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "act", "place"), DAMAGE, ids=[f"{row[0][7:-5]} {row[2]}" for row in DAMAGE]
+)
+async def test_damaged_rows_are_named(store: SqliteStore, change: str, act: Act, place: str) -> None:
+    await furnish(store)
+    for value in ("x''", "x'ff00'", "'text'", "'{'", "'[1]'", "CAST(x'ff' AS TEXT)"):
+        assert edit(store, change.format(value)) > 0
+        with pytest.raises(StoreError, match=f"^{place} is damaged: "):
+            await act(store)
+    await store.check()
+
+
+@pytest.mark.parametrize("value", ["x''", "'text'"])
+async def test_damaged_numbers_are_named(store: SqliteStore, value: str) -> None:
+    await furnish(store)
+    edit(store, f"UPDATE log SET count = {value}")
+    with pytest.raises(StoreError, match=r"^the log of run 'done' at 0 is damaged"):
+        await store.read_log("ann", "done", 0)
+    edit(store, f"UPDATE runs SET ended_after = {value}")
+    with pytest.raises(StoreError, match=r"^the outcome of run 'done' is damaged"):
+        await store.find_run("ann", "done")
+
+
+async def test_an_error_in_hand_does_not_hold_the_file(path: Path) -> None:
+    async with open_sqlite(path, SqliteOptions(busy_seconds=0.05)) as store:
+        await begin_and_log(store, "a", 3)
+        edit(store, "UPDATE log SET body = x'00' WHERE first = 1")
+        with pytest.raises(StoreError) as caught:
+            await store.read_log("ann", "a", 0)
+        [[busy, *_]] = writer_of(store).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        assert busy == 0
+    assert caught.value.__traceback__ is not None
+
+
+async def test_a_flipped_bit_is_noticed(store: SqliteStore) -> None:
+    await furnish(store)
+    for column in ("header", "items"):
+        [[body]] = writer_of(store).execute(f"SELECT {column} FROM runs WHERE run_id = 'done'").fetchall()
+        for at in range(len(body)):
+            flipped = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
+            writer_of(store).execute(f"UPDATE runs SET {column} = ? WHERE run_id = 'done'", (flipped,))
+            with pytest.raises(StoreError, match="damaged"):
+                await store.find_run("ann", "done")
+        writer_of(store).execute(f"UPDATE runs SET {column} = ? WHERE run_id = 'done'", (body,))
+    await check_all_is_there(store)
+
+
+async def test_looking_writes_nothing_until_something_is_written(store: SqliteStore) -> None:
+    await furnish(store)
+    counted = count_commits(store)
+    for _ in range(50):
+        assert await store.find_run("ann", "done") == DONE
+    await store.find_run("ann", "none")
+    assert counted() == 0
+    assert used_at(store, "done") == 1.5
+    await store.end_run(ended("next"))
+    assert counted() == 1
+    assert used_at(store, "done") > 1e9
+    assert not store._recent.take()
+
+
+def used_at(store: SqliteStore, run_id: str) -> float:
+    """When the file says that a run was last used."""
+    query = "SELECT accessed_at FROM runs WHERE run_id = ?"
+    return float(writer_of(store).execute(query, (run_id,)).fetchone()[0])
+
+
+def test_looks_are_bounded_and_the_oldest_go() -> None:
+    recent = Recent(limit=3)
+    for at, run_id in enumerate("abcadd"):
+        recent.note(Look("ann", run_id, float(at)))
+    assert [(look.run_id, look.at) for look in recent.take()] == [("c", 2.0), ("a", 3.0), ("d", 5.0)]
+    assert recent.take() == ()
+
+
+async def test_a_clean_up_does_a_bounded_amount(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statements_forget, "MAX_AT_ONCE", 3)
+    for number in range(7):
+        await store.end_run(ended(f"{number}", float(number)), [batch(f"{number}", 0), batch(f"{number}", 1)])
+        await store.claim(claim(f"x{number}", key=f"{number}"))
+    tight = attrs.evolve(KEEP_ALL, log_seconds=1.0, claim_seconds=1.0, max_runs=1)
+    # A log counts by its batches: two logs are enough for one time. Runs that go take their logs along.
+    assert await store.forget(tight, 100.0) == Forgotten(runs=3, logs=2, claims=3)
+    assert await store.forget(tight, 100.0) == Forgotten(runs=3, logs=2, claims=3)
+    assert await store.forget(tight, 100.0) == Forgotten(logs=1, claims=1)
+    assert await store.forget(tight, 100.0) == Forgotten()
+    assert await runs_of(store) == [*"0123456"]
+
+
+async def test_nothing_is_left_of_a_chain_but_what_was_said(store: SqliteStore) -> None:
+    for number, run_id in enumerate("abcdef"):
+        await store.end_run(
+            ended(run_id, parent="" if not number else "abcdef"[number - 1]), [batch(run_id, 0)]
+        )
+    for run_id in "cabed":
+        assert await store.delete_run("ann", run_id)
+    assert count(store, "runs") == 6
+    assert count(store, "log") == 1
+    assert await told(store, "f") == words(*"abcdef")
+    assert await store.delete_run("ann", "f")
+    assert count(store, "runs") == count(store, "log") == 0
+    assert await runs_of(store) == [*"abcdef"]
+
+
+def count(store: SqliteStore, table: str) -> int:
+    """The rows of a table."""
+    return int(writer_of(store).execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+async def test_a_stub_has_no_content(store: SqliteStore) -> None:
+    await store.end_run(ended("a"))
+    await store.end_run(ended("b", parent="a"))
+    await store.delete_run("ann", "a")
+    query = "SELECT hidden, size, header, items, outcome FROM runs WHERE run_id = 'a'"
+    assert writer_of(store).execute(query).fetchone() == (1, 0, b"", b"", "")
+
+
+NAMES = {"principal": "p", "run_id": "r", "first": 0, "limit": 1, "conversation_id": "c", "after": "x"}
+STATEMENTS: list[tuple[str, Any]] = [
+    (statements_history._CHAIN, NAMES),
+    (statements_logs._READ, NAMES),
+    (statements_conversations._OLDEST_FIRST, NAMES),
+    (statements_conversations._NEWEST_FIRST, NAMES),
+    (statements_forget._REMOVE_STUB, ("p", "r")),
+    (statements_forget._EXPIRED_LOGS, (1.0, 1)),
+    (statements_forget._EXPIRED_CLAIMS, (1.0, 1)),
+    (statements_forget._KEPT, ()),
+    (statements_forget._BY_USE, (1,)),
+    ("SELECT header FROM runs WHERE status = 'in_progress' AND owner <> ?", ("me",)),
+    ("DELETE FROM claims WHERE principal = ? AND run_id = ?", ("p", "r")),
+]
+
+
+async def test_no_statement_searches_a_whole_table(store: SqliteStore) -> None:
+    tables = ("runs", "log", "messages", "conversation_items", "claims", "later")
+    for statement, values in STATEMENTS:
+        plan = plan_of(writer_of(store), statement, values)
+        assert not {f"SCAN {table}" for table in tables}.intersection(plan), statement
+        sorts = [line for line in plan if "TEMP B-TREE" in line]
+        assert not sorts or statement is statements_history._CHAIN  # it sorts the messages it found
+
+
+def plan_of(connection: sqlite3.Connection, statement: str, values: Any) -> list[str]:
+    """How the engine would go about it."""
+    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()]
+
+
+async def test_no_trace_of_what_was_refused(store: SqliteStore) -> None:
+    await store.begin_run(header("a"), "me")
+    with pytest.raises(StoreError, match="JSON"):
+        await store.end_run(ended("a", conversation="c", request={"x": b""}))
+    assert await store.find_run("ann", "a") == LiveRun(header("a"))
+    assert await store.find_run("ann", "b") == NoRun()
+    assert await store.find_conversation("ann", "c") == NoConversation()

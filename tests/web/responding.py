@@ -1,0 +1,146 @@
+"""Asking for responses, and checking each piece of an answer against the types of others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any
+
+import msgspec
+import trio
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from hermes_trio.core.events import Event, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
+from hermes_trio.schema import replies_responses
+from tests.asgi import Answer, Exchange, patience
+from tests.core.test_responses_rules import TERMINAL, Reader
+from tests.fakes import HELLO, OTHER_KEY, End, Rig, Stage, Step, bearer, open_rig
+from tests.sse import Frame
+
+RESPONSES = "/v1/responses"
+CONVERSATIONS = "/v1/conversations"
+BOB = bearer(OTHER_KEY)
+Json = dict[str, Any]
+
+# Text, thinking, two tools at once that end in the other order, and more text.
+RICH: tuple[Event, ...] = (
+    Reasoning("Let me "),
+    Reasoning("see."),
+    Text("Looking. "),
+    ToolStarted("c1", "terminal", {"command": "make"}),
+    ToolStarted("c2", "read_file", {"path": "a"}),
+    ToolOutput("c1", "building"),
+    ToolCompleted("c2", "contents"),
+    ToolCompleted("c1", "built"),
+    Text("All "),
+    Text("done: é."),
+)
+
+
+def say(text: object = "Hi", /, **more: Any) -> Json:
+    """The body of a request."""
+    return {"input": text, **more}
+
+
+def stream(text: object = "Hi", /, **more: Any) -> Json:
+    """The same, to be streamed."""
+    return say(text, stream=True, **more)
+
+
+@asynccontextmanager
+async def idle_rig(
+    script: Iterable[Step] | Stage = HELLO, end: End = None, **more: Any
+) -> AsyncIterator[Rig]:
+    """A server that can host runs; after the block nothing may be left of what it did."""
+    async with open_rig(script, end, **more) as rig:
+        yield rig
+        await rig.until_idle()
+
+
+@cache
+def _event_type() -> TypeAdapter[Any]:
+    return TypeAdapter(ResponseStreamEvent)
+
+
+def checked_event(frame: Frame) -> Json:
+    """The event of a frame, held against the SDK's types and our own."""
+    event: Json = frame.json
+    assert frame.event == event["type"]
+    _event_type().validate_python(event, strict=True)
+    msgspec.convert(event, replies_responses.ResponseEvent)
+    if "response" in event:
+        checked(event["response"])
+    return event
+
+
+def checked(response: Json) -> Json:
+    """A response, held against the SDK's type and our own; every field is there."""
+    Response.model_validate(response, strict=True)
+    msgspec.convert(response, replies_responses.ResponseReply)
+    return response
+
+
+def events(answer: Answer) -> list[Json]:
+    """The events of a whole stream: they follow all rules of the strictest reader."""
+    assert answer.status == 200, answer.body
+    frames = [frame for frame in answer.frames if not frame.comment]
+    assert [frame.is_done for frame in frames] == [False] * (len(frames) - 1) + [True]
+    found = [checked_event(frame) for frame in frames[:-1]]
+    Reader().read(found)
+    return found
+
+
+def final(answer: Answer) -> Json:
+    """The response in the terminal event."""
+    last = events(answer)[-1]
+    assert last["type"] in TERMINAL
+    return dict(last["response"])
+
+
+def whole(answer: Answer) -> Json:
+    """A response that came in one piece."""
+    assert answer.status == 200, answer.body
+    return checked(answer.json)
+
+
+def as_text(response: Json) -> Json:
+    """A response with the results of tools as streams do not have them: plain."""
+    return {**response, "output": [_plain(item) for item in response["output"]]}
+
+
+def _plain(item: Json) -> Json:
+    if item["type"] != "function_call_output":
+        return item
+    return {**item, "output": "".join(part["text"] for part in item["output"])}
+
+
+def text_of(response: Json) -> str:
+    """All visible text."""
+    messages = [item for item in response["output"] if item["type"] == "message"]
+    return "".join(part["text"] for item in messages for part in item["content"])
+
+
+async def get(rig: Rig, response_id: str) -> Json:
+    """A response as it is stored."""
+    return whole(await rig.client.get(f"{RESPONSES}/{response_id}"))
+
+
+async def created(exchange: Exchange) -> str:
+    """The id that the first event tells."""
+    frame = await exchange.frame()
+    assert frame.event == "response.created"
+    return str(frame.json["response"]["id"])
+
+
+async def until_ended(rig: Rig, count: int = 1) -> None:
+    """Wait until so many runs have ended."""
+    with patience():
+        while len(rig.ends) < count:
+            await trio.lowlevel.checkpoint()
+
+
+def reason_of(response: Json) -> tuple[str, str]:
+    """How a response ended, and why."""
+    return response["status"], (response.get("hermes") or {}).get("reason", "")
