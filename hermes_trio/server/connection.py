@@ -21,6 +21,7 @@ from hypercorn.utils import parse_socket_addr
 
 from hermes_trio.server.faults import Faults, OnFault
 from hermes_trio.server.protocols import Address, Wire
+from hermes_trio.server.reading import GONE, Paused, until_gone
 from hermes_trio.server.sockets import ensure_options
 
 PIECE = 2**16
@@ -31,8 +32,6 @@ BURST = 16
 
 CLEANUP_SECONDS = 5.0
 """The bound on closing, which goes on in spite of cancellation."""
-
-_GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 Bytes = bytes | memoryview
 
@@ -85,6 +84,7 @@ class GuardedTCPServer(TCPServer):
         self.guards = guards
         stream: object = self.stream  # Hypercorn's type says TLS only
         self._plain = stream if isinstance(stream, trio.SocketStream) else None
+        self._reading = trio.CancelScope()
         self._writing: trio.CancelScope | None = None
         self._burst = 0
         self._ended = False
@@ -94,7 +94,7 @@ class GuardedTCPServer(TCPServer):
         with self.guards.connections.holding(self):
             try:
                 await self._serve()
-            except* _GONE:
+            except* GONE:
                 pass
             except* (Exception, GeneratorExit) as group:  # noqa: BLE001 - nothing a client sends may go further
                 self.guards.faults.record(group)
@@ -119,8 +119,12 @@ class GuardedTCPServer(TCPServer):
         alpn: str | None = self.stream.selected_alpn_protocol()
         return alpn
 
+    @property
+    def _socket(self) -> trio.socket.SocketType:
+        return (self._plain or self.stream.transport_stream).socket
+
     def _addresses(self) -> tuple[Address, Address]:
-        sock = (self._plain or self.stream.transport_stream).socket
+        sock = self._socket
         ensure_options(sock)
         return (
             parse_socket_addr(sock.family, sock.getpeername()),
@@ -140,8 +144,26 @@ class GuardedTCPServer(TCPServer):
                 self.protocol = Wire(parts, alpn, scope.cancel)  # type: ignore[assignment]
                 await self.protocol.initiate()
                 await self.idle_task.restart(group, self._idle_timeout)
-                await self._read_data()
+                await self._read()
                 await self._stop_the_clock()
+
+    async def _read(self) -> None:
+        """Read until the client or the connection is gone, wherever the reader is held up just then."""
+        with self._reading:
+            await self._read_data()
+        if self._reading.cancelled_caught:
+            await self.protocol.handle(Closed())
+
+    async def _wait_out(self, paused: Paused) -> None:
+        """The reader has to wait: let it go when the pause is over, and end it when the client leaves."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._look_out, paused)
+            await paused.over()
+            nursery.cancel_scope.cancel()
+
+    async def _look_out(self, paused: Paused) -> None:
+        await until_gone(self.stream, self._socket, paused)
+        self._reading.cancel()
 
     async def _stop_the_clock(self) -> None:
         """The client is gone: the timer of idle connections must not keep this one open, now or later."""
@@ -152,8 +174,12 @@ class GuardedTCPServer(TCPServer):
         """Take an event of the protocol: bytes to write, or news about the connection."""
         if isinstance(event, RawData):
             await self._write(event.data)
+        elif isinstance(event, Paused):
+            await self._wait_out(event)
         elif not (self._ended and isinstance(event, Updated)):
             await super().protocol_send(event)
+            if isinstance(event, Closed):
+                self._reading.cancel()  # only now: the reader itself may be the one that closes
 
     async def _write(self, data: bytes) -> None:
         """Write all of the data, or close; cancellation waits.
@@ -185,7 +211,7 @@ class GuardedTCPServer(TCPServer):
         await self._acquire()
         try:
             return await self._write_pieces(memoryview(data))
-        except _GONE:
+        except GONE:
             return False
         finally:
             self._writing = None
@@ -222,6 +248,7 @@ class GuardedTCPServer(TCPServer):
             await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def _drop(self) -> None:
-        """Close at once and say so to the protocol."""
+        """Close at once, say so to the protocol, and then to the reader, which may be this very task."""
         await trio.aclose_forcefully(self.stream)
         await self.protocol.handle(Closed())
+        self._reading.cancel()

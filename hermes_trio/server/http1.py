@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from itertools import chain
+from typing import Any
 
 import h11
 from hypercorn.events import Closed, Event
 from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.events import Response, StreamClosed
+from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h11 import H2ProtocolAssumedError, H11Protocol
 
 from hermes_trio.core.errors import bad_request
+from hermes_trio.server.reading import AHEAD, Gate, Paused, Wait
 from hermes_trio.server.sending import finishing, give_way
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -46,6 +48,15 @@ def is_preface(request: h11.Request) -> bool:
 class PlainH11(H11Protocol):
     """HTTP/1.1, and the way over to HTTP/2 for clients that begin with its preface."""
 
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.can_read = Gate(self._pause)
+
+    async def _pause(self, over: Wait) -> None:
+        """The next request, or an answer to a proposed upgrade, has to come first: let the connection wait for it."""
+        waiting, _ = self.connection.trailing_data
+        await self.send(Paused(over, self.connection.receive_data, AHEAD - len(waiting)))
+
     async def handle(self, event: Event) -> None:
         """Take bytes or the end of the connection."""
         try:
@@ -54,18 +65,12 @@ class PlainH11(H11Protocol):
             await self._refuse_upgrade()
 
     async def stream_send(self, event: StreamEvent) -> None:
-        """Send a part of a response.
-
-        h11 reads nothing more from a client that proposed an upgrade until it has an answer. From then on the reader
-        must go on, or it would not see the client leave.
-        """
+        """Send a part of a response."""
         if isinstance(event, StreamClosed):
             with finishing():
                 await super().stream_send(event)
             return
         await super().stream_send(event)
-        if isinstance(event, Response):
-            await self.can_read.set()
         await give_way(event, self.stream is None)
 
     async def _check_protocol(self, event: h11.Request) -> None:

@@ -63,6 +63,7 @@ PARTS = (
     Part("hypercorn.trio.lifespan", "Lifespan.wait_for_startup", "self"),
     Part("hypercorn.trio.lifespan", "Lifespan.wait_for_shutdown", "self"),
     Part("hypercorn.trio.worker_context", "WorkerContext.__init__", "self max_requests", "terminated"),
+    Part("hypercorn.trio.worker_context", "EventWrapper.wait", "self", "_event"),
     Part(_H11, "H11Protocol.__init__", _PROTOCOL, "connection can_read"),
     Part(_H11, "H11Protocol.handle", "self event", "_handle_events"),
     Part(_H11, "H11Protocol.stream_send", "self event"),

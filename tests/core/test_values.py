@@ -16,6 +16,7 @@ from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.messages import Message, ToolCall, Usage
 from hermes_trio.core.outcome import Reason, Status, of_cut
 from hermes_trio.core.plain import plain, text_of
+from hermes_trio.core.record import RunHeader
 from hermes_trio.core.stamp import Stamp
 from hermes_trio.core.transcript import transcript
 from hermes_trio.core.wire import data_frame, encode, named_frame
@@ -132,4 +133,6 @@ def test_frames_are_one_piece_of_ascii() -> None:
 
 def test_small_sums() -> None:
     assert Usage(1, 2).total_tokens == 3
-    assert Stamp("r", 12.9, "m").created == 12
+    stamp = Stamp("r", 12.9, "m")
+    assert stamp.created == 12
+    assert RunHeader("ann", stamp, "chat", "s", ()).run_id == "r"

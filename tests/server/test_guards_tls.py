@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from hypercorn.config import Config
 
 from hermes_trio.server.configure import hypercorn_config
 from tests.server.apps import BIG, Demo
-from tests.server.raw import H2Client, ask, connect, get, read_to_end
+from tests.server.raw import H2Client, ask, connect, get, read_to_end, read_until
 from tests.server.running import serving
 
 
@@ -72,3 +74,35 @@ async def test_a_stalled_reader_on_tls_is_dropped(authority: trustme.CA, secure:
     ):
         await stream.send_all(get("/flood"))
         await app.ended.wait()
+
+
+@pytest.mark.parametrize("leave", ["aclose", "unwrap"])
+async def test_a_client_with_a_request_left_is_seen_to_leave(
+    authority: trustme.CA, secure: Config, leave: str
+) -> None:
+    """Also one that only says so within TLS and keeps its socket."""
+    app = Demo()
+    async with serving(app, secure) as live, trio.open_nursery() as nursery:
+        stream = await connect_tls(live.port, authority)
+        await stream.send_all(get("/ticks") + get("/"))
+        await app.ticks.send(1)
+        await read_until(stream, b"data: 1")
+        nursery.start_soon(_leave, getattr(stream, leave))
+        with trio.fail_after(2):
+            await app.ended.wait()
+        await stream.transport_stream.aclose()
+
+
+async def _leave(way: Callable[[], Awaitable[object]]) -> None:
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # the server says nothing in return
+        await way()
+
+
+async def test_requests_ahead_of_their_turn_are_answered_in_order(
+    authority: trustme.CA, secure: Config
+) -> None:
+    async with serving(Demo(), secure) as live, await connect_tls(live.port, authority, "http/1.1") as stream:
+        await stream.send_all(get("/big") + get("/"))
+        await stream.send_all(get("/early"))
+        answers = await read_until(stream, b"HTTP/1.1 401")
+        assert b"%b\r\n3\r\nend\r\n0\r\n\r\nHTTP/1.1 200" % BIG in answers

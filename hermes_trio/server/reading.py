@@ -1,0 +1,74 @@
+"""Looking out for a client while its next request has to wait.
+
+h11 gives no request out before the last one is answered, and Hypercorn's reader stands still until then: it would not
+see the client leave. So somebody else reads on, a little, and watches the rest of the time.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import trio
+from attrs import frozen
+from hypercorn.events import Event
+from hypercorn.trio.worker_context import EventWrapper
+
+AHEAD = 2**16
+"""How much of what is not its turn yet we keep; the rest stays in the kernel, and then with the client."""
+
+LOOK_SECONDS = 0.5
+"""How often we look for a client of whom we keep that much."""
+
+GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
+
+Wait = Callable[[], Awaitable[None]]
+
+
+@frozen
+class Paused(Event):
+    """A protocol cannot go on until something is over; it can keep a number of bytes meanwhile."""
+
+    over: Wait
+    take: Callable[[bytes], None]
+    room: int
+
+
+class Gate(EventWrapper):
+    """Hypercorn's event whose waiting somebody else does: ``pause`` is called with what there is to wait for."""
+
+    def __init__(self, pause: Callable[[Wait], Awaitable[None]]) -> None:
+        super().__init__()
+        self._pause = pause
+
+    async def wait(self) -> None:
+        """Have somebody wait until the event is set."""
+        await self._pause(super().wait)
+
+
+async def until_gone(stream: trio.abc.Stream, sock: trio.socket.SocketType, paused: Paused) -> None:
+    """Read what there is room for, watch without reading then, and return when the client is gone."""
+    room = paused.room
+    with suppress(*GONE):
+        while room > 0:
+            data = await stream.receive_some(room)
+            if not data:
+                return
+            paused.take(bytes(data))
+            room -= len(data)
+        await _until_hung_up(sock)
+
+
+async def _until_hung_up(sock: trio.socket.SocketType) -> None:
+    while not _has_hung_up(sock.fileno()):  # noqa: ASYNC110 - unread data would end any waiting at once
+        await trio.sleep(LOOK_SECONDS)
+
+
+def _has_hung_up(descriptor: int) -> bool:
+    """Whether an end or a reset has come in, even behind data that nobody has read; -1 is what we have closed."""
+    if descriptor < 0:
+        return True
+    poll = select.poll()
+    poll.register(descriptor, select.POLLRDHUP)
+    return bool(poll.poll(0))
