@@ -76,6 +76,20 @@ def js(session: nox.Session) -> None:
 
 
 @nox.session
+def crash(session: nox.Session) -> None:
+    """Kill a loaded server at random moments and check that nothing a client had seen is lost."""
+    install(session, "test")
+    session.run("python", "-m", "tests.crash", *(session.posargs or ["--kills", "200"]))
+
+
+@nox.session
+def bench_store(session: nox.Session) -> None:
+    """Measure terminal records per second: group commit beside one commit each."""
+    install(session, "test")
+    session.run("python", "-m", "tests.bench_store", *session.posargs)
+
+
+@nox.session
 def openapi(session: nox.Session) -> None:
     """Write docs/reference/openapi.json anew."""
     install(session, "test")

@@ -13,6 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import trio
 from attrs import define, field, frozen
@@ -115,12 +116,16 @@ class Exchange:
         await self._until(lambda: bool(self._status))
         return self.answer
 
-    async def frame(self) -> Frame:
-        """The next event of the stream."""
+    async def block(self) -> str:
+        """The next block of the stream, as it is written."""
         await self._until(lambda: b"\n\n" in self.raw[self._read :])
         end = self.raw.index(b"\n\n", self._read)
         block, self._read = self.raw[self._read : end], end + 2
-        return parse_frame(block.decode("ascii"))
+        return block.decode("ascii")
+
+    async def frame(self) -> Frame:
+        """The next event of the stream."""
+        return parse_frame(await self.block())
 
     async def frame_where(self, **fields: Any) -> Frame:
         """The next event whose data has all of these."""
@@ -263,7 +268,7 @@ def make_scope(method: str, path: str, headers: Headers) -> dict[str, Any]:
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
-        "path": target,
+        "path": unquote(target),
         "raw_path": target.encode(),
         "query_string": query.encode(),
         "root_path": "",

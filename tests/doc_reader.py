@@ -3,7 +3,8 @@
 A page is worked through from top to bottom, in a folder of its own. What a fenced block means is told by its
 language, and by a comment in the line above it where the language does not say enough:
 
-* ``console``: lines after ``$`` are run, and what follows must be in their output, ``...`` standing for anything
+* ``console``: lines after ``$`` are run, and what follows must be in their output, ``...`` standing for anything;
+  what a line exports stays set for the rest of the page
 * ``python``: a program that is run, or a file that is kept (``example: file: NAME``)
 * ``toml``: a configuration file, or a ``key file``
 * ``json``: must parse
@@ -26,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from hermes_trio.keys import read_key_file
 from hermes_trio.settings import load
@@ -149,6 +150,11 @@ class Reader:
         assert done.returncode == exit_code, f"{line}\n{output}"
         return output
 
+    def after_export(self, line: str) -> Reader:
+        """The same person with the variables that a line exports."""
+        pairs = (pair.partition("=") for pair in self.run(f"{line} && env -0").split("\0"))
+        return evolve(self, environ={name: value for name, _, value in pairs if name})
+
     @contextmanager
     def serving(self, line: str) -> Iterator[Server]:
         """The server that a command line starts."""
@@ -216,7 +222,10 @@ class Walk:
     def run_console(self, block: Block) -> None:
         exit_code = int(block.value) if block.mark == "exit code" else 0
         for command in commands_of(self.here(block.text)):
-            check_shown(command.shown, self.reader.run(command.line, exit_code), block.place)
+            if command.line.startswith("export "):
+                self.reader = self.reader.after_export(command.line)
+            else:
+                check_shown(command.shown, self.reader.run(command.line, exit_code), block.place)
 
     def run_python(self, block: Block) -> None:
         (self.reader.folder / "example.py").write_text(self.here(block.text), encoding="utf-8")

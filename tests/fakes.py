@@ -28,7 +28,7 @@ from hermes_trio.core.events import (
 )
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.record import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
+from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.keys import Keyring, NamedKey
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
@@ -196,22 +196,7 @@ class AsyncPlayer:
             await getattr(say, method)(*args)
 
 
-class TrialStore(MemoryStore):
-    """Knows the last run of a conversation. TODO: goes when all stores do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._latest: dict[tuple[str, str], str] = {}
-
-    async def begin_run(self, header: RunHeader, owner: str) -> None:
-        self._latest[header.principal, header.conversation] = header.run_id
-        await super().begin_run(header, owner)
-
-    async def latest_run(self, principal: str, conversation_id: str) -> LiveRun | EndedRun | NoRun:
-        return await self.find_run(principal, self._latest.get((principal, conversation_id), ""))
-
-
-class BrokenStore(TrialStore):
+class BrokenStore(MemoryStore):
     """A store that is out of order: reading, writing, or both."""
 
     def __init__(self, *broken: str) -> None:
@@ -266,11 +251,15 @@ class Rig:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs, nobody reads, and no slot or conversation is taken."""
-        registry = cast("NotingRegistry", self.site.services.registry)
-        is_read = any(run.log._readers for run in registry.runs)
+        """Whether nothing runs, and no slot or conversation is taken."""
         is_held = self.site.admission.in_use or self.site.turnstile._busy
-        return not (len(registry) or is_read or is_held)
+        return not (len(self.site.services.registry) or is_held)
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether anybody still reads the log of any run, live or not."""
+        registry = cast("NotingRegistry", self.site.services.registry)
+        return any(run.log._readers for run in registry.runs)
 
     async def transcript(self, session_id: str, principal: str = "ann") -> list[tuple[str, Any]]:
         """Who said what in a stored session."""
@@ -299,7 +288,7 @@ def make_rig(
 ) -> Rig:
     """A server whose agents play a script. In Trio only; runs that outlive their request need ``open_rig``."""
     stage = script if isinstance(script, Stage) else Stage(tuple(script), end)
-    store = store or TrialStore()
+    store = store or MemoryStore()
     metrics = Metrics()
     ends: list[tuple[str, str]] = []
 

@@ -16,7 +16,9 @@ from hermes_trio.agent.port import ToolRun
 from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import Message, ToolCall, Usage
 from hermes_trio.core.outcome import Reason, Status
-from hermes_trio.schema.openapi import OPERATIONS
+from hermes_trio.schema.operations import OPERATIONS
+from hermes_trio.schema.replies_responses import ResponseReply
+from hermes_trio.schema.responses import ResponsesBody
 from hermes_trio.settings import Settings, options
 from hermes_trio.settings.model import own_variable
 from tests.doc_reader import INERT, ROOT, Reader, Server, Walk, blocks_of, make_environment
@@ -100,6 +102,19 @@ def test_the_settings_table_is_that_of_the_class() -> None:
 def test_every_route_is_documented() -> None:
     text = reference("http_api.md")
     assert [op.path for op in OPERATIONS if f"{op.method.upper()} {op.path}`" not in text] == []
+
+
+@pytest.mark.parametrize("kind", [ResponsesBody, ResponseReply])
+def test_every_field_of_a_response_is_documented(kind: type) -> None:
+    text = reference("http_api.md").partition("## `POST /v1/responses`")[2]
+    assert [field.name for field in attrs.fields(kind) if f"`{field.name}`" not in text] == []
+
+
+def test_every_error_code_is_documented() -> None:
+    text = reference("http_api.md")
+    sources = [path.read_text("utf-8") for path in sorted((ROOT / "hermes_trio").rglob("*.py"))]
+    codes = {code for source in sources for code in re.findall(r'code="([a-z_]+)"', source)}
+    assert [code for code in sorted(codes) if f"`{code}`" not in text] == []
 
 
 def test_every_way_to_end_is_documented() -> None:

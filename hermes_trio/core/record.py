@@ -9,27 +9,11 @@ from typing import Any
 from attrs import frozen
 
 from hermes_trio.core.items import Item
-from hermes_trio.core.messages import Message, Usage
+from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.stamp import Stamp
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-@frozen
-class TurnRecord:
-    """The terminal form of one run: all that was said, and how it ended."""
-
-    principal: str
-    run_id: str
-    session_id: str
-    model: str
-    status: str
-    reason: str
-    started_at: float
-    ended_at: float
-    usage: Usage
-    messages: tuple[Message, ...]  # the user's message first, then everything the agent did
 
 
 @frozen

@@ -26,3 +26,8 @@ def data_frame(payload: str) -> bytes:
 def named_frame(name: str, payload: str) -> bytes:
     """A frame under an event name."""
     return f"event: {name}\ndata: {payload}\n\n".encode("ascii")
+
+
+def numbered_frame(number: int, payload: str) -> bytes:
+    """A frame that a browser can ask to go on after, by its number."""
+    return f"id: {number}\ndata: {payload}\n\n".encode("ascii")

@@ -6,12 +6,15 @@ process that dies had told its clients in that moment is all that can be missing
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import structlog
 import trio
 
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.record import LogBatch, RunHeader
 from hermes_trio.runs.log import Changes, RunLog
+from hermes_trio.runs.unsaved import UnsavedEnds
 from hermes_trio.stores.contract import Store, StoreError
 
 log = structlog.get_logger(__name__)
@@ -25,6 +28,7 @@ class KeptLog:
 
     def __init__(self, header: RunHeader, changes: RunLog) -> None:
         self.header, self.changes = header, changes
+        self.is_sealed = False  # its run's end writes the rest
         self._saved = 0
         self._is_flushing = False
         self._flushed = trio.Event()
@@ -61,39 +65,59 @@ class Flusher:
     def __init__(self, store: Store, interval: float = INTERVAL) -> None:
         self._store, self._interval = store, interval
         self._dirty: set[KeptLog] = set()
+        self.ends = UnsavedEnds(store)
         self._wanted = trio.Event()
 
     def want(self, kept: KeptLog) -> None:
         """A log has something new."""
-        self._dirty.add(kept)
-        self._wanted.set()
+        if not kept.is_sealed:
+            self._dirty.add(kept)
+            self._wanted.set()
 
     def drop(self, kept: KeptLog) -> None:
         """A log is written by its run's end from now on."""
+        kept.is_sealed = True
         self._dirty.discard(kept)
 
     async def run(self) -> None:
         """Write until cancelled."""
-        while True:
-            await self._wanted.wait()
-            await trio.sleep(self._interval)
-            self._wanted = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.ends.run)
+            while True:
+                await self._wanted.wait()
+                await trio.sleep(self._interval)
+                self._wanted = trio.Event()
+                await self._try_flush()
+
+    async def _try_flush(self) -> None:
+        try:
             await self._flush()
+        except StoreError as error:
+            log.error("logs could not be written", error=str(error))
+            await trio.sleep(RETRY_AFTER)
 
     async def _flush(self) -> None:
-        group = [(kept, kept.batch()) for kept in self._dirty]
+        group = list(self._batches())
         self._dirty.clear()
+        if not group:
+            return
         for kept, _ in group:
             kept.begin()
         written = False
         try:
             await self._store.append_log([batch for _, batches in group for batch in batches])
             written = True
-        except StoreError as error:
-            log.error("logs could not be written", error=str(error), runs=len(group))
-            await trio.sleep(RETRY_AFTER)
         finally:
             for kept, batches in group:
                 kept.end(sum(batch.count for batch in batches) if written else 0)
-                if not written and not kept.changes.is_closed:
+                if not written:
                     self.want(kept)
+
+    def _batches(self) -> Iterator[tuple[KeptLog, tuple[LogBatch, ...]]]:
+        for kept in tuple(self._dirty):
+            try:
+                yield kept, kept.batch()
+            except Exception:
+                # Our own mistake, and of one run: the others must not suffer.
+                log.exception("a log cannot be written", run_id=kept.header.run_id)
+                self.drop(kept)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import trio
 from attrs import frozen
 
+from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.log import Reader
 from hermes_trio.runs.presence import Ticket
 from hermes_trio.runs.run import Order, Run, Services
@@ -28,7 +29,9 @@ class Hosting:
         """
         run = Run(self.services, order)
         ticket = run.presence.join()
-        await self.nursery.start(run.main)
+        # Whoever asked may be gone before the store has answered: then too the run's policy decides, not this request.
+        with trio.CancelScope(shield=True):
+            await self.nursery.start(run.main)
         return run, ticket
 
 
@@ -47,5 +50,8 @@ async def open_hosting(services: Services) -> AsyncIterator[Hosting]:
     """Host runs for as long as the block lasts; what still runs at its end is cancelled, saved and gone."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(services.flusher.run)
-        yield Hosting(nursery, services)
+        try:
+            yield Hosting(nursery, services)
+        finally:
+            services.registry.stop_all(Reason.SERVER_SHUTDOWN)
         nursery.cancel_scope.cancel()

@@ -83,13 +83,15 @@ class RunLog:
 
     async def room(self) -> None:
         """Return when every reader that holds back is close behind, and the store not too far."""
-        while self._is_store_behind() or any(map(self._is_behind, self._readers)):
+        while self.is_store_behind or any(map(self._is_behind, self._readers)):
             await self._taken.wait()
 
     def _is_behind(self, reader: Reader) -> bool:
         return reader.holds_back and self.end - reader.position > LAG
 
-    def _is_store_behind(self) -> bool:
+    @property
+    def is_store_behind(self) -> bool:
+        """Whether so much is not in the store yet that the agent has to wait for it."""
         return self._load is not None and self.end - self._safe > UNSAFE
 
     # -- for readers --

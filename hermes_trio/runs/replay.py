@@ -5,22 +5,24 @@ from __future__ import annotations
 import trio
 
 from hermes_trio.core.changes import Ended
-from hermes_trio.core.log_codec import Damaged, decode_changes
+from hermes_trio.core.log_codec import Damaged as DamagedBody
+from hermes_trio.core.log_codec import decode_changes
 from hermes_trio.runs.log import Batches, Changes, Lost
-from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.stores.contract import Damaged, Store
 
 
 async def load_changes(store: Store, principal: str, run_id: str, first: int) -> Changes:
     """Changes of a run from a number on; some at a time, none when there are no more.
 
     Raises:
-        StoreError: the store fails, or the log in it is damaged.
+        StoreError: the store fails.
+        Damaged: it does not, but the log is not as it was written.
     """
     batches = await store.read_log(principal, run_id, first)
     try:
         changes = tuple(change for batch in batches for change in decode_changes(batch.body))
-    except Damaged as error:
-        raise StoreError(f"the log of {run_id} is damaged: {error}") from error
+    except DamagedBody as error:
+        raise Damaged(f"the log of {run_id} is damaged: {error}") from error
     return changes[first - batches[0].first :] if batches else ()
 
 

@@ -23,7 +23,7 @@ from hermes_trio.agent.contract import AgentContext, TurnRequest
 from hermes_trio.agent.inbox import Inbox
 from hermes_trio.agent.port import Words
 from hermes_trio.core.changes import Ended
-from hermes_trio.core.outcome import Outcome, Reason
+from hermes_trio.core.outcome import Outcome, Reason, of_cut
 from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.turn import Turn
 from hermes_trio.runs.admission import Slot
@@ -34,6 +34,7 @@ from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.runs.tracing import traced
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Hooks, Limits, Tracker
+from hermes_trio.runs.unsaved import UnsavedEnd
 from hermes_trio.stores.contract import Store, StoreError
 
 Items = tuple[Mapping[str, Any], ...]
@@ -72,7 +73,7 @@ class Order:
     header: RunHeader
     turn: TurnRequest
     slot: Slot  # free when nothing of the agent is left
-    turnstile: Slot | None = None  # free when the run has ended
+    turnstile: Slot | None = None  # free when the run is saved, or has ended without
     keep: Keep = Keep.END
     policy: OnDisconnect = DETACH
     to_items: Callable[[EndedRun], Items] = lambda ended: ()  # noqa: ARG005 - what its conversation gains
@@ -88,12 +89,13 @@ class Run:
         self._scope = trio.CancelScope()
         self._deadline = math.inf
         self._reason = Reason.NONE
-        is_logged = order.keep is Keep.ALL
-        self.log = RunLog(self._load if is_logged else None, self._log_grew if is_logged else None)
+        self.log = RunLog(*((self._load, self._log_grew) if self.is_kept else ()))
         self._kept = KeptLog(order.header, self.log)
         self.presence = Presence(order.policy)
         self.ended = trio.Event()
-        hooks = Hooks(self._save, self.stop, self._why, self._words.now)
+        self._begun_or_not = trio.Event()
+        self._has_begun = False
+        hooks = Hooks(self._save, self._save_later, self.stop, self._why, self._words.now)
         self._tracker = Tracker(self._inbox, self.log, hooks, services.limits)
 
     @property
@@ -101,17 +103,40 @@ class Run:
         """What was known when it began."""
         return self._order.header
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the store knows of it, so that others than its owner may."""
+        return self._order.keep is Keep.ALL
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to end, and why does not matter."""
+        return bool(self._reason)
+
+    async def wait_begun(self) -> None:
+        """Return when the store knows of the run; nobody may hear of it before.
+
+        Raises:
+            StoreError: the store did not take it.
+        """
+        await self._begun_or_not.wait()
+        if not self._has_begun:
+            raise StoreError("the store did not take the run")
+
     async def main(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the agent and the tracker until both are done. Leaves nothing behind but an abandoned thread."""
         services, order = self._services, self._order
         order.slot.hold()
         with ExitStack() as stack:
             stack.callback(self.ended.set)
+            stack.callback(self._begun_or_not.set)
             if order.turnstile is not None:
                 order.turnstile.hold()
                 stack.callback(order.turnstile.release)
             stack.enter_context(services.registry.listed(order.header, self))
             await self._begin(stack)
+            self._has_begun = True
+            self._begun_or_not.set()
             task_status.started()
             stack.callback(self._count)
             self._set_deadline(services.limits.run)
@@ -128,6 +153,8 @@ class Run:
         except BaseException as error:
             self._order.slot.release()
             if isinstance(error, trio.TooSlowError):
+                # It may still begin, when the store gets to it, and must not stay so.
+                self._save_later(Turn(), Ended(of_cut(Reason.SERVER_ERROR)))
                 raise StoreError("the store took too long to begin a run") from None
             raise
         stack.callback(self._services.flusher.drop, self._kept)
@@ -187,6 +214,16 @@ class Run:
             return
         ended = EndedRun(self.header, turn.items, end.outcome, end.at)
         await self._services.store.end_run(ended, await self._tail(end), self._order.to_items(ended))
+        if self._order.turnstile is not None:
+            # Whoever hears of this end may go on at once, however long the agent takes to leave.
+            self._order.turnstile.release()
+
+    def _save_later(self, turn: Turn, end: Ended) -> None:
+        """A run that the store knows to have begun must end there too, as soon as it can."""
+        if self.is_kept:
+            ended = EndedRun(self.header, turn.items, end.outcome, end.at)
+            unsaved = UnsavedEnd(ended, self._kept.batch((end,)), self._order.to_items(ended))
+            self._services.flusher.ends.want(unsaved)
 
     async def _tail(self, end: Ended) -> tuple[LogBatch, ...]:
         """The rest of the log, the end included; it is saved with the record or not at all."""

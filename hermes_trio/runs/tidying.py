@@ -9,7 +9,7 @@ import structlog
 import trio
 
 from hermes_trio.core.record import Forgotten, Retention
-from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.stores.contract import Store
 
 log = structlog.get_logger(__name__)
 
@@ -29,5 +29,5 @@ async def _tidy(store: Store, retention: Retention, now: float) -> None:
     try:
         while await store.forget(retention, now) != NOTHING:
             await trio.lowlevel.checkpoint()
-    except StoreError as error:
-        log.warning("the store could not be tidied", error=str(error))
+    except Exception:
+        log.exception("the store could not be tidied")  # the next minute may be better

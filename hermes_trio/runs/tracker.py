@@ -29,6 +29,7 @@ class Hooks:
     """What the run lends to its tracker."""
 
     save: Callable[[Turn, Ended], Awaitable[None]]
+    save_later: Callable[[Turn, Ended], None]  # the store failed; this end is the one that is told
     stop: Callable[[Reason], None]  # cancels the run
     why: Callable[[], Reason]  # the reason, once the run is cancelled
     now: Callable[[], float]  # seconds since the run began
@@ -102,7 +103,7 @@ class Tracker:
             await self._out.room()
         if patience.cancelled_caught:
             # Leave by the one way out: as a cancellation of the whole run.
-            self._hooks.stop(Reason.STALLED_READER)
+            self._hooks.stop(Reason.SERVER_ERROR if self._out.is_store_behind else Reason.STALLED_READER)
             await trio.sleep_forever()
 
     async def _close_up(self, reason: Reason) -> None:
@@ -121,6 +122,7 @@ class Tracker:
         except (StoreError, trio.TooSlowError) as error:
             log.error("a turn could not be stored", error=str(error) or "the store took too long")
             self._end = Ended(_not_stored(self._end.outcome), self._end.at)
+            self._hooks.save_later(self._turn, self._end)
 
     def _latest(self) -> float:
         """Closing up is not cut short by what ended the run; this deadline is what bounds it."""

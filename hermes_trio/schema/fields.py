@@ -88,13 +88,11 @@ def integer_field(
     return None if value is None else int(value)
 
 
-def session_id(value: str) -> str:
+def session_id(value: str, param: str = SESSION_ID_HEADER) -> str:
     """The session named by a client, "" for none; never something that a path could be made of."""
-    value = _session_value(value, SESSION_ID_HEADER, "invalid_session_id")
+    value = _session_value(value, param, "invalid_session_id")
     if _PATH_LIKE.search(value):
-        raise bad_request(
-            "Invalid session ID: it looks like a path.", SESSION_ID_HEADER, "invalid_session_id"
-        )
+        raise bad_request("Invalid session ID: it looks like a path.", param, "invalid_session_id")
     return value
 
 

@@ -26,7 +26,8 @@ def document(version: str) -> dict[str, Any]:
 
 
 def _classes() -> list[type]:
-    named = [kind for op in OPERATIONS for kind in (op.reply, op.body, op.stream) if kind not in {None, str}]
+    kinds = [kind for op in OPERATIONS for kind in (op.reply, op.body, op.stream)]
+    named = [kind for kind in kinds if kind is not None and kind is not str]
     return list(dict.fromkeys([replies.ErrorEnvelope, *named]))
 
 
@@ -60,12 +61,20 @@ def _operation(op: Operation) -> dict[str, Any]:
 
 
 def _responses(op: Operation) -> dict[str, Any]:
-    content = {"text/plain" if op.reply is str else "application/json": _schema(op.reply)}
+    answers: dict[str, Any] = {str(op.success): {"description": "The answer", "content": _content(op)}}
+    if op.may_be_empty:
+        answers["204"] = {"description": "Nothing more will come"}
+    refusals = [403, *op.statuses, *([] if op.is_open else [401])]  # 403: an origin that is not allowed
+    return answers | {str(status): _failure(op, status) for status in sorted(refusals)}
+
+
+def _content(op: Operation) -> dict[str, Any]:
+    content = {}
+    if op.reply is not None:
+        content["text/plain" if op.reply is str else "application/json"] = _schema(op.reply)
     if op.stream is not None:
         content["text/event-stream"] = _schema(op.stream)
-    refusals = [403, *op.statuses, *([] if op.is_open else [401])]  # 403: an origin that is not allowed
-    failures = {str(status): _failure(op, status) for status in sorted(refusals)}
-    return {"200": {"description": "The answer", "content": content}, **failures}
+    return content
 
 
 def _failure(op: Operation, status: int) -> dict[str, Any]:

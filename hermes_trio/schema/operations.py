@@ -6,9 +6,11 @@ from attrs import frozen
 
 from hermes_trio.schema import replies
 from hermes_trio.schema import replies_responses as stored
+from hermes_trio.schema import replies_runs as runs
 from hermes_trio.schema.chat import ChatBody
 from hermes_trio.schema.conversations import ConversationBody, ConversationItemsBody, ConversationUpdateBody
 from hermes_trio.schema.responses import ResponsesBody
+from hermes_trio.schema.runs import RunBody
 
 
 @frozen
@@ -18,7 +20,7 @@ class Operation:
     method: str
     path: str
     summary: str
-    reply: type  # str for plain text
+    reply: type | None  # str for plain text, None if it only streams
     body: type | None = None
     stream: type | None = None
     is_open: bool = False  # answers without a key
@@ -26,6 +28,8 @@ class Operation:
     parameters: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
     query: tuple[str, ...] = ()
+    success: int = 200
+    may_be_empty: bool = False  # 204 when there is nothing (more) to tell
 
 
 _RUN_STATUSES = (400, 404, 408, 409, 413, 429, 500, 502, 503)
@@ -151,4 +155,26 @@ _CONVERSATIONS = (
     ),
 )  # fmt: skip
 
-OPERATIONS = (*_ABOUT_AND_CHAT, *_RESPONSES, *_CONVERSATIONS)
+_RUN = "/v1/runs/{run_id}"
+_RUNS = (
+    Operation(
+        "post", "/v1/runs", "Start a run that goes on by itself", runs.RunStarted,
+        body=RunBody, statuses=(400, 404, 408, 409, 413, 429, 503),
+        headers=("X-Hermes-Session-Key", "Idempotency-Key"), success=202,
+    ),
+    Operation(
+        "get", _RUN, "A run as it stands", runs.RunReply,
+        statuses=(404, 503), parameters=("run_id",),
+    ),
+    Operation(
+        "get", f"{_RUN}/events", "The events of a run from any point on", None,
+        stream=runs.RunEvent, statuses=(400, 404, 409, 503), parameters=("run_id",),
+        headers=("Last-Event-ID",), query=("last_seq",), may_be_empty=True,
+    ),
+    Operation(
+        "post", f"{_RUN}/stop", "Ask a run to stop", runs.RunStopped,
+        statuses=(404, 409, 503), parameters=("run_id",),
+    ),
+)  # fmt: skip
+
+OPERATIONS = (*_ABOUT_AND_CHAT, *_RESPONSES, *_CONVERSATIONS, *_RUNS)

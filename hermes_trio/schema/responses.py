@@ -123,7 +123,15 @@ def parse_responses(raw: bytes) -> ResponsesRequest:
     Raises:
         ApiError: 400, naming the parameter that is wrong.
     """
-    body = convert(parse_object(raw), ResponsesBody)
+    return read_responses(convert(parse_object(raw), ResponsesBody))
+
+
+def read_responses(body: ResponsesBody) -> ResponsesRequest:
+    """Read a body whose fields have the right types; for APIs that take some of them.
+
+    Raises:
+        ApiError: 400, naming the parameter that is wrong.
+    """
     _check(body)
     items = read_input(body.input)
     spoken = tuple(message for message in items_to_messages(items) if message.role != "system")

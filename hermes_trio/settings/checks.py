@@ -102,10 +102,14 @@ def _is_address(host: str) -> bool:
     return True
 
 
-_POLICY = re.compile(r"interrupt|detach|grace:\d{1,5}(\.\d+)?")
+_POLICY = re.compile(r"interrupt|detach|grace:(?P<seconds>\d{1,5}(\.\d+)?)")
+_LONGEST_GRACE = 86_400
 
 
 def a_policy(_settings: object, field: Attribute[Any], value: str) -> None:
     """Refuse what is no disconnect policy."""
-    if _POLICY.fullmatch(value) is None:
+    policy = _POLICY.fullmatch(value)
+    if policy is None:
         raise WrongValueError(field.name, f"{shown(value)} is not interrupt, grace:SECONDS or detach")
+    if float(policy["seconds"] or 0) > _LONGEST_GRACE:
+        raise WrongValueError(field.name, f"{shown(value)} is more than a day")

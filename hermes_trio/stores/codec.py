@@ -10,7 +10,7 @@ import attrs
 import msgspec
 
 from hermes_trio.core.messages import Message
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.contract import Damaged, StoreError
 
 T = TypeVar("T")
 
@@ -55,9 +55,9 @@ def decode(body: bytes | str, kind: type[T], place: str) -> T:
         raise damaged(place, error) from error
 
 
-def damaged(place: str, error: Exception) -> StoreError:
+def damaged(place: str, error: Exception) -> Damaged:
     """The error for something that cannot be read back."""
-    return StoreError(f"{place} is damaged: {error}")
+    return Damaged(f"{place} is damaged: {error}")
 
 
 def _text(body: bytes | str) -> str:

@@ -18,7 +18,6 @@ from hermes_trio.core.record import (
     NoRun,
     Retention,
     RunHeader,
-    TurnRecord,
 )
 
 
@@ -26,20 +25,15 @@ class StoreError(Exception):
     """The store could not do what was asked. What it had acknowledged before is safe."""
 
 
+class Damaged(StoreError):
+    """The store works, but something in it is not as it was written."""
+
+
 class SessionStore(Protocol):
     """Transcripts. Nothing that is done to runs or conversations takes anything out of one."""
 
     async def messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
         """The transcript of a session in the order it was said; empty for an unknown one."""
-        ...
-
-    async def save_turn(self, record: TurnRecord) -> None:
-        """End a run of kind ``chat`` that nobody saw begin: ``end_run`` for those who have only its messages.
-
-        Returns only when it is durable; a run is saved once, however often asked. A turn is saved whole or not at
-        all. A caller that is cancelled here does not know which: the turn may be saved all the same. Where that
-        matters, shield the call, or ask again: asking twice changes nothing.
-        """
         ...
 
 
@@ -69,6 +63,9 @@ class RunStore(Protocol):
         That is: its record, the rest of its log, its messages appended to the session that it ended in, and
         ``items`` appended to its conversation, which is made if it is not there. All of it or nothing, and once: a
         second end changes nothing. The run need not have begun here.
+
+        A caller that is cancelled here does not know whether the run has ended: it may have all the same. Where that
+        matters, shield the call, or ask again.
         """
         ...
 
@@ -104,7 +101,11 @@ class RunStore(Protocol):
         ...
 
     async def abandoned_runs(self, owner: str) -> tuple[RunHeader, ...]:
-        """The runs in progress, of all principals, whose owner is not alive, seen from a living owner."""
+        """The runs in progress, of all principals, whose owner is not alive, seen from a living owner.
+
+        One that cannot be read any more must not keep the others from being ended. It is given up here and reported
+        in the log of the server: to all who look it is as if it had failed and been deleted.
+        """
         ...
 
     async def forget(self, retention: Retention, now: float) -> Forgotten:

@@ -12,9 +12,7 @@ import msgspec
 from attrs import frozen
 
 from hermes_trio.core.log_codec import Damaged, decode_items, decode_outcome, encode_items, encode_outcome
-from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
-from hermes_trio.core.record import EndedRun, LogBatch, RunHeader, TurnRecord
-from hermes_trio.core.stamp import Stamp
+from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.transcript import transcript
 from hermes_trio.stores.codec import damaged, decode, encode, not_json, require_keys
 from hermes_trio.stores.contract import StoreError
@@ -146,18 +144,3 @@ def require_end(ended: EndedRun, tail: tuple[LogBatch, ...], has_items: bool) ->
         raise StoreError(f"the end of run {ended.header.run_id!r} carries the log of another run")
     if has_items and not ended.header.conversation:
         raise StoreError(f"run {ended.header.run_id!r} has items for a conversation and no conversation")
-
-
-def ended_of(record: TurnRecord) -> EndedRun:
-    """A turn as the run that it was.
-
-    Raises:
-        StoreError: its status or its reason is none of ours.
-    """
-    stamp = Stamp(record.run_id, record.started_at, record.model)
-    header = RunHeader(record.principal, stamp, "chat", record.session_id, record.messages)
-    try:
-        outcome = Outcome(Status(record.status), Reason(record.reason), Failure("", ""), record.usage)
-    except ValueError as error:
-        raise StoreError(f"a turn cannot end so: {error}") from error
-    return EndedRun(header, (), outcome, record.ended_at - record.started_at)

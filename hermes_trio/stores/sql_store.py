@@ -9,6 +9,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+import structlog
+
 from hermes_trio.core.messages import Message
 from hermes_trio.core.record import (
     Claim,
@@ -22,7 +24,6 @@ from hermes_trio.core.record import (
     NoRun,
     Retention,
     RunHeader,
-    TurnRecord,
 )
 from hermes_trio.stores import statements_claims as claims
 from hermes_trio.stores import statements_conversations as conversations
@@ -33,9 +34,11 @@ from hermes_trio.stores import statements_sessions as sessions
 from hermes_trio.stores.codec import clamped, require_keys
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.recent import Recent
-from hermes_trio.stores.records import ended_of, require_end, require_header
+from hermes_trio.stores.records import require_end, require_header
 
 T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 
 class Writes(Protocol):
@@ -66,10 +69,6 @@ class SqlStore:
         """The transcript of a session."""
         require_keys(principal, session_id)
         return await self._read(partial(sessions.load, principal=principal, session_id=session_id))
-
-    async def save_turn(self, record: TurnRecord) -> None:
-        """End a run that nobody saw begin. Goes away when every run ends by ``end_run``."""
-        await self.end_run(ended_of(record))
 
     async def begin_run(self, header: RunHeader, owner: str) -> None:
         """Keep a run as in progress."""
@@ -125,7 +124,10 @@ class SqlStore:
     async def abandoned_runs(self, owner: str) -> tuple[RunHeader, ...]:
         """The runs in progress of other owners: one process at a time has this store, so they are all dead."""
         require_keys(owner)
-        return await self._read(partial(statements_runs.abandoned, owner=owner))
+        found = await self._submit(partial(statements_runs.abandoned, owner=owner))
+        for error in found.damaged:
+            log.error("gave up a run that a dead process left behind", error=str(error))
+        return found.headers
 
     async def forget(self, retention: Retention, now: float) -> Forgotten:
         """Remove what has been kept long enough, some of it."""

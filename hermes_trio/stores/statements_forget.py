@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from attrs import frozen
 
+from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.record import Forgotten, Retention
 from hermes_trio.stores import statements_logs as logs
 
@@ -25,6 +26,12 @@ _HIDE = """
     UPDATE runs SET hidden = 1, logged = 0, size = 0, header = x'', items = x'', outcome = ''
     WHERE principal = ? AND run_id = ? AND hidden = 0 AND status <> 'in_progress'
 """
+# The row stays: its damaged header is for people to look at, and its id is not to be used again. Only when it is a link
+# to what was before it does it go, as every stub does, with the last run that needs the link.
+_GIVE_UP = """
+    UPDATE runs SET hidden = 1, status = :status, reason = :reason, owner = ''
+    WHERE principal = :principal AND run_id = :run_id
+"""
 _REMOVE_STUB = """
     DELETE FROM runs WHERE principal = ? AND run_id = ? AND hidden = 1 AND NOT EXISTS (
         SELECT 1 FROM runs AS later
@@ -32,8 +39,11 @@ _REMOVE_STUB = """
             AND later.run_id <> runs.run_id
     ) RETURNING parent
 """
+# A log that answers a repeated request stays for as long as the request may be repeated.
 _EXPIRED_LOGS = """
-    SELECT principal, run_id FROM runs WHERE logged = 1 AND created_at + ended_after <= ?
+    SELECT principal, run_id FROM runs WHERE logged = 1 AND created_at + ended_after <= ? AND NOT EXISTS (
+        SELECT 1 FROM claims WHERE claims.principal = runs.principal AND claims.run_id = runs.run_id
+    )
     ORDER BY created_at + ended_after LIMIT ?
 """
 _EXPIRED_CLAIMS = """
@@ -75,10 +85,21 @@ def delete(connection: sqlite3.Connection, principal: str, run_id: str) -> bool:
     """Forget an ended run; False if there is none."""
     if connection.execute(_HIDE, (principal, run_id)).rowcount == 0:
         return False
-    logs.drop(connection, principal, run_id)
-    connection.execute("DELETE FROM claims WHERE principal = ? AND run_id = ?", (principal, run_id))
+    _drop_log_and_claims(connection, principal, run_id)
     _remove_stubs(connection, principal, run_id)
     return True
+
+
+def give_up(connection: sqlite3.Connection, principal: str, run_id: str) -> None:
+    """Hide a run in progress that cannot be read, so that nobody waits for it."""
+    run = {"principal": principal, "run_id": run_id}
+    connection.execute(_GIVE_UP, {**run, "status": str(Status.FAILED), "reason": str(Reason.PROCESS_DIED)})
+    _drop_log_and_claims(connection, principal, run_id)
+
+
+def _drop_log_and_claims(connection: sqlite3.Connection, principal: str, run_id: str) -> None:
+    logs.drop(connection, principal, run_id)
+    connection.execute("DELETE FROM claims WHERE principal = ? AND run_id = ?", (principal, run_id))
 
 
 def _remove_stubs(connection: sqlite3.Connection, principal: str, run_id: str) -> None:

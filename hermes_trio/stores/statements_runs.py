@@ -6,11 +6,15 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attrs import frozen
+
 from hermes_trio.core.record import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
 from hermes_trio.stores import statements_conversations as conversations
+from hermes_trio.stores import statements_forget as forgetting
 from hermes_trio.stores import statements_logs as logs
 from hermes_trio.stores import statements_sessions as sessions
 from hermes_trio.stores.codec import item_body, legible
+from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.records import (
     RunRow,
     WrittenRun,
@@ -134,11 +138,33 @@ def latest(connection: sqlite3.Connection, principal: str, conversation: str) ->
     return NoRun() if found is None else find(connection, principal, found[0])
 
 
-def abandoned(connection: sqlite3.Connection, owner: str) -> tuple[RunHeader, ...]:
-    """The headers of runs in progress that somebody else began, in the order they began."""
+@frozen
+class Abandoned:
+    """What dead processes left behind."""
+
+    headers: tuple[RunHeader, ...]  # in the order the runs began
+    damaged: tuple[StoreError, ...]  # one for each run that was given up
+
+
+def abandoned(connection: sqlite3.Connection, owner: str) -> Abandoned:
+    """The runs in progress that somebody else began; those that cannot be read are given up.
+
+    Claims go for which no run ever began: the process that made them died in between, and nobody could use them.
+    """
+    connection.execute(
+        "DELETE FROM claims WHERE NOT EXISTS (SELECT 1 FROM runs"
+        " WHERE runs.principal = claims.principal AND runs.run_id = claims.run_id)"
+    )
     query = (
-        "SELECT run_id, CAST(header AS BLOB) FROM runs WHERE status = 'in_progress' AND owner <> ?"
+        "SELECT principal, run_id, CAST(header AS BLOB) FROM runs WHERE status = 'in_progress' AND owner <> ?"
         " ORDER BY created_at, principal, run_id"
     )
-    rows = connection.execute(query, (owner,)).fetchall()
-    return tuple(read_header(header, run_id) for run_id, header in rows)
+    headers: list[RunHeader] = []
+    damaged: list[StoreError] = []
+    for principal, run_id, header in connection.execute(query, (owner,)).fetchall():
+        try:
+            headers.append(read_header(header, run_id))
+        except StoreError as error:
+            forgetting.give_up(connection, principal, run_id)
+            damaged.append(error)
+    return Abandoned(tuple(headers), tuple(damaged))

@@ -12,7 +12,7 @@ from werkzeug.exceptions import HTTPException
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.stores.contract import StoreError
-from hermes_trio.web import conversations, errors, info, responses
+from hermes_trio.web import conversations, errors, info, responses, runs
 from hermes_trio.web.auth import identify
 from hermes_trio.web.chat import chat_completions
 from hermes_trio.web.connection import Connection
@@ -66,6 +66,7 @@ def _add_routes(app: App, site: Site, metrics: Metrics) -> None:
     _route(app, "POST", "/v1/chat/completions", partial(chat_completions, site))
     _add_responses(app, site)
     _add_conversations(app, site)
+    _add_runs(app, site)
 
 
 def _add_responses(app: App, site: Site) -> None:
@@ -87,6 +88,14 @@ def _add_conversations(app: App, site: Site) -> None:
     _route(app, "POST", f"{one}/items", partial(conversations.add_items, site))
     _route(app, "GET", f"{one}/items/<item_id>", partial(conversations.show_item, site))
     _route(app, "DELETE", f"{one}/items/<item_id>", partial(conversations.delete_item, site))
+
+
+def _add_runs(app: App, site: Site) -> None:
+    one = "/v1/runs/<run_id>"
+    _route(app, "POST", "/v1/runs", partial(runs.create_run, site))
+    _route(app, "GET", one, partial(runs.get_run, site))
+    _route(app, "GET", f"{one}/events", partial(runs.run_events, site))
+    _route(app, "POST", f"{one}/stop", partial(runs.stop_run, site))
 
 
 def _route(app: App, method: str, path: str, view: View) -> None:

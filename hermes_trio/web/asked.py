@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import cast
 
 from quart import request
 
 from hermes_trio.core.errors import bad_request
 from hermes_trio.web.visit import Visit, visit_of
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 def visit() -> Visit:
@@ -34,9 +37,16 @@ def whole_number(name: str, default: int, low: int, high: int) -> int:
         ApiError: 400, naming it.
     """
     text = request.args.get(name, "")
-    if not text:
-        return default
-    number = int(text) if text.lstrip("-").isdecimal() and len(text) < 20 else low - 1
+    return whole(text, name, low, high) if text else default
+
+
+def whole(text: str, name: str, low: int, high: int) -> int:
+    """A number that a header or the query holds under some name.
+
+    Raises:
+        ApiError: 400, naming it.
+    """
+    number = int(text) if _WHOLE.fullmatch(text) else low - 1
     if not low <= number <= high:
         raise bad_request(f"'{name}' must be a whole number from {low} to {high}.", name)
     return number

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from itertools import dropwhile
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import EndedRun, LiveRun, NoConversation, NoRun
+from hermes_trio.core.record import EndedRun, LiveRun, NoConversation, NoRun, RunHeader
 from hermes_trio.schema.input_items import items_to_messages
 from hermes_trio.schema.responses import ResponsesRequest
 from hermes_trio.web.asked import principal
@@ -21,12 +22,17 @@ CONVERSATION_PREFIX = "conv_"
 
 @frozen
 class Past:
-    """What was said before, and in which session."""
+    """What was said before the message that is to be answered, and in which session."""
 
     session_id: str
     messages: tuple[Message, ...] = ()
     instructions: str = ""
     parent: str = ""
+
+
+def is_unstored(header: RunHeader) -> bool:
+    """Whether a client asked not to store this run: if it is kept, then only to answer the same request again."""
+    return header.request.get("store") is False
 
 
 async def find_past(site: Site, asked: ResponsesRequest) -> Past:
@@ -36,9 +42,16 @@ async def find_past(site: Site, asked: ResponsesRequest) -> Past:
         ApiError: 404 if it is not there, 409 if it has not ended.
     """
     past = await _past(site, asked)
-    messages = past.messages[-TRUNCATED_TO:] if asked.truncate else past.messages
+    messages = (*past.messages, *asked.history)
     instructions = asked.instructions if asked.has_instructions else past.instructions
-    return Past(past.session_id, messages, instructions, past.parent)
+    return evolve(
+        past, messages=_truncated(messages) if asked.truncate else messages, instructions=instructions
+    )
+
+
+def _truncated(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The last of them. A result whose call is cut off goes with it: no model takes one without the other."""
+    return tuple(dropwhile(lambda message: message.role == "tool", messages[-TRUNCATED_TO:]))
 
 
 async def _past(site: Site, asked: ResponsesRequest) -> Past:
@@ -53,7 +66,7 @@ async def _past(site: Site, asked: ResponsesRequest) -> Past:
 
 async def _of_response(site: Site, response_id: str) -> Past:
     run = await site.services.store.find_run(principal(), response_id)
-    if isinstance(run, NoRun):
+    if isinstance(run, NoRun) or is_unstored(run.header):
         message = f"There is no response '{response_id}' to continue."
         raise ApiError(404, message, param="previous_response_id", code="previous_response_not_found")
     if isinstance(run, LiveRun):

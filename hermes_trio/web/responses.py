@@ -16,24 +16,25 @@ from hermes_trio.core.dialects.responses_object import response_object
 from hermes_trio.core.dialects.responses_output import output_items
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.record import EndedRun, NoRun, RunHeader
+from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader
 from hermes_trio.core.stamp import Stamp
 from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.presence import DETACH, HEADER, OnDisconnect, parse_policy
 from hermes_trio.runs.replay import load_changes
-from hermes_trio.runs.run import Items, Keep, Order, Run
+from hermes_trio.runs.run import Items, Keep, Order
 from hermes_trio.schema.conversations import item_list
 from hermes_trio.schema.input_items import with_ids
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses
 from hermes_trio.web.asked import body, is_on, principal, visit, whole_number
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.options import Site
-from hermes_trio.web.past import Past, find_past
+from hermes_trio.web.past import Past, find_past, is_unstored
 from hermes_trio.web.sessions import SessionNames
 from hermes_trio.web.starting import Started, admitted_first, find, not_found, start
 from hermes_trio.web.streaming import streamed
 
 ID_PREFIX = "resp_"
+KIND = "responses"
 ENOUGH = 2**53
 
 
@@ -69,7 +70,7 @@ async def _order(
         run_id=run_id,
         session_id=past.session_id,
         message=asked.message,
-        history=(*past.messages, *asked.history),
+        history=past.messages,
         instructions=past.instructions,
         model=asked.model or site.options.model_name,
         session_key=names.key,
@@ -91,9 +92,9 @@ def _header(site: Site, asked: ResponsesRequest, past: Past, turn: TurnRequest) 
     return RunHeader(
         principal=turn.principal,
         stamp=Stamp(turn.run_id, site.services.wall_clock(), turn.model),
-        kind="responses",
+        kind=KIND,
         session_id=turn.session_id,
-        messages=asked.messages,
+        messages=(*asked.explicit_history, *asked.messages),
         parent=past.parent,
         conversation=asked.conversation,
         instructions=turn.instructions,
@@ -105,7 +106,7 @@ def _header(site: Site, asked: ResponsesRequest, past: Past, turn: TurnRequest) 
 
 def to_items(ended: EndedRun) -> Items:
     """What a conversation gains by a turn: the input, and everything the agent did."""
-    if not ended.header.conversation:
+    if not ended.header.conversation or is_unstored(ended.header):
         return ()
     return (*ended.header.input_items, *output_items(ended.header.run_id, ended.items, ended.outcome))
 
@@ -125,13 +126,24 @@ async def get_response(site: Site, response_id: str) -> Response:
         return json_response(await _shown(site, response_id))
     after = whole_number("starting_after", -1, -1, ENOUGH)
     found = await find(site, response_id)
+    if not _is_shown(found.header):
+        raise not_found(response_id)
     return streamed(site, found.open, ResponsesStream(found.header, after), {})
 
 
-async def _shown(site: Site, response_id: str) -> dict[str, Any]:
+def _is_shown(header: RunHeader) -> bool:
+    return header.kind == KIND and not is_unstored(header)
+
+
+async def _find(site: Site, response_id: str) -> LiveRun | EndedRun:
     found = await site.services.store.find_run(principal(), response_id)
-    if isinstance(found, NoRun) or found.header.kind != "responses":
+    if isinstance(found, NoRun) or not _is_shown(found.header):
         raise not_found(response_id)
+    return found
+
+
+async def _shown(site: Site, response_id: str) -> dict[str, Any]:
+    found = await _find(site, response_id)
     if isinstance(found, EndedRun):
         return response_object(found.header, found.items, found.outcome, found.ended_after)
     collector = ResponsesCollector(found.header)
@@ -140,22 +152,21 @@ async def _shown(site: Site, response_id: str) -> dict[str, Any]:
 
 
 async def _so_far(site: Site, response_id: str) -> list[Change]:
-    """The changes of a run in progress: from memory where they are, else from the store."""
+    """The changes of a run in progress: the oldest from the store if need be, the others from memory."""
     run = site.services.registry.find(principal(), response_id)
-    if run is not None and run.log.base == 0:
-        return list(run.log.read(0))
     changes: list[Change] = []
-    while more := await load_changes(site.services.store, principal(), response_id, len(changes)):
+    while run is None or len(changes) < run.log.base:
+        more = await load_changes(site.services.store, principal(), response_id, len(changes))
+        if not more:
+            return changes
         changes += more
-    return changes
+    return [*changes, *run.log.read(len(changes))]
 
 
 async def delete_response(site: Site, response_id: str) -> Response:
     """Forget a response; one that still runs is stopped first."""
-    run = site.services.registry.find(principal(), response_id)
-    if run is not None:
-        await _stop(run)
-    await _shown(site, response_id)
+    await _find(site, response_id)
+    await _stop(site, response_id)
     if not await site.services.store.delete_run(principal(), response_id):
         raise not_found(response_id)
     return json_response({"id": response_id, "object": "response", "deleted": True})
@@ -163,26 +174,24 @@ async def delete_response(site: Site, response_id: str) -> Response:
 
 async def cancel_response(site: Site, response_id: str) -> Response:
     """Stop a response that runs; one that ran in the background may be cancelled again and again."""
+    found = await _find(site, response_id)
+    if isinstance(found, EndedRun) and not found.header.background:
+        raise bad_request("Only a response that is running can be cancelled.", "response_id", "not_running")
+    await _stop(site, response_id)
+    return json_response(await _shown(site, response_id))
+
+
+async def _stop(site: Site, response_id: str) -> None:
+    """Returns when the run has ended, if it is live; the run itself bounds how long that takes."""
     run = site.services.registry.find(principal(), response_id)
     if run is not None:
-        await _stop(run)
-    shown = await _shown(site, response_id)
-    if run is None and not shown["background"]:
-        raise bad_request("Only a response that is running can be cancelled.", "response_id", "not_running")
-    return json_response(shown)
-
-
-async def _stop(run: Run) -> None:
-    """Returns when the run has ended; the run itself bounds how long that takes."""
-    run.stop(Reason.STOP_REQUESTED)
-    await run.ended.wait()
+        run.stop(Reason.STOP_REQUESTED)
+        await run.ended.wait()
 
 
 async def input_items(site: Site, response_id: str) -> Response:
     """The input of a response, page by page."""
-    found = await site.services.store.find_run(principal(), response_id)
-    if isinstance(found, NoRun):
-        raise not_found(response_id)
+    found = await _find(site, response_id)
     limit = whole_number("limit", 20, 1, 100)
     items = list(found.header.input_items)
     if _order_of_list() == "desc":

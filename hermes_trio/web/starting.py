@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import trio
@@ -16,17 +16,18 @@ from attrs import evolve, frozen
 from quart import request
 
 from hermes_trio.core.errors import ApiError, bad_request
-from hermes_trio.core.record import Claim, EndedRun, NoRun, RunHeader
+from hermes_trio.core.record import Claim, EndedRun, LiveRun, RunHeader
 from hermes_trio.runs.hosting import attached
 from hermes_trio.runs.presence import INTERRUPT
 from hermes_trio.runs.replay import StoredReader, load_changes
-from hermes_trio.runs.run import Keep, Order, open_run
+from hermes_trio.runs.run import Keep, Order, Run, open_run
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.web.asked import principal, visit
 from hermes_trio.web.options import Site
 from hermes_trio.web.stream_body import Source, Start
 
 KEY_HEADER = "Idempotency-Key"
+NOT_FOUND = "response_not_found"
 MAX_KEY = 256
 PATIENCE = 10.0  # for a run that was claimed by another request a moment ago
 
@@ -74,9 +75,15 @@ async def start(site: Site, run_id: str, raw: bytes, make_order: MakeOrder) -> S
         return await _again(site, claim, first)
     try:
         return await _begin(site, evolve(await make_order(run_id), keep=Keep.ALL))
-    except (ApiError, StoreError):
-        await site.services.store.unclaim(claim)
+    except BaseException:
+        await _take_back(site, claim)
         raise
+
+
+async def _take_back(site: Site, claim: Claim) -> None:
+    """The request was refused, or its client left, before there was a run: the key is as good as new."""
+    with trio.move_on_after(PATIENCE, shield=True), suppress(StoreError):
+        await site.services.store.unclaim(claim)
 
 
 def _claim(key: str, raw: bytes, run_id: str, now: float) -> Claim:
@@ -98,32 +105,51 @@ async def _again(site: Site, claim: Claim, first: Claim) -> Started:
     if first.fingerprint != claim.fingerprint:
         message = f"This {KEY_HEADER} was used with another body."
         raise ApiError(409, message, param=KEY_HEADER, code="idempotency_key_conflict")
-    return await find(site, first.run_id, is_replay=True)
+    return evolve(await _first_run(site, first.run_id), is_replay=True)
 
 
-async def find(site: Site, run_id: str, is_replay: bool = False) -> Started:
+async def _first_run(site: Site, run_id: str) -> Started:
+    """The run that the first request started, or is about to start."""
+    try:
+        return await find(site, run_id)
+    except ApiError as error:
+        if error.code != NOT_FOUND:
+            raise
+    with trio.move_on_after(PATIENCE):
+        return await _attached(await site.services.registry.wait_listed(principal(), run_id))
+    return await find(site, run_id)  # it may have come and gone while nobody looked
+
+
+async def find(site: Site, run_id: str) -> Started:
     """A run of the asking principal, live or ended, to be listened to from its beginning.
 
     Raises:
-        ApiError: 404 if its log is not there any more.
+        ApiError: 404 if there is none, or its log is not there any more; 409 if another process runs it.
     """
-    store, who = site.services.store, principal()
-    found = await store.find_run(who, run_id)
-    if isinstance(found, EndedRun):
-        await _check_log(site, run_id)
-        return Started(found.header, partial(_stored, site, who, run_id), is_replay)
-    if isinstance(found, NoRun) and not is_replay:
-        raise not_found(run_id)
-    return await _live(site, run_id, is_replay)
+    who, registry = principal(), site.services.registry
+    if (run := registry.find(who, run_id)) is not None and run.is_kept:
+        return await _attached(run)
+    match await site.services.store.find_run(who, run_id):
+        case EndedRun(header):
+            await _check_log(site, run_id)
+            return Started(header, partial(_stored, site, who, run_id))
+        case LiveRun():
+            return await _begun_meanwhile(registry.find(who, run_id))
+        case _:
+            raise not_found(run_id)
 
 
-async def _live(site: Site, run_id: str, is_replay: bool) -> Started:
-    with trio.move_on_after(PATIENCE):
-        run = await site.services.registry.wait_listed(principal(), run_id)
-        ticket = run.presence.join()
-        visit().when_over(ticket.give_back)
-        return Started(run.header, partial(attached, run, ticket), is_replay)
-    raise ApiError(409, "The run is not within reach of this server.", code="run_not_here")
+async def _begun_meanwhile(run: Run | None) -> Started:
+    if run is None:
+        raise ApiError(409, "The run is not within reach of this server.", code="run_not_here")
+    return await _attached(run)
+
+
+async def _attached(run: Run) -> Started:
+    await run.wait_begun()
+    ticket = run.presence.join()
+    visit().when_over(ticket.give_back)
+    return Started(run.header, partial(attached, run, ticket))
 
 
 async def _check_log(site: Site, run_id: str) -> None:
@@ -138,4 +164,4 @@ async def _stored(site: Site, who: str, run_id: str) -> AsyncIterator[Source]:
 
 def not_found(run_id: str) -> ApiError:
     """There is no such response, or it is somebody else's."""
-    return ApiError(404, f"There is no response '{run_id}'.", param="response_id", code="response_not_found")
+    return ApiError(404, f"There is no response '{run_id}'.", param="response_id", code=NOT_FOUND)

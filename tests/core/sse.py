@@ -1,11 +1,12 @@
-"""Reading SSE bytes the way a careful client does."""
+"""Frames of a dialect as values to compare."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from attrs import frozen
+
+from tests.sse import parse_sse
 
 
 @frozen
@@ -18,15 +19,6 @@ class Frame:
 
 def parse(stream: bytes) -> list[Frame]:
     """All frames; comments are left out, and anything else that is no frame fails."""
-    text = stream.decode("ascii")
-    assert text == "" or text.endswith("\n\n"), "frames are whole"
-    return [_frame(block) for block in text.split("\n\n")[:-1] if not block.startswith(":")]
-
-
-def _frame(block: str) -> Frame:
-    lines = block.split("\n")
-    name = lines.pop(0).removeprefix("event: ") if lines[0].startswith("event: ") else ""
-    [line] = lines
-    assert line.startswith("data: ")
-    payload = line.removeprefix("data: ")
-    return Frame(name, payload if payload == "[DONE]" else json.loads(payload))
+    frames = parse_sse(stream) if stream else []
+    shown = [frame for frame in frames if not frame.comment]
+    return [Frame(frame.event, frame.data if frame.is_done else frame.json) for frame in shown]

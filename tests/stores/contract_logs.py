@@ -10,8 +10,7 @@ import attrs
 from hermes_trio.core.messages import Message
 from hermes_trio.core.record import LogBatch
 from hermes_trio.stores.contract import Store
-from tests.stores.helpers import RICH
-from tests.stores.samples import batch, begin_and_log, end_chain, ended, header, logged, told, words
+from tests.stores.samples import RICH, batch, begin_and_log, end_chain, ended, header, logged, told, words
 
 
 class LogContract:

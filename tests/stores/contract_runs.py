@@ -14,9 +14,10 @@ from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.record import EndedRun, LiveRun, NoConversation, NoRun
 from hermes_trio.core.transcript import transcript
 from hermes_trio.stores.contract import Store, StoreError
-from tests.stores.helpers import RICH, runs_of
+from tests.stores.helpers import runs_of
 from tests.stores.samples import (
     COMPLETED,
+    RICH,
     RICH_RUN,
     batch,
     conversation,

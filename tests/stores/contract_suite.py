@@ -16,11 +16,12 @@ import pytest
 import trio
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import Forgotten
+from hermes_trio.core.record import EndedRun, Forgotten
+from hermes_trio.core.stamp import Stamp
 from hermes_trio.stores.contract import Store, StoreError
 from tests.stores.contract_scope import check_all_is_there, furnish
-from tests.stores.helpers import RICH, TURN, runs_of, save_all, turn, turns
-from tests.stores.samples import KEEP_ALL, batch, claim, end_chain, ended, header
+from tests.stores.helpers import end_all, runs_of
+from tests.stores.samples import KEEP_ALL, RICH, batch, claim, end_chain, ended, header, many, saying
 
 Reopen = Callable[[], AbstractAsyncContextManager[Store]]
 
@@ -32,113 +33,107 @@ class SessionContract:
         assert await store.messages("ann", "nothing") == ()
 
     async def test_a_turn_comes_back_as_it_was_said(self, store: Store) -> None:
-        await store.save_turn(attrs.evolve(TURN, messages=RICH))
+        await store.end_run(saying("a", *RICH))
         assert await store.messages("ann", "s") == RICH
 
     async def test_turns_follow_each_other(self, store: Store) -> None:
-        for record in turns(5):
-            await store.save_turn(record)
+        for run in many(5):
+            await store.end_run(run)
         assert await runs_of(store) == [f"run-{number}" for number in range(5)]
 
     async def test_a_turn_without_messages_is_saved(self, store: Store) -> None:
-        await store.save_turn(turn("empty", messages=()))
-        await store.save_turn(turn("empty"))
+        await store.end_run(saying("empty"))
+        await store.end_run(ended("empty"))
         assert await store.messages("ann", "s") == ()
 
     async def test_a_run_is_saved_once(self, store: Store) -> None:
-        await store.save_turn(turn("a"))
-        await store.save_turn(turn("b"))
-        await store.save_turn(turn("a", messages=RICH, session_id="elsewhere"))
+        await store.end_run(ended("a"))
+        await store.end_run(ended("b"))
+        await store.end_run(saying("a", *RICH, session_id="elsewhere"))
         assert await runs_of(store) == ["a", "b"]
         assert await store.messages("ann", "elsewhere") == ()
 
     async def test_a_run_is_saved_once_when_asked_at_once(self, store: Store) -> None:
-        await save_all(store, [turn("a")] * 20)
+        await end_all(store, [ended("a")] * 20)
         assert await runs_of(store) == ["a"]
 
     async def test_sessions_are_apart(self, store: Store) -> None:
-        await store.save_turn(turn("a", session_id="one"))
-        await store.save_turn(turn("b", session_id="two"))
+        await store.end_run(ended("a", session_id="one"))
+        await store.end_run(ended("b", session_id="two"))
         assert await runs_of(store, "one") == ["a"]
         assert await runs_of(store, "two") == ["b"]
 
     async def test_a_foreign_principal_sees_nothing(self, store: Store) -> None:
-        await store.save_turn(turn("a"))
+        await store.end_run(ended("a"))
         assert await store.messages("bob", "s") == ()
         assert await store.messages("", "s") == ()
 
     async def test_principals_share_no_names(self, store: Store) -> None:
-        await store.save_turn(turn("a", messages=(Message("user", "from ann"),)))
-        await store.save_turn(turn("a", messages=(Message("user", "from bob"),), principal="bob"))
+        await store.end_run(saying("a", Message("user", "from ann")))
+        await store.end_run(saying("a", Message("user", "from bob"), principal="bob"))
         assert await store.messages("ann", "s") == (Message("user", "from ann"),)
         assert await store.messages("bob", "s") == (Message("user", "from bob"),)
 
     async def test_many_callers_at_once_keep_turns_whole(self, store: Store) -> None:
-        await save_all(store, turns(60))
-        assert sorted(await runs_of(store)) == sorted(record.run_id for record in turns(60))
+        await end_all(store, many(60))
+        assert sorted(await runs_of(store)) == sorted(run.header.run_id for run in many(60))
 
     async def test_reading_beside_writing_sees_whole_turns(self, store: Store) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(save_all, store, turns(40))
+            nursery.start_soon(end_all, store, many(40))
             for _ in range(40):
                 nursery.start_soon(runs_of, store)
         assert len(await runs_of(store)) == 40
 
     async def test_what_is_acknowledged_is_there(self, store: Store) -> None:
-        for record in turns(5):
-            await store.save_turn(record)
-            assert (await runs_of(store))[-1] == record.run_id
+        for run in many(5):
+            await store.end_run(run)
+            assert (await runs_of(store))[-1] == run.header.run_id
 
     @pytest.mark.parametrize("key", ["", "a'b\"", "\x00", "a\x00b", "\U0001f600", "%_*", "x" * 5000])
     async def test_any_text_is_a_key(self, store: Store, key: str) -> None:
-        await store.save_turn(turn(key, principal=key, session_id=key))
+        await store.end_run(ended(key, principal=key, session_id=key))
         assert await runs_of(store, key, key) == [key]
         assert await store.messages(key, key + "\x00") == ()
 
     async def test_a_key_outside_unicode_is_refused(self, store: Store) -> None:
         with pytest.raises(StoreError, match="Unicode"):
             await store.messages("ann", "\ud800")
-        for field in ("principal", "run_id", "session_id"):
+        for bad in (ended("\ud800"), ended("a", principal="\ud800"), ended("a", session_id="\ud800")):
             with pytest.raises(StoreError, match="Unicode"):
-                await store.save_turn(turn(**{"run_id": "a", field: "\ud800"}))
+                await store.end_run(bad)
 
     async def test_a_model_outside_unicode_is_taken(self, store: Store) -> None:
-        await store.save_turn(turn("a", model="\ud800"))
+        await store.end_run(ended("a", stamp=Stamp("a", 1.0, "\ud800")))
         assert await runs_of(store) == ["a"]
-
-    async def test_an_end_that_does_not_exist_is_refused(self, store: Store) -> None:
-        for changes in ({"status": "tired"}, {"reason": "\ud800"}):
-            with pytest.raises(StoreError, match="cannot end so"):
-                await store.save_turn(turn("a", **changes))
-        assert await store.messages("ann", "s") == ()
 
     @pytest.mark.parametrize("thing", [b"bytes", {1, 2}, object()], ids=["bytes", "set", "object"])
     async def test_what_is_not_json_is_refused_alone(self, store: Store, thing: Any) -> None:
-        bad = turn("bad", messages=(Message("user", ({"type": "x", "value": thing},)),))
+        bad = saying("bad", Message("user", ({"type": "x", "value": thing},)))
         with pytest.raises(StoreError, match="JSON"):
-            await store.save_turn(bad)
-        await store.save_turn(turn("good"))
+            await store.end_run(bad)
+        await store.end_run(ended("good"))
         assert await runs_of(store) == ["good"]
 
     async def test_any_mapping_is_a_part(self, store: Store) -> None:
         part = MappingProxyType({"type": "text", "deep": MappingProxyType({"a": (1, None, True)})})
-        await store.save_turn(turn("a", messages=(Message("user", (part,)),)))
+        await store.end_run(saying("a", Message("user", (part,))))
         [message] = await store.messages("ann", "s")
         assert message.content == ({"type": "text", "deep": {"a": [1, None, True]}},)
 
     async def test_what_was_saved_cannot_be_changed_from_outside(self, store: Store) -> None:
         part = {"type": "text", "text": "before"}
-        await store.save_turn(turn("a", messages=(Message("user", (part,)),)))
+        await store.end_run(saying("a", Message("user", (part,))))
         part["text"] = "after"
         assert await store.messages("ann", "s") == (Message("user", ({"type": "text", "text": "before"},)),)
 
     async def test_a_large_turn(self, store: Store) -> None:
         said = tuple(Message("assistant", "x" * 50_000) for _ in range(40))
-        await store.save_turn(turn("a", messages=said))
+        await store.end_run(saying("a", *said))
         assert await store.messages("ann", "s") == said
 
     async def test_check_is_content_and_leaves_no_trace(self, store: Store) -> None:
-        await store.save_turn(turn("a"))
+        await store.end_run(ended("a"))
         await store.check()
         await store.check()
         assert await runs_of(store) == ["a"]
@@ -146,22 +141,22 @@ class SessionContract:
     async def test_a_caller_already_cancelled_saves_nothing(self, store: Store) -> None:
         with trio.CancelScope() as scope:
             scope.cancel()
-            await store.save_turn(turn("a"))
+            await store.end_run(ended("a"))
         assert scope.cancelled_caught
         assert await store.messages("ann", "s") == ()
 
     async def test_a_caller_cancelled_after_any_step_leaves_a_whole_store(self, store: Store) -> None:
         for steps in range(12):
-            await _cut_after(store, turn(f"cut-{steps}"), steps)
-            await store.save_turn(turn(f"cut-{steps}"))
+            await _cut_after(store, ended(f"cut-{steps}"), steps)
+            await store.end_run(ended(f"cut-{steps}"))
         await store.check()
         assert await runs_of(store) == [f"cut-{steps}" for steps in range(12)]
 
 
-async def _cut_after(store: Store, record: Any, steps: int) -> None:
+async def _cut_after(store: Store, run: EndedRun, steps: int) -> None:
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(store.save_turn, record)
+            nursery.start_soon(store.end_run, run)
             for _ in range(steps):
                 await trio.lowlevel.checkpoint()
             scope.cancel()
@@ -172,11 +167,11 @@ class ClosingContract:
 
     async def test_a_closed_store_says_so(self, reopen: Reopen) -> None:
         async with reopen() as store:
-            await store.save_turn(TURN)
+            await store.end_run(ended("a"))
         for call in (
             store.check,
             partial(store.messages, "ann", "s"),
-            partial(store.save_turn, turn("b")),
+            partial(store.end_run, ended("b")),
             partial(store.begin_run, header("b"), "me"),
             partial(store.append_log, [batch("b", 0)]),
             partial(store.find_run, "ann", "b"),
@@ -217,8 +212,8 @@ class ClosingContract:
             async with reopen() as store:
                 scope.cancel()
                 with trio.fail_after(5, shield=True):
-                    await store.save_turn(TURN)
-                    assert await store.messages("ann", "s") == TURN.messages
+                    await store.end_run(saying("a", *RICH))
+                    assert await store.messages("ann", "s") == RICH
 
 
 class DurableContract:
@@ -226,10 +221,10 @@ class DurableContract:
 
     async def test_turns_survive_closing(self, reopen: Reopen) -> None:
         async with reopen() as store:
-            await store.save_turn(turn("a"))
+            await store.end_run(ended("a"))
         async with reopen() as store:
-            await store.save_turn(turn("b"))
-            await store.save_turn(turn("a"))
+            await store.end_run(ended("b"))
+            await store.end_run(ended("a"))
             assert await runs_of(store) == ["a", "b"]
 
     async def test_everything_survives_closing(self, reopen: Reopen) -> None:
@@ -249,7 +244,7 @@ class DurableContract:
 
     async def test_odd_text_survives_closing(self, reopen: Reopen) -> None:
         async with reopen() as store:
-            await store.save_turn(attrs.evolve(TURN, messages=RICH))
+            await store.end_run(saying("a", *RICH))
         async with reopen() as store:
             assert await store.messages("ann", "s") == RICH
 
@@ -258,6 +253,6 @@ class DurableContract:
             async with reopen() as store:
                 scope.cancel()
                 with trio.fail_after(5, shield=True):
-                    await store.save_turn(turn("a"))
+                    await store.end_run(ended("a"))
         async with reopen() as store:
             assert await runs_of(store) == ["a"]

@@ -1,4 +1,4 @@
-"""Turns to save, and ways to hold the engine still."""
+"""Ways to save and look, and ways to hold the engine still."""
 
 from __future__ import annotations
 
@@ -6,58 +6,19 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import attrs
 import trio
 
-from hermes_trio.core.messages import Message, ToolCall, Usage
-from hermes_trio.core.record import TurnRecord
+from hermes_trio.core.record import EndedRun
 from hermes_trio.stores.contract import Store
 from hermes_trio.stores.sqlite import SqliteStore
 
-TURN = TurnRecord(
-    principal="ann",
-    run_id="run-1",
-    session_id="s",
-    model="m",
-    status="completed",
-    reason="",
-    started_at=1.0,
-    ended_at=2.0,
-    usage=Usage(3, 4),
-    messages=(Message("user", "hello"), Message("assistant", "good day")),
-)
 
-RICH = (
-    Message(
-        "user", ({"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:,"}})
-    ),
-    Message(
-        "assistant", "", (ToolCall("c1", "add", '{"a": 1}'), ToolCall("c2", "add", "{}")), reasoning="hm"
-    ),
-    Message("tool", "1", tool_call_id="c1", name="add"),
-    Message("tool", "\ud800 \x00 \u2028 \U0001f600", tool_call_id="c2", name="add"),
-    Message("assistant", ""),
-)
-
-
-def turn(run_id: str, **changes: Any) -> TurnRecord:
-    """A turn of two messages that name their run."""
-    said = (Message("user", f"ask {run_id}"), Message("assistant", f"answer {run_id}"))
-    return attrs.evolve(TURN, **{"run_id": run_id, "messages": said, **changes})
-
-
-def turns(count: int, **changes: Any) -> list[TurnRecord]:
-    """Several runs of one session."""
-    return [turn(f"run-{number}", **changes) for number in range(count)]
-
-
-async def save_all(store: Store, records: list[TurnRecord]) -> None:
-    """Save turns side by side."""
+async def end_all(store: Store, runs: list[EndedRun]) -> None:
+    """End runs side by side."""
     async with trio.open_nursery() as nursery:
-        for record in records:
-            nursery.start_soon(store.save_turn, record)
+        for run in runs:
+            nursery.start_soon(store.end_run, run)
 
 
 async def runs_of(store: Store, session_id: str = "s", principal: str = "ann") -> list[str]:

@@ -10,7 +10,7 @@ from hermes_trio.core.changes import TextAdded
 from hermes_trio.core.items import CallItem, MessageItem, ReasoningItem
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.log_codec import decode_changes, encode_changes
-from hermes_trio.core.messages import Message, Usage
+from hermes_trio.core.messages import Message, ToolCall, Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.record import (
     Claim,
@@ -22,11 +22,22 @@ from hermes_trio.core.record import (
 )
 from hermes_trio.core.stamp import Stamp
 from hermes_trio.stores.contract import Store
-from tests.stores.helpers import RICH
 
 ODD = "\ud800 \x00 \u2028 \U0001f600"  # any text that Python can hold must survive
 COMPLETED = Outcome(Status.COMPLETED)
 KEEP_ALL = Retention(log_seconds=1e9, claim_seconds=1e9, max_runs=0)
+
+RICH = (
+    Message(
+        "user", ({"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:,"}})
+    ),
+    Message(
+        "assistant", "", (ToolCall("c1", "add", '{"a": 1}'), ToolCall("c2", "add", "{}")), reasoning="hm"
+    ),
+    Message("tool", "1", tool_call_id="c1", name="add"),
+    Message("tool", "\ud800 \x00 \u2028 \U0001f600", tool_call_id="c2", name="add"),
+    Message("assistant", ""),
+)
 
 
 def header(run_id: str, created_at: float = 1.0, /, **changes: Any) -> RunHeader:
@@ -41,6 +52,16 @@ def ended(run_id: str, created_at: float = 1.0, /, **changes: Any) -> EndedRun:
     return EndedRun(
         header(run_id, created_at, **changes), (MessageItem(f"answer {run_id}"),), COMPLETED, ended_after=0.5
     )
+
+
+def saying(run_id: str, *messages: Message, **changes: Any) -> EndedRun:
+    """A run that adds just these messages to its session."""
+    return EndedRun(header(run_id, messages=messages, **changes), (), COMPLETED, ended_after=0.5)
+
+
+def many(count: int) -> list[EndedRun]:
+    """Several runs of one session."""
+    return [ended(f"run-{number}") for number in range(count)]
 
 
 RICH_RUN = EndedRun(

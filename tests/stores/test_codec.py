@@ -18,7 +18,7 @@ from hermes_trio.stores.codec import encode
 from hermes_trio.stores.codec import message as decoded
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.sqlite import open_sqlite
-from tests.stores.helpers import turn
+from tests.stores.samples import saying
 
 text = st.text(st.characters(exclude_categories=()), max_size=20)  # with lone surrogates and controls
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | text
@@ -49,7 +49,7 @@ def test_turns_come_back_from_a_file(said: list[list[Message]]) -> None:
 async def _written_and_read(path: Path, said: list[list[Message]]) -> tuple[Message, ...]:
     async with open_sqlite(path) as store:
         for number, some in enumerate(said):
-            await store.save_turn(turn(str(number), messages=tuple(some)))
+            await store.end_run(saying(str(number), *some))
     async with open_sqlite(path) as store:
         return await store.messages("ann", "s")
 

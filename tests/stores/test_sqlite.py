@@ -7,14 +7,18 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
+from hermes_trio.core.messages import Usage
+from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.stores import connections, migrations
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.schema import STEPS
 from hermes_trio.stores.sqlite import open_sqlite
-from tests.stores.helpers import TURN, contents, names_in, overwrite, runs_of, turn, writer_of
+from tests.stores.helpers import contents, names_in, overwrite, runs_of, writer_of
+from tests.stores.samples import ended
 
 
 def rights(path: Path) -> str:
@@ -43,7 +47,7 @@ def edit(path: Path, statement: str) -> None:
 async def test_everything_is_the_owners(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "store.db"
     async with open_sqlite(path) as store:
-        await store.save_turn(TURN)
+        await store.end_run(ended("a"))
         for ending in ("", "-wal", "-shm", ".lock"):
             assert rights(beside(path, ending)) == "0o600"
         assert rights(tmp_path / "a") == rights(tmp_path / "a" / "b") == "0o700"
@@ -58,14 +62,14 @@ async def test_a_file_that_was_open_to_others_is_closed_to_them(path: Path) -> N
 
 async def test_closing_folds_the_log_in(path: Path) -> None:
     async with open_sqlite(path) as store:
-        await store.save_turn(TURN)
+        await store.end_run(ended("a"))
         assert beside(path, "-wal").stat().st_size > 0
     assert names_in(path.parent) == ["store.db", "store.db.lock"]
 
 
 async def test_closing_folds_the_log_in_though_another_program_looks_on(path: Path) -> None:
     async with open_sqlite(path) as store:
-        await store.save_turn(TURN)
+        await store.end_run(ended("a"))
         other = sqlite3.connect(path)
         other.execute("SELECT * FROM runs").fetchall()
     with closing(other):
@@ -87,7 +91,7 @@ def open_files(path: Path) -> int:
 
 async def test_reading_opens_nothing_new(path: Path) -> None:
     async with open_sqlite(path) as store:
-        await store.save_turn(TURN)
+        await store.end_run(ended("a"))
         before = open_files(path)
         async with trio.open_nursery() as nursery:
             for _ in range(30):
@@ -103,9 +107,10 @@ async def test_readers_cannot_write(path: Path) -> None:
 
 async def test_a_turn_is_kept_with_all_its_facts(path: Path) -> None:
     async with open_sqlite(path) as store:
-        await store.save_turn(turn("a", started_at=1.0, ended_at=5.0))
-        await store.save_turn(turn("b", started_at=2.0, ended_at=4.0))
-        await store.save_turn(turn("b", started_at=2.0, ended_at=9.0))
+        counted = Outcome(Status.COMPLETED, usage=Usage(3, 4))
+        await store.end_run(attrs.evolve(ended("a", 1.0, kind="chat"), outcome=counted, ended_after=4.0))
+        await store.end_run(attrs.evolve(ended("b", 2.0), ended_after=2.0))
+        await store.end_run(attrs.evolve(ended("b", 2.0), ended_after=7.0))
         connection = writer_of(store)
         assert connection.execute("SELECT * FROM sessions").fetchall() == [("ann", "s", 1.0, 5.0)]
         [row] = connection.execute("SELECT * FROM runs WHERE run_id = 'a'").fetchall()
@@ -183,7 +188,7 @@ async def test_a_foreign_file_is_refused_and_let_go(path: Path) -> None:
 
 async def test_a_newer_database_is_refused_untouched(path: Path) -> None:
     async with open_sqlite(path) as store:
-        await store.save_turn(turn("a"))
+        await store.end_run(ended("a"))
     newer = len(STEPS) + 1
     edit(path, f"PRAGMA user_version = {newer}")
     with pytest.raises(

@@ -13,10 +13,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import TurnRecord
+from hermes_trio.core.record import EndedRun
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
-from tests.stores.helpers import contents, hold, overwrite, runs_of, turn, writer_of
+from tests.stores.helpers import contents, hold, overwrite, runs_of, writer_of
+from tests.stores.samples import ended, saying
 
 IMPATIENT = SqliteOptions(busy_seconds=0.05)
 NO_LIMIT = 2**30
@@ -68,15 +69,15 @@ def broken_disk(store: SqliteStore, path: Path) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def big(run_id: str) -> TurnRecord:
-    """A turn that needs new pages."""
-    return turn(run_id, messages=(Message("user", BIG),))
+def big(run_id: str) -> EndedRun:
+    """A run that needs new pages."""
+    return saying(run_id, Message("user", BIG))
 
 
-async def expect(store: SqliteStore, record: TurnRecord, text: str) -> None:
-    """Saving must fail with a text."""
+async def expect(store: SqliteStore, run: EndedRun, text: str) -> None:
+    """Ending must fail with a text."""
     with pytest.raises(StoreError, match=text) as caught:
-        await store.save_turn(record)
+        await store.end_run(run)
     assert "\n" not in str(caught.value)
 
 
@@ -91,7 +92,7 @@ FAULTS: list[tuple[Fault, str]] = [
 @pytest.mark.parametrize(("fault", "text"), FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
 async def test_a_fault_reaches_every_caller_and_passes(path: Path, fault: Fault, text: str) -> None:
     async with open_sqlite(path, IMPATIENT) as store:
-        await store.save_turn(turn("before"))
+        await store.end_run(ended("before"))
         for _ in range(2):
             with fault(store, path):
                 async with trio.open_nursery() as nursery:
@@ -99,8 +100,8 @@ async def test_a_fault_reaches_every_caller_and_passes(path: Path, fault: Fault,
                         nursery.start_soon(expect, store, big(f"big-{number}"), text)
                 assert await runs_of(store) == ["before"]
         await store.check()
-        await store.save_turn(turn("after"))
-        await store.save_turn(big("big-0"))
+        await store.end_run(ended("after"))
+        await store.end_run(big("big-0"))
         assert len(await store.messages("ann", "s")) == 5
     async with open_sqlite(path) as store:
         assert len(await store.messages("ann", "s")) == 5
@@ -119,21 +120,21 @@ async def test_check_tells_of_a_fault(path: Path, fault: Fault, text: str) -> No
 async def test_closing_during_a_fault_loses_nothing(path: Path, fault: Fault) -> None:
     with ExitStack() as beyond:
         async with open_sqlite(path, IMPATIENT) as store:
-            await store.save_turn(turn("a"))
+            await store.end_run(ended("a"))
             beyond.enter_context(fault(store, path))
     async with open_sqlite(path) as store:
         assert await runs_of(store) == ["a"]
 
 
-async def test_one_large_turn_does_not_take_along_those_that_fit(path: Path) -> None:
+async def test_one_large_run_does_not_take_along_those_that_fit(path: Path) -> None:
     async with open_sqlite(path) as store:
-        await store.save_turn(turn("a"))
+        await store.end_run(ended("a"))
         allow_pages(store, 20)
         async with trio.open_nursery() as nursery:
             gate = await hold(store, nursery)
-            nursery.start_soon(store.save_turn, turn("b"))
+            nursery.start_soon(store.end_run, ended("b"))
             nursery.start_soon(expect, store, big("big"), "disk is full")
-            nursery.start_soon(store.save_turn, turn("c"))
+            nursery.start_soon(store.end_run, ended("c"))
             await wait_all_tasks_blocked()
             gate.open()
         assert sorted(await runs_of(store)) == ["a", "b", "c"]
@@ -142,8 +143,8 @@ async def test_one_large_turn_does_not_take_along_those_that_fit(path: Path) -> 
 @pytest.mark.parametrize("body", ["'{'", "x'ff'", "7", "CAST(x'ff' AS TEXT)"])
 async def test_a_damaged_row_is_named(path: Path, body: str) -> None:
     async with open_sqlite(path) as store:
-        await store.save_turn(turn("a"))
-        await store.save_turn(turn("b", session_id="other"))
+        await store.end_run(ended("a"))
+        await store.end_run(ended("b", session_id="other"))
         writer_of(store).execute(f"UPDATE messages SET body = {body} WHERE session_id = 's' AND n = 1")
         with pytest.raises(StoreError, match="message 1 of session 's' is damaged"):
             await store.messages("ann", "s")
@@ -162,11 +163,11 @@ def without_tables(path: Path, whole: bytes) -> bytes:
 
 async def test_a_damaged_file_is_an_error_and_no_crash(path: Path) -> None:
     async with open_sqlite(path) as store:
-        await store.save_turn(turn("a"))
+        await store.end_run(ended("a"))
     whole = contents(path)
     overwrite(path, without_tables(path, whole))
     async with open_sqlite(path) as store:
-        for call in (store.check, lambda: store.messages("ann", "s"), lambda: store.save_turn(turn("b"))):
+        for call in (store.check, lambda: store.messages("ann", "s"), lambda: store.end_run(ended("b"))):
             with pytest.raises(StoreError, match="the database file is damaged"):
                 await call()
     overwrite(path, whole)
@@ -176,7 +177,7 @@ async def test_a_damaged_file_is_an_error_and_no_crash(path: Path) -> None:
 
 async def test_a_file_locked_by_another_program_is_not_opened(path: Path) -> None:
     async with open_sqlite(path) as store:
-        await store.save_turn(turn("a"))
+        await store.end_run(ended("a"))
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")

@@ -109,7 +109,6 @@ Act = Callable[[SqliteStore], Awaitable[Any]]
 DAMAGE: list[tuple[str, Act, str]] = [
     ("UPDATE runs SET header = {}", lambda store: store.find_run("ann", "done"), "the header of run 'done'"),
     ("UPDATE runs SET header = {}", lambda store: store.find_run("ann", "live"), "the header of run 'live'"),
-    ("UPDATE runs SET header = {}", lambda store: store.abandoned_runs("you"), "the header of run 'live'"),
     ("UPDATE runs SET header = {}", lambda store: store.history("ann", "live"), "the header of run 'live'"),
     ("UPDATE runs SET items = {}", lambda store: store.find_run("ann", "done"), "the items of run 'done'"),
     (

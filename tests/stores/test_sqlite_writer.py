@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,18 +13,20 @@ from trio.testing import wait_all_tasks_blocked
 from hermes_trio.stores import sqlite, statements_runs
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.readers import Readers
-from hermes_trio.stores.records import ended_of
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
 from hermes_trio.stores.writer import Work
-from tests.stores.helpers import Gate, count_commits, hold, runs_of, save_all, turn, turns, writer_of
+from tests.stores.helpers import Gate, count_commits, end_all, hold, runs_of, writer_of
+from tests.stores.samples import ended, many
 
 NAN = float("nan")  # SQLite has no such number: the row breaks NOT NULL
 
 
-async def save_and_note(store: SqliteStore, run_id: str, noted: dict[str, str], **changes: float) -> None:
-    """Save a turn and note how it went."""
+async def save_and_note(
+    store: SqliteStore, run_id: str, noted: dict[str, str], created_at: float = 1.0
+) -> None:
+    """End a run and note how it went."""
     try:
-        await store.save_turn(turn(run_id, **changes))
+        await store.end_run(ended(run_id, created_at))
     except StoreError as error:
         noted[run_id] = str(error)
     else:
@@ -38,7 +39,7 @@ async def test_all_that_waits_is_one_transaction(path: Path, batch: int, commits
         counted = count_commits(store)
         async with trio.open_nursery() as nursery:
             gate = await hold(store, nursery)
-            nursery.start_soon(save_all, store, turns(100))
+            nursery.start_soon(end_all, store, many(100))
             await wait_all_tasks_blocked()
             gate.open()
         assert counted() == commits
@@ -48,15 +49,15 @@ async def test_all_that_waits_is_one_transaction(path: Path, batch: int, commits
 async def test_a_crowd_makes_few_commits_by_itself(path: Path) -> None:
     async with open_sqlite(path) as store:
         counted = count_commits(store)
-        await save_all(store, turns(200))
+        await end_all(store, many(200))
         assert counted() <= 5
 
 
 async def test_a_lone_caller_waits_for_nobody(path: Path) -> None:
     async with open_sqlite(path) as store:
         counted = count_commits(store)
-        for record in turns(5):
-            await store.save_turn(record)
+        for run in many(5):
+            await store.end_run(run)
         assert counted() == 5
 
 
@@ -67,7 +68,7 @@ async def test_a_bad_job_fails_alone(path: Path) -> None:
         async with trio.open_nursery() as nursery:
             gate = await hold(store, nursery)
             nursery.start_soon(save_and_note, store, "a", noted)
-            nursery.start_soon(partial(save_and_note, store, "bad", noted, started_at=NAN))
+            nursery.start_soon(save_and_note, store, "bad", noted, NAN)
             nursery.start_soon(save_and_note, store, "b", noted)
             await wait_all_tasks_blocked()
             gate.open()
@@ -79,7 +80,7 @@ async def test_a_bad_job_fails_alone(path: Path) -> None:
 
 def broken(connection: sqlite3.Connection) -> None:
     """A job that fails after it has done its work."""
-    statements_runs.end(connection, ended_of(turn("half")), (), ())
+    statements_runs.end(connection, ended("half"), (), ())
     raise LookupError("bug")
 
 
@@ -88,7 +89,7 @@ async def test_a_bug_in_a_job_is_its_callers_and_leaves_no_trace(path: Path) -> 
         with pytest.raises(StoreError, match="LookupError: bug") as caught:
             await store._writer.submit(broken)
         assert isinstance(caught.value.__cause__, LookupError)
-        await store.save_turn(turn("a"))
+        await store.end_run(ended("a"))
         assert await runs_of(store) == ["a"]
 
 
@@ -108,7 +109,7 @@ async def test_a_commit_that_fails_is_undone_and_told_to_all(path: Path) -> None
             await wait_all_tasks_blocked()
             gate.open()
         assert "SQLITE_CONSTRAINT" in noted["a"]
-        await store.save_turn(turn("b"))
+        await store.end_run(ended("b"))
         assert await runs_of(store) == ["b"]
 
 
@@ -116,7 +117,7 @@ async def test_a_full_queue_holds_callers_back_and_loses_none(path: Path) -> Non
     async with open_sqlite(path, SqliteOptions(pending=2)) as store:
         async with trio.open_nursery() as nursery:
             gate = await hold(store, nursery)
-            nursery.start_soon(save_all, store, turns(10))
+            nursery.start_soon(end_all, store, many(10))
             await wait_all_tasks_blocked()
             assert store._writer._send.statistics().tasks_waiting_send == 8
             gate.open()
@@ -128,11 +129,11 @@ async def test_cancelled_before_it_was_accepted(path: Path) -> None:
         async with trio.open_nursery() as nursery:
             gate = await hold(store, nursery)
             async with trio.open_nursery() as callers:
-                callers.start_soon(store.save_turn, turn("a"))
+                callers.start_soon(store.end_run, ended("a"))
                 await wait_all_tasks_blocked()
                 callers.cancel_scope.cancel()
             gate.open()
-        await store.save_turn(turn("b"))
+        await store.end_run(ended("b"))
         assert await runs_of(store) == ["b"]
 
 
@@ -141,11 +142,11 @@ async def test_cancelled_in_the_queue_is_saved_all_the_same(path: Path) -> None:
         async with trio.open_nursery() as nursery:
             gate = await hold(store, nursery)
             async with trio.open_nursery() as callers:
-                callers.start_soon(store.save_turn, turn("a"))
+                callers.start_soon(store.end_run, ended("a"))
                 await wait_all_tasks_blocked()
                 callers.cancel_scope.cancel()
             gate.open()
-        await store.save_turn(turn("b"))
+        await store.end_run(ended("b"))
         assert await runs_of(store) == ["a", "b"]
 
 
@@ -158,9 +159,9 @@ async def test_cancelled_while_the_engine_is_at_it_is_saved_all_the_same(path: P
             writer_of(store).set_trace_callback(
                 lambda statement: loop.run_sync_soon(scope.cancel) if statement.startswith(moment) else None
             )
-            await store.save_turn(turn("cut"))
+            await store.end_run(ended("cut"))
         assert scope.cancelled_caught
-        await store.save_turn(turn("next"))
+        await store.end_run(ended("next"))
         assert await runs_of(store) == ["cut", "next"]
 
 
@@ -237,7 +238,7 @@ def test_two_errors_at_once_stay_together() -> None:
 
 async def test_more_readers_than_connections(path: Path) -> None:
     async with open_sqlite(path, SqliteOptions(readers=2)) as store:
-        await store.save_turn(turn("a"))
+        await store.end_run(ended("a"))
         async with trio.open_nursery() as nursery:
             for _ in range(50):
                 nursery.start_soon(runs_of, store)

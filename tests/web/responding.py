@@ -57,6 +57,7 @@ async def idle_rig(
     async with open_rig(script, end, **more) as rig:
         yield rig
         await rig.until_idle()
+        assert not rig.has_readers
 
 
 @cache

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hermes_trio import __version__
-from hermes_trio.schema.openapi import OPERATIONS, Operation, document
+from hermes_trio.schema.openapi import document
+from hermes_trio.schema.operations import OPERATIONS, Operation
 from hermes_trio.web.app import App
 from tests.fakes import make_rig
 from tests.update_openapi import PLACE, current

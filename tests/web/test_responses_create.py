@@ -152,7 +152,7 @@ async def test_the_results_of_the_clients_own_tools_are_enough() -> None:
         (say(previous_response_id="a", conversation="b"), "conversation", "Cannot use both"),
         (say(background=True, store=False), "background", "store"),
         (say(metadata={str(n): "" for n in range(17)}), "metadata", "16"),
-        (say(metadata={"k" * 65: ""}), f"metadata.{'k' * 64}", "64"),
+        (say(metadata={"k" * 65: ""}), "metadata.kkk", "64"),
         (say(metadata={"k": "v" * 513}), "metadata.k", "512"),
         (say(metadata={"k": 1}), "metadata.k", "string"),
         ({}, "input", "Missing"),
@@ -164,7 +164,7 @@ async def test_what_is_refused(body: Any, param: str, text: str) -> None:
         answer = await rig.client.send(RESPONSES, body)
         assert (answer.status, rig.stage.turns) == (400, [])
         assert text in answer.error["message"]
-        assert answer.error["param"].startswith(param[:60])
+        assert answer.error["param"].startswith(param)
 
 
 async def test_metadata_up_to_its_limits() -> None:
@@ -192,7 +192,7 @@ async def test_what_is_not_to_be_stored_is_nowhere(body: Any) -> None:
 async def test_leaving_what_is_not_stored_ends_it(is_async: bool) -> None:
     pause = Pause()
     async with idle_rig(Stage([Text("Hi"), pause], None, is_async)) as rig:
-        async with rig.client.post(RESPONSES, stream(store=False)) as exchange:
+        async with rig.client.post(RESPONSES, stream(store=False)):
             await pause.wait_reached()
         assert rig.ends == [("incomplete", "client_disconnected")]
 

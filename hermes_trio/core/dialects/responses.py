@@ -105,6 +105,9 @@ class ResponsesStream:
     def _end(self, change: Ended) -> bytes:
         output = self._output.items(ResultForm.PARTS)
         response = response_body(self._header, output, change.outcome, change.at)
+        if self._after > self._number:
+            # The client was told more than a dead process had logged. It must still hear that this is the end.
+            self._after = self._number - 1
         return self._frame(_TERMINAL[change.outcome.status], {"response": response})
 
     def _frame(self, name: str, fields: Mapping[str, Any]) -> bytes:

@@ -1,0 +1,68 @@
+"""Ends that the store did not take: tried again until it does.
+
+Otherwise a run would stay in progress for ever because a disk was full for a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+import trio
+from attrs import define
+
+from hermes_trio.core.record import EndedRun, LogBatch
+from hermes_trio.stores.contract import Store, StoreError
+
+log = structlog.get_logger(__name__)
+
+RETRY_AFTER = 1.0
+MAX_TRIES = 600  # then it stays in progress, and the next start of the server ends it
+
+
+@define(eq=False)
+class UnsavedEnd:
+    """The end of a run as its readers were told it."""
+
+    ended: EndedRun
+    tail: tuple[LogBatch, ...]
+    items: tuple[Mapping[str, Any], ...]
+    tries: int = 0
+
+
+class UnsavedEnds:
+    """There are never more of them than runs that the store let begin."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._unsaved: list[UnsavedEnd] = []
+        self._wanted = trio.Event()
+
+    def want(self, unsaved: UnsavedEnd) -> None:
+        """Save an end as soon as the store can."""
+        self._unsaved.append(unsaved)
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Try until cancelled."""
+        while True:
+            await self._wanted.wait()
+            await trio.sleep(RETRY_AFTER)
+            for unsaved in tuple(self._unsaved):
+                await self._try(unsaved)
+            if not self._unsaved:
+                self._wanted = trio.Event()
+
+    async def _try(self, unsaved: UnsavedEnd) -> None:
+        run_id = unsaved.ended.header.run_id
+        try:
+            await self._store.end_run(unsaved.ended, unsaved.tail, unsaved.items)
+        except StoreError as error:
+            unsaved.tries += 1
+            if unsaved.tries < MAX_TRIES:
+                return
+            log.error("gave up saving the end of a run", run_id=run_id, error=str(error))
+        else:
+            log.warning("the end of a run was saved late", run_id=run_id)
+        self._unsaved.remove(unsaved)

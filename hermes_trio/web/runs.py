@@ -1,0 +1,157 @@
+"""The Runs API: start a run, let it go on by itself, look at it, follow its events, stop it.
+
+A run is detached from the request that starts it and kept from its beginning, so its events can be followed by anybody
+of the same principal, from any point on and as often as wanted, until the log is forgotten.
+"""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+
+from quart import Response, request
+
+from hermes_trio.agent.contract import TurnRequest
+from hermes_trio.core.changes import Change, Ended
+from hermes_trio.core.dialects.runs import FROM_THE_START, RunsStream
+from hermes_trio.core.dialects.runs_object import RunStatus, end_status, run_object
+from hermes_trio.core.errors import ApiError
+from hermes_trio.core.outcome import Reason
+from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader
+from hermes_trio.core.stamp import Stamp
+from hermes_trio.runs.log import Changes
+from hermes_trio.runs.presence import DETACH
+from hermes_trio.runs.replay import load_changes
+from hermes_trio.runs.run import Keep, Order, Run
+from hermes_trio.schema.input_items import with_ids
+from hermes_trio.schema.responses import ResponsesRequest
+from hermes_trio.schema.runs import RunRequest, parse_run
+from hermes_trio.web.asked import body, principal, visit, whole, whole_number
+from hermes_trio.web.errors import json_response
+from hermes_trio.web.options import Site
+from hermes_trio.web.past import Past, find_past
+from hermes_trio.web.sessions import SessionNames
+from hermes_trio.web.starting import admitted_first, find, start
+from hermes_trio.web.streaming import streamed
+
+ID_PREFIX = "run_"
+KIND = "runs"
+LAST_EVENT_HEADER = "Last-Event-ID"
+ENOUGH = 2**53
+
+
+async def create_run(site: Site) -> Response:
+    """Start a run, and answer as soon as the store knows of it."""
+    admitted_first(site)
+    raw = await body()
+    wanted = parse_run(raw)
+    names = SessionNames.of(request.headers)
+    run_id = f"{ID_PREFIX}{secrets.token_hex(16)}"
+    started = await start(site, run_id, raw, partial(_order, site, wanted, names))
+    headers = {**names.answer(started.header.session_id), **started.headers()}
+    return json_response({"run_id": started.header.run_id, "status": "started"}, 202, headers)
+
+
+async def _order(site: Site, wanted: RunRequest, names: SessionNames, run_id: str) -> Order:
+    slot, asked = visit().slot(site.admission), wanted.asked
+    past = await find_past(site, asked)
+    turn = TurnRequest(
+        run_id=run_id,
+        session_id=_session(wanted, past, run_id),
+        message=asked.message,
+        history=past.messages,
+        instructions=past.instructions,
+        model=asked.model or site.options.model_name,
+        session_key=names.key,
+        principal=principal(),
+        options=asked.options,
+    )
+    return Order(_header(site, asked, past, turn), turn, slot, keep=Keep.ALL, policy=DETACH)
+
+
+def _session(wanted: RunRequest, past: Past, run_id: str) -> str:
+    """The one that the client names, else that of the run it continues, else one of its own."""
+    return wanted.session_id or (past.session_id if past.parent else run_id)
+
+
+def _header(site: Site, asked: ResponsesRequest, past: Past, turn: TurnRequest) -> RunHeader:
+    return RunHeader(
+        principal=turn.principal,
+        stamp=Stamp(turn.run_id, site.services.wall_clock(), turn.model),
+        kind=KIND,
+        session_id=turn.session_id,
+        messages=(*asked.explicit_history, *asked.messages),
+        parent=past.parent,
+        instructions=turn.instructions,
+        background=True,
+        request=asked.echo,
+        input_items=with_ids(turn.run_id, asked.input_items),
+    )
+
+
+async def get_run(site: Site, run_id: str) -> Response:
+    """A run as it stands."""
+    run = _running(site, run_id)
+    latest = (
+        () if run is None else run.log.read(run.log.base)
+    )  # now: it must not be newer than what the store says
+    found = await _find(site, run_id)
+    if isinstance(found, LiveRun) and run is None:
+        latest = await _logged(site, run_id)
+    return json_response(run_object(found, latest, run is not None and run.is_stopping))
+
+
+async def _logged(site: Site, run_id: str) -> Changes:
+    """All changes that the store has of a run in progress that is not within reach."""
+    changes: list[Change] = []
+    while more := await load_changes(site.services.store, principal(), run_id, len(changes)):
+        changes += more
+    return tuple(changes)
+
+
+async def run_events(site: Site, run_id: str) -> Response:
+    """The events of a run, live or ended, from any point on."""
+    header = request.headers.get(LAST_EVENT_HEADER, "").strip()
+    after = _last_seq(header)
+    found = await _find(site, run_id)
+    started = await find(site, run_id)
+    if header and isinstance(found, EndedRun) and await _is_last(site, run_id, after):
+        # A browser comes back even after a stream that ended well; only this tells it that it need not.
+        return Response(b"", 204)
+    return streamed(site, started.open, RunsStream(started.header, after), {})
+
+
+def _last_seq(header: str) -> int:
+    """The number of the last event that the client has. The header counts: a browser repeats the query as it was."""
+    if header:
+        return whole(header, LAST_EVENT_HEADER, FROM_THE_START, ENOUGH)
+    return whole_number("last_seq", FROM_THE_START, FROM_THE_START, ENOUGH)
+
+
+async def _is_last(site: Site, run_id: str, seq: int) -> bool:
+    """Whether an event tells the end. After ``run.started``, event N + 1 tells of change number N."""
+    changes = await load_changes(site.services.store, principal(), run_id, seq - 1) if seq > 0 else ()
+    return bool(changes) and isinstance(changes[0], Ended)
+
+
+async def stop_run(site: Site, run_id: str) -> Response:
+    """Ask a run to stop; one that has ended stays as it is."""
+    run = _running(site, run_id)  # before the store is asked: a run leaves only when its end is there
+    found = await _find(site, run_id)
+    if isinstance(found, EndedRun):
+        return json_response({"run_id": run_id, "status": end_status(found.outcome)})
+    if run is None:
+        raise ApiError(409, "The run is not within reach of this server.", code="run_not_here")
+    run.stop(Reason.STOP_REQUESTED)
+    return json_response({"run_id": run_id, "status": RunStatus.STOPPING})
+
+
+async def _find(site: Site, run_id: str) -> LiveRun | EndedRun:
+    found = await site.services.store.find_run(principal(), run_id)
+    if isinstance(found, NoRun) or found.header.kind != KIND:
+        raise ApiError(404, f"There is no run '{run_id}'.", param="run_id", code="run_not_found")
+    return found
+
+
+def _running(site: Site, run_id: str) -> Run | None:
+    return site.services.registry.find(principal(), run_id)

@@ -1,0 +1,152 @@
+"""What must hold of everything that clients saw before a server was killed, asked of its successor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from tests.crash.clients import PATH, RATE, Address, Seen
+from tests.crash.frames import (
+    DONE,
+    Frame,
+    frames_of,
+    parse_answer,
+    plain_output,
+    text_of,
+    text_of_output,
+)
+
+INTERVAL = 0.03  # seconds between two flushes of the logs
+SLACK = 0.25  # for the commits, and for threads that wait for a core; measured on a busy machine: up to 0.13
+CHAINED = 2  # continuations tried in each round
+
+
+@define
+class Findings:
+    """What a round, or many, brought to light."""
+
+    violations: list[str] = field(factory=list)
+    lost: list[float] = field(factory=list)  # seconds of text that a client had and the store had not
+    responses: int = 0
+    ended: int = 0  # terminal frames or whole answers that clients had
+    cut: int = 0  # ended by the successor
+    chained: int = 0
+    untold: int = 0  # resumed streams without a terminal event, as the client was ahead of the store
+
+    def add(self, other: Findings) -> None:
+        """Sum up."""
+        self.violations += other.violations
+        self.lost += other.lost
+        self.responses += other.responses
+        self.ended += other.ended
+        self.cut += other.cut
+        self.chained += other.chained
+        self.untold += other.untold
+
+
+class Checker:
+    """Asks a server about what the clients of its predecessor saw."""
+
+    def __init__(self, address: Address, slack: float = SLACK) -> None:
+        self._address, self._slack = address, slack
+        self.findings = Findings()
+
+    def check(self, all_seen: Sequence[Seen]) -> Findings:
+        """Look at everything."""
+        for seen in all_seen:
+            if seen.trouble:
+                self._complain(seen, [seen.trouble])
+            if seen.response_id:
+                self._complain(seen, self._check(seen))
+        return self.findings
+
+    def _complain(self, seen: Seen, problems: Sequence[str] | Iterator[str]) -> None:
+        about = f"{seen.kind} {seen.response_id} ({seen.load})"
+        self.findings.violations += [f"{about}: {problem}" for problem in problems]
+
+    def _check(self, seen: Seen) -> Iterator[str]:
+        self.findings.responses += 1
+        answer = parse_answer(self._address.ask("GET", f"{PATH}/{seen.response_id}"))
+        if answer is None or not answer.json():
+            yield f"cannot be fetched: {answer}"
+            return
+        stored = answer.json()
+        yield from _check_end(seen, stored)
+        yield from self._check_text(seen, stored)
+        if seen.frames:
+            yield from self._check_stream(seen)
+        if stored["status"] == "incomplete":
+            yield from self._check_chain(seen)
+        self.findings.ended += bool(seen.end)
+        self.findings.cut += stored["status"] == "incomplete"
+
+    def _check_text(self, seen: Seen, stored: dict[str, Any]) -> Iterator[str]:
+        text, heard = text_of_output(stored), text_of(seen.frames)
+        if not seen.whole_text.startswith(text):
+            yield f"the text is no prefix of what was said: {text[-200:]!r}"
+        missing = max(0, len(heard) - len(text)) / seen.wanted.size / RATE
+        self.findings.lost.append(missing)
+        if missing > INTERVAL + self._slack:
+            yield f"{missing:.3f} s of text are missing: {len(text)} of {len(heard)} characters"
+
+    def _check_stream(self, seen: Seen) -> Iterator[str]:
+        """The stream as it can be read now is the one that the client had, as far as it was kept."""
+        whole = self._stream(seen, -1)
+        if [frame.number for frame in whole] != [*range(len(whole) - 1), -1] or whole[-1].raw != DONE:
+            yield "the stream has gaps or no end"
+            return
+        if [frame.is_terminal for frame in whole].index(True) != len(whole) - 2:
+            yield "the stream has not one terminal event, just before its end"
+        common = _common(seen.frames, whole)
+        if seen.end and common != len(seen.frames):
+            yield f"a stream that had ended is another one now, from event {common} on"
+        if seen.frames[common:] and text_of(whole[common:]):
+            yield f"another text than the client had, from event {common} on"
+        last = max(frame.number for frame in whole[:common])
+        if self._stream(seen, last) != whole[last + 1 :]:
+            yield f"resumed after {last} it does not continue byte for byte"
+        self._look_at_lost_end(seen, whole)
+
+    def _look_at_lost_end(self, seen: Seen, whole: Sequence[Frame]) -> None:
+        """A client that has more events than the store kept asks for those after its last: is it told the end?"""
+        last = max(frame.number for frame in seen.frames)
+        if not seen.end and last >= len(whole) - 2:
+            self.findings.untold += not any(frame.is_terminal for frame in self._stream(seen, last))
+
+    def _stream(self, seen: Seen, after: int) -> list[Frame]:
+        target = f"{PATH}/{seen.response_id}?stream=true&starting_after={after}"
+        answer = parse_answer(self._address.ask("GET", target if after >= 0 else target.partition("&")[0]))
+        return frames_of(answer.body) if answer is not None and answer.is_whole else []
+
+    def _check_chain(self, seen: Seen) -> Iterator[str]:
+        if self.findings.chained >= CHAINED:
+            return
+        self.findings.chained += 1
+        body = {"model": "m", "input": "tokens=1", "previous_response_id": seen.response_id}
+        answer = parse_answer(self._address.ask("POST", PATH, body))
+        if answer is None or answer.json().get("status") != "completed":
+            yield f"cannot be continued: {answer}"
+
+
+def _check_end(seen: Seen, stored: dict[str, Any]) -> Iterator[str]:
+    status = stored["status"]
+    if seen.end:
+        for name, told, kept in (
+            ("status", seen.end["status"], status),
+            ("output", plain_output(seen.end), plain_output(stored)),
+            ("usage", seen.end["usage"], stored["usage"]),
+        ):
+            if told != kept:
+                yield f"{name} was {told}, is {kept}"
+    elif status == "incomplete":
+        if stored["hermes"]["reason"] != "process_died":
+            yield f"ended with {stored['hermes']}"
+    elif status != "completed" or text_of_output(stored) != seen.whole_text:
+        yield f"is {status} with {len(text_of_output(stored))} of {len(seen.whole_text)} characters"
+
+
+def _common(one: Sequence[Frame], other: Sequence[Frame]) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

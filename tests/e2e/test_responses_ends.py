@@ -1,0 +1,156 @@
+"""Responses that are cut short: by their client, by a limit, by the end of the server. And what is there after it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import AGENTS, Launch
+from tests.e2e.records import unfinished
+from tests.e2e.responding import (
+    PATH,
+    body_bytes,
+    client_of,
+    id_in,
+    kinds,
+    post,
+    reason,
+    shown,
+    strictly,
+    valid,
+)
+from tests.e2e.sdk import MODEL
+from tests.e2e.server import Server, eventually, processes
+from tests.e2e.wire import Talk, talking
+
+pytestmark = pytest.mark.xdist_group("e2e-responses-ends")
+
+Leave = Callable[[Talk], Any]
+LEAVES = pytest.mark.parametrize("leave", [Talk.leave, Talk.reset, Talk.half_close])
+
+
+def ended(server: Server, response_id: str, seconds: float = 3) -> dict[str, Any]:
+    """A response when it is over; that must be soon."""
+    eventually(lambda: shown(server, response_id)["status"] != "in_progress", seconds)
+    return shown(server, response_id)
+
+
+@LEAVES
+def test_leaving_in_the_middle_of_the_text(server: Server, leave: Leave) -> None:
+    with talking(server) as talk:
+        talk.send(body_bytes(server, "tokens=100000 rate=500"))
+        response_id = id_in(talk)
+        talk.until(b"t000010")
+        leave(talk)
+        record = ended(server, response_id)
+    assert (record["status"], record["hermes"]["reason"]) == ("incomplete", "client_disconnected")
+    text = record["output"][0]["content"][0]["text"]
+    assert text.startswith("t000001")
+    assert text.count("t0") == int(text.split()[-1].strip(".t"))
+    eventually(lambda: server.is_idle, 2)
+
+
+@LEAVES
+def test_leaving_while_a_tool_runs(server: Server, leave: Leave) -> None:
+    number = str(60_000_000 + uuid.uuid4().int % 10_000_000)
+    with talking(server) as talk:
+        talk.send(body_bytes(server, f"/terminal echo begun; sleep {number}"))
+        response_id = id_in(talk)
+        talk.until(b"function_call_arguments.done")
+        eventually(lambda: processes(f"sleep\0{number}") != [])
+        leave(talk)
+        record = ended(server, response_id)
+    assert (record["status"], record["hermes"]["reason"]) == ("incomplete", "client_disconnected")
+    call, result = record["output"][-2:]
+    assert (call["type"], call["status"]) == ("function_call", "incomplete")
+    assert (result["type"], result["call_id"]) == ("function_call_output", call["call_id"])
+    eventually(lambda: not processes(number) and server.is_idle, 3)
+
+
+def test_detached_it_goes_on(server: Server) -> None:
+    request = body_bytes(server, "tokens=100 rate=200")
+    with talking(server) as talk:
+        talk.send(request.replace(b"Host: test", b"Host: test\r\nX-Hermes-On-Disconnect: detach"))
+        response_id = id_in(talk)
+        talk.until(b"t000003")
+    record = ended(server, response_id)
+    assert record["status"] == "completed"
+    assert record["output"][0]["content"][0]["text"].count("t0") == 100
+
+
+def test_a_time_limit(launch: Launch) -> None:
+    server = launch(run_seconds=0.5)
+    with client_of(server) as client:
+        events = list(strictly(client.responses.create(model=MODEL, input="/sleep 60", stream=True)))
+        whole = valid(client.responses.create(model=MODEL, input="/sleep 60"))
+        assert events[-1].type == "response.incomplete"
+        for response in (events[-1].response, whole, client.responses.retrieve(whole.id)):
+            assert (response.status, reason(response)) == ("incomplete", "timeout")
+            assert kinds(response)[-2:] == ["function_call", "function_call_output"]
+
+
+@pytest.mark.slow
+def test_the_end_of_the_server_and_the_next_one(launch: Launch) -> None:
+    first = launch("--agent", AGENTS, drain_seconds=0.2)
+    with client_of(first) as client:
+        before = client.responses.create(model=MODEL, input="hello").to_dict()
+        background = client.responses.create(model=MODEL, input="/sleep 60", background=True).id
+        eventually(lambda: "function_call" in kinds(client.responses.retrieve(background)), 5)
+    with talking(first) as talk:
+        talk.send(body_bytes(first, "tokens=100000 rate=200"))
+        response_id = id_in(talk)
+        talk.until(b"t000010")
+        first.signal()
+        streamed = talk.to_end()
+    assert first.wait() == 0
+    assert b"event: response.incomplete" in streamed
+    assert b'"reason": "server_shutdown"' in streamed
+    assert b"data: [DONE]\n\n" in streamed
+    assert unfinished(first) == 0
+    check_the_next_one(launch("--agent", AGENTS), before, background, response_id)
+
+
+def check_the_next_one(second: Server, before: dict[str, Any], background: str, response_id: str) -> None:
+    with client_of(second) as client:
+        assert client.responses.retrieve(str(before["id"])).to_dict() == before
+        for cut in (background, response_id):
+            record = valid(client.responses.retrieve(cut))
+            assert (record.status, reason(record)) == ("incomplete", "server_shutdown")
+            *_, last = strictly(client.responses.retrieve(cut, stream=True))
+            assert last.type == "response.incomplete"
+            following = client.responses.create(model=MODEL, input="/long 2", previous_response_id=cut)
+            assert following.status == "completed"
+
+
+@pytest.mark.slow
+def test_a_drain_lets_responses_end(launch: Launch) -> None:
+    server = launch("--agent", AGENTS, drain_seconds=10)
+    with talking(server) as talk:
+        talk.send(body_bytes(server, "tokens=100 rate=100"))
+        talk.until(b"t000010")
+        server.signal()
+        eventually(lambda: server.get("/health/ready").status_code == 503, 2)
+        refused = post(server, "too late")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "gateway_draining")
+        assert b"event: response.completed" in talk.to_end()
+    assert server.wait() == 0
+
+
+def test_nobody_elses_server_is_needed_to_read(server: Server) -> None:
+    """Any number of readers, each from where it wants, while it runs."""
+    with talking(server) as talk, talking(server) as other:
+        talk.send(body_bytes(server, "tokens=100 rate=100"))
+        response_id = id_in(talk)
+        talk.until(b"t000005")
+        other.send(
+            f"GET {PATH}/{response_id}?stream=true&starting_after=6 HTTP/1.1\r\nHost: test\r\n"
+            f"Authorization: Bearer {server.key}\r\n\r\n".encode()
+        )
+        other.until(b"data: [DONE]\n\n")
+        talk.until(b"data: [DONE]\n\n")
+    frames = [piece for piece in talk.seen.split(b"event: ") if b'"sequence_number": 7}' in piece]
+    assert frames[0].partition(b"\n\n")[0] in other.seen
+    assert b'"sequence_number": 6}' not in other.seen

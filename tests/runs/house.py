@@ -1,0 +1,152 @@
+"""A server's nursery for runs, with a store that does what a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+from attrs import frozen
+
+from hermes_trio.agent.bridge import AgentHost
+from hermes_trio.agent.contract import AgentContext, TurnRequest
+from hermes_trio.core.changes import Change
+from hermes_trio.core.messages import Message
+from hermes_trio.core.record import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
+from hermes_trio.core.stamp import Stamp
+from hermes_trio.runs.admission import Admission, Turnstile
+from hermes_trio.runs.flusher import INTERVAL, Flusher
+from hermes_trio.runs.hosting import Hosting, open_hosting
+from hermes_trio.runs.presence import INTERRUPT, OnDisconnect
+from hermes_trio.runs.registry import Registry
+from hermes_trio.runs.replay import StoredReader
+from hermes_trio.runs.run import Keep, Order, Run, Services
+from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
+from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.stores.memory import MemoryStore
+
+OWNER = "this process"
+
+
+class Gated(MemoryStore):
+    """A store with a door before each kind of write, which can be out of order too. It notes what passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.doors: dict[str, trio.Event] = {}
+        self.broken: set[str] = set()
+        self.asked: list[str] = []
+        self.written: list[tuple[str, Any]] = []
+
+    async def begin_run(self, header: RunHeader, owner: str) -> None:
+        """Keep a run as in progress."""
+        await self._pass("begin")
+        await super().begin_run(header, owner)
+        self.written.append(("begin", header.run_id))
+
+    async def append_log(self, batches: Sequence[LogBatch]) -> None:
+        """Append to logs."""
+        await self._pass("append")
+        await super().append_log(batches)
+        self.written.append(("append", tuple(batches)))
+
+    async def end_run(
+        self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Give a run its terminal form."""
+        await self._pass("end")
+        await super().end_run(ended, tail, items)
+        self.written.append(("end", tuple(tail)))
+
+    def of(self, kind: str) -> list[Any]:
+        """What was written by one kind of call."""
+        return [what for name, what in self.written if name == kind]
+
+    async def _pass(self, kind: str) -> None:
+        self.asked.append(kind)
+        if kind in self.doors:
+            await self.doors[kind].wait()
+        if kind in self.broken:
+            await trio.lowlevel.checkpoint()
+            raise StoreError("the disk is full")
+
+
+def header_of(run_id: str, conversation: str = "") -> RunHeader:
+    """Of a run of ann's."""
+    items = ({"id": f"msg_{run_id}", "type": "message", "role": "user"},) if conversation else ()
+    return RunHeader(
+        "ann",
+        Stamp(run_id, 99.0, "m"),
+        "responses",
+        "session-1",
+        (Message("user", "hello"),),
+        conversation=conversation,
+        input_items=items,
+    )
+
+
+@frozen
+class House:
+    """A hosting with everything around it."""
+
+    hosting: Hosting
+    store: Store
+    admission: Admission
+    turnstile: Turnstile
+
+    @property
+    def services(self) -> Services:
+        """What its runs share."""
+        return self.hosting.services
+
+    def order(self, run_id: str = "run-1", policy: OnDisconnect = INTERRUPT, keep: Keep = Keep.ALL) -> Order:
+        """A run to be made, in a conversation of its own."""
+        turn = TurnRequest(run_id, "session-1", "hello", model="m", principal="ann")
+        slot, turnstile = self.admission.admit(), self.turnstile.enter("ann", run_id)
+        return Order(header_of(run_id), turn, slot, turnstile, keep, policy)
+
+    async def record(self, run_id: str = "run-1") -> LiveRun | EndedRun | NoRun:
+        """What the store holds of a run."""
+        return await self.store.find_run("ann", run_id)
+
+    async def ended(self, run_id: str = "run-1") -> EndedRun:
+        """The terminal record of a run, which must be there."""
+        found = await self.record(run_id)
+        assert isinstance(found, EndedRun), found
+        return found
+
+    async def logged(self, run_id: str = "run-1") -> list[Change]:
+        """The whole log in the store, which must end."""
+        reader = StoredReader(self.store, "ann", run_id)
+        return [change async for batch in reader for change in batch]
+
+    def check_nothing_left(self) -> None:
+        """No run, no slot, no conversation taken."""
+        assert len(self.services.registry) == 0
+        assert self.admission.in_use == 0
+        assert not self.turnstile._busy
+
+
+@asynccontextmanager
+async def open_house(
+    agents: Any, store: Store | None = None, limits: Limits = DEFAULT_LIMITS, interval: float = INTERVAL
+) -> AsyncIterator[House]:
+    """Runs find their agent by their id; or there is one for all."""
+
+    def factory(context: AgentContext) -> Any:
+        return agents[context.turn.run_id] if isinstance(agents, Mapping) else agents
+
+    store = store or MemoryStore()
+    host = AgentHost(factory, trio.CapacityLimiter(100), trio.CapacityLimiter(100), 1.0)
+    registry: Registry[Run] = Registry()
+    flusher = Flusher(store, interval)
+    services = Services(host, store, registry, flusher, Path(), limits, owner=OWNER, clock=trio.current_time)
+    async with open_hosting(services) as hosting:
+        yield House(hosting, store, Admission(0), Turnstile())
+
+
+async def whole(reader: Any) -> list[Change]:
+    """All that a reader gets."""
+    return [change async for batch in reader for change in batch]

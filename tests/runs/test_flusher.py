@@ -1,0 +1,250 @@
+"""Logs on their way to the store: together, in time, again if need be, and never after the end."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from hermes_trio.core.changes import Change, Ended, TextAdded
+from hermes_trio.core.dialects.responses import ResponsesStream
+from hermes_trio.core.events import Event, Reasoning, Text
+from hermes_trio.core.log_codec import decode_changes
+from hermes_trio.core.outcome import Reason, Status, of_cut
+from hermes_trio.core.record import EndedRun, LiveRun, NoRun
+from hermes_trio.runs import flusher as flusher_module
+from hermes_trio.runs import log as run_log
+from hermes_trio.runs import unsaved as unsaved_module
+from hermes_trio.runs.flusher import INTERVAL, RETRY_AFTER, Flusher, KeptLog
+from hermes_trio.runs.hosting import attached
+from hermes_trio.runs.log import KEPT, UNSAFE, RunLog
+from hermes_trio.runs.presence import DETACH
+from hermes_trio.runs.unsaved import UnsavedEnd
+from tests.runs.house import Gated, header_of, open_house, whole
+from tests.runs.setting import Script
+
+SAID: list[Event] = [Text("one "), Text("two")]
+
+
+async def nothing(first: int) -> tuple[()]:
+    return ()
+
+
+def kept_log(flusher: Flusher, run_id: str) -> KeptLog:
+    """A log that tells the flusher when it grows, as that of a run does."""
+    changes = RunLog(nothing, lambda: flusher.want(kept))
+    kept = KeptLog(header_of(run_id), changes)
+    return kept
+
+
+def words(*texts: str) -> tuple[TextAdded, ...]:
+    return tuple(TextAdded(0, text) for text in texts)
+
+
+async def test_many_runs_are_one_write(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    store = Gated()
+    flusher = Flusher(store)
+    logs = [kept_log(flusher, f"run-{number}") for number in range(100)]
+    nursery.start_soon(flusher.run)
+    await wait_all_tasks_blocked()
+    for kept in logs:
+        kept.changes.append(words("a", "b"))
+        kept.changes.append(words("c"))
+    await trio.sleep(1)
+    [batches] = store.of("append")
+    assert sorted(batch.run_id for batch in batches) == sorted(kept.header.run_id for kept in logs)
+    assert {(batch.first, batch.count) for batch in batches} == {(0, 3)}
+
+
+async def test_nothing_waits_longer_than_an_interval(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """What a crash can take with it: the changes of one interval, and those of the write under way."""
+    store = Gated()
+    flusher = Flusher(store)
+    kept = kept_log(flusher, "run-1")
+    nursery.start_soon(flusher.run)
+    begun = trio.current_time()
+    for number in range(500):
+        kept.changes.append(words(str(number)))
+        await trio.sleep(0.001)
+        saved = sum(batch.count for batches in store.of("append") for batch in batches)
+        assert trio.current_time() - (begun + 0.001 * saved) <= INTERVAL + 0.002
+
+
+async def test_what_the_store_refused_is_written_later_and_once(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    store = Gated()
+    store.broken.add("append")
+    flusher = Flusher(store)
+    kept = kept_log(flusher, "run-1")
+    nursery.start_soon(flusher.run)
+    kept.changes.append(words("a"))
+    await trio.sleep(INTERVAL + RETRY_AFTER / 2)
+    kept.changes.append(words("b"))
+    store.broken.clear()
+    await trio.sleep(2 * RETRY_AFTER)
+    kept.changes.append(words("c"))
+    await trio.sleep(2 * RETRY_AFTER)
+    [[first], [second]] = store.of("append")
+    assert decode_changes(first.body) + decode_changes(second.body) == words("a", "b", "c")
+    assert (first.first, second.first) == (0, 2)
+
+
+async def test_a_retry_keeps_no_end_waiting(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    store = Gated()
+    store.broken.add("append")
+    flusher = Flusher(store)
+    kept = kept_log(flusher, "run-1")
+    nursery.start_soon(flusher.run)
+    kept.changes.append(words("a"))
+    await trio.sleep(INTERVAL + RETRY_AFTER / 2)
+    with trio.fail_after(RETRY_AFTER / 10):
+        await kept.settled()
+
+
+async def test_the_end_waits_for_a_write_under_way() -> None:
+    store, agent = Gated(), Script(SAID, holds=True)
+    store.doors["append"] = trio.Event()
+    async with open_house(agent, store, interval=0.0) as house:
+        run, _ = await house.hosting.start(house.order())
+        await agent.said_all.wait()
+        await wait_all_tasks_blocked()
+        agent.may_end.set()
+        await wait_all_tasks_blocked(0.05)
+        assert store.asked == ["begin", "append"]
+        store.doors["append"].set()
+        await run.ended.wait()
+        [[batch]], [[tail]] = store.of("append"), store.of("end")
+        assert tail.first == batch.count
+        assert "".join(c.text for c in await house.logged() if isinstance(c, TextAdded)) == "one two"
+
+
+async def test_nothing_is_written_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even when the write that the end waited for failed, and would be tried again."""
+    monkeypatch.setattr(flusher_module, "RETRY_AFTER", 0.0)
+    store, agent = Gated(), Script(SAID, holds=True)
+    store.doors["append"] = trio.Event()
+    store.broken.add("append")
+    async with open_house(agent, store, interval=0.0) as house:
+        run, _ = await house.hosting.start(house.order())
+        await agent.said_all.wait()
+        await wait_all_tasks_blocked()
+        agent.may_end.set()
+        await wait_all_tasks_blocked()
+        store.doors["append"].set()
+        await run.ended.wait()
+        store.broken.clear()
+        house.services.flusher.want(run._kept)
+        await wait_all_tasks_blocked()
+        assert store.asked == ["begin", "append", "end"]
+        assert isinstance((await house.logged())[-1], Ended)
+
+
+async def test_an_end_that_the_store_refused_is_saved_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unsaved_module, "RETRY_AFTER", 0.0)
+    store, agent = Gated(), Script(SAID)
+    store.broken.add("end")
+    async with open_house(agent, store, interval=0.0) as house:
+        run, ticket = await house.hosting.start(house.order())
+        async with attached(run, ticket) as reader:
+            heard = await whole(reader)
+        await run.ended.wait()
+        assert isinstance(heard[-1], Ended)
+        assert heard[-1].outcome.failure.kind == "store_error"
+        assert isinstance(await house.record(), LiveRun)
+        store.broken.clear()
+        with trio.fail_after(5):
+            while not isinstance(record := await house.record(), EndedRun):
+                await trio.lowlevel.checkpoint()
+        assert record.outcome == heard[-1].outcome
+        assert (record.outcome.status, record.outcome.reason) == (Status.FAILED, Reason.SERVER_ERROR)
+        assert await house.logged() == heard
+
+
+async def test_an_end_that_cannot_be_saved_is_given_up(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """And keeps no other from being saved."""
+    store = Gated()
+    flusher = Flusher(store)
+    nursery.start_soon(flusher.run)
+    outcome = of_cut(Reason.SERVER_ERROR)
+    bad, good = (UnsavedEnd(EndedRun(header_of(name), (), outcome, 0.0), (), ()) for name in "ab")
+    bad.items = ({"no": "id"},)
+    bad.ended = EndedRun(header_of("a", conversation="talk"), (), outcome, 0.0)
+    flusher.ends.want(bad)
+    flusher.ends.want(good)
+    await trio.sleep(1.5 * RETRY_AFTER)
+    assert isinstance(await store.find_run("ann", "b"), EndedRun)
+    await trio.sleep(2 * unsaved_module.MAX_TRIES * RETRY_AFTER)
+    assert bad.tries == unsaved_module.MAX_TRIES
+    assert isinstance(await store.find_run("ann", "a"), NoRun)
+
+
+async def test_a_log_that_cannot_be_written_does_not_stop_the_others(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    store = Gated()
+    flusher = Flusher(store)
+    bad, good = kept_log(flusher, "bad"), kept_log(flusher, "good")
+    nursery.start_soon(flusher.run)
+    bad.changes.append((TextAdded(0, cast("str", object())),))
+    good.changes.append(words("a"))
+    await trio.sleep(1)
+    good.changes.append(words("b"))
+    await trio.sleep(1)
+    assert [batch.run_id for batches in store.of("append") for batch in batches] == ["good", "good"]
+
+
+async def test_memory_is_bounded_when_the_store_keeps_up(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    flusher = Flusher(Gated())
+    kept = kept_log(flusher, "run-1")
+    nursery.start_soon(flusher.run)
+    for number in range(100):
+        kept.changes.append(words(*map(str, range(1000))))
+        await kept.changes.room()
+        assert len(kept.changes._changes) <= UNSAFE + 2 * KEPT, number
+    await trio.sleep(1)
+    assert len(kept.changes._changes) < 2 * KEPT
+    assert kept.changes.end == 100_000
+
+
+async def test_a_store_that_does_not_keep_up_holds_the_agent_back(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    store = Gated()
+    store.doors["append"] = trio.Event()
+    flusher = Flusher(store)
+    kept = kept_log(flusher, "run-1")
+    nursery.start_soon(flusher.run)
+    kept.changes.append(words(*map(str, range(UNSAFE + 1))))
+    with trio.move_on_after(1000) as patience:
+        await kept.changes.room()
+    assert patience.cancelled_caught
+    store.doors["append"].set()
+    with trio.fail_after(1):
+        await kept.changes.room()
+
+
+async def test_a_laggard_reads_the_same_bytes_from_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_log, "KEPT", 100)
+    agent = Script([Text(f"{n} ") if n % 2 else Reasoning(f"{n} ") for n in range(1000)])
+    async with open_house(agent, interval=0.0) as house:
+        run, _ = await house.hosting.start(house.order(policy=DETACH))
+        with run.log.subscribe(holds_back=True) as prompt, run.log.subscribe() as late:
+            in_time = [change async for batch in prompt for change in batch]
+            await run.ended.wait()
+            assert len(in_time) == 1001
+            assert late.position < run.log.base
+            too_late = await whole(late)
+        assert _bytes(in_time) == _bytes(too_late) == _bytes(await house.logged())
+
+
+def _bytes(changes: list[Change]) -> bytes:
+    return ResponsesStream(header_of("run-1")).render(changes)

@@ -1,0 +1,175 @@
+"""Runs that the server owns: how they begin, who may leave, and what is never left behind."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from hermes_trio.core.changes import Ended
+from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
+from hermes_trio.core.outcome import Reason, Status
+from hermes_trio.core.record import EndedRun, LiveRun, NoRun
+from hermes_trio.runs.hosting import attached
+from hermes_trio.runs.presence import DETACH, INTERRUPT, OnDisconnect
+from hermes_trio.runs.run import Keep
+from hermes_trio.runs.tracker import Limits
+from hermes_trio.stores.contract import StoreError
+from tests.runs.house import Gated, House, open_house, whole
+from tests.runs.setting import Script
+
+SCRIPT: list[Event] = [Text("one "), ToolStarted("a", "terminal"), ToolCompleted("a", "ok"), Text("two")]
+
+
+async def listen(house: House, policy: OnDisconnect = INTERRUPT) -> None:
+    """A client that starts a run and reads it to its end."""
+    run, ticket = await house.hosting.start(house.order(policy=policy))
+    async with attached(run, ticket, holds_back=True) as reader:
+        await whole(reader)
+
+
+async def test_start_returns_when_the_store_knows_of_the_run() -> None:
+    store, agent = Gated(), Script(SCRIPT, holds=True)
+    store.doors["begin"] = trio.Event()
+    async with open_house(agent, store) as house, trio.open_nursery() as nursery:
+        nursery.start_soon(listen, house)
+        await wait_all_tasks_blocked()
+        assert store.asked == ["begin"]
+        assert await house.record() == NoRun()
+        assert not agent.said_all.is_set()
+        store.doors["begin"].set()
+        await agent.said_all.wait()
+        assert isinstance(await house.record(), LiveRun)
+        agent.may_end.set()
+    assert (await house.ended()).outcome.status is Status.COMPLETED
+
+
+async def test_a_store_that_refuses_leaves_nothing() -> None:
+    store, agent = Gated(), Script(SCRIPT)
+    store.broken.add("begin")
+    async with open_house(agent, store) as house:
+        with pytest.raises(StoreError, match="the disk is full"):
+            await house.hosting.start(house.order())
+        house.check_nothing_left()
+        assert await house.record() == NoRun()
+        assert not agent.said_all.is_set()
+        store.broken.clear()
+        await listen(house)
+        await house.services.registry.wait_empty()
+        house.check_nothing_left()
+
+
+async def test_a_run_that_begins_too_late_is_ended(autojump_clock: MockClock) -> None:
+    store = Gated()
+    store.doors["begin"] = trio.Event()
+    async with open_house(Script(SCRIPT), store, Limits(save=10.0)) as house:
+        order = house.order()
+        with pytest.raises(StoreError, match="too long"):
+            await house.hosting.start(order)
+        house.check_nothing_left()
+        store.doors["begin"].set()
+        await store.begin_run(order.header, "this process")  # what was left in the store's queue
+        await trio.sleep(2)
+        assert (await house.ended()).outcome.status is Status.FAILED
+        assert isinstance((await house.logged())[-1], Ended)
+
+
+@pytest.mark.parametrize("policy", [INTERRUPT, OnDisconnect(0.0), DETACH])
+@pytest.mark.parametrize("ticks", range(25))
+async def test_a_request_cancelled_at_any_point_leaves_no_run_in_progress(
+    ticks: int, policy: OnDisconnect
+) -> None:
+    """Each step of the scheduler is tried as the moment in which the client goes away."""
+    async with open_house(Script(SCRIPT), Gated()) as house:
+        with trio.CancelScope() as request:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(listen, house, policy)
+                for _ in range(ticks):
+                    await trio.lowlevel.checkpoint()
+                request.cancel()
+        with trio.fail_after(5):
+            await house.services.registry.wait_empty()
+            found = await house.record()
+            assert isinstance(found, EndedRun | NoRun)
+            if isinstance(found, EndedRun):
+                assert await house.logged() != []
+        house.check_nothing_left()
+
+
+async def test_interrupt_a_run_ends_with_its_last_listener() -> None:
+    agent = Script(SCRIPT, holds=True)
+    async with open_house(agent) as house:
+        run, ticket = await house.hosting.start(house.order())
+        async with attached(run, ticket):
+            await agent.said_all.wait()
+        await run.ended.wait()
+        record = await house.ended()
+        assert (record.outcome.status, record.outcome.reason) == (
+            Status.INCOMPLETE,
+            Reason.CLIENT_DISCONNECTED,
+        )
+        assert len(record.items) == 3
+
+
+async def test_grace_a_listener_that_comes_back_hears_everything(mock_clock: MockClock) -> None:
+    agent = Script(SCRIPT, holds=True)
+    async with open_house(agent, interval=0.0) as house:
+        run, ticket = await house.hosting.start(house.order(policy=OnDisconnect(30.0)))
+        async with attached(run, ticket):
+            await agent.said_all.wait()
+        await wait_all_tasks_blocked()
+        mock_clock.jump(29.0)
+        async with attached(run, run.presence.join()) as reader:
+            await wait_all_tasks_blocked()
+            mock_clock.jump(60.0)
+            await wait_all_tasks_blocked()
+            agent.may_end.set()
+            heard = await whole(reader)
+        await run.ended.wait()
+        assert heard == await house.logged()
+        assert (await house.ended()).outcome.status is Status.COMPLETED
+
+
+async def test_grace_does_not_last_for_ever(mock_clock: MockClock) -> None:
+    agent = Script(SCRIPT, holds=True)
+    async with open_house(agent, interval=0.0) as house:
+        run, ticket = await house.hosting.start(house.order(policy=OnDisconnect(30.0)))
+        await agent.said_all.wait()
+        ticket.give_back()
+        await wait_all_tasks_blocked()
+        mock_clock.jump(31.0)
+        await run.ended.wait()
+        assert (await house.ended()).outcome.reason is Reason.CLIENT_DISCONNECTED
+
+
+async def test_detach_a_run_goes_on_alone() -> None:
+    agent = Script(SCRIPT, holds=True)
+    async with open_house(agent) as house:
+        run, ticket = await house.hosting.start(house.order(policy=DETACH))
+        ticket.give_back()
+        await agent.said_all.wait()
+        assert isinstance(await house.record(), LiveRun)
+        agent.may_end.set()
+        await run.ended.wait()
+        assert (await house.ended()).outcome.status is Status.COMPLETED
+
+
+async def test_the_end_of_the_server_ends_its_runs() -> None:
+    agents = {"run-1": Script(SCRIPT, holds=True), "run-2": Script(SCRIPT, holds=True)}
+    async with open_house(agents) as house:
+        for run_id, agent in agents.items():
+            await house.hosting.start(house.order(run_id, DETACH))
+            await agent.said_all.wait()
+    for run_id in agents:
+        record = await house.ended(run_id)
+        assert record.outcome.reason is Reason.SERVER_SHUTDOWN
+        assert len(record.items) == 3
+    house.check_nothing_left()
+
+
+async def test_what_is_not_kept_does_not_touch_the_store() -> None:
+    store = Gated()
+    async with open_house(Script(SCRIPT), store) as house:
+        run, _ = await house.hosting.start(house.order(keep=Keep.NOTHING))
+        await run.ended.wait()
+    assert store.asked == []

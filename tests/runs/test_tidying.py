@@ -1,0 +1,59 @@
+"""Forgetting, once a minute."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from hermes_trio.core.record import Forgotten, Retention
+from hermes_trio.runs.tidying import INTERVAL, keep_tidy
+from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.memory import MemoryStore
+
+RETENTION = Retention(log_seconds=5.0)
+
+
+class Full(MemoryStore):
+    """A store that has so much to forget, and fails when told to."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left, self.fails = left, False
+        self.calls: list[tuple[float, Retention, float]] = []
+
+    async def forget(self, retention: Retention, now: float) -> Forgotten:
+        """Forget a little."""
+        await trio.lowlevel.checkpoint()
+        self.calls.append((trio.current_time(), retention, now))
+        if self.fails:
+            raise StoreError("the disk is full")
+        self.left, before = max(0, self.left - 10), self.left
+        return Forgotten(runs=before - self.left)
+
+
+@pytest.fixture
+async def store(nursery: trio.Nursery) -> Full:
+    full = Full(35)
+    nursery.start_soon(keep_tidy, full, RETENTION, lambda: 1234.0)
+    return full
+
+
+async def test_all_that_can_be_forgotten_is_forgotten_at_once(autojump_clock: MockClock, store: Full) -> None:
+    begun = trio.current_time()
+    await trio.sleep(INTERVAL + 1)
+    assert store.left == 0
+    assert store.calls == [(begun + INTERVAL, RETENTION, 1234.0)] * 5
+    await trio.sleep(INTERVAL)
+    assert len(store.calls) == 6
+
+
+async def test_a_store_that_fails_is_asked_again_a_minute_later(
+    autojump_clock: MockClock, store: Full
+) -> None:
+    store.fails = True
+    await trio.sleep(INTERVAL + 1)
+    assert len(store.calls) == 1
+    store.fails = False
+    await trio.sleep(INTERVAL)
+    assert store.left == 0

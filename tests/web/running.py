@@ -1,0 +1,67 @@
+"""Starting runs and reading what comes of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from hermes_trio.schema import replies_runs
+from tests.asgi import Answer, patience
+from tests.core.runs_rules import check_whole
+from tests.fakes import Rig
+
+RUNS = "/v1/runs"
+Json = dict[str, Any]
+
+
+async def started(
+    rig: Rig, text: object = "Hi", /, headers: dict[str, str] | None = None, **more: Any
+) -> str:
+    """Start a run; returns its id."""
+    return run_id_of(await rig.client.send(RUNS, {"input": text, **more}, headers or {}))
+
+
+def run_id_of(answer: Answer) -> str:
+    """The id of a run that was just started."""
+    assert answer.status == 202, answer.body
+    told = msgspec.convert(answer.json, replies_runs.RunStarted)
+    assert set(answer.json) == {"run_id", "status"}
+    assert re.fullmatch(r"run_[0-9a-f]{32}", told.run_id)
+    return told.run_id
+
+
+async def shown(rig: Rig, run_id: str) -> Json:
+    """A run as it stands."""
+    answer = await rig.client.get(f"{RUNS}/{run_id}")
+    assert answer.status == 200, answer.body
+    msgspec.convert(answer.json, replies_runs.RunReply)
+    return dict(answer.json)
+
+
+async def stopped(rig: Rig, run_id: str) -> str:
+    """Ask a run to stop; returns the status that is told."""
+    answer = await rig.client.get(f"{RUNS}/{run_id}/stop", method="POST")
+    assert answer.status == 200, answer.body
+    told = msgspec.convert(answer.json, replies_runs.RunStopped)
+    assert set(answer.json) == {"run_id", "status"}
+    assert told.run_id == run_id
+    return told.status
+
+
+async def followed(rig: Rig, run_id: str) -> list[Json]:
+    """All events of a run, to its end."""
+    with patience():
+        answer = await rig.client.get(f"{RUNS}/{run_id}/events")
+    assert answer.status == 200, answer.body
+    events = check_whole(answer.body)
+    for event in events:
+        msgspec.convert(event, replies_runs.RunEvent)
+        assert event["run_id"] == run_id
+    return events
+
+
+def kinds(events: list[Json]) -> list[str]:
+    """What happened."""
+    return [event["event"] for event in events]

@@ -1,0 +1,276 @@
+"""The Conversations API, and turns that share a conversation."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+import pytest
+from openai.types.conversations import Conversation, ConversationItem
+from pydantic import TypeAdapter
+from trio.testing import wait_all_tasks_blocked
+
+from hermes_trio.core.events import Text
+from hermes_trio.schema import replies_responses
+from tests.asgi import Answer
+from tests.fakes import Pause, Rig, Stage
+from tests.web.responding import (
+    BOB,
+    CONVERSATIONS,
+    RESPONSES,
+    created,
+    final,
+    idle_rig,
+    say,
+    stream,
+    whole,
+)
+
+ITEMS: list[dict[str, Any]] = [
+    {"type": "message", "role": "user", "content": "One"},
+    {"type": "function_call", "call_id": "c", "name": "t", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "two"},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Three"}]},
+]
+
+
+async def make(rig: Rig, **body: Any) -> str:
+    answer = await rig.client.send(CONVERSATIONS, body)
+    return str(shown(answer)["id"])
+
+
+def shown(answer: Answer) -> dict[str, Any]:
+    """A conversation, held against the types of others."""
+    assert answer.status == 200, answer.body
+    Conversation.model_validate(answer.json, strict=True)
+    msgspec.convert(answer.json, replies_responses.ConversationReply)
+    return dict(answer.json)
+
+
+@cache
+def _item_type() -> TypeAdapter[Any]:
+    return TypeAdapter(ConversationItem)
+
+
+async def items(rig: Rig, conversation_id: str, query: str = "order=asc&limit=100") -> dict[str, Any]:
+    answer = await rig.client.get(f"{CONVERSATIONS}/{conversation_id}/items?{query}")
+    assert answer.status == 200, answer.body
+    msgspec.convert(answer.json, replies_responses.ItemList)
+    for item in answer.json["data"]:
+        _item_type().validate_python(item, strict=True)
+    return dict(answer.json)
+
+
+async def test_from_begin_to_end() -> None:
+    async with idle_rig() as rig:
+        made = shown(await rig.client.send(CONVERSATIONS, {"metadata": {"a": "b"}, "items": ITEMS}))
+        path = f"{CONVERSATIONS}/{made['id']}"
+        assert made["id"].startswith("conv_")
+        assert made["metadata"] == {"a": "b"}
+        assert shown(await rig.client.get(path)) == made
+        changed = shown(await rig.client.send(path, {"metadata": {"c": "d"}}))
+        assert changed == {**made, "metadata": {"c": "d"}} == shown(await rig.client.get(path))
+        assert len((await items(rig, made["id"]))["data"]) == 4
+        answer = await rig.client.get(path, method="DELETE")
+        assert answer.json == {"id": made["id"], "object": "conversation.deleted", "deleted": True}
+        await assert_unreachable(rig, made["id"])
+
+
+async def test_no_body_makes_an_empty_one() -> None:
+    async with idle_rig() as rig:
+        made = shown(await rig.client.send_raw(CONVERSATIONS, b""))
+        page = await items(rig, made["id"])
+        assert (page["data"], page["first_id"], page["has_more"]) == ([], None, False)
+
+
+async def assert_unreachable(rig: Rig, conversation_id: str, headers: Any = None, item: str = "x") -> None:
+    path, more = f"{CONVERSATIONS}/{conversation_id}", headers or {}
+    answers = [
+        await rig.client.get(path, more),
+        await rig.client.send(path, {"metadata": {}}, more),
+        await rig.client.get(path, more, "DELETE"),
+        await rig.client.get(f"{path}/items", more),
+        await rig.client.send(f"{path}/items", {"items": ITEMS}, more),
+        await rig.client.get(f"{path}/items/{item}", more),
+        await rig.client.get(f"{path}/items/{item}", more, "DELETE"),
+        await rig.client.send(RESPONSES, say(conversation=conversation_id), more),
+        await rig.client.send(RESPONSES, stream(conversation={"id": conversation_id}), more),
+    ]
+    for answer in answers:
+        assert (answer.status, answer.error["code"]) == (404, "conversation_not_found")
+
+
+async def test_what_is_not_there_or_somebody_elses() -> None:
+    async with idle_rig() as rig:
+        await assert_unreachable(rig, "conv_x")
+        made = await make(rig, items=ITEMS)
+        first = (await items(rig, made))["first_id"]
+        await assert_unreachable(rig, made, BOB, first)
+        assert len((await items(rig, made))["data"]) == 4
+
+
+async def test_single_items() -> None:
+    async with idle_rig() as rig:
+        made = await make(rig, items=ITEMS[:1])
+        path = f"{CONVERSATIONS}/{made}/items"
+        added = (await rig.client.send(path, {"items": ITEMS[1:]})).json
+        assert len(added["data"]) == 3
+        page = await items(rig, made)
+        assert page["data"][1:] == added["data"]
+        for item in page["data"]:
+            assert (await rig.client.get(f"{path}/{item['id']}")).json == item
+        gone = page["data"][0]["id"]
+        assert shown(await rig.client.get(f"{path}/{gone}", method="DELETE"))["id"] == made
+        for method in ("GET", "DELETE"):
+            answer = await rig.client.get(f"{path}/{gone}", method=method)
+            assert (answer.status, answer.error["code"]) == (404, "item_not_found")
+        assert (await items(rig, made))["data"] == page["data"][1:]
+
+
+async def test_the_same_items_twice_are_two() -> None:
+    async with idle_rig() as rig:
+        made = await make(rig, items=ITEMS)
+        await rig.client.send(f"{CONVERSATIONS}/{made}/items", {"items": ITEMS})
+        found = (await items(rig, made))["data"]
+        assert len(found) == len({item["id"] for item in found}) == 8
+
+
+@pytest.mark.parametrize("order", ["asc", "desc", ""])
+@pytest.mark.parametrize("limit", [1, 3, 4])
+async def test_page_by_page(order: str, limit: int) -> None:
+    async with idle_rig() as rig:
+        made = await make(rig, items=ITEMS)
+        expected = [item["id"] for item in (await items(rig, made))["data"]]
+        found: list[str] = []
+        while True:
+            query = f"limit={limit}&after={found[-1] if found else ''}"
+            page = await items(rig, made, query + (f"&order={order}" if order else ""))
+            found += [item["id"] for item in page["data"]]
+            if not page["has_more"]:
+                break
+        assert found == (expected if order == "asc" else expected[::-1])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("", {"items": [{"type": "item_reference", "id": "x"}]}, "items[0].type"),
+        ("", {"items": ["a"] * 21}, "items"),
+        ("", {"items": "a"}, "items"),
+        ("", {"metadata": {"a": 1}}, "metadata.a"),
+        ("/conv", {"metadata": 1}, "metadata"),
+        ("/conv", {}, "metadata"),
+        ("/conv/items", {"items": []}, "items"),
+        ("/conv/items", {}, "items"),
+        ("/conv/items", {"items": [1]}, "items[0]"),
+    ],
+)
+async def test_what_is_refused(path: str, body: Any, param: str) -> None:
+    async with idle_rig() as rig:
+        path = path.replace("conv", await make(rig))
+        answer = await rig.client.send(f"{CONVERSATIONS}{path}", body)
+        assert (answer.status, answer.error["param"]) == (400, param)
+
+
+async def test_a_turn_reads_what_was_put_in() -> None:
+    async with idle_rig() as rig:
+        made = await make(rig, items=ITEMS)
+        told = whole(await rig.client.send(RESPONSES, say("Go", conversation=made)))
+        assert told["conversation"] == {"id": made}
+        history = [(message.role, message.content) for message in rig.stage.turns[0].history]
+        assert history == [("user", "One"), ("assistant", ""), ("tool", "two"), ("assistant", "Three")]
+        assert len((await items(rig, made))["data"]) == 6
+
+
+async def test_a_conversation_by_name_can_be_looked_at() -> None:
+    async with idle_rig() as rig:
+        await rig.client.send(RESPONSES, say("Go", conversation="notes"))
+        assert shown(await rig.client.get(f"{CONVERSATIONS}/notes"))["id"] == "notes"
+        assert len((await items(rig, "notes"))["data"]) == 2
+
+
+# -- one turn at a time --
+
+
+@pytest.mark.parametrize("first", [say(conversation="c", background=True), stream(conversation="c")])
+async def test_two_turns_at_once(first: Any) -> None:
+    pause = Pause()
+    async with idle_rig(Stage([pause, Text("Hi")], is_async=True), max_runs=5) as rig:
+        async with rig.client.post(RESPONSES, first) as exchange:
+            await pause.wait_reached()
+            for body in (say(conversation="c"), stream(conversation={"id": "c"})):
+                answer = await rig.client.send(RESPONSES, body)
+                assert (answer.status, answer.error["code"]) == (409, "conversation_busy")
+                assert answer.error["param"] == "conversation"
+            pause.go()
+            assert whole(await rig.client.send(RESPONSES, say(conversation="other")))
+            assert whole(await rig.client.send(RESPONSES, say(conversation="c"), BOB))
+            await exchange.end()
+        await rig.until_idle()
+        assert whole(await rig.client.send(RESPONSES, say(conversation="c")))
+        assert len((await items(rig, "c"))["data"]) == 4
+
+
+async def test_the_next_turn_may_begin_when_the_last_event_is_heard() -> None:
+    """However long the agent takes to leave."""
+    pause = Pause()
+    async with idle_rig(Stage([Text("Hi"), pause, Text("!")], door=None)) as rig:
+        stubborn = Stubborn(rig)
+        async with rig.client.post(RESPONSES, stream(conversation="c")) as exchange:
+            response_id = await created(exchange)
+            await pause.wait_reached()
+            async with rig.client.open("POST", f"{RESPONSES}/{response_id}/cancel") as cancel:
+                assert final(await exchange.end())["status"] == "cancelled"
+                assert not cancel.over.is_set()
+                answer = await rig.client.send(RESPONSES, say(conversation="conv_x"))
+                assert answer.status == 404
+                assert not rig.site.turnstile._busy
+                stubborn.leave()
+                assert (await cancel.end()).json["status"] == "cancelled"
+
+
+class Stubborn:
+    """Makes the agents of a rig ignore interrupts until they are told to leave."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._pauses = [step for step in rig.stage.script if isinstance(step, Pause)]
+        for pause in self._pauses:
+            pause.wake = lambda: None  # type: ignore[method-assign]
+
+    def leave(self) -> None:
+        for pause in self._pauses:
+            pause.go()
+
+
+async def test_a_turn_that_never_began_leaves_the_conversation_free() -> None:
+    async with idle_rig() as rig:
+        refused = await rig.client.send(RESPONSES, say(conversation="conv_x"))
+        assert refused.status == 404
+        assert rig.is_idle
+        rig.site.admission.is_draining = True
+        assert (await rig.client.send(RESPONSES, say(conversation="c"))).status == 503
+        rig.site.admission.is_draining = False
+        assert whole(await rig.client.send(RESPONSES, say(conversation="c")))
+
+
+async def test_a_client_that_left_early_leaves_the_conversation_free() -> None:
+    pause = Pause()
+    async with idle_rig(Stage([pause, Text("Hi")], is_async=True)) as rig:
+        async with rig.client.post(RESPONSES, stream(conversation="c")) as exchange:
+            exchange.stall()
+            await pause.wait_reached()
+        await wait_all_tasks_blocked()
+        pause.go()
+        assert whole(await rig.client.send(RESPONSES, say(conversation="c")))
+        assert rig.ends == [("incomplete", "client_disconnected"), ("completed", "")]
+
+
+async def test_what_is_not_stored_reads_a_conversation_and_adds_nothing() -> None:
+    async with idle_rig() as rig:
+        made = await make(rig, items=ITEMS)
+        for headers in ({}, {"Idempotency-Key": "k"}):
+            told = await rig.client.send(RESPONSES, say(conversation=made, store=False), headers)
+            assert whole(told)["status"] == "completed"
+        assert len(rig.stage.turns[0].history) == len(rig.stage.turns[1].history) == 4
+        assert len((await items(rig, made))["data"]) == 4

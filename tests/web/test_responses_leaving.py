@@ -1,0 +1,282 @@
+"""Every way out of a response: the right status, the right reason, and the wire says what the store says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from hermes_trio.core.events import Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
+from hermes_trio.core.outcome import Reason
+from hermes_trio.runs.presence import DETACH
+from hermes_trio.runs.tracker import Limits
+from hermes_trio.web.options import WebOptions
+from tests.asgi import patience
+from tests.fakes import Pause, Rig, Stage, Step
+from tests.web.responding import (
+    RESPONSES,
+    as_text,
+    created,
+    final,
+    get,
+    idle_rig,
+    reason_of,
+    say,
+    stream,
+    text_of,
+    until_ended,
+)
+
+GONE = ("incomplete", "client_disconnected")
+POLICY = "X-Hermes-On-Disconnect"
+TURN: list[Step] = [
+    Reasoning("hm"),
+    Text("One "),
+    ToolStarted("c", "terminal", {"command": "make"}),
+    ToolOutput("c", "half"),
+    ToolCompleted("c", "whole"),
+    Text("Done."),
+]
+SAID = ["", "One ", "One ", "One ", "One ", "One Done."]
+
+
+async def the_response(rig: Rig) -> dict[str, Any]:
+    """The only response there is, as it is stored."""
+    [turn] = rig.stage.turns
+    return await get(rig, turn.run_id)
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["task", "thread"])
+@pytest.mark.parametrize("body", [say, stream])
+@pytest.mark.parametrize("steps", range(1, len(TURN) + 1))
+async def test_leaving_after_every_step(steps: int, body: Any, is_async: bool) -> None:
+    pause = Pause()
+    async with idle_rig(Stage([*TURN[:steps], pause, *TURN[steps:]], "Done.", is_async)) as rig:
+        async with rig.client.post(RESPONSES, body()) as exchange:
+            await pause.wait_reached()
+            exchange.disconnect()
+            await exchange.end()
+        await rig.until_idle()
+        shown = await the_response(rig)
+        assert reason_of(shown) == GONE
+        assert rig.ends == [GONE]
+        assert text_of(shown) == SAID[steps - 1]
+        kinds = [item["type"] for item in shown["output"]]
+        assert kinds.count("function_call") == kinds.count("function_call_output") == (steps > 2)
+        assert rig.stage.interrupts == ([] if is_async else ["client_disconnected"])
+
+
+@pytest.mark.parametrize("body", [say, stream])
+async def test_leaving_while_the_agent_is_made(body: Any) -> None:
+    door = Pause()
+    async with idle_rig(Stage([Text("never")], door=door)) as rig:
+        async with rig.client.post(RESPONSES, body()) as exchange:
+            await door.wait_reached()
+            exchange.disconnect()
+            await exchange.end()
+            await wait_all_tasks_blocked()
+            door.go()
+        await rig.until_idle()
+        shown = await the_response(rig)
+        assert (reason_of(shown), shown["output"]) == (GONE, [])
+        assert rig.stage.left == []
+
+
+@pytest.mark.parametrize("body", [say, stream])
+async def test_leaving_before_the_body_is_complete(body: Any) -> None:
+    async with idle_rig() as rig:
+        async with rig.client.open("POST", RESPONSES, [b'{"input": '], is_whole=False):
+            await wait_all_tasks_blocked()
+            assert rig.site.admission.in_use == 1
+        assert rig.is_idle
+        assert rig.ends == []
+
+
+async def test_leaving_before_the_first_frame() -> None:
+    pause = Pause()
+    async with idle_rig(Stage([pause, Text("Hi")], is_async=True)) as rig:
+        async with rig.client.post(RESPONSES, stream()) as exchange:
+            exchange.stall()
+            await pause.wait_reached()
+            exchange.disconnect()
+            await exchange.end()
+        assert exchange.raw == b""
+        await until_ended(rig)
+        assert reason_of(await the_response(rig)) == GONE
+
+
+async def test_leaving_after_the_last_frame() -> None:
+    async with idle_rig() as rig:
+        async with rig.client.post(RESPONSES, stream()) as exchange:
+            await exchange.frame_where(type="response.completed")
+            exchange.disconnect()
+        await until_ended(rig)
+        assert (await the_response(rig))["status"] == "completed"
+
+
+async def test_leaving_when_the_answer_waits_to_be_sent() -> None:
+    pause = Pause()
+    async with idle_rig(Stage([Text("All"), pause], is_async=True)) as rig:
+        async with rig.client.post(RESPONSES, stream()) as exchange:
+            await pause.wait_reached()
+            await wait_all_tasks_blocked()
+            exchange.stall()
+            pause.go()
+            await until_ended(rig)
+        assert rig.ends == [("completed", "")]
+        assert text_of(await the_response(rig)) == "All"
+
+
+async def told_and_stored(rig: Rig, pause: Pause, act: Any) -> dict[str, Any]:
+    """End a run from outside while its client reads on: what it hears is what is stored."""
+    async with rig.client.post(RESPONSES, stream()) as exchange:
+        response_id = await created(exchange)
+        await pause.wait_reached()
+        await wait_all_tasks_blocked()
+        await act(response_id)
+        told = final(await exchange.end())
+    assert as_text(told) == await get(rig, response_id)
+    return told
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["task", "thread"])
+async def test_a_cancel(is_async: bool) -> None:
+    pause = Pause()
+    async with idle_rig(Stage([*TURN[:4], pause], None, is_async)) as rig:
+
+        async def cancel(response_id: str) -> None:
+            answer = await rig.client.get(f"{RESPONSES}/{response_id}/cancel", method="POST")
+            assert reason_of(answer.json) == ("cancelled", "stop_requested")
+
+        told = await told_and_stored(rig, pause, cancel)
+        assert reason_of(told) == ("cancelled", "stop_requested")
+        assert rig.stage.interrupts == ([] if is_async else ["stop_requested"])
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["task", "thread"])
+async def test_a_drain(is_async: bool) -> None:
+    pause = Pause()
+    async with idle_rig(Stage([*TURN[:4], pause], None, is_async)) as rig:
+
+        async def drain(response_id: str) -> None:
+            rig.site.services.registry.stop_all(Reason.SERVER_SHUTDOWN)
+
+        assert reason_of(await told_and_stored(rig, pause, drain)) == ("incomplete", "server_shutdown")
+
+
+async def test_a_time_limit(mock_clock: MockClock) -> None:
+    pause = Pause()
+    async with idle_rig(Stage([*TURN[:4], pause], is_async=True), limits=Limits(run=60)) as rig:
+
+        async def wait(response_id: str) -> None:
+            mock_clock.jump(60)
+
+        assert reason_of(await told_and_stored(rig, pause, wait)) == ("incomplete", "timeout")
+
+
+async def test_a_reader_that_does_not_read(mock_clock: MockClock) -> None:
+    pause, last = Pause(), Pause()
+    words = [Text(f"{n} ") for n in range(10)]
+    async with (
+        idle_rig(Stage([pause, *words, last], is_async=True), limits=Limits(stall=30)) as rig,
+        rig.client.post(RESPONSES, stream()) as exchange,
+    ):
+        await created(exchange)
+        await pause.wait_reached()
+        exchange.stall()
+        pause.go()
+        await wait_all_tasks_blocked()
+        mock_clock.jump(30)
+        await until_ended(rig)
+        shown = await the_response(rig)
+        assert reason_of(shown) == ("incomplete", "stalled_reader")
+        exchange.read_on()
+        assert as_text(final(await exchange.end())) == shown
+
+
+# -- policies --
+
+
+@pytest.mark.parametrize(
+    "value", ["sometimes", "grace", "grace:", "grace:x", "grace:-1", "grace:86401", "detach:1"]
+)
+async def test_a_policy_that_is_none(value: str) -> None:
+    async with idle_rig() as rig:
+        answer = await rig.client.send(RESPONSES, say(), {POLICY: value})
+        assert (answer.status, answer.error["param"]) == (400, POLICY)
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["task", "thread"])
+@pytest.mark.parametrize(
+    ("body", "headers", "options"),
+    [
+        (stream(), {POLICY: "detach"}, WebOptions()),
+        (say(), {POLICY: "Detach"}, WebOptions()),
+        (stream(), {}, WebOptions(on_disconnect=DETACH)),
+        (stream(background=True), {POLICY: "interrupt"}, WebOptions()),
+    ],
+)
+async def test_a_run_that_goes_on_alone(body: Any, headers: Any, options: Any, is_async: bool) -> None:
+    pause = Pause()
+    async with idle_rig(Stage([Text("One "), pause, Text("two")], None, is_async), options=options) as rig:
+        async with rig.client.post(RESPONSES, body, headers) as exchange:
+            await pause.wait_reached()
+            exchange.disconnect()
+            await exchange.end()
+        await wait_all_tasks_blocked()
+        assert (await the_response(rig))["status"] == "in_progress"
+        pause.go()
+        await until_ended(rig)
+        shown = await the_response(rig)
+        assert (shown["status"], text_of(shown)) == ("completed", "One two")
+        assert rig.stage.interrupts == []
+
+
+async def test_a_request_may_ask_for_less_than_the_server_allows() -> None:
+    pause = Pause()
+    options = WebOptions(on_disconnect=DETACH)
+    async with idle_rig(Stage([pause], is_async=True), options=options) as rig:
+        async with rig.client.post(RESPONSES, stream(), {POLICY: "interrupt"}):
+            await pause.wait_reached()
+        await until_ended(rig)
+        assert rig.ends == [GONE]
+
+
+async def test_a_grace_period_that_is_used(mock_clock: MockClock) -> None:
+    pause = Pause()
+    async with idle_rig(Stage([Text("One "), pause, Text("two")], is_async=True)) as rig:
+        async with rig.client.post(RESPONSES, stream(), {POLICY: "grace:30"}) as exchange:
+            response_id = await created(exchange)
+            await pause.wait_reached()
+        for _ in range(3):  # each reattachment stops the clock
+            await wait_all_tasks_blocked()
+            mock_clock.jump(29)
+            await wait_all_tasks_blocked()
+            assert rig.ends == []
+            path = f"{RESPONSES}/{response_id}?stream=true"
+            async with rig.client.open("GET", path) as again:
+                await again.started()
+                mock_clock.jump(100)
+                await wait_all_tasks_blocked()
+        async with rig.client.open("GET", path) as again:
+            await again.started()
+            pause.go()
+            told = final(await again.end())
+        assert (told["status"], text_of(told)) == ("completed", "One two")
+
+
+async def test_a_grace_period_that_is_over(mock_clock: MockClock) -> None:
+    pause = Pause()
+    async with idle_rig(Stage([Text("One "), pause, Text("two")], is_async=True)) as rig:
+        async with rig.client.post(RESPONSES, stream(), {POLICY: "grace:30"}):
+            await pause.wait_reached()
+        await wait_all_tasks_blocked()
+        mock_clock.jump(29.5)
+        await wait_all_tasks_blocked()
+        assert rig.ends == []
+        mock_clock.jump(0.5)
+        with patience():
+            await until_ended(rig)
+        shown = await the_response(rig)
+        assert (reason_of(shown), text_of(shown)) == (GONE, "One ")
