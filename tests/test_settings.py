@@ -308,7 +308,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             "log_level: 'loud' is not one of info, debug, warning, error, critical",
         ),
         ("HERMES_TRIO_LOG_FORMAT", "xml", "log_format: 'xml' is not one of text, json"),
-        ("HERMES_TRIO_ON_DISCONNECT", "never", "on_disconnect: 'never' is not interrupt, grace:SECONDS or detach"),
+        (
+            "HERMES_TRIO_ON_DISCONNECT",
+            "never",
+            "on_disconnect: 'never' is not interrupt, grace:SECONDS or detach",
+        ),
         ("HERMES_TRIO_ON_DISCONNECT", "grace:99999", "on_disconnect: 'grace:99999' is more than a day"),
         ("HERMES_TRIO_OPEN_WEBUI_STATUS", "maybe", "open_webui_status: 'maybe' is not one of auto, on, off"),
         ("API_SERVER_CORS_ORIGINS", "http://a/", "cors_origins: 'http://a/' is not an origin such as "),

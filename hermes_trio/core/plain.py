@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_DEPTH = 32
+MAX_BITS = 1024
 
 
 def plain(value: object, depth: int = MAX_DEPTH) -> Any:
@@ -15,7 +16,8 @@ def plain(value: object, depth: int = MAX_DEPTH) -> Any:
         case None | bool() | str():
             return value
         case int():
-            return int(value)
+            # Python refuses to write out numbers of thousands of digits.
+            return int(value) if value.bit_length() <= MAX_BITS else hex(value)
         case float() if math.isfinite(value):
             return float(value)
         case Mapping() if depth:

@@ -150,12 +150,13 @@ class Run:
         try:
             with trio.CancelScope(shield=True), trio.fail_after(self._services.limits.save):
                 await self._services.store.begin_run(self._order.header, self._services.owner)
-        except BaseException as error:
+        except trio.TooSlowError:
             self._order.slot.release()
-            if isinstance(error, trio.TooSlowError):
-                # It may still begin, when the store gets to it, and must not stay so.
-                self._save_later(Turn(), Ended(of_cut(Reason.SERVER_ERROR)))
-                raise StoreError("the store took too long to begin a run") from None
+            # It may still begin, when the store gets to it, and must not stay so.
+            self._save_later(Turn(), Ended(of_cut(Reason.SERVER_ERROR)))
+            raise StoreError("the store took too long to begin a run") from None
+        except BaseException:
+            self._order.slot.release()
             raise
         stack.callback(self._services.flusher.drop, self._kept)
 

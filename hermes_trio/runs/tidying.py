@@ -27,7 +27,8 @@ async def keep_tidy(store: Store, retention: Retention, now: Callable[[], float]
 async def _tidy(store: Store, retention: Retention, now: float) -> None:
     """A call forgets a bounded amount, so there may be more to do."""
     try:
-        while await store.forget(retention, now) != NOTHING:
-            await trio.lowlevel.checkpoint()
+        is_tidy = False
+        while not is_tidy:
+            is_tidy = await store.forget(retention, now) == NOTHING
     except Exception:
         log.exception("the store could not be tidied")  # the next minute may be better

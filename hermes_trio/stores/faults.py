@@ -30,7 +30,7 @@ def kind(error: BaseException) -> int:
 def explained(error: Exception, where: str = "sqlite store") -> StoreError:
     """The error to show to a caller. A new one each time: several callers may wait for the same failure."""
     if isinstance(error, StoreError):
-        return StoreError(*error.args)
+        return type(error)(*error.args)
     reason = _REASONS.get(kind(error), "the operation failed")
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     return StoreError(f"{where}: {reason} ({name}: {error})")

@@ -23,6 +23,7 @@ from hermes_trio.runs.presence import DETACH, HEADER, OnDisconnect, parse_policy
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.runs.run import Items, Keep, Order
 from hermes_trio.schema.conversations import item_list
+from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.schema.input_items import with_ids
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses
 from hermes_trio.web.asked import body, is_on, principal, visit, whole_number
@@ -116,6 +117,8 @@ async def _whole(started: Started, headers: dict[str, str]) -> Response:
     async with started.open() as changes:
         async for batch in changes:
             collector.take(batch)
+    if collector.outcome.session_id:
+        headers = {**headers, SESSION_ID_HEADER: collector.outcome.session_id}
     reply = collector.reply()
     return json_response(reply.body, 200, {**headers, **reply.headers})
 

@@ -109,15 +109,28 @@ async def _again(site: Site, claim: Claim, first: Claim) -> Started:
 
 
 async def _first_run(site: Site, run_id: str) -> Started:
-    """The run that the first request started, or is about to start."""
+    """The run that the first request started, or is about to start.
+
+    Raises:
+        ApiError: 409 if it did not start one after all. Then the key is free again, or will be at the next try.
+    """
+    if (found := await _found(site, run_id)) is not None:
+        return found
+    with trio.move_on_after(PATIENCE):
+        return await _attached(await site.services.registry.wait_listed(principal(), run_id))
+    if (found := await _found(site, run_id)) is not None:  # it came and went while nobody looked
+        return found
+    message = f"The first request with this {KEY_HEADER} began no run. Try again."
+    raise ApiError(409, message, param=KEY_HEADER, code="idempotency_key_pending")
+
+
+async def _found(site: Site, run_id: str) -> Started | None:
     try:
         return await find(site, run_id)
     except ApiError as error:
-        if error.code != NOT_FOUND:
-            raise
-    with trio.move_on_after(PATIENCE):
-        return await _attached(await site.services.registry.wait_listed(principal(), run_id))
-    return await find(site, run_id)  # it may have come and gone while nobody looked
+        if error.code == NOT_FOUND:
+            return None
+        raise
 
 
 async def find(site: Site, run_id: str) -> Started:

@@ -257,9 +257,18 @@ def test_a_stream_can_be_picked_up_after_every_event(script: list[Event], last: 
     for number in range(-1, len(frames) - 1):
         read = b"".join(frame + b"\n\n" for frame in frames[: number + 1])
         assert read + frames_after(HEADER, changes, number) == whole
-    # A client that heard more than there is was told by a process that died. It hears how the run ended.
-    end = b"".join(frame + b"\n\n" for frame in frames[-2:])
-    assert frames_after(HEADER, changes, len(frames) + 5) == end
+    assert frames_after(HEADER, changes, len(frames)) == b"data: [DONE]\n\n"
+
+
+@given(scripts, st.integers(0, 60))
+def test_a_client_that_heard_more_than_a_dead_process_logged_hears_the_end(
+    script: list[Event], last: int
+) -> None:
+    changes = played(script, Reason.PROCESS_DIED)[1]
+    events = events_of(frames_after(HEADER, changes, last))
+    assert events[-1]["type"] == "response.incomplete"
+    numbers = [event["sequence_number"] for event in events]
+    assert numbers == list(range(last + 1, last + 1 + len(events)))
 
 
 @given(scripts, st.integers(-1, 60), st.integers(0, 25))

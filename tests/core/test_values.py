@@ -62,6 +62,7 @@ def test_a_plain_copy_cannot_be_changed_from_outside() -> None:
 def test_what_is_too_deep_or_odd_becomes_text() -> None:
     assert plain(nested(100)) != nested(100)
     assert plain(float("nan")) == "nan"
+    assert plain({"n": 16**2000}) == {"n": "0x1" + "0" * 2000}
     assert text_of(Mute()) == "<Mute>"
 
 

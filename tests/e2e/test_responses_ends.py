@@ -82,14 +82,14 @@ def test_detached_it_goes_on(server: Server) -> None:
 
 
 def test_a_time_limit(launch: Launch) -> None:
-    server = launch(run_seconds=0.5)
+    server = launch("--agent", AGENTS, run_seconds=0.7)
     with client_of(server) as client:
-        events = list(strictly(client.responses.create(model=MODEL, input="/sleep 60", stream=True)))
-        whole = valid(client.responses.create(model=MODEL, input="/sleep 60"))
+        events = list(strictly(client.responses.create(model=MODEL, input="!silent", stream=True)))
+        whole = valid(client.responses.create(model=MODEL, input="!silent"))
         assert events[-1].type == "response.incomplete"
         for response in (events[-1].response, whole, client.responses.retrieve(whole.id)):
             assert (response.status, reason(response)) == ("incomplete", "timeout")
-            assert kinds(response)[-2:] == ["function_call", "function_call_output"]
+            assert response.output_text == "ready"
 
 
 @pytest.mark.slow

@@ -117,6 +117,15 @@ class ForgetContract:
         assert await visible(store, "a") == "a"
         assert await logged(store, "live") == [0, 1]
 
+    async def test_the_log_of_a_claimed_run_stays_for_as_long_as_the_claim(self, store: Store) -> None:
+        await store.claim(claim("a", made_at=1000.0))
+        await begin_and_log(store, "a")
+        await store.end_run(ended("a"))
+        retention = attrs.evolve(KEEP_ALL, log_seconds=1.0, claim_seconds=500.0)
+        assert await store.forget(retention, 1100.0) == Forgotten()
+        assert await logged(store, "a")
+        assert await store.forget(retention, 2000.0) == Forgotten(logs=1, claims=1)
+
     async def test_a_log_that_was_written_before_the_end_goes_too(self, store: Store) -> None:
         await begin_and_log(store, "a")
         await store.end_run(ended("a"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -60,6 +62,21 @@ async def test_again_while_it_runs(path: str, body: Any) -> None:
         assert one.body == two.body
         assert two.headers["idempotency-replayed"] == "true"
         assert len(rig.ends) == 1
+
+
+async def test_a_key_whose_first_request_began_nothing(mock_clock: MockClock) -> None:
+    body = say("Go")
+    fingerprint = sha256(json.dumps(body).encode()).hexdigest()
+    claim = Claim("ann", RESPONSES, "k", fingerprint, "resp_never", 0.0)
+    async with idle_rig() as rig:
+        await rig.store.claim(claim)
+        async with rig.client.post(RESPONSES, body, KEY) as second:
+            await wait_all_tasks_blocked()
+            mock_clock.jump(11.0)
+            answer = await second.end()
+        assert (answer.status, answer.error["code"]) == (409, "idempotency_key_pending")
+        await rig.store.abandoned_runs("the next process")
+        assert (await rig.client.send(RESPONSES, body, KEY)).status == 200
 
 
 async def test_the_first_leaves_and_the_second_keeps_it_going() -> None:

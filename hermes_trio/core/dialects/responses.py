@@ -28,7 +28,7 @@ from hermes_trio.core.dialects.responses_items import (
 )
 from hermes_trio.core.dialects.responses_object import response_body
 from hermes_trio.core.dialects.responses_output import Closed, Grew, Opened, Output, Step
-from hermes_trio.core.outcome import Status
+from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.record import RunHeader
 from hermes_trio.core.wire import DONE, encode, named_frame
 
@@ -105,9 +105,9 @@ class ResponsesStream:
     def _end(self, change: Ended) -> bytes:
         output = self._output.items(ResultForm.PARTS)
         response = response_body(self._header, output, change.outcome, change.at)
-        if self._after > self._number:
-            # The client was told more than a dead process had logged. It must still hear that this is the end.
-            self._after = self._number - 1
+        if change.outcome.reason is Reason.PROCESS_DIED:
+            # The client may have been told more than a dead process had logged. For it too the end comes next.
+            self._number = max(self._number, self._after + 1)
         return self._frame(_TERMINAL[change.outcome.status], {"response": response})
 
     def _frame(self, name: str, fields: Mapping[str, Any]) -> bytes:
