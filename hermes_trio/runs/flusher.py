@@ -15,7 +15,7 @@ from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.record import LogBatch, RunHeader
 from hermes_trio.runs.log import Changes, RunLog
 from hermes_trio.runs.unsaved import UnsavedEnds
-from hermes_trio.stores.contract import Store
+from hermes_trio.stores.contract import Store, StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -92,8 +92,11 @@ class Flusher:
     async def _try_flush(self) -> None:
         try:
             await self._flush()
+        except StoreError as error:
+            log.error("logs could not be written", error=str(error))
+            await trio.sleep(RETRY_AFTER)
         except Exception:
-            # Whatever it is, it must not end the task that writes for everybody; what is unsaved stays in memory.
+            # Our own mistake. It must not end the task that writes for everybody; what is unsaved stays in memory.
             log.exception("logs could not be written")
             await trio.sleep(RETRY_AFTER)
 
