@@ -111,8 +111,8 @@ class RunStore(Protocol):
     async def forget(self, retention: Retention, now: float) -> Forgotten:
         """Remove what need not be kept any longer, a bounded amount at a time.
 
-        Logs and claims go by age, ended runs by use, as if they were deleted. Conversations are not touched. Counted
-        are runs, whole logs, and claims that went by age; when all is zero there is nothing left to do.
+        Logs and claims go by age, ended runs by use, as if they were deleted; a conversation follows the last of its
+        runs. Counted are runs, whole logs, and claims that went by age; when all is zero there is nothing left to do.
         """
         ...
 

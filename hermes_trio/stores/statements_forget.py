@@ -15,6 +15,7 @@ from attrs import frozen
 
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.record import Forgotten, Retention
+from hermes_trio.stores import statements_conversations as conversations
 from hermes_trio.stores import statements_logs as logs
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ _EXPIRED_CLAIMS = """
 """
 _KEPT = "SELECT count(*), coalesce(sum(size), 0) FROM runs WHERE hidden = 0 AND status <> 'in_progress'"
 _BY_USE = """
-    SELECT principal, run_id, size FROM runs WHERE hidden = 0 AND status <> 'in_progress'
+    SELECT principal, run_id, conversation, size FROM runs WHERE hidden = 0 AND status <> 'in_progress'
     ORDER BY accessed_at, principal, run_id LIMIT ?
 """
 
@@ -130,18 +131,27 @@ def _forget_logs(connection: sqlite3.Connection, before: float) -> int:
 
 def _forget_runs(connection: sqlite3.Connection, retention: Retention) -> int:
     surplus = [*_surplus(connection, retention)]
-    for principal, run_id in surplus:
+    for principal, run_id, conversation in surplus:
         delete(connection, principal, run_id)
+        if conversation:
+            _let_follow(connection, (principal, conversation))
     return len(surplus)
 
 
-def _surplus(connection: sqlite3.Connection, retention: Retention) -> Iterator[tuple[str, str]]:
-    """The runs above the limits, least recently used first."""
+def _let_follow(connection: sqlite3.Connection, place: tuple[str, str]) -> None:
+    """A conversation goes with the last of its runs; one that never had a run is not touched."""
+    query = "SELECT 1 FROM runs WHERE principal = ? AND conversation = ? AND hidden = 0 LIMIT 1"
+    if connection.execute(query, place).fetchone() is None:
+        conversations.delete(connection, place)
+
+
+def _surplus(connection: sqlite3.Connection, retention: Retention) -> Iterator[tuple[str, str, str]]:
+    """The runs above the limits with their conversations, least recently used first."""
     count, size = connection.execute(_KEPT).fetchone()
-    for principal, run_id, its_size in connection.execute(_BY_USE, (MAX_AT_ONCE,)).fetchall():
+    for principal, run_id, conversation, its_size in connection.execute(_BY_USE, (MAX_AT_ONCE,)).fetchall():
         if not (_is_above(count, retention.max_runs) or _is_above(size, retention.max_bytes)):
             return
-        yield principal, run_id
+        yield principal, run_id, conversation
         count, size = count - 1, size - its_size
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import trio
 
-from hermes_trio.core.record import Forgotten, NoRun
+from hermes_trio.core.record import Forgotten, NoConversation, NoRun
 from hermes_trio.stores.contract import Store
 from tests.stores.helpers import runs_of
 from tests.stores.samples import (
@@ -13,6 +13,7 @@ from tests.stores.samples import (
     batch,
     begin_and_log,
     claim,
+    conversation,
     end_chain,
     ended,
     header,
@@ -180,8 +181,17 @@ class ForgetContract:
         assert await store.history("ann", "a") == ()
         assert await runs_of(store) == ["a", "b", "c"]
 
-    async def test_conversations_are_not_touched(self, store: Store) -> None:
+    async def test_a_conversation_goes_with_the_last_of_its_runs(self, store: Store) -> None:
+        await store.save_conversation(conversation("without runs"))
         await store.end_run(ended("a", conversation="c"), items=[item("1")])
-        await store.end_run(ended("b"))
+        await store.end_run(ended("b", conversation="c"), items=[item("2")])
+        await store.end_run(ended("d"))
+        assert await store.forget(attrs.evolve(KEEP_ALL, max_runs=2), 1e9) == Forgotten(runs=1)
+        assert await item_ids(store) == [
+            "1",
+            "2",
+        ]  # not each item with its run: a turn reads all of them or none
         assert await store.forget(attrs.evolve(KEEP_ALL, max_runs=1), 1e9) == Forgotten(runs=1)
-        assert await item_ids(store) == ["1"]
+        assert await store.find_conversation("ann", "c") == NoConversation()
+        assert await item_ids(store) == []
+        assert await store.find_conversation("ann", "without runs") != NoConversation()
