@@ -9,7 +9,6 @@ from hermes_trio.core.changes import (
     CallSaid,
     CallStarted,
     Change,
-    Ended,
     ReasoningAdded,
     TextAdded,
 )
@@ -41,7 +40,7 @@ class Rebuilt:
                 yield ToolOutput(change.call_id, change.text)
             case CallEnded() if change.state is CallState.COMPLETED:
                 yield self._end(change)
-            case CallEnded() | Ended():
+            case _:
                 pass  # cancelled calls and the end come again when the turn is ended again
 
     def _start(self, change: CallStarted) -> Event:
