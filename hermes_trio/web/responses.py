@@ -8,7 +8,6 @@ from typing import Any
 
 from quart import Response, request
 
-from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.core.changes import Change
 from hermes_trio.core.dialects.responses import ResponsesStream
 from hermes_trio.core.dialects.responses_batch import ResponsesCollector
@@ -17,22 +16,21 @@ from hermes_trio.core.dialects.responses_output import output_items
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader
-from hermes_trio.core.stamp import Stamp
 from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.presence import DETACH, HEADER, OnDisconnect, parse_policy
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.runs.run import Items, Keep, Order
 from hermes_trio.schema.conversations import item_list
 from hermes_trio.schema.fields import SESSION_ID_HEADER
-from hermes_trio.schema.input_items import with_ids
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses
 from hermes_trio.web.asked import body, is_on, principal, visit, whole_number
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.options import Site
-from hermes_trio.web.past import Past, find_past, is_unstored
+from hermes_trio.web.past import find_past, is_unstored
 from hermes_trio.web.sessions import SessionNames
 from hermes_trio.web.starting import Started, admitted_first, find, not_found, start
 from hermes_trio.web.streaming import streamed
+from hermes_trio.web.turns import header_of, turn_of
 
 ID_PREFIX = "resp_"
 KIND = "responses"
@@ -67,19 +65,10 @@ async def _order(
     slot = visit().slot(site.admission)
     turnstile = _turnstile(site, asked)
     past = await find_past(site, asked)
-    turn = TurnRequest(
-        run_id=run_id,
-        session_id=past.session_id,
-        message=asked.message,
-        history=past.messages,
-        instructions=past.instructions,
-        model=asked.model or site.options.model_name,
-        session_key=names.key,
-        principal=principal(),
-        options=asked.options,
-    )
+    turn = turn_of(site, asked, past, names, run_id)
+    header = header_of(site, KIND, asked, turn, past.parent)
     keep = Keep.ALL if asked.store else Keep.NOTHING
-    return Order(_header(site, asked, past, turn), turn, slot, turnstile, keep, policy, to_items)
+    return Order(header, turn, slot, turnstile, keep, policy, to_items)
 
 
 def _turnstile(site: Site, asked: ResponsesRequest) -> Slot | None:
@@ -87,22 +76,6 @@ def _turnstile(site: Site, asked: ResponsesRequest) -> Slot | None:
     if not asked.conversation or not asked.store:
         return None
     return visit().take(site.turnstile.enter(principal(), asked.conversation))
-
-
-def _header(site: Site, asked: ResponsesRequest, past: Past, turn: TurnRequest) -> RunHeader:
-    return RunHeader(
-        principal=turn.principal,
-        stamp=Stamp(turn.run_id, site.services.wall_clock(), turn.model),
-        kind=KIND,
-        session_id=turn.session_id,
-        messages=(*asked.explicit_history, *asked.messages),
-        parent=past.parent,
-        conversation=asked.conversation,
-        instructions=turn.instructions,
-        background=asked.background,
-        request=asked.echo,
-        input_items=with_ids(turn.run_id, asked.input_items),
-    )
 
 
 def to_items(ended: EndedRun) -> Items:

@@ -9,22 +9,18 @@ from __future__ import annotations
 import secrets
 from functools import partial
 
+from attrs import evolve
 from quart import Response, request
 
-from hermes_trio.agent.contract import TurnRequest
-from hermes_trio.core.changes import Change, Ended
+from hermes_trio.core.changes import Ended
 from hermes_trio.core.dialects.runs import FROM_THE_START, RunsStream
 from hermes_trio.core.dialects.runs_object import RunStatus, end_status, run_object
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader
-from hermes_trio.core.stamp import Stamp
-from hermes_trio.runs.log import Changes
+from hermes_trio.core.record import EndedRun, LiveRun, NoRun
 from hermes_trio.runs.presence import DETACH
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.runs.run import Keep, Order, Run
-from hermes_trio.schema.input_items import with_ids
-from hermes_trio.schema.responses import ResponsesRequest
 from hermes_trio.schema.runs import RunRequest, parse_run
 from hermes_trio.web.asked import body, principal, visit, whole, whole_number
 from hermes_trio.web.errors import json_response
@@ -33,6 +29,7 @@ from hermes_trio.web.past import Past, find_past
 from hermes_trio.web.sessions import SessionNames
 from hermes_trio.web.starting import admitted_first, find, start
 from hermes_trio.web.streaming import streamed
+from hermes_trio.web.turns import header_of, logged, turn_of
 
 ID_PREFIX = "run_"
 KIND = "runs"
@@ -55,18 +52,10 @@ async def create_run(site: Site) -> Response:
 async def _order(site: Site, wanted: RunRequest, names: SessionNames, run_id: str) -> Order:
     slot, asked = visit().slot(site.admission), wanted.asked
     past = await find_past(site, asked)
-    turn = TurnRequest(
-        run_id=run_id,
-        session_id=_session(wanted, past, run_id),
-        message=asked.message,
-        history=past.messages,
-        instructions=past.instructions,
-        model=asked.model or site.options.model_name,
-        session_key=names.key,
-        principal=principal(),
-        options=asked.options,
-    )
-    return Order(_header(site, asked, past, turn), turn, slot, keep=Keep.ALL, policy=DETACH)
+    past = evolve(past, session_id=_session(wanted, past, run_id))
+    turn = turn_of(site, asked, past, names, run_id)
+    header = evolve(header_of(site, KIND, asked, turn, past.parent), background=True)
+    return Order(header, turn, slot, keep=Keep.ALL, policy=DETACH)
 
 
 def _session(wanted: RunRequest, past: Past, run_id: str) -> str:
@@ -74,39 +63,15 @@ def _session(wanted: RunRequest, past: Past, run_id: str) -> str:
     return wanted.session_id or (past.session_id if past.parent else run_id)
 
 
-def _header(site: Site, asked: ResponsesRequest, past: Past, turn: TurnRequest) -> RunHeader:
-    return RunHeader(
-        principal=turn.principal,
-        stamp=Stamp(turn.run_id, site.services.wall_clock(), turn.model),
-        kind=KIND,
-        session_id=turn.session_id,
-        messages=(*asked.explicit_history, *asked.messages),
-        parent=past.parent,
-        instructions=turn.instructions,
-        background=True,
-        request=asked.echo,
-        input_items=with_ids(turn.run_id, asked.input_items),
-    )
-
-
 async def get_run(site: Site, run_id: str) -> Response:
     """A run as it stands."""
     run = _running(site, run_id)
-    latest = (
-        () if run is None else run.log.read(run.log.base)
-    )  # now: it must not be newer than what the store says
+    # Now: it must not be newer than what the store says.
+    latest = () if run is None else run.log.read(run.log.base)
     found = await _find(site, run_id)
     if isinstance(found, LiveRun) and run is None:
-        latest = await _logged(site, run_id)
+        latest = tuple(await logged(site, run_id))
     return json_response(run_object(found, latest, run is not None and run.is_stopping))
-
-
-async def _logged(site: Site, run_id: str) -> Changes:
-    """All changes that the store has of a run in progress that is not within reach."""
-    changes: list[Change] = []
-    while more := await load_changes(site.services.store, principal(), run_id, len(changes)):
-        changes += more
-    return tuple(changes)
 
 
 async def run_events(site: Site, run_id: str) -> Response:
