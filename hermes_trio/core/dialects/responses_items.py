@@ -52,8 +52,8 @@ def input_text(text: str) -> OutputItem:
 
 
 @define(eq=False)
-class MessageSlot:
-    """Visible text between two tool rounds."""
+class _GrowingSlot:
+    """What grows piece by piece."""
 
     index: int
     item_id: str
@@ -64,6 +64,11 @@ class MessageSlot:
     def text(self) -> str:
         """All of it so far."""
         return "".join(self.pieces)
+
+
+@define(eq=False)
+class MessageSlot(_GrowingSlot):
+    """Visible text between two tool rounds."""
 
     def opened(self) -> OutputItem:
         """The item before its first text."""
@@ -84,18 +89,8 @@ class MessageSlot:
 
 
 @define(eq=False)
-class ReasoningSlot:
+class ReasoningSlot(_GrowingSlot):
     """Thinking between two other items."""
-
-    index: int
-    item_id: str
-    pieces: list[str] = field(factory=list)
-    status: ItemStatus = ItemStatus.IN_PROGRESS
-
-    @property
-    def text(self) -> str:
-        """All of it so far."""
-        return "".join(self.pieces)
 
     def opened(self) -> OutputItem:
         """The item before its first text."""
