@@ -19,12 +19,14 @@ through a :class:`~hermes_trio.agent.port.Port`; if it is ``async`` it runs as a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from attrs import frozen
 
+from hermes_trio.agent.config import DEFAULT_CONFIG, AgentConfig
 from hermes_trio.agent.port import AsyncPort, Port
 from hermes_trio.core.events import Result
 from hermes_trio.core.messages import Content, Message
@@ -60,6 +62,7 @@ class AgentContext:
 
     turn: TurnRequest
     workspace: Path  # a folder that tools may write to
+    config: AgentConfig = DEFAULT_CONFIG
 
 
 @runtime_checkable
@@ -84,3 +87,19 @@ class AsyncAgent(Protocol):
 
 
 AgentFactory = Callable[[AgentContext], Agent | AsyncAgent]
+
+
+@runtime_checkable
+class AgentProvider(Protocol):
+    """For agents that share something which lives as long as the server: connections, child processes, a warm-up.
+
+    Named where a factory could be named. It is opened once for each profile, when the server starts.
+    """
+
+    def open(self, config: AgentConfig, workspace: Path) -> AbstractAsyncContextManager[AgentFactory]:
+        """Make what is shared, and the factory that hands it to each agent.
+
+        Raises:
+            ConfigurationError: it cannot work as it is configured. The text is one line.
+        """
+        ...

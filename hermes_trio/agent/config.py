@@ -1,0 +1,44 @@
+"""What the settings say about an agent. There is one of these for each profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from attrs import field, frozen
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@frozen
+class UpstreamLimits:
+    """How patient an agent is with the model's server, in seconds, and how often it tries again."""
+
+    connect: float = 10.0
+    read: float = 60.0  # silence between two pieces of an answer
+    write: float = 60.0
+    pool: float = 30.0
+    retries: int = 2
+
+
+DEFAULT_LIMITS = UpstreamLimits()
+
+
+@frozen
+class AgentConfig:
+    """Everything that an agent may be told. An agent takes what concerns it."""
+
+    profile: str = ""  # "" for the agent that the server's own settings describe
+    model: str = ""  # the name that the model's server knows
+    base_url: str = ""
+    api_key: str = field(default="", repr=False)
+    system_prompt: str = ""
+    tools: tuple[str, ...] = ()  # names of tools, or module:attribute
+    max_iterations: int = 50  # model calls in one turn
+    limits: UpstreamLimits = DEFAULT_LIMITS
+    mcp: Mapping[str, Mapping[str, Any]] = NOTHING  # servers of tools, by name, as the settings file has them
+    options: Mapping[str, Any] = NOTHING  # whatever else a profile's table says
+
+
+DEFAULT_CONFIG = AgentConfig()
