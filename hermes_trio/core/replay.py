@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hermes_trio.core.changes import (
+    ApprovalRequested,
+    ApprovalResolved,
     CallEnded,
     CallSaid,
     CallStarted,
@@ -12,7 +14,17 @@ from hermes_trio.core.changes import (
     ReasoningAdded,
     TextAdded,
 )
-from hermes_trio.core.events import Event, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
+from hermes_trio.core.events import (
+    AnsweredBy,
+    ApprovalAnswered,
+    ApprovalWanted,
+    Event,
+    Reasoning,
+    Text,
+    ToolCompleted,
+    ToolOutput,
+    ToolStarted,
+)
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.turn import Turn
 
@@ -40,8 +52,29 @@ class Rebuilt:
                 yield ToolOutput(change.call_id, change.text)
             case CallEnded() if change.state is CallState.COMPLETED:
                 yield self._end(change)
+            case ApprovalRequested():
+                yield self._wish(change)
+            case ApprovalResolved() if change.by is not AnsweredBy.RUN_ENDED:
+                yield self._answer(change)
             case _:
-                pass  # cancelled calls and the end come again when the turn is ended again
+                pass  # what the end of the turn closed comes again when the turn is ended again
+
+    def _wish(self, change: ApprovalRequested) -> Event:
+        self.at = max(self.at, change.at)
+        return ApprovalWanted(
+            change.approval_id,
+            change.call_id,
+            change.command,
+            change.description,
+            change.patterns,
+            change.allow_permanent,
+            change.seconds,
+            change.at,
+        )
+
+    def _answer(self, change: ApprovalResolved) -> Event:
+        self.at = max(self.at, change.at)
+        return ApprovalAnswered(change.approval_id, change.choice, change.by, change.at)
 
     def _start(self, change: CallStarted) -> Event:
         self._starts[change.call_id] = change.at

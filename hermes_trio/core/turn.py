@@ -8,7 +8,7 @@ stored records and batch replies are all made from those changes, so they cannot
 * empty pieces of text, and everything said after the end.
 
 A turn ends exactly once: by the agent's own word (``Finished``, ``Crashed``) or by ``cut``. Ending closes every
-call that is still open, so nothing is left running on anybody's screen.
+question and every call that is still open, so nothing is left waiting or running on anybody's screen.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from attrs import define, field
 
+from hermes_trio.core.approvals import ApprovalBook
 from hermes_trio.core.calls import Call, CallBook
 from hermes_trio.core.changes import (
     CallEnded,
@@ -29,6 +30,8 @@ from hermes_trio.core.changes import (
     TextAdded,
 )
 from hermes_trio.core.events import (
+    ApprovalAnswered,
+    ApprovalWanted,
     Crashed,
     Event,
     Finished,
@@ -69,6 +72,7 @@ class Turn:
         self._state = TurnState.OPEN
         self._parts: list[_Prose | Call] = []
         self._calls = CallBook()
+        self._approvals = ApprovalBook()
         self._results = 0
         self._outcome: Outcome | None = None
 
@@ -142,6 +146,13 @@ class Turn:
             call.finish(event.result, event.is_error, event.at)
             yield self._over(call)
 
+    def _take_wish(self, event: ApprovalWanted) -> Iterator[Change]:
+        call = self._calls.running(event.call_id)
+        yield from self._approvals.ask(event, "" if call is None else call.call_id)
+
+    def _take_answer(self, event: ApprovalAnswered) -> Iterator[Change]:
+        yield from self._approvals.answer(event)
+
     def _take_finish(self, event: Finished) -> Iterator[Change]:
         if event.result.verdict is not Verdict.FAILED:
             yield from self._take_text(Text(self._unsent(event.result)))
@@ -157,6 +168,8 @@ class Turn:
         ToolNoticed: _take_notice,
         ToolOutput: _take_output,
         ToolCompleted: _take_completion,
+        ApprovalWanted: _take_wish,
+        ApprovalAnswered: _take_answer,
         Finished: _take_finish,
         Crashed: _take_crash,
     }
@@ -185,6 +198,7 @@ class Turn:
     def _end(self, outcome: Outcome, at: float) -> Iterator[Change]:
         self._state = move_turn(self._state, TurnMove.END)
         self._outcome = outcome
+        yield from self._approvals.close(at)
         for call in self._calls.still_running():
             if outcome.status is Status.COMPLETED and not call.has_end:
                 call.finish("".join(call.said), is_error=False, at=at)

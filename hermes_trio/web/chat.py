@@ -56,7 +56,7 @@ async def _order(site: Site, chat: ChatRequest, names: SessionNames, run_id: str
         principal=principal(),
         options=chat.options,
     )
-    return Order(_header(site, chat, turn), turn, slot, policy=INTERRUPT)
+    return Order(_header(site, chat, turn), turn, slot, policy=INTERRUPT, can_ask=chat.stream)
 
 
 def _header(site: Site, chat: ChatRequest, turn: TurnRequest) -> RunHeader:

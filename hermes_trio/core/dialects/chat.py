@@ -3,7 +3,7 @@
 The order on the wire: the role chunk at once; content, reasoning and tool progress as they come; one finish chunk;
 the usage chunk if it was asked for; ``[DONE]``.
 
-A progress event is also a complete chunk that changes nothing. SDKs ignore the name of an event and read its data as
+A progress event, as a question and its answer, is also a complete chunk that changes nothing. SDKs ignore the name of an event and read its data as
 a chunk, so anything less breaks the plain loops of both OpenAI SDKs.
 """
 
@@ -16,6 +16,8 @@ from attrs import frozen
 
 from hermes_trio.core import tools
 from hermes_trio.core.changes import (
+    ApprovalRequested,
+    ApprovalResolved,
     CallEnded,
     CallStarted,
     Change,
@@ -23,6 +25,7 @@ from hermes_trio.core.changes import (
     ReasoningAdded,
     TextAdded,
 )
+from hermes_trio.core.dialects.approvals import request_fields, response_fields
 from hermes_trio.core.dialects.chat_end import error_block, finish_reason, hermes_block, usage_block
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.shorten import shorten, shorten_json
@@ -30,6 +33,8 @@ from hermes_trio.core.stamp import Stamp
 from hermes_trio.core.wire import DONE, data_frame, encode, named_frame
 
 PROGRESS = "hermes.tool.progress"
+APPROVAL_REQUEST = "hermes.approval.request"
+APPROVAL_RESPONDED = "hermes.approval.responded"
 
 # Front ends read line by line and give up on long lines (128 KiB in the oldest); every value stands twice in its
 # event and one character can take twelve bytes when escaped.
@@ -81,16 +86,31 @@ class ChatStream:
             case ReasoningAdded(_, text):
                 yield f"{self._before_reasoning}{encode(text)}{self._after}".encode("ascii")
             case CallStarted():
-                yield self._progress(self._running(change))
+                yield self._aside(PROGRESS, self._running(change))
             case CallEnded():
-                yield self._progress(self._over(change))
+                yield self._aside(PROGRESS, self._over(change))
+            case ApprovalRequested():
+                yield self._aside(APPROVAL_REQUEST, self._question(change))
+            case ApprovalResolved():
+                yield self._aside(APPROVAL_RESPONDED, self._decided(change))
             case Ended(outcome):
                 yield from self._finish(outcome)
             case _:
                 pass  # live output of a call: one running and one ending event is all that chat shows
 
-    def _progress(self, fields: Mapping[str, Any]) -> bytes:
-        return named_frame(PROGRESS, encode({**self._chunk({}), **fields}))
+    def _aside(self, name: str, fields: Mapping[str, Any]) -> bytes:
+        return named_frame(name, encode({**self._chunk({}), **fields}))
+
+    def _question(self, change: ApprovalRequested) -> dict[str, Any]:
+        waiting = f"Waiting for an approval: {shorten(change.command, 200)}"
+        # Apart from the chunk's own fields: both have choices.
+        return {"approval": request_fields(change), **self._status_line(waiting, done=False)}
+
+    def _decided(self, change: ApprovalResolved) -> dict[str, Any]:
+        return {
+            "approval": response_fields(change),
+            **self._status_line(f"Approval: {change.choice}", done=True),
+        }
 
     def _running(self, change: CallStarted) -> dict[str, Any]:
         label = shorten(tools.label(change.name, change.args), 200)

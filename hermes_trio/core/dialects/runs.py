@@ -18,6 +18,8 @@ from typing import Any
 
 from hermes_trio.core import tools
 from hermes_trio.core.changes import (
+    ApprovalRequested,
+    ApprovalResolved,
     CallEnded,
     CallSaid,
     CallStarted,
@@ -26,8 +28,10 @@ from hermes_trio.core.changes import (
     ReasoningAdded,
     TextAdded,
 )
+from hermes_trio.core.dialects.approvals import request_fields, response_fields
 from hermes_trio.core.dialects.responses_object import usage_block
-from hermes_trio.core.dialects.runs_object import STARTED, RunStatus, Times, answer, end_status, kind_of, why
+from hermes_trio.core.dialects.runs_object import STARTED, Times, answer, end_status, kind_of, why
+from hermes_trio.core.lifecycle import RunState
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.record import RunHeader
 from hermes_trio.core.shorten import shorten, shorten_json
@@ -39,6 +43,9 @@ CLOSED = b": stream closed\n\n"
 # One event stays below what line readers take (128 KiB in the oldest): a character can take twelve bytes when escaped.
 SHOWN_CHARACTERS = 4_000
 PREVIEW_CHARACTERS = 200
+
+
+_Told = TextAdded | ReasoningAdded | CallStarted | CallSaid | CallEnded | ApprovalRequested | ApprovalResolved
 
 
 class RunsStream:
@@ -82,7 +89,7 @@ class RunsStream:
         return numbered_frame(number, encode({**head, **fields(), "seq": number}))
 
     def _end(self, outcome: Outcome) -> dict[str, Any]:
-        if end_status(outcome) is not RunStatus.COMPLETED:
+        if end_status(outcome) is not RunState.COMPLETED:
             return why(outcome)
         texts = ["".join(pieces) for pieces in self._texts.values()]
         return {"output": answer(texts, outcome), "usage": usage_block(outcome.usage), **why(outcome)}
@@ -94,12 +101,16 @@ def frames_after(header: RunHeader, changes: Iterable[Change], after: int = FROM
     return stream.opening() + stream.render(changes)
 
 
-def _fields(change: TextAdded | ReasoningAdded | CallStarted | CallSaid | CallEnded) -> dict[str, Any]:
+def _fields(change: _Told) -> dict[str, Any]:
     match change:
         case TextAdded(_, text) | ReasoningAdded(_, text):
             return {"delta": text}
         case CallStarted():
             return _started(change)
+        case ApprovalRequested():
+            return request_fields(change)
+        case ApprovalResolved():
+            return response_fields(change)
         case CallSaid():
             return {"toolCallId": change.call_id, "delta": shorten(change.text, SHOWN_CHARACTERS)}
         case _:
