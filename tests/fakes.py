@@ -17,6 +17,7 @@ from hermes_trio.agent.contract import AgentContext, TurnRequest
 from hermes_trio.agent.port import AsyncPort, Port
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
+    ClientCall,
     Event,
     Reasoning,
     Result,
@@ -112,6 +113,7 @@ _SAID_BY: dict[type, str] = {
     ToolNoticed: "tool_noticed",
     ToolOutput: "tool_output",
     ToolCompleted: "tool_completed",
+    ClientCall: "client_call",
 }
 
 

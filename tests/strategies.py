@@ -9,6 +9,7 @@ from hermes_trio.core.events import (
     ApprovalAnswered,
     ApprovalWanted,
     Choice,
+    ClientCall,
     Crashed,
     Event,
     Finished,
@@ -47,7 +48,15 @@ answered = st.builds(
     times,
 )
 said: st.SearchStrategy[Event] = st.one_of(
-    st.builds(Text, texts), st.builds(Reasoning, texts), started, noticed, output, completed, wanted, answered
+    st.builds(Text, texts),
+    st.builds(Reasoning, texts),
+    started,
+    noticed,
+    output,
+    completed,
+    wanted,
+    answered,
+    st.builds(ClientCall, call_ids, st.sampled_from(["get_weather", "terminal"]), texts),
 )
 
 usages = st.builds(Usage, *[st.integers(0, 10_000)] * 5)

@@ -17,6 +17,7 @@ from hermes_trio.agent.inbox import Inbox, RunEnded
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
     ApprovalWanted,
+    ClientCall,
     Event,
     Reasoning,
     Text,
@@ -145,6 +146,16 @@ class Port:
         """A tool call ends."""
         self._inbox.put(self._words.completed(call_id, result, is_error))
 
+    def client_call(self, call_id: str, name: str, arguments: str = "{}") -> None:
+        """Call a tool of the client's. Then return: the client runs it and comes back with the result.
+
+        Args:
+            call_id: what the result will name.
+            name: of the tool, as the request has it.
+            arguments: the JSON text.
+        """
+        self._inbox.put(ClientCall(text_of(call_id or ""), text_of(name), text_of(arguments)))
+
     def ask(
         self,
         command: str,
@@ -215,6 +226,10 @@ class AsyncPort:
     async def tool_completed(self, call_id: str, result: object = "", is_error: bool = False) -> None:
         """A tool call ends."""
         await self._put(self._words.completed(call_id, result, is_error))
+
+    async def client_call(self, call_id: str, name: str, arguments: str = "{}") -> None:
+        """Call a tool of the client's. See :meth:`Port.client_call`."""
+        await self._put(ClientCall(text_of(call_id or ""), text_of(name), text_of(arguments)))
 
     async def ask(
         self,

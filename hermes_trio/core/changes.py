@@ -62,6 +62,16 @@ class CallEnded:
 
 
 @frozen
+class ClientCalled:
+    """A tool of the client's is called: the client runs it and comes back with the result."""
+
+    item: int
+    call_id: str
+    name: str
+    arguments: str
+
+
+@frozen
 class ApprovalRequested:
     """The agent waits for somebody's word."""
 
@@ -100,6 +110,7 @@ Change = (
     | CallStarted
     | CallSaid
     | CallEnded
+    | ClientCalled
     | ApprovalRequested
     | ApprovalResolved
     | Ended

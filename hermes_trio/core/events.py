@@ -63,6 +63,15 @@ class ToolCompleted:
     at: float = 0.0
 
 
+@frozen
+class ClientCall:
+    """The agent calls a tool of the client's. Nobody runs it here: it is part of the answer."""
+
+    call_id: str
+    name: str
+    arguments: str = "{}"  # the JSON text, as the model wrote it
+
+
 class Choice(StrEnum):
     """The answers to the wish of an agent."""
 
@@ -154,6 +163,7 @@ Event = (
     | ToolNoticed
     | ToolOutput
     | ToolCompleted
+    | ClientCall
     | ApprovalWanted
     | ApprovalAnswered
     | Finished

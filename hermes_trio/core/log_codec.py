@@ -17,12 +17,13 @@ from hermes_trio.core.changes import (
     CallSaid,
     CallStarted,
     Change,
+    ClientCalled,
     Ended,
     ReasoningAdded,
     TextAdded,
 )
 from hermes_trio.core.events import AnsweredBy, Choice
-from hermes_trio.core.items import CallItem, Item, MessageItem, ReasoningItem
+from hermes_trio.core.items import CallItem, ClientCallItem, Item, MessageItem, ReasoningItem
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.messages import Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
@@ -34,11 +35,17 @@ _CHANGES: dict[str, type[Change]] = {
     "s": CallStarted,
     "o": CallSaid,
     "e": CallEnded,
+    "c": ClientCalled,
     "q": ApprovalRequested,
     "a": ApprovalResolved,
     "z": Ended,
 }
-_ITEMS: dict[str, type[Item]] = {"m": MessageItem, "r": ReasoningItem, "c": CallItem}
+_ITEMS: dict[str, type[Item]] = {
+    "m": MessageItem,
+    "r": ReasoningItem,
+    "c": CallItem,
+    "k": ClientCallItem,
+}
 
 
 class Damaged(Exception):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
 
 from hermes_trio.core.changes import (
     ApprovalRequested,
@@ -11,6 +12,8 @@ from hermes_trio.core.changes import (
     CallSaid,
     CallStarted,
     Change,
+    ClientCalled,
+    Ended,
     ReasoningAdded,
     TextAdded,
 )
@@ -18,6 +21,7 @@ from hermes_trio.core.events import (
     AnsweredBy,
     ApprovalAnswered,
     ApprovalWanted,
+    ClientCall,
     Event,
     Reasoning,
     Text,
@@ -42,22 +46,26 @@ class Rebuilt:
 
     def _events(self, change: Change) -> Iterable[Event]:
         match change:
-            case TextAdded(_, text):
-                yield Text(text)
-            case ReasoningAdded(_, text):
-                yield Reasoning(text)
-            case CallStarted():
-                yield self._start(change)
-            case CallSaid():
-                yield ToolOutput(change.call_id, change.text)
-            case CallEnded() if change.state is CallState.COMPLETED:
-                yield self._end(change)
-            case ApprovalRequested():
-                yield self._wish(change)
-            case ApprovalResolved() if change.by is not AnsweredBy.RUN_ENDED:
-                yield self._answer(change)
+            case CallEnded() if change.state is not CallState.COMPLETED:
+                return  # what the end of the turn closed comes again when the turn is ended again
+            case ApprovalResolved() if change.by is AnsweredBy.RUN_ENDED:
+                return
+            case Ended():
+                return
             case _:
-                pass  # what the end of the turn closed comes again when the turn is ended again
+                yield self._AGAIN[type(change)](self, change)
+
+    def _text(self, change: TextAdded) -> Event:
+        return Text(change.text)
+
+    def _reasoning(self, change: ReasoningAdded) -> Event:
+        return Reasoning(change.text)
+
+    def _output(self, change: CallSaid) -> Event:
+        return ToolOutput(change.call_id, change.text)
+
+    def _client_call(self, change: ClientCalled) -> Event:
+        return ClientCall(change.call_id, change.name, change.arguments)
 
     def _wish(self, change: ApprovalRequested) -> Event:
         self.at = max(self.at, change.at)
@@ -85,3 +93,14 @@ class Rebuilt:
         at = self._starts[change.call_id] + change.duration
         self.at = max(self.at, at)
         return ToolCompleted(change.call_id, change.result, change.is_error, at)
+
+    _AGAIN: ClassVar[Mapping[type[Change], Callable[[Rebuilt, Any], Event]]] = {
+        TextAdded: _text,
+        ReasoningAdded: _reasoning,
+        CallStarted: _start,
+        CallSaid: _output,
+        CallEnded: _end,
+        ClientCalled: _client_call,
+        ApprovalRequested: _wish,
+        ApprovalResolved: _answer,
+    }

@@ -25,6 +25,7 @@ from hermes_trio.core.changes import (
     CallSaid,
     CallStarted,
     Change,
+    ClientCalled,
     Ended,
     ReasoningAdded,
     TextAdded,
@@ -32,6 +33,7 @@ from hermes_trio.core.changes import (
 from hermes_trio.core.events import (
     ApprovalAnswered,
     ApprovalWanted,
+    ClientCall,
     Crashed,
     Event,
     Finished,
@@ -44,7 +46,7 @@ from hermes_trio.core.events import (
     ToolStarted,
     Verdict,
 )
-from hermes_trio.core.items import Item, MessageItem, ReasoningItem
+from hermes_trio.core.items import ClientCallItem, Item, MessageItem, ReasoningItem
 from hermes_trio.core.lifecycle import TurnMove, TurnState, move_turn
 from hermes_trio.core.outcome import Outcome, Reason, Status, of_crash, of_cut, of_result
 from hermes_trio.core.tools import is_internal
@@ -61,6 +63,16 @@ class _Prose:
         return self.kind("".join(self.parts))
 
 
+@define(eq=False)
+class _Handed:
+    """A call that the client runs."""
+
+    item: ClientCallItem
+
+    def as_item(self) -> Item:
+        return self.item
+
+
 class NotEnded(Exception):
     """The outcome was asked of a turn that is still open."""
 
@@ -70,7 +82,7 @@ class Turn:
 
     def __init__(self) -> None:
         self._state = TurnState.OPEN
-        self._parts: list[_Prose | Call] = []
+        self._parts: list[_Prose | Call | _Handed] = []
         self._calls = CallBook()
         self._approvals = ApprovalBook()
         self._results = 0
@@ -146,6 +158,11 @@ class Turn:
             call.finish(event.result, event.is_error, event.at)
             yield self._over(call)
 
+    def _take_client_call(self, event: ClientCall) -> Iterator[Change]:
+        call_id = self._calls.id_for_client(event.call_id)
+        self._parts.append(_Handed(ClientCallItem(call_id, event.name, event.arguments)))
+        yield ClientCalled(len(self._parts) - 1, call_id, event.name, event.arguments)
+
     def _take_wish(self, event: ApprovalWanted) -> Iterator[Change]:
         call = self._calls.running(event.call_id)
         yield from self._approvals.ask(event, "" if call is None else call.call_id)
@@ -168,6 +185,7 @@ class Turn:
         ToolNoticed: _take_notice,
         ToolOutput: _take_output,
         ToolCompleted: _take_completion,
+        ClientCall: _take_client_call,
         ApprovalWanted: _take_wish,
         ApprovalAnswered: _take_answer,
         Finished: _take_finish,
@@ -227,5 +245,5 @@ class Turn:
         return "".join(last.parts) if isinstance(last, _Prose) else ""
 
 
-def _is_reasoning(part: _Prose | Call) -> bool:
+def _is_reasoning(part: _Prose | Call | _Handed) -> bool:
     return isinstance(part, _Prose) and part.kind is ReasoningItem

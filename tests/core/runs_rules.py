@@ -22,6 +22,7 @@ _FIELDS = {
     "tool.started": {"tool", "preview", "toolCallId", "args"},
     "tool.output": {"toolCallId", "delta"},
     "tool.completed": {"tool", "toolCallId", "duration", "error", "result", "status"},
+    "tool.handed_over": {"tool", "toolCallId", "arguments"},
     "approval.request": {
         "approval_id",
         "toolCallId",

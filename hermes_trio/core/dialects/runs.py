@@ -24,6 +24,7 @@ from hermes_trio.core.changes import (
     CallSaid,
     CallStarted,
     Change,
+    ClientCalled,
     Ended,
     ReasoningAdded,
     TextAdded,
@@ -43,9 +44,6 @@ CLOSED = b": stream closed\n\n"
 # One event stays below what line readers take (128 KiB in the oldest): a character can take twelve bytes when escaped.
 SHOWN_CHARACTERS = 4_000
 PREVIEW_CHARACTERS = 200
-
-
-_Told = TextAdded | ReasoningAdded | CallStarted | CallSaid | CallEnded | ApprovalRequested | ApprovalResolved
 
 
 class RunsStream:
@@ -72,7 +70,7 @@ class RunsStream:
             self._texts.setdefault(change.item, []).append(change.text)
         if isinstance(change, Ended):
             return self._last(change)
-        return self._frame(kind_of(change), partial(_fields, change))
+        return self._frame(kind_of(change), partial(_FIELDS[type(change)], change))
 
     def _last(self, change: Ended) -> bytes:
         if self._after > self._number:
@@ -101,20 +99,12 @@ def frames_after(header: RunHeader, changes: Iterable[Change], after: int = FROM
     return stream.opening() + stream.render(changes)
 
 
-def _fields(change: _Told) -> dict[str, Any]:
-    match change:
-        case TextAdded(_, text) | ReasoningAdded(_, text):
-            return {"delta": text}
-        case CallStarted():
-            return _started(change)
-        case ApprovalRequested():
-            return request_fields(change)
-        case ApprovalResolved():
-            return response_fields(change)
-        case CallSaid():
-            return {"toolCallId": change.call_id, "delta": shorten(change.text, SHOWN_CHARACTERS)}
-        case _:
-            return _over(change)
+def _delta(change: TextAdded | ReasoningAdded) -> dict[str, Any]:
+    return {"delta": change.text}
+
+
+def _printed(change: CallSaid) -> dict[str, Any]:
+    return {"toolCallId": change.call_id, "delta": shorten(change.text, SHOWN_CHARACTERS)}
 
 
 def _started(change: CallStarted) -> dict[str, Any]:
@@ -123,6 +113,14 @@ def _started(change: CallStarted) -> dict[str, Any]:
         "preview": tools.preview(change.name, change.args, PREVIEW_CHARACTERS) or None,
         "toolCallId": change.call_id,
         "args": shorten_json(change.args, SHOWN_CHARACTERS),
+    }
+
+
+def _handed_over(change: ClientCalled) -> dict[str, Any]:
+    return {
+        "tool": change.name,
+        "toolCallId": change.call_id,
+        "arguments": shorten(change.arguments, SHOWN_CHARACTERS),
     }
 
 
@@ -135,3 +133,16 @@ def _over(change: CallEnded) -> dict[str, Any]:
         "result": shorten(change.result, SHOWN_CHARACTERS),
         "status": str(change.state),
     }
+
+
+# What an event tells of its change, beside what all events have.
+_FIELDS: Mapping[type[Change], Callable[[Any], dict[str, Any]]] = {
+    TextAdded: _delta,
+    ReasoningAdded: _delta,
+    CallStarted: _started,
+    CallSaid: _printed,
+    CallEnded: _over,
+    ClientCalled: _handed_over,
+    ApprovalRequested: request_fields,
+    ApprovalResolved: response_fields,
+}

@@ -22,6 +22,7 @@ from hermes_trio.core.changes import (
     CallSaid,
     CallStarted,
     Change,
+    ClientCalled,
     Ended,
     ReasoningAdded,
     TextAdded,
@@ -44,6 +45,7 @@ _KINDS: Mapping[type[Change], str] = MappingProxyType(
         CallStarted: "tool.started",
         CallSaid: "tool.output",
         CallEnded: "tool.completed",
+        ClientCalled: "tool.handed_over",
         ApprovalRequested: "approval.request",
         ApprovalResolved: "approval.responded",
     }
