@@ -280,6 +280,7 @@ def make_rig(
     options: WebOptions = PLAIN,
     limits: Limits = DEFAULT_LIMITS,
     max_runs: int = 2,
+    turn_patience: float = 0.0,
     store: Store | None = None,
     workspace: Path = NOWHERE,
     keyring: Keyring = KEYRING,
@@ -309,7 +310,7 @@ def make_rig(
     )
     health = Health(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
     hosting = Hosting(cast("trio.Nursery", nursery), services)
-    site = Site(options, keyring, Admission(max_runs), Turnstile(), services, hosting, health)
+    site = Site(options, keyring, Admission(max_runs), Turnstile(turn_patience), services, hosting, health)
     return Rig(site, Client(make_app(site, metrics), bearer(KEY)), stage, store, ends)
 
 

@@ -25,7 +25,8 @@ from hermes_trio.schema.runs import RunRequest, parse_run
 from hermes_trio.web.asked import body, principal, visit, whole, whole_number
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.options import Site
-from hermes_trio.web.past import Past, find_past
+from hermes_trio.web.past import find_past, new_session, session_of
+from hermes_trio.web.places import Session, enter, named
 from hermes_trio.web.sessions import SessionNames
 from hermes_trio.web.starting import admitted_first, find, start
 from hermes_trio.web.streaming import streamed
@@ -51,16 +52,21 @@ async def create_run(site: Site) -> Response:
 
 async def _order(site: Site, wanted: RunRequest, names: SessionNames, run_id: str) -> Order:
     slot, asked = visit().slot(site.admission), wanted.asked
-    past = await find_past(site, asked)
-    past = evolve(past, session_id=_session(wanted, past, run_id))
+    session = await _session(site, wanted, run_id)
+    place = await enter(site, session)
+    past = await find_past(site, asked, session.session_id)
+    past = evolve(past, session_id=wanted.session_id or past.session_id)
     turn = turn_of(site, asked, past, names, run_id)
     header = evolve(header_of(site, KIND, asked, turn, past.parent), background=True)
-    return Order(header, turn, slot, keep=Keep.ALL, policy=DETACH)
+    return Order(header, turn, slot, place, Keep.ALL, DETACH)
 
 
-def _session(wanted: RunRequest, past: Past, run_id: str) -> str:
+async def _session(site: Site, wanted: RunRequest, run_id: str) -> Session:
     """The one that the client names, else that of the run it continues, else one of its own."""
-    return wanted.session_id or (past.session_id if past.parent else run_id)
+    if wanted.session_id:
+        return named(wanted.session_id, "session_id")
+    is_chained = wanted.asked.previous_response_id and not wanted.asked.explicit_history
+    return await session_of(site, wanted.asked) if is_chained else new_session(run_id)
 
 
 async def get_run(site: Site, run_id: str) -> Response:
