@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -286,6 +286,7 @@ def make_rig(
     keyring: Keyring = KEYRING,
     not_ready: str = "",
     nursery: trio.Nursery | None = None,
+    wall_clock: Callable[[], float] = lambda: EPOCH,
 ) -> Rig:
     """A server whose agents play a script. In Trio only; runs that outlive their request need ``open_rig``."""
     stage = script if isinstance(script, Stage) else Stage(tuple(script), end)
@@ -305,7 +306,7 @@ def make_rig(
         Flusher(store, 0.0),
         workspace,
         limits,
-        wall_clock=lambda: EPOCH,
+        wall_clock=wall_clock,
         on_end=note_end,
     )
     health = Health(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})

@@ -109,6 +109,11 @@ class Run:
         return self._order.keep is Keep.ALL
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the store knows of it, or need not; nobody may hear of it before."""
+        return self._has_begun
+
+    @property
     def is_stopping(self) -> bool:
         """Whether it was told to end, and why does not matter."""
         return bool(self._reason)

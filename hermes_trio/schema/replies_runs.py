@@ -21,6 +21,7 @@ class RunReply:
 
     object: Literal["hermes.run"]
     run_id: str
+    kind: str
     status: Literal["running", "stopping", "completed", "failed", "cancelled"]
     created_at: float
     updated_at: float
@@ -33,6 +34,17 @@ class RunReply:
     error: str | None = None
     reason: str | None = None
     incomplete: bool | None = None
+
+
+@frozen
+class RunList:
+    """A page of runs, without their output."""
+
+    object: Literal["list"]
+    data: list[RunReply]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
 
 
 @frozen

@@ -124,4 +124,13 @@ _CLAIMS: Step = (
 # One row that the health check writes again and again.
 _PROBE: Step = ("CREATE TABLE probe (id INTEGER PRIMARY KEY CHECK (id = 1), checked_at REAL NOT NULL)",)
 
-STEPS: tuple[Step, ...] = (_SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,)
+# Lists of runs are read from this index alone; only what is shown is looked up.
+_LISTS: Step = (
+    "ALTER TABLE runs ADD COLUMN listed INTEGER NOT NULL DEFAULT 1",
+    """
+    CREATE INDEX runs_by_age ON runs (principal, created_at, run_id, session_id, kind, status, reason)
+        WHERE hidden = 0 AND listed = 1
+    """,
+)
+
+STEPS: tuple[Step, ...] = (_SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE, _LISTS)

@@ -33,7 +33,7 @@ class Past:
 
 def is_unstored(header: RunHeader) -> bool:
     """Whether a client asked not to store this run: if it is kept, then only to answer the same request again."""
-    return header.request.get("store") is False
+    return not header.is_stored
 
 
 async def session_of(site: Site, asked: ResponsesRequest) -> Session:

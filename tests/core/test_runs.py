@@ -191,6 +191,7 @@ def test_the_object_of_a_run_that_has_ended() -> None:
     assert shown == {
         "object": "hermes.run",
         "run_id": "run_1",
+        "kind": "runs",
         "status": "completed",
         "created_at": BEGAN,
         "updated_at": BEGAN + 1.5,
@@ -209,6 +210,7 @@ def test_the_object_of_a_run_in_progress(is_stopping: bool) -> None:
     assert shown == {
         "object": "hermes.run",
         "run_id": "run_1",
+        "kind": "runs",
         "status": "stopping" if is_stopping else "running",
         "created_at": BEGAN,
         "updated_at": BEGAN + 0.5,

@@ -13,6 +13,7 @@ from hermes_trio.stores.opening import open_store
 from tests.stores.contract_forget import DeleteContract, ForgetContract
 from tests.stores.contract_lists import ClaimContract, ConversationContract
 from tests.stores.contract_logs import HistoryContract, LogContract
+from tests.stores.contract_run_lists import RunListContract
 from tests.stores.contract_runs import RunContract
 from tests.stores.contract_scope import ScopeContract
 from tests.stores.contract_suite import ClosingContract, DurableContract, Reopen, SessionContract
@@ -39,6 +40,10 @@ class TestSessions(SessionContract):
 
 
 class TestRuns(RunContract):
+    """All stores."""
+
+
+class TestRunLists(RunListContract):
     """All stores."""
 
 

@@ -12,7 +12,7 @@ from attrs import frozen
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
-from tests.asgi import Answer
+from tests.asgi import NO_HEADERS, Answer, Headers
 from tests.fakes import CHAT, Pause, Rig, Stage, ask, ask_stream
 from tests.web.responding import BOB, RESPONSES, idle_rig, say, stream
 from tests.web.running import RUNS, followed, run_id_of, started, stopped
@@ -28,7 +28,7 @@ class Way:
     body: dict[str, Any]
     param: str
     code: str = "session_busy"
-    headers: dict[str, str] = {}
+    headers: Headers = NO_HEADERS
 
     async def ask(self, rig: Rig) -> Answer:
         return await rig.client.send(self.path, self.body, self.headers)
@@ -214,13 +214,13 @@ async def test_a_new_session_is_busy_for_whoever_learns_its_name() -> None:
 )
 async def test_what_names_no_session_or_is_not_stored_blocks_nobody(path: str, body: Any) -> None:
     pause = Pause()
-    async with idle_rig(Stage([pause, Text("Hi")], is_async=True), max_runs=5) as rig:
-        async with trio.open_nursery() as nursery:
-            for _ in range(3):
-                nursery.start_soon(rig.client.send, path, body)
-            await wait_all_tasks_blocked()
-            assert len(rig.site.services.registry) == 3
-            pause.go()
+    stage = Stage([pause, Text("Hi")], is_async=True)
+    async with idle_rig(stage, max_runs=5) as rig, trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(rig.client.send, path, body)
+        await wait_all_tasks_blocked()
+        assert len(rig.site.services.registry) == 3
+        pause.go()
 
 
 async def test_the_same_name_of_another_principal_is_another_session() -> None:
