@@ -20,6 +20,7 @@ from typing import cast
 import trio
 from attrs import frozen
 
+from hermes_trio.agent.config import DEFAULT_CONFIG, AgentConfig
 from hermes_trio.agent.contract import Agent, AgentContext, AgentFactory, AsyncAgent
 from hermes_trio.agent.inbox import Inbox
 from hermes_trio.agent.port import AsyncPort, Port, Words
@@ -35,6 +36,7 @@ class AgentHost:
     threads: trio.CapacityLimiter
     interrupts: trio.CapacityLimiter
     grace_seconds: float = 5.0
+    config: AgentConfig = DEFAULT_CONFIG  # what each of them is told
 
 
 class _Life(Enum):

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -51,6 +52,17 @@ class Keep(Enum):
 
 
 @frozen
+class Desk:
+    """Where the agents of one profile work."""
+
+    host: AgentHost
+    workspace: Path
+
+
+NO_DESKS: Mapping[str, Desk] = MappingProxyType({})
+
+
+@frozen
 class Services:
     """What every run of a server shares."""
 
@@ -64,6 +76,11 @@ class Services:
     wall_clock: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     on_end: Callable[[Outcome, float], None] = lambda outcome, seconds: None  # noqa: ARG005 - told of every end
+    desks: Mapping[str, Desk] = NO_DESKS  # of the profiles, by name; those above are for everybody else
+
+    def desk(self, profile: str) -> Desk:
+        """Where a turn is done."""
+        return self.desks[profile] if profile else Desk(self.host, self.workspace)
 
 
 @frozen
@@ -161,8 +178,9 @@ class Run:
         stack.callback(self._services.flusher.drop, self._kept)
 
     async def _run(self) -> None:
-        context = AgentContext(self._order.turn, self._services.workspace)
-        bridge = Bridge(self._services.host, context, self._inbox, self._words)
+        desk = self._services.desk(self._order.turn.profile)
+        context = AgentContext(self._order.turn, desk.workspace, desk.host.config)
+        bridge = Bridge(desk.host, context, self._inbox, self._words)
         try:
             with traced(self.header) as span:
                 async with trio.open_nursery() as nursery:
