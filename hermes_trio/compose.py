@@ -14,10 +14,11 @@ from typing import Any
 import trio
 from attrs import define, frozen
 
+from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.record import Retention
 from hermes_trio.crew import DEFAULT, Crew, Hiring, find_crew, open_crew
-from hermes_trio.keys import KeyPlaces, OpenedKeys, check_keys, open_keys
+from hermes_trio.keys import DEFAULT_PRINCIPAL, KeyPlaces, OpenedKeys, check_keys, open_keys
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.hosting import Hosting, open_hosting
@@ -73,6 +74,7 @@ def prepare(settings: Settings) -> Parts:
     Raises:
         ConfigurationError: in one line.
     """
+    check(settings)
     return Parts(settings, open_keys(key_places(settings)), find_crew(settings))
 
 
@@ -83,7 +85,10 @@ def check(settings: Settings) -> None:
         ConfigurationError: in one line.
     """
     find_crew(settings)
-    check_keys(key_places(settings))
+    principals = {named.principal for named in check_keys(key_places(settings))} or {DEFAULT_PRINCIPAL}
+    for profile in settings.profiles.values():
+        for unknown in sorted({*profile.keys} - principals):
+            raise ConfigurationError(f"profiles.{profile.name}.keys: there is no key of {unknown!r}")
 
 
 def key_places(settings: Settings) -> KeyPlaces:

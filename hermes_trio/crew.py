@@ -10,13 +10,13 @@ import trio
 from attrs import frozen
 
 from hermes_trio.agent.bridge import AgentHost
-from hermes_trio.agent.config import AgentConfig
+from hermes_trio.agent.config import AgentConfig, UpstreamLimits
 from hermes_trio.agent.contract import AgentFactory, AgentProvider
 from hermes_trio.agents.lookup import AgentNotFound, find_agent
 from hermes_trio.agents.opening import open_agent
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.runs.run import Desk
-from hermes_trio.settings import Settings
+from hermes_trio.settings import Profile, Settings
 
 DEFAULT = ""  # the profile that the server's own settings describe
 
@@ -48,8 +48,56 @@ def find_crew(settings: Settings) -> Crew:
     Raises:
         ConfigurationError: there is no such agent. One line, which names the option.
     """
-    member = Member(_find(settings.agent, "agent"), AgentConfig(), settings.data_dir / "workspace")
-    return {DEFAULT: member}
+    own = Member(_find(settings.agent_name, "agent"), own_config(settings), settings.data_dir / "workspace")
+    return {DEFAULT: own, **{name: _member(settings, name) for name in settings.profiles}}
+
+
+def _member(settings: Settings, name: str) -> Member:
+    profile = settings.profiles[name]
+    agent = _find(profile.agent_name, f"profiles.{name}.agent")
+    return Member(
+        agent, profile_config(settings, profile), settings.data_dir / "profiles" / name / "workspace"
+    )
+
+
+def own_config(settings: Settings) -> AgentConfig:
+    """What the top level of the settings says about the server's own agent."""
+    return AgentConfig(
+        model=settings.upstream_model,
+        base_url=settings.base_url,
+        api_key=settings.upstream_api_key,
+        system_prompt=settings.system_prompt,
+        tools=settings.tools,
+        max_iterations=settings.max_iterations,
+        limits=_limits(settings),
+        mcp=settings.mcp,
+    )
+
+
+def profile_config(settings: Settings, profile: Profile) -> AgentConfig:
+    """What the settings say about the agent of a profile."""
+    return AgentConfig(
+        profile=profile.name,
+        model=profile.model,
+        base_url=profile.base_url,
+        api_key=profile.api_key,
+        system_prompt=profile.system_prompt,
+        tools=profile.tools,
+        max_iterations=profile.max_iterations,
+        limits=_limits(settings),
+        mcp={name: settings.mcp[name] for name in profile.mcp},
+        options=profile.options,
+    )
+
+
+def _limits(settings: Settings) -> UpstreamLimits:
+    return UpstreamLimits(
+        connect=settings.upstream_connect_seconds,
+        read=settings.upstream_read_seconds,
+        write=settings.upstream_write_seconds,
+        pool=settings.upstream_pool_seconds,
+        retries=settings.upstream_retries,
+    )
 
 
 def _find(name: str, option: str) -> AgentFactory | AgentProvider:
