@@ -35,7 +35,7 @@ from hermes_trio.stores.opening import open_store
 from hermes_trio.web.app import make_app
 from hermes_trio.web.gate import Gate
 from hermes_trio.web.metrics import Metrics
-from hermes_trio.web.options import Health, Site, WebOptions
+from hermes_trio.web.options import Health, ServedProfile, Site, WebOptions
 from hermes_trio.web.responses import to_items
 
 # Interrupts return at once; should one hang, the others must not wait for it.
@@ -169,6 +169,10 @@ def _web_options(settings: Settings) -> WebOptions:
         max_body_bytes=settings.max_body_bytes,
         open_webui_status=settings.open_webui_status,
         on_disconnect=parse_policy(settings.on_disconnect),
+        profiles=tuple(
+            ServedProfile(profile.name, profile.model_name, profile.keys)
+            for profile in settings.profiles.values()
+        ),
     )
 
 
