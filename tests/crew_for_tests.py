@@ -66,8 +66,10 @@ class Provider:
             assert context.workspace == workspace
             return Worker(diary, config)
 
-        yield factory
-        diary.note("closed")
+        try:
+            yield factory
+        finally:
+            diary.note("closed")
 
 
 class Refusing:
