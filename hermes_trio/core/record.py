@@ -37,6 +37,11 @@ class RunHeader:
         """The id that clients know."""
         return self.stamp.run_id
 
+    @property
+    def is_unstored(self) -> bool:
+        """Whether the client asked not to store it: if it is kept, then only to answer the same request again."""
+        return self.request.get("store") is False
+
 
 @frozen
 class LiveRun:

@@ -32,7 +32,7 @@ class Past:
 
 def is_unstored(header: RunHeader) -> bool:
     """Whether a client asked not to store this run: if it is kept, then only to answer the same request again."""
-    return header.request.get("store") is False
+    return header.is_unstored
 
 
 async def find_past(site: Site, asked: ResponsesRequest) -> Past:

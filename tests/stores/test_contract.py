@@ -15,6 +15,7 @@ from tests.stores.contract_lists import ClaimContract, ConversationContract
 from tests.stores.contract_logs import HistoryContract, LogContract
 from tests.stores.contract_runs import RunContract
 from tests.stores.contract_scope import ScopeContract
+from tests.stores.contract_sessions import DeleteSessionContract, ForkContract, SessionObjectContract
 from tests.stores.contract_suite import ClosingContract, DurableContract, Reopen, SessionContract
 
 ADDRESSES = {"memory": "memory:", "sqlite": "sqlite://{path}"}
@@ -35,6 +36,18 @@ async def store(reopen: Reopen) -> AsyncIterator[Store]:
 
 
 class TestSessions(SessionContract):
+    """All stores."""
+
+
+class TestSessionObjects(SessionObjectContract):
+    """All stores."""
+
+
+class TestForks(ForkContract):
+    """All stores."""
+
+
+class TestDeletingSessions(DeleteSessionContract):
     """All stores."""
 
 
