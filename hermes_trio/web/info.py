@@ -110,11 +110,11 @@ async def metrics(site: Site, counters: Metrics) -> Response:
 FEATURES_ON = (
     "chat_completions", "chat_completions_streaming", "responses_api", "responses_streaming",
     "responses_resume", "responses_background", "conversations_api", "idempotency", "tool_progress_events",
-    "reasoning_streaming", "run_submission", "run_status", "run_events_sse", "run_stop",
+    "reasoning_streaming", "run_submission", "run_status", "run_events_sse", "run_stop", "session_resources",
+    "session_chat", "session_chat_streaming", "session_fork",
 )  # fmt: skip
 FEATURES_OFF = (
-    "run_approval_response", "approval_events", "session_resources", "session_chat", "session_chat_streaming",
-    "session_fork", "skills_api", "admin_config_rw", "jobs_admin", "memory_write_api", "audio_api",
+    "run_approval_response", "approval_events", "skills_api", "admin_config_rw", "jobs_admin", "memory_write_api", "audio_api",
     "realtime_voice",
 )  # fmt: skip
 ENDPOINTS = {
@@ -130,6 +130,15 @@ ENDPOINTS = {
     "run_status": ("GET", "/v1/runs/{run_id}"),
     "run_events": ("GET", "/v1/runs/{run_id}/events"),
     "run_stop": ("POST", "/v1/runs/{run_id}/stop"),
+    "sessions": ("GET", "/api/sessions"),
+    "session_create": ("POST", "/api/sessions"),
+    "session": ("GET", "/api/sessions/{session_id}"),
+    "session_update": ("PATCH", "/api/sessions/{session_id}"),
+    "session_delete": ("DELETE", "/api/sessions/{session_id}"),
+    "session_messages": ("GET", "/api/sessions/{session_id}/messages"),
+    "session_fork": ("POST", "/api/sessions/{session_id}/fork"),
+    "session_chat": ("POST", "/api/sessions/{session_id}/chat"),
+    "session_chat_stream": ("POST", "/api/sessions/{session_id}/chat/stream"),
 }
 
 
