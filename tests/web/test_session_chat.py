@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 from trio.testing import wait_all_tasks_blocked
 
+from hermes_trio.core.changes import TextAdded
 from hermes_trio.core.events import Result, Text, Verdict
+from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.messages import Message, Usage
+from hermes_trio.core.record import LogBatch, RunHeader
+from hermes_trio.core.stamp import Stamp
+from hermes_trio.runs.recovery import recover
 from hermes_trio.web.options import WebOptions
-from tests.fakes import CHAT, Pause, Rig, Stage, ask, make_rig
+from tests.fakes import CHAT, EPOCH, Pause, Rig, Stage, ask, make_rig
 from tests.web.responding import BOB, RESPONSES, RICH, idle_rig, say, until_ended, whole
 from tests.web.running import RUNS
 from tests.web.sessioning import (
@@ -378,3 +383,16 @@ async def test_a_stream_that_is_not_there() -> None:
             ("", {"Last-Event-ID": "-1"}, "Last-Event-ID"),
         ):
             assert refusal(await resumed(rig, run_id, query, headers)) == (400, None, param)
+
+
+async def test_a_turn_whose_process_died_is_told_to_its_end() -> None:
+    async with idle_rig() as rig:
+        await made(rig, id="s")
+        header = RunHeader("ann", Stamp("run_x", EPOCH, "m"), "sessions", "s", (Message("user", "Hi"),))
+        await rig.store.begin_run(header, "dead")
+        await rig.store.append_log([LogBatch("ann", "run_x", 0, encode_changes([TextAdded(0, "So far")]), 1)])
+        await recover(rig.store, "alive", lambda _: (), lambda: EPOCH + 5)
+        told = events(await resumed(rig, "run_x"))
+        assert [event["event"] for event in told[2:]] == ["assistant.delta", "error", "done"]
+        assert told[-2]["reason"] == "process_died"
+        assert await transcript(rig, "s") == [("user", "Hi"), ("assistant", "So far")]
