@@ -116,12 +116,12 @@ class Exchange:
         await self._until(lambda: bool(self._status))
         return self.answer
 
-    async def block(self) -> str:
-        """The next block of the stream, as it is written."""
+    async def block(self, encoding: str = "ascii") -> str:
+        """The next block of the stream, as it is written. All dialects but one are plain ASCII."""
         await self._until(lambda: b"\n\n" in self.raw[self._read :])
         end = self.raw.index(b"\n\n", self._read)
         block, self._read = self.raw[self._read : end], end + 2
-        return block.decode("ascii")
+        return block.decode(encoding)
 
     async def frame(self) -> Frame:
         """The next event of the stream."""

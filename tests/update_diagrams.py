@@ -14,6 +14,7 @@ PAGE = "state_machines.md"
 MACHINES = (
     Machine("state_call", "A tool call", "What a client sees of one call of a tool.", lifecycle.CALL_MOVES, lifecycle.CallState.NEW),
     Machine("state_turn", "A turn", "The record of a run: it ends exactly once.", lifecycle.TURN_MOVES, lifecycle.TurnState.OPEN),
+    Machine("state_run", "A run", "The status of a run, in the words of the Runs API.", lifecycle.RUN_MOVES, lifecycle.RunState.QUEUED),
 )  # fmt: skip
 
 INTRODUCTION = """\

@@ -36,13 +36,17 @@ from hermes_trio.core.turn import Turn
 class Rebuilt:
     """A turn fed from its own changes. What the turn had filtered is not in the log, so nothing is filtered twice."""
 
-    def __init__(self, changes: Iterable[Change]) -> None:
+    def __init__(self, changes: Iterable[Change] = ()) -> None:
         self.turn = Turn()
         self.at = 0.0  # the latest moment that the log knows
         self._starts: dict[str, float] = {}
         for change in changes:
-            for event in self._events(change):
-                self.turn.take(event)
+            self.take(change)
+
+    def take(self, change: Change) -> None:
+        """One more change. The end is left to whoever ends the turn."""
+        for event in self._events(change):
+            self.turn.take(event)
 
     def _events(self, change: Change) -> Iterable[Event]:
         match change:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+# JSON may hold them as they are, but some readers of lines take them for the end of one.
+_LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+
 KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
 
@@ -16,6 +19,11 @@ DONE = b"data: [DONE]\n\n"
 def encode(value: Any) -> str:
     """JSON text as the wire has it."""
     return json.dumps(value)
+
+
+def encode_raw(value: Any) -> str:
+    """The same with all alphabets as they are, for the one dialect that has them so."""
+    return json.dumps(value, ensure_ascii=False).translate(_LINE_ENDS)
 
 
 def data_frame(payload: str) -> bytes:
@@ -31,3 +39,8 @@ def named_frame(name: str, payload: str) -> bytes:
 def numbered_frame(number: int, payload: str) -> bytes:
     """A frame that a browser can ask to go on after, by its number."""
     return f"id: {number}\ndata: {payload}\n\n".encode("ascii")
+
+
+def full_frame(name: str, number: int, payload: str) -> bytes:
+    """A frame with a name and a number. What UTF-8 cannot hold becomes an escape, which JSON has for it."""
+    return f"event: {name}\nid: {number}\ndata: {payload}\n\n".encode("utf-8", "backslashreplace")

@@ -28,6 +28,7 @@ class Registry(Generic[R]):
 
     def __init__(self) -> None:
         self._live: dict[tuple[str, str], R] = {}
+        self._sessions: dict[tuple[str, str], str] = {}  # of the live runs
         self._appeared = trio.Event()
         self._empty = trio.Event()
         self._empty.set()
@@ -43,12 +44,13 @@ class Registry(Generic[R]):
         if not self._live:
             self._empty = trio.Event()
         self._live[key] = run
+        self._sessions[key] = header.session_id
         self._appeared.set()
         self._appeared = trio.Event()
         try:
             yield
         finally:
-            del self._live[key]
+            del self._live[key], self._sessions[key]
             if not self._live:
                 self._empty.set()
 
@@ -59,6 +61,11 @@ class Registry(Generic[R]):
     def of(self, principal: str) -> tuple[R, ...]:
         """The live runs of a principal."""
         return tuple(run for (owner, _), run in self._live.items() if owner == principal)
+
+    def in_session(self, principal: str, session_id: str) -> tuple[R, ...]:
+        """The live runs that began in a session of the principal."""
+        found = [key for key, name in self._sessions.items() if (key[0], name) == (principal, session_id)]
+        return tuple(self._live[key] for key in found)
 
     async def wait_listed(self, principal: str, run_id: str) -> R:
         """A run that is about to become live."""

@@ -8,11 +8,13 @@ from hermes_trio.schema import replies
 from hermes_trio.schema import replies_approvals as approvals
 from hermes_trio.schema import replies_responses as stored
 from hermes_trio.schema import replies_runs as runs
+from hermes_trio.schema import replies_sessions as sessions
 from hermes_trio.schema.approvals import ApprovalBody
 from hermes_trio.schema.chat import ChatBody
 from hermes_trio.schema.conversations import ConversationBody, ConversationItemsBody, ConversationUpdateBody
 from hermes_trio.schema.responses import ResponsesBody
 from hermes_trio.schema.runs import RunBody
+from hermes_trio.schema.sessions import ForkBody, SessionBody, SessionChatBody, SessionUpdateBody
 
 
 @frozen
@@ -202,4 +204,50 @@ _APPROVALS = (
     ),
 )  # fmt: skip
 
-OPERATIONS = (*_ABOUT_AND_CHAT, *_RESPONSES, *_CONVERSATIONS, *_RUNS, *_APPROVALS)
+_SESSION = "/api/sessions/{session_id}"
+_TURN_HEADERS = ("X-Hermes-Session-Key", "Idempotency-Key", "X-Hermes-On-Disconnect")
+_SESSIONS = (
+    Operation(
+        "get", "/api/sessions", "Sessions, the one with the latest activity first", sessions.SessionList,
+        statuses=(503,), query=("limit", "offset", "source", "include_children"),
+    ),
+    Operation(
+        "post", "/api/sessions", "Make a session", sessions.SessionReply,
+        body=SessionBody, statuses=(400, 408, 409, 413, 503), success=201,
+    ),
+    Operation(
+        "get", _SESSION, "A session", sessions.SessionReply, statuses=(404, 503), parameters=("session_id",),
+    ),
+    Operation(
+        "patch", _SESSION, "Give it another title, or end it", sessions.SessionReply,
+        body=SessionUpdateBody, statuses=(400, 404, 408, 413, 503), parameters=("session_id",),
+    ),
+    Operation(
+        "delete", _SESSION, "Forget it, its transcript and its runs", sessions.SessionGone,
+        statuses=(404, 409, 503), parameters=("session_id",),
+    ),
+    Operation(
+        "get", f"{_SESSION}/messages", "Its transcript, page by page", sessions.SessionMessages,
+        statuses=(400, 404, 503), parameters=("session_id",), query=("after", "limit"),
+    ),
+    Operation(
+        "post", f"{_SESSION}/fork", "Branch it", sessions.SessionReply,
+        body=ForkBody, statuses=(400, 404, 408, 409, 413, 503), parameters=("session_id",), success=201,
+    ),
+    Operation(
+        "post", f"{_SESSION}/chat", "Run one turn in it, in one piece", sessions.SessionChatReply,
+        body=SessionChatBody, statuses=_RUN_STATUSES, parameters=("session_id",), headers=_TURN_HEADERS,
+    ),
+    Operation(
+        "post", f"{_SESSION}/chat/stream", "Run one turn in it, streamed", None,
+        body=SessionChatBody, stream=sessions.SessionEvent, statuses=(400, 404, 408, 409, 413, 429, 503),
+        parameters=("session_id",), headers=_TURN_HEADERS,
+    ),
+    Operation(
+        "get", f"{_SESSION}/chat/stream", "The events of a turn from any point on", None,
+        stream=sessions.SessionEvent, statuses=(400, 404, 409, 503), parameters=("session_id",),
+        headers=("Last-Event-ID",), query=("run_id", "last_seq"), may_be_empty=True,
+    ),
+)  # fmt: skip
+
+OPERATIONS = (*_ABOUT_AND_CHAT, *_RESPONSES, *_CONVERSATIONS, *_RUNS, *_APPROVALS, *_SESSIONS)

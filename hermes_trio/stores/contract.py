@@ -22,6 +22,18 @@ from hermes_trio.core.record import (
     RunPage,
     RunQuery,
 )
+from hermes_trio.core.sessions import (
+    MessagePage,
+    NoSession,
+    Session,
+    SessionBusy,
+    SessionChange,
+    SessionDeleted,
+    SessionExists,
+    SessionPage,
+    SessionQuery,
+    TitleTaken,
+)
 
 
 class StoreError(Exception):
@@ -33,10 +45,57 @@ class Damaged(StoreError):
 
 
 class SessionStore(Protocol):
-    """Transcripts. Nothing that is done to runs or conversations takes anything out of one."""
+    """Sessions and their transcripts. Nothing that is done to runs or conversations takes anything out of one.
+
+    A run makes the session that it begins in, if it is not there, and adds to the one that it ends in.
+    """
 
     async def messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
         """The transcript of a session in the order it was said; empty for an unknown one."""
+        ...
+
+    async def message_page(
+        self, principal: str, session_id: str, after: int = 0, limit: int = 1000
+    ) -> MessagePage:
+        """The messages of a session that come after a number; empty for an unknown one."""
+        ...
+
+    async def create_session(self, session: Session) -> Session | SessionExists | TitleTaken:
+        """Make a session, or say why not. Of two at the same moment exactly one is made. What it counts is nought."""
+        ...
+
+    async def find_session(self, principal: str, session_id: str) -> Session | NoSession:
+        """A session, without its messages."""
+        ...
+
+    async def list_sessions(self, principal: str, query: SessionQuery) -> SessionPage:
+        """Sessions, the one with the latest activity first. Those that go on elsewhere only if that is asked for."""
+        ...
+
+    async def update_session(
+        self, principal: str, session_id: str, change: SessionChange, now: float
+    ) -> Session | NoSession | TitleTaken:
+        """Change a session, all of it or nothing; returns it as it is then."""
+        ...
+
+    async def fork_session(
+        self, principal: str, session_id: str, child_id: str, title: str, now: float
+    ) -> Session | NoSession | SessionExists | TitleTaken:
+        """Branch a session: make a child with all that was said, and end the source, both or neither.
+
+        The child has the source's model and system prompt. Without a title it gets the next numbered one, if the
+        source has one. Its messages were said by no run of its own: no history has them twice.
+        """
+        ...
+
+    async def delete_session(
+        self, principal: str, session_id: str
+    ) -> SessionDeleted | SessionBusy | NoSession:
+        """Forget a session: its messages, and the runs that ended in it as if each were deleted.
+
+        Not while a run is in progress in it. Branches of it, conversations, and what others said are kept. Runs
+        elsewhere that continue one of its runs have only their own words left.
+        """
         ...
 
 
@@ -99,6 +158,7 @@ class RunStore(Protocol):
         """What was said in a run and in all that it continues, oldest first; empty for an unknown run.
 
         That is for each run the client's messages and then the agent's; of a run in progress the client's alone.
+        A run of the Sessions API continues all that was said in its session before it.
         Runs that were forgotten or deleted still count while a later run continues them.
         """
         ...

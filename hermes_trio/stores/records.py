@@ -14,6 +14,7 @@ from attrs import frozen
 from hermes_trio.core.log_codec import Damaged, decode_items, decode_outcome, encode_items, encode_outcome
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
+from hermes_trio.core.sessions import Counters, counters
 from hermes_trio.core.transcript import transcript
 from hermes_trio.stores.codec import damaged, decode, encode, not_json, require_keys
 from hermes_trio.stores.contract import StoreError
@@ -30,6 +31,7 @@ class WrittenRun:
     items: bytes
     outcome: str
     messages: tuple[str, ...]  # the client's and then the agent's
+    counters: Counters  # what its session gains
 
     @property
     def size(self) -> int:
@@ -80,7 +82,8 @@ def write_run(ended: EndedRun) -> WrittenRun:
         items, outcome = encode_items(ended.items), encode_outcome(ended.outcome)
     except _UNWRITABLE as error:
         raise not_json(error) from error
-    return WrittenRun(write_header(ended.header), items, outcome, tuple(map(encode, said)))
+    added = counters(said, ended.outcome.usage)
+    return WrittenRun(write_header(ended.header), items, outcome, tuple(map(encode, said)), added)
 
 
 def read_run(row: RunRow, run_id: str) -> EndedRun:

@@ -146,8 +146,86 @@ _LISTS: Step = (
     """,
 )
 
+# What the Sessions API tells of a session. What older databases hold is counted once, here; texts that are no JSON any
+# more count for nothing, and the store reports them when somebody reads them.
+_SESSION_FACTS: Step = (
+    "ALTER TABLE sessions ADD COLUMN kind TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE sessions ADD COLUMN model TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE sessions ADD COLUMN title TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE sessions ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE sessions ADD COLUMN ended_at REAL NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN end_reason TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE sessions ADD COLUMN message_count INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN tool_call_count INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN api_call_count INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN input_tokens INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN output_tokens INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN cache_read_tokens INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN cache_write_tokens INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN reasoning_tokens INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN preview TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE sessions ADD COLUMN system_prompt TEXT NOT NULL DEFAULT ''",
+    # Where a copied message was said: its run_id is empty, so that no run seems to have said it twice.
+    "ALTER TABLE messages ADD COLUMN origin TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE messages ADD COLUMN at REAL NOT NULL DEFAULT 0",
+    "CREATE UNIQUE INDEX sessions_by_title ON sessions (principal, title) WHERE title <> ''",
+    "CREATE INDEX sessions_by_use ON sessions (principal, updated_at, session_id)",
+    "CREATE INDEX sessions_by_parent ON sessions (principal, parent) WHERE parent <> ''",
+    "CREATE INDEX runs_by_session ON runs (principal, session_id, created_at)",
+    """
+    UPDATE messages SET at = coalesce(
+        (SELECT created_at + ended_after FROM runs
+            WHERE runs.principal = messages.principal AND runs.run_id = messages.run_id),
+        (SELECT updated_at FROM sessions
+            WHERE sessions.principal = messages.principal AND sessions.session_id = messages.session_id)
+    )
+    """,
+    """
+    UPDATE sessions SET
+        message_count = said.messages, tool_call_count = said.calls, api_call_count = said.runs
+    FROM (
+        SELECT principal, session_id, count(*) AS messages, count(DISTINCT run_id) AS runs,
+            sum(CASE WHEN json_valid(body) THEN coalesce(json_array_length(body, '$.tool_calls'), 0) ELSE 0 END)
+                AS calls
+        FROM messages GROUP BY principal, session_id
+    ) AS said
+    WHERE sessions.principal = said.principal AND sessions.session_id = said.session_id
+    """,
+    """
+    UPDATE sessions SET kind = first.kind, model = first.model FROM (
+        SELECT principal, session_id, kind, model, min(created_at) FROM runs GROUP BY principal, session_id
+    ) AS first
+    WHERE sessions.principal = first.principal AND sessions.session_id = first.session_id
+    """,
+    """
+    UPDATE sessions SET input_tokens = used.input, output_tokens = used.output, cache_read_tokens = used.cached,
+        cache_write_tokens = used.cache_write, reasoning_tokens = used.reasoning
+    FROM (
+        SELECT principal, session_id,
+            sum(min(coalesce(json_extract(outcome, '$.usage.input_tokens'), 0), 1 << 40)) AS input,
+            sum(min(coalesce(json_extract(outcome, '$.usage.output_tokens'), 0), 1 << 40)) AS output,
+            sum(min(coalesce(json_extract(outcome, '$.usage.cached_tokens'), 0), 1 << 40)) AS cached,
+            sum(min(coalesce(json_extract(outcome, '$.usage.cache_write_tokens'), 0), 1 << 40)) AS cache_write,
+            sum(min(coalesce(json_extract(outcome, '$.usage.reasoning_tokens'), 0), 1 << 40)) AS reasoning
+        FROM runs WHERE json_valid(outcome) GROUP BY principal, session_id
+    ) AS used
+    WHERE sessions.principal = used.principal AND sessions.session_id = used.session_id
+    """,
+    """
+    UPDATE sessions SET preview = replace(substr(first.text, 1, 60), char(10), ' ') FROM (
+        SELECT principal, session_id, json_extract(body, '$.content') AS text, min(n) FROM messages
+        WHERE CASE WHEN json_valid(body)
+            THEN json_extract(body, '$.role') = 'user' AND json_type(body, '$.content') = 'text'
+        END
+        GROUP BY principal, session_id
+    ) AS first
+    WHERE sessions.principal = first.principal AND sessions.session_id = first.session_id
+    """,
+)
+
 STEPS: tuple[Step, ...] = (
     _SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,
     _APPROVALS,
     _LISTS,
+    _SESSION_FACTS,
 )

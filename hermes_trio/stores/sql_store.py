@@ -28,12 +28,25 @@ from hermes_trio.core.record import (
     RunPage,
     RunQuery,
 )
+from hermes_trio.core.sessions import (
+    MessagePage,
+    NoSession,
+    Session,
+    SessionBusy,
+    SessionChange,
+    SessionDeleted,
+    SessionExists,
+    SessionPage,
+    SessionQuery,
+    TitleTaken,
+)
 from hermes_trio.stores import statements_approvals as approvals
 from hermes_trio.stores import statements_claims as claims
 from hermes_trio.stores import statements_conversations as conversations
 from hermes_trio.stores import statements_forget as forgetting
 from hermes_trio.stores import statements_history, statements_lists, statements_runs
 from hermes_trio.stores import statements_logs as logs
+from hermes_trio.stores import statements_session_objects as objects
 from hermes_trio.stores import statements_sessions as sessions
 from hermes_trio.stores.codec import clamped, require_keys
 from hermes_trio.stores.contract import StoreError
@@ -73,6 +86,53 @@ class SqlStore:
         """The transcript of a session."""
         require_keys(principal, session_id)
         return await self._read(partial(sessions.load, principal=principal, session_id=session_id))
+
+    async def message_page(
+        self, principal: str, session_id: str, after: int = 0, limit: int = 1000
+    ) -> MessagePage:
+        """Some messages of a session."""
+        require_keys(principal, session_id)
+        work = partial(objects.messages, place=(principal, session_id), after=after, limit=limit)
+        return await self._read(work)
+
+    async def create_session(self, session: Session) -> Session | SessionExists | TitleTaken:
+        """Make a session, or say why not."""
+        require_keys(session.principal, session.session_id, session.title, session.kind, session.parent)
+        return await self._submit(partial(objects.create, session=session))
+
+    async def find_session(self, principal: str, session_id: str) -> Session | NoSession:
+        """A session, without its messages."""
+        require_keys(principal, session_id)
+        return await self._read(partial(objects.find, place=(principal, session_id)))
+
+    async def list_sessions(self, principal: str, query: SessionQuery) -> SessionPage:
+        """Some sessions."""
+        require_keys(principal, query.kind)
+        return await self._read(partial(objects.page, principal=principal, query=query))
+
+    async def update_session(
+        self, principal: str, session_id: str, change: SessionChange, now: float
+    ) -> Session | NoSession | TitleTaken:
+        """Change a session."""
+        require_keys(principal, session_id, change.title, change.end_reason)
+        return await self._submit(
+            partial(objects.update, place=(principal, session_id), change=change, now=now)
+        )
+
+    async def fork_session(
+        self, principal: str, session_id: str, child_id: str, title: str, now: float
+    ) -> Session | NoSession | SessionExists | TitleTaken:
+        """Branch a session."""
+        require_keys(principal, session_id, child_id, title)
+        wanted = objects.Fork(principal, session_id, child_id, title, now)
+        return await self._submit(partial(objects.fork, wanted=wanted))
+
+    async def delete_session(
+        self, principal: str, session_id: str
+    ) -> SessionDeleted | SessionBusy | NoSession:
+        """Forget a session and the runs in it."""
+        require_keys(principal, session_id)
+        return await self._submit(partial(objects.delete, place=(principal, session_id)))
 
     async def begin_run(self, header: RunHeader, owner: str) -> None:
         """Keep a run as in progress."""

@@ -32,6 +32,16 @@ _CHAIN = """
     ORDER BY messages.n
 """
 
+# A run of the Sessions API continues its session, which may have begun as a copy of another. The oldest run of a chain
+# is asked for that; one in progress has nothing of its own there yet.
+_BEFORE = """
+    SELECT n, CAST(body AS BLOB) FROM messages JOIN runs USING (principal, session_id)
+    WHERE principal = :principal AND runs.run_id = :run_id AND runs.kind = 'sessions' AND n < coalesce(
+        (SELECT min(own.n) FROM messages AS own WHERE own.principal = :principal AND own.run_id = :run_id), n + 1
+    )
+    ORDER BY n
+"""
+
 Row = tuple[str, str, Any, Any, Any]
 
 
@@ -41,7 +51,13 @@ def load(connection: sqlite3.Connection, principal: str, run_id: str) -> tuple[M
     for row in connection.execute(_CHAIN, {"principal": principal, "run_id": run_id}):
         rows_of[row[0]].append(row)
     runs = [*_upwards(rows_of, run_id)]
-    return tuple(said for run in reversed(runs) for row in rows_of[run] for said in _messages(row))
+    own = tuple(said for run in reversed(runs) for row in rows_of[run] for said in _messages(row))
+    return (*_before(connection, principal, runs[-1]), *own) if runs else ()
+
+
+def _before(connection: sqlite3.Connection, principal: str, run_id: str) -> Iterator[Message]:
+    rows = connection.execute(_BEFORE, {"principal": principal, "run_id": run_id}).fetchall()
+    return (message(body, n, f"the session of run {run_id!r}") for n, body in rows)
 
 
 def _upwards(rows_of: dict[str, list[Row]], run_id: str) -> Iterator[str]:

@@ -9,9 +9,11 @@ from typing import Any
 from attrs import frozen
 
 from hermes_trio.core.record import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
+from hermes_trio.core.sessions import COMPRESSED, preview
 from hermes_trio.stores import statements_conversations as conversations
 from hermes_trio.stores import statements_forget as forgetting
 from hermes_trio.stores import statements_logs as logs
+from hermes_trio.stores import statements_session_objects as objects
 from hermes_trio.stores import statements_sessions as sessions
 from hermes_trio.stores.codec import item_body, legible
 from hermes_trio.stores.contract import StoreError
@@ -53,8 +55,24 @@ _END = """
 def begin(connection: sqlite3.Connection, header: RunHeader, owner: str) -> None:
     """Make a run, unless it is there or was."""
     row = {**_facts(header), "owner": owner, "header": write_header(header)}
-    if not sessions.has_spoken(connection, header.principal, header.run_id):
-        connection.execute(_BEGIN, row)
+    if sessions.has_spoken(connection, header.principal, header.run_id):
+        return
+    is_new = connection.execute(_BEGIN, row).rowcount == 1
+    if is_new and header.is_stored:
+        sessions.open_session(connection, _opened(header, header.session_id, header.stamp.created_at))
+
+
+def _opened(header: RunHeader, session_id: str, used_at: float) -> sessions.Opened:
+    return sessions.Opened(
+        principal=header.principal,
+        session_id=session_id,
+        kind=header.kind,
+        began_at=header.stamp.created_at,
+        used_at=used_at,
+        model=legible(header.stamp.model),
+        preview=legible(preview(header.messages)),
+        parent=header.session_id if session_id != header.session_id else "",
+    )
 
 
 def _facts(header: RunHeader) -> dict[str, Any]:
@@ -83,7 +101,9 @@ def end(
     header = ended.header
     if not _settle(connection, ended, written, bool(tail)):
         return
-    sessions.append(connection, _said(ended, written.messages))
+    if header.is_stored:
+        sessions.append(connection, _said(ended, written))
+        _move_on(connection, ended)
     logs.add(connection, tail)
     if header.conversation:
         place = (header.principal, header.conversation)
@@ -110,10 +130,18 @@ def _settle(connection: sqlite3.Connection, ended: EndedRun, written: WrittenRun
     return connection.execute(_END, row).rowcount == 1
 
 
-def _said(ended: EndedRun, bodies: tuple[str, ...]) -> sessions.Said:
-    header, began_at = ended.header, ended.header.stamp.created_at
-    ended_at = began_at + ended.ended_after
-    return sessions.Said(header.principal, session_of(ended), header.run_id, began_at, ended_at, bodies)
+def _said(ended: EndedRun, written: WrittenRun) -> sessions.Said:
+    ended_at = ended.header.stamp.created_at + ended.ended_after
+    opened = _opened(ended.header, session_of(ended), ended_at)
+    return sessions.Said(opened, ended.header.run_id, written.messages, written.counters)
+
+
+def _move_on(connection: sqlite3.Connection, ended: EndedRun) -> None:
+    """A session whose agent went on in another one has ended."""
+    header = ended.header
+    if session_of(ended) != header.session_id:
+        ended_at = header.stamp.created_at + ended.ended_after
+        objects.end(connection, (header.principal, header.session_id), COMPRESSED, ended_at)
 
 
 def find(connection: sqlite3.Connection, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:

@@ -4,44 +4,74 @@ from __future__ import annotations
 
 import sqlite3
 
-from attrs import frozen
+from attrs import asdict, fields, frozen
 
 from hermes_trio.core.messages import Message
+from hermes_trio.core.sessions import Counters
 from hermes_trio.stores.codec import message
+
+
+@frozen
+class Opened:
+    """A session in which a run begins, or ends: what it is made with if it is not there."""
+
+    principal: str
+    session_id: str
+    kind: str
+    began_at: float
+    used_at: float
+    model: str
+    preview: str
+    parent: str = ""  # the session that it continues
 
 
 @frozen
 class Said:
     """What a run adds to a session."""
 
-    principal: str
-    session_id: str
+    opened: Opened
     run_id: str
-    began_at: float
-    ended_at: float
     bodies: tuple[str, ...]
+    counters: Counters
+
+
+# What is not known yet is learned from the first run that knows it.
+_OPEN = """
+    INSERT INTO sessions (principal, session_id, kind, created_at, updated_at, model, preview, parent)
+    VALUES (:principal, :session_id, :kind, :began_at, :used_at, :model, :preview, :parent)
+    ON CONFLICT DO UPDATE SET
+        updated_at = max(updated_at, excluded.updated_at),
+        model = CASE model WHEN '' THEN excluded.model ELSE model END,
+        preview = CASE preview WHEN '' THEN excluded.preview ELSE preview END
+"""
+_COUNT = """
+    UPDATE sessions SET {sums} WHERE principal = :principal AND session_id = :session_id
+""".format(sums=", ".join(f"{field.name} = {field.name} + :{field.name}" for field in fields(Counters)))  # noqa: S608
+
+
+def open_session(connection: sqlite3.Connection, opened: Opened) -> None:
+    """Make a session if it is not there, and note that it is used."""
+    connection.execute(_OPEN, asdict(opened))
 
 
 def append(connection: sqlite3.Connection, said: Said) -> None:
     """Add messages at the end of a session, which is made if need be."""
-    connection.execute(
-        "INSERT INTO sessions (principal, session_id, created_at, updated_at) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET updated_at = max(updated_at, excluded.updated_at)",
-        (said.principal, said.session_id, said.began_at, said.ended_at),
+    open_session(connection, said.opened)
+    place = (said.opened.principal, said.opened.session_id)
+    rows = (
+        (*place, n, said.run_id, said.opened.used_at, body)
+        for n, body in enumerate(said.bodies, _next_n(connection, place))
     )
-    start = _next_n(connection, said)
     connection.executemany(
-        "INSERT INTO messages (principal, session_id, n, run_id, body) VALUES (?, ?, ?, ?, ?)",
-        (
-            (said.principal, said.session_id, n, said.run_id, body)
-            for n, body in enumerate(said.bodies, start)
-        ),
+        "INSERT INTO messages (principal, session_id, n, run_id, at, body) VALUES (?, ?, ?, ?, ?, ?)", rows
     )
+    counted = {"principal": place[0], "session_id": place[1], **asdict(said.counters)}
+    connection.execute(_COUNT, counted)
 
 
-def _next_n(connection: sqlite3.Connection, said: Said) -> int:
+def _next_n(connection: sqlite3.Connection, place: tuple[str, str]) -> int:
     query = "SELECT coalesce(max(n) + 1, 0) FROM messages WHERE principal = ? AND session_id = ?"
-    return int(connection.execute(query, (said.principal, said.session_id)).fetchone()[0])
+    return int(connection.execute(query, place).fetchone()[0])
 
 
 def has_spoken(connection: sqlite3.Connection, principal: str, run_id: str) -> bool:

@@ -12,7 +12,16 @@ from werkzeug.exceptions import HTTPException
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.stores.contract import StoreError
-from hermes_trio.web import approvals, conversations, errors, info, responses, runs
+from hermes_trio.web import (
+    approvals,
+    conversations,
+    errors,
+    info,
+    responses,
+    runs,
+    session_api,
+    session_chat,
+)
 from hermes_trio.web.auth import identify
 from hermes_trio.web.chat import chat_completions
 from hermes_trio.web.connection import Connection
@@ -70,6 +79,7 @@ def _add_routes(app: App, site: Site, metrics: Metrics) -> None:
     _add_conversations(app, site)
     _add_runs(app, site)
     _add_approvals(app, site)
+    _add_sessions(app, site)
 
 
 def _add_responses(app: App, site: Site) -> None:
@@ -107,6 +117,20 @@ def _add_approvals(app: App, site: Site) -> None:
     _route(app, "POST", "/v1/responses/<response_id>/approval", partial(approvals.answer_response, site))
     _route(app, "GET", "/v1/approvals", partial(approvals.list_approvals, site))
     _route(app, "DELETE", "/v1/approvals", partial(approvals.revoke_approval, site))
+
+
+def _add_sessions(app: App, site: Site) -> None:
+    one = "/api/sessions/<session_id>"
+    _route(app, "GET", "/api/sessions", partial(session_api.list_sessions, site))
+    _route(app, "POST", "/api/sessions", partial(session_api.create_session, site))
+    _route(app, "GET", one, partial(session_api.get_session, site))
+    _route(app, "PATCH", one, partial(session_api.update_session, site))
+    _route(app, "DELETE", one, partial(session_api.delete_session, site))
+    _route(app, "GET", f"{one}/messages", partial(session_api.list_messages, site))
+    _route(app, "POST", f"{one}/fork", partial(session_api.fork_session, site))
+    _route(app, "POST", f"{one}/chat", partial(session_chat.chat, site))
+    _route(app, "POST", f"{one}/chat/stream", partial(session_chat.chat_stream, site))
+    _route(app, "GET", f"{one}/chat/stream", partial(session_chat.chat_events, site))
 
 
 def _route(app: App, method: str, path: str, view: View) -> None:

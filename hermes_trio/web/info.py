@@ -111,11 +111,11 @@ FEATURES_ON = (
     "chat_completions", "chat_completions_streaming", "responses_api", "responses_streaming",
     "responses_resume", "responses_background", "conversations_api", "idempotency", "tool_progress_events",
     "reasoning_streaming", "run_submission", "run_list", "run_status", "run_events_sse", "run_stop",
-    "run_approval_response", "approval_events",
+    "run_approval_response", "approval_events", "session_resources", "session_chat", "session_chat_streaming",
+    "session_fork",
 )  # fmt: skip
 FEATURES_OFF = (
-    "session_resources", "session_chat", "session_chat_streaming",
-    "session_fork", "skills_api", "admin_config_rw", "jobs_admin", "memory_write_api", "audio_api",
+    "skills_api", "admin_config_rw", "jobs_admin", "memory_write_api", "audio_api",
     "realtime_voice",
 )  # fmt: skip
 ENDPOINTS = {
@@ -135,6 +135,15 @@ ENDPOINTS = {
     "run_approval": ("POST", "/v1/runs/{run_id}/approval"),
     "response_approval": ("POST", "/v1/responses/{response_id}/approval"),
     "approvals": ("GET", "/v1/approvals"),
+    "sessions": ("GET", "/api/sessions"),
+    "session_create": ("POST", "/api/sessions"),
+    "session": ("GET", "/api/sessions/{session_id}"),
+    "session_update": ("PATCH", "/api/sessions/{session_id}"),
+    "session_delete": ("DELETE", "/api/sessions/{session_id}"),
+    "session_messages": ("GET", "/api/sessions/{session_id}/messages"),
+    "session_fork": ("POST", "/api/sessions/{session_id}/fork"),
+    "session_chat": ("POST", "/api/sessions/{session_id}/chat"),
+    "session_chat_stream": ("POST", "/api/sessions/{session_id}/chat/stream"),
 }
 
 

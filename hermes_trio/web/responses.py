@@ -16,7 +16,7 @@ from hermes_trio.core.dialects.responses_output import output_items
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader
-from hermes_trio.runs.presence import DETACH, HEADER, OnDisconnect, parse_policy
+from hermes_trio.runs.presence import DETACH, OnDisconnect
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.runs.run import Items, Keep, Order
 from hermes_trio.schema.conversations import item_list
@@ -28,7 +28,7 @@ from hermes_trio.web.options import Site
 from hermes_trio.web.past import find_past, is_unstored, session_of
 from hermes_trio.web.places import enter
 from hermes_trio.web.sessions import SessionNames
-from hermes_trio.web.starting import Started, admitted_first, find, not_found, start
+from hermes_trio.web.starting import Started, admitted_first, find, not_found, policy, start
 from hermes_trio.web.streaming import streamed
 from hermes_trio.web.turns import header_of, turn_of
 
@@ -43,9 +43,9 @@ async def create_response(site: Site) -> Response:
     raw = await body()
     asked = parse_responses(raw)
     names = SessionNames.of(request.headers)
-    policy = DETACH if asked.background else _policy(site)
+    on_disconnect = DETACH if asked.background else policy(site)
     run_id = f"{ID_PREFIX}{secrets.token_hex(14)}"
-    started = await start(site, run_id, raw, partial(_order, site, asked, names, policy))
+    started = await start(site, run_id, raw, partial(_order, site, asked, names, on_disconnect))
     headers = {**names.answer(started.header.session_id), **started.headers()}
     if asked.stream:
         return streamed(site, started.open, ResponsesStream(started.header), headers)
@@ -54,13 +54,8 @@ async def create_response(site: Site) -> Response:
     return await _whole(started, headers)
 
 
-def _policy(site: Site) -> OnDisconnect:
-    asked = request.headers.get(HEADER, "")
-    return parse_policy(asked) if asked else site.options.on_disconnect
-
-
 async def _order(
-    site: Site, asked: ResponsesRequest, names: SessionNames, policy: OnDisconnect, run_id: str
+    site: Site, asked: ResponsesRequest, names: SessionNames, on_disconnect: OnDisconnect, run_id: str
 ) -> Order:
     slot = visit().slot(site.admission)
     session = await session_of(site, asked)
@@ -71,7 +66,7 @@ async def _order(
     header = header_of(site, KIND, asked, turn, past.parent)
     keep = Keep.ALL if asked.store else Keep.NOTHING
     can_ask = asked.stream or asked.background
-    return Order(header, turn, slot, place, keep, policy, can_ask, to_items)
+    return Order(header, turn, slot, place, keep, on_disconnect, can_ask, to_items)
 
 
 def to_items(ended: EndedRun) -> Items:

@@ -18,7 +18,7 @@ from quart import request
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.record import Claim, EndedRun, LiveRun, RunHeader
 from hermes_trio.runs.hosting import attached
-from hermes_trio.runs.presence import INTERRUPT
+from hermes_trio.runs.presence import HEADER, INTERRUPT, OnDisconnect, parse_policy
 from hermes_trio.runs.replay import StoredReader, load_changes
 from hermes_trio.runs.run import Keep, Order, Run, open_run
 from hermes_trio.stores.contract import StoreError
@@ -57,6 +57,16 @@ def admitted_first(site: Site) -> None:
     """
     if not request.headers.get(KEY_HEADER, "").strip():
         visit().slot(site.admission)
+
+
+def policy(site: Site) -> OnDisconnect:
+    """What a disconnect does: as the request says, else as the server is set.
+
+    Raises:
+        ApiError: 400.
+    """
+    asked = request.headers.get(HEADER, "")
+    return parse_policy(asked) if asked else site.options.on_disconnect
 
 
 async def start(site: Site, run_id: str, raw: bytes, make_order: MakeOrder) -> Started:

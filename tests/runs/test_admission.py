@@ -112,3 +112,14 @@ async def test_waiting_for_the_last_run() -> None:
             await wait_all_tasks_blocked()
             assert nursery.child_tasks
     assert not nursery.child_tasks
+
+
+def test_live_runs_are_found_by_their_session() -> None:
+    registry: Registry[Stopper] = Registry()
+    run, other = Stopper(), Stopper()
+    with registry.listed(header("a"), run), registry.listed(header("b"), other):
+        session_id = header("a").session_id
+        assert registry.in_session(header("a").principal, session_id) == (run, other)
+        assert registry.in_session("somebody else", session_id) == ()
+        assert registry.in_session(header("a").principal, "elsewhere") == ()
+    assert registry.in_session(header("a").principal, session_id) == ()

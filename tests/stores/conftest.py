@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 pytest.register_assert_rewrite(
-    *(f"tests.stores.contract_{name}" for name in ("suite", "runs", "logs", "forget", "lists", "scope")),
+    *(
+        f"tests.stores.contract_{name}"
+        for name in ("suite", "sessions", "runs", "logs", "forget", "lists", "scope")
+    ),
     "tests.stores.helpers",
     "tests.stores.samples",
 )

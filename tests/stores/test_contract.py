@@ -17,6 +17,7 @@ from tests.stores.contract_logs import HistoryContract, LogContract
 from tests.stores.contract_run_lists import RunListContract
 from tests.stores.contract_runs import RunContract
 from tests.stores.contract_scope import ScopeContract
+from tests.stores.contract_sessions import DeleteSessionContract, ForkContract, SessionObjectContract
 from tests.stores.contract_suite import ClosingContract, DurableContract, Reopen, SessionContract
 
 ADDRESSES = {"memory": "memory:", "sqlite": "sqlite://{path}"}
@@ -41,6 +42,18 @@ class TestSessions(SessionContract):
 
 
 class TestApprovals(ApprovalContract):
+    """All stores."""
+
+
+class TestSessionObjects(SessionObjectContract):
+    """All stores."""
+
+
+class TestForks(ForkContract):
+    """All stores."""
+
+
+class TestDeletingSessions(DeleteSessionContract):
     """All stores."""
 
 

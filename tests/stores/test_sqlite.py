@@ -112,7 +112,8 @@ async def test_a_turn_is_kept_with_all_its_facts(path: Path) -> None:
         await store.end_run(attrs.evolve(ended("b", 2.0), ended_after=2.0))
         await store.end_run(attrs.evolve(ended("b", 2.0), ended_after=7.0))
         connection = writer_of(store)
-        assert connection.execute("SELECT * FROM sessions").fetchall() == [("ann", "s", 1.0, 5.0)]
+        [row] = connection.execute("SELECT * FROM sessions").fetchall()
+        assert row[:6] == ("ann", "s", 1.0, 5.0, "chat", "m")
         [row] = connection.execute("SELECT * FROM runs WHERE run_id = 'a'").fetchall()
         facts = ("ann", "a", "chat", "s", "", "", "m", "completed", "", 1.0, 4.0, "", 5.0, 0, 0)
         assert row[: len(facts)] == facts

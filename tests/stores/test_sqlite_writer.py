@@ -96,7 +96,9 @@ async def test_a_bug_in_a_job_is_its_callers_and_leaves_no_trace(path: Path) -> 
 def orphan(connection: sqlite3.Connection) -> None:
     """A job that seems to go well and makes the commit fail."""
     connection.execute("PRAGMA defer_foreign_keys = ON")
-    connection.execute("INSERT INTO messages VALUES ('ann', 'no such session', 0, 'no such run', '{}')")
+    connection.execute(
+        "INSERT INTO messages (principal, session_id, n, run_id, body) VALUES ('ann', 'no such session', 0, 'no such run', '{}')"
+    )
 
 
 async def test_a_commit_that_fails_is_undone_and_told_to_all(path: Path) -> None:

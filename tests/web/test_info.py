@@ -137,6 +137,10 @@ async def test_capabilities() -> None:
         "run_stop",
         "run_approval_response",
         "approval_events",
+        "session_resources",
+        "session_chat",
+        "session_chat_streaming",
+        "session_fork",
     }
 
 
@@ -150,7 +154,11 @@ async def test_every_endpoint_of_the_capabilities_answers() -> None:
     for endpoint in (await client.get("/v1/capabilities")).json["endpoints"].values():
         answer = await client.get(endpoint["path"], method=endpoint["method"])
         assert answer.status != 405
-        assert answer.status != 404 or answer.error["code"] in {"response_not_found", "run_not_found"}
+        assert answer.status != 404 or answer.error["code"] in {
+            "response_not_found",
+            "run_not_found",
+            "session_not_found",
+        }
 
 
 # -- metrics --

@@ -1,0 +1,181 @@
+"""``/api/sessions``: the bodies as clients send them, and the requests that are made of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.messages import Content
+from hermes_trio.core.sessions import MAX_TITLE, SessionChange
+from hermes_trio.core.shorten import shorten
+from hermes_trio.schema.content import has_visible_payload, user_content
+from hermes_trio.schema.convert import convert
+from hermes_trio.schema.fields import MAX_SESSION_LENGTH, optional_text, session_id
+from hermes_trio.schema.json import parse_object
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CHANGEABLE = ("title", "end_reason")
+
+
+@frozen
+class SessionBody:
+    """``POST /api/sessions``. Other fields are ignored."""
+
+    id: Any = None
+    session_id: Any = None
+    model: str | None = None
+    system_prompt: Any = None
+    title: Any = None
+
+
+@frozen
+class SessionUpdateBody:
+    """``PATCH /api/sessions/{session_id}``. Other fields are refused."""
+
+    title: str | None = None
+    end_reason: str | None = None
+
+
+@frozen
+class ForkBody:
+    """``POST /api/sessions/{session_id}/fork``. Other fields are ignored."""
+
+    id: Any = None
+    session_id: Any = None
+    title: Any = None
+
+
+@frozen
+class SessionChatBody:
+    """``POST /api/sessions/{session_id}/chat``, streamed or not. Other fields are ignored."""
+
+    message: Any = None
+    input: Any = None  # the same under another name
+    system_message: Any = None
+    instructions: Any = None  # the same under another name
+
+
+@frozen
+class SessionRequest:
+    """A session to be made."""
+
+    session_id: str  # "" for one that the server makes up
+    model: str
+    system_prompt: str
+    title: str
+
+
+@frozen
+class ForkRequest:
+    """A branch to be made."""
+
+    session_id: str  # "" for one that the server makes up
+    title: str  # "" for the next numbered one
+
+
+@frozen
+class SessionChatRequest:
+    """A turn in a session."""
+
+    message: Content
+    system_message: str
+
+
+def parse_session(raw: bytes) -> SessionRequest:
+    """Read the body that makes a session; no body is an empty one.
+
+    Raises:
+        ApiError: 400, naming the parameter that is wrong.
+    """
+    body = convert(parse_object(raw or b"{}"), SessionBody)
+    prompt = _text(body.system_prompt, "system_prompt", "invalid_system_prompt")
+    return SessionRequest(_id(body.id, body.session_id), body.model or "", prompt, read_title(body.title))
+
+
+def parse_session_update(raw: bytes) -> SessionChange:
+    """Read the body that changes a session.
+
+    Raises:
+        ApiError: 400, naming the parameter that is wrong or that cannot be changed.
+    """
+    body = parse_object(raw)
+    for name in body:
+        if name not in _CHANGEABLE:
+            raise _unsupported(shorten(name, 60))
+    reason = optional_text(body, "end_reason", limit=MAX_SESSION_LENGTH).strip()
+    return SessionChange("title" in body, read_title(body.get("title")), reason)
+
+
+def _unsupported(name: str) -> ApiError:
+    message = f"'{name}' cannot be changed. Only 'title' and 'end_reason' can."
+    return bad_request(message, name, "unsupported_session_field")
+
+
+def parse_fork(raw: bytes) -> ForkRequest:
+    """Read the body that branches a session; no body is an empty one.
+
+    Raises:
+        ApiError: 400, naming the parameter that is wrong.
+    """
+    body = convert(parse_object(raw or b"{}"), ForkBody)
+    return ForkRequest(_id(body.id, body.session_id), read_title(body.title))
+
+
+def parse_session_chat(raw: bytes) -> SessionChatRequest:
+    """Read the body of a turn.
+
+    Raises:
+        ApiError: 400, naming the parameter that is wrong.
+    """
+    given = parse_object(raw)
+    body = convert(given, SessionChatBody)
+    name, said = _first(given, "message", "input")
+    message = user_content(said, name)
+    if not has_visible_payload(message):
+        raise bad_request(f"'{name}' is required and must not be empty.", name, "missing_message")
+    return SessionChatRequest(message, _system(body))
+
+
+def _first(body: Mapping[str, Any], *names: str) -> tuple[str, Any]:
+    """The first of some fields that is given, with its name; the first of all if none is."""
+    return next(((name, body[name]) for name in names if body.get(name) is not None), (names[0], None))
+
+
+def _system(body: SessionChatBody) -> str:
+    code = "invalid_system_message"
+    return _text(body.system_message, "system_message", code) or _text(
+        body.instructions, "instructions", code
+    )
+
+
+def _text(value: object, param: str, code: str) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise bad_request(f"'{param}' must be a string.", param, code)
+    return value
+
+
+def _id(*given: object) -> str:
+    value = next((each for each in given if each is not None), "")
+    if not isinstance(value, str):
+        raise bad_request("Invalid session ID: it must be a string.", "id", "invalid_session_id")
+    return session_id(value, "id")
+
+
+def read_title(value: object) -> str:
+    """A title in one line, "" for none.
+
+    Raises:
+        ApiError: 400.
+    """
+    title = " ".join(_text(value, "title", "invalid_title").split())
+    if _CONTROL.search(title):
+        raise bad_request("'title' must not have control characters.", "title", "invalid_title")
+    if len(title) > MAX_TITLE:
+        raise bad_request(f"'title' must be at most {MAX_TITLE} characters long.", "title", "invalid_title")
+    return title

@@ -1,0 +1,122 @@
+"""Reading a session stream as strictly as its rules are."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from hermes_trio.core.messages import Message
+from hermes_trio.core.record import RunHeader
+from hermes_trio.core.stamp import Stamp
+
+Json = dict[str, Any]
+
+HEADER = RunHeader(
+    "default",
+    Stamp("run_1", 1_700_000_000.5, "hermes-agent"),
+    "sessions",
+    "s-1",
+    (Message("user", "Ahoj, kůň"),),
+)
+FRAME = re.compile(r"event: ([a-z._]+)\nid: ([1-9][0-9]*)\ndata: (\{.*\})")
+_FLAGS = {"completed", "partial", "interrupted"}
+_CALL = {"message_id", "tool_name", "toolCallId"}
+_FIELDS = {
+    "run.started": {"user_message"},
+    "message.started": {"message"},
+    "assistant.delta": {"message_id", "delta"},
+    "tool.progress": {"message_id", "tool_name", "delta"},
+    "tool.started": {*_CALL, "preview", "args"},
+    "tool.output": {*_CALL, "delta"},
+    "tool.completed": {*_CALL, "preview", "args", "duration", "error", "result", "status"},
+    "tool.handed_over": {*_CALL, "arguments"},
+    "approval.request": {
+        "message_id",
+        "approval_id",
+        "toolCallId",
+        "command",
+        "description",
+        "pattern_key",
+        "pattern_keys",
+        "allow_permanent",
+        "choices",
+        "timeout",
+    },
+    "approval.responded": {"message_id", "approval_id", "toolCallId", "choice", "resolved", "by"},
+    "assistant.completed": {"message_id", "content", *_FLAGS},
+    "run.completed": {"message_id", "messages", "usage", *_FLAGS},
+    "error": {"message_id", "message", *_FLAGS},
+    "done": {"status"},
+}
+_HEAD = {"session_id", "run_id", "seq", "ts"}
+_ENDINGS = (["assistant.completed", "run.completed", "done"], ["error", "done"])
+
+
+def event_of(block: str) -> Json:
+    """The event of one frame with its name as a field; it has a name, an id, data and nothing else."""
+    found = FRAME.fullmatch(block)
+    assert found is not None, block
+    event: Json = json.loads(found[3])
+    assert event["seq"] == int(found[2])
+    assert set(event) - {"reason"} == _HEAD | _FIELDS[found[1]]
+    return {"event": found[1], **event}
+
+
+def blocks_of(stream: bytes) -> list[str]:
+    """The frames of a stream, each of them whole."""
+    text = stream.decode("utf-8")
+    assert text == "" or text.endswith("\n\n")
+    return [block for block in text.split("\n\n")[:-1] if block != ": keepalive"]
+
+
+def events_of(stream: bytes) -> list[Json]:
+    """The events of a stream, in one row without a gap."""
+    events = [event_of(block) for block in blocks_of(stream)]
+    first = events[0]["seq"] if events else 1
+    assert [event["seq"] for event in events] == list(range(first, first + len(events)))
+    return events
+
+
+def kinds(events: list[Json]) -> list[str]:
+    """What happened."""
+    return [event["event"] for event in events]
+
+
+def check_whole(stream: bytes) -> list[Json]:
+    """The events of a stream from the first to the last, held against all rules."""
+    events = events_of(stream)
+    assert events[0]["seq"] == 1
+    names = kinds(events)
+    assert names[:2] == ["run.started", "message.started"]
+    end = next(end for end in _ENDINGS if names[-len(end) :] == end)
+    assert not set(names[2 : -len(end)]) & {"run.started", "message.started", *_ENDINGS[0], *_ENDINGS[1]}
+    assert len({event["run_id"] for event in events}) == 1
+    times = [event["ts"] for event in events]
+    assert times == sorted(times)
+    assert len({event["message_id"] for event in events if "message_id" in event}) == 1
+    _check_calls(events)
+    return events
+
+
+def _check_calls(events: list[Json]) -> None:
+    """Each call is told once when it starts and once when it ends, and speaks only in between."""
+    running: dict[str, Json] = {}
+    ever: set[str] = set()
+    for event in events:
+        match event["event"]:
+            case "tool.started":
+                assert event["toolCallId"] not in ever
+                running[event["toolCallId"]] = event
+                ever.add(event["toolCallId"])
+            case "tool.output":
+                assert event["tool_name"] == running[event["toolCallId"]]["tool_name"]
+            case "tool.completed":
+                start = running.pop(event["toolCallId"])
+                assert all(event[name] == start[name] for name in ("tool_name", "preview", "args"))
+                assert event["status"] in {"completed", "cancelled"}
+            case "tool.progress":
+                assert event["tool_name"] == "_thinking"
+            case _:
+                pass
+    assert not running

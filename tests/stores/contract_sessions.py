@@ -1,0 +1,416 @@
+"""What every store must do with sessions as things of their own: made, listed, changed, forked, deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from hermes_trio.core.approvals import Grant
+from hermes_trio.core.items import CallItem, MessageItem
+from hermes_trio.core.lifecycle import CallState
+from hermes_trio.core.messages import Message, Usage
+from hermes_trio.core.outcome import Outcome, Status
+from hermes_trio.core.record import EndedRun, LiveRun, NoRun
+from hermes_trio.core.sessions import (
+    BRANCHED,
+    COMPRESSED,
+    Counters,
+    MessagePage,
+    NoSession,
+    Session,
+    SessionBusy,
+    SessionChange,
+    SessionDeleted,
+    SessionExists,
+    SessionPage,
+    SessionQuery,
+    TitleTaken,
+)
+from hermes_trio.stores.contract import Store, StoreError
+from tests.stores.helpers import runs_of
+from tests.stores.samples import (
+    COMPLETED,
+    ODD,
+    RICH,
+    batch,
+    begin_and_log,
+    claim,
+    conversation,
+    end_chain,
+    ended,
+    header,
+    item,
+    item_ids,
+    saying,
+    told,
+    words,
+)
+
+ALL = SessionQuery(limit=1000, include_children=True)
+
+
+def session(session_id: str = "s", at: float = 1.0, /, **changes: Any) -> Session:
+    """A session that a client makes."""
+    return attrs.evolve(Session("ann", session_id, "sessions", at, at), **changes)
+
+
+async def ids(store: Store, query: SessionQuery = SessionQuery(), principal: str = "ann") -> str:  # noqa: B008
+    """The sessions of a page, in its order."""
+    return "".join(each.session_id for each in (await store.list_sessions(principal, query)).sessions)
+
+
+async def found(store: Store, session_id: str = "s", principal: str = "ann") -> Session:
+    """A session that is there."""
+    one = await store.find_session(principal, session_id)
+    assert isinstance(one, Session)
+    return one
+
+
+async def fork(store: Store, source: str = "s", child: str = "child", title: str = "") -> Session:
+    """A branch."""
+    made = await store.fork_session("ann", source, child, title, 50.0)
+    assert isinstance(made, Session)
+    return made
+
+
+class SessionObjectContract:
+    """Sessions that are made, and those that come with runs."""
+
+    async def test_a_session_comes_back_as_it_was_made(self, store: Store) -> None:
+        made = session(model="m", title="T", system_prompt=ODD, parent="p", preview="x")
+        assert await store.create_session(made) == made
+        assert await store.find_session("ann", "s") == made
+        assert await store.list_sessions("ann", ALL) == SessionPage((made,), has_more=False)
+
+    async def test_nobody_else_sees_it(self, store: Store) -> None:
+        await store.create_session(session(title="T"))
+        for who in ("bob", "", "ANN"):
+            assert await store.find_session(who, "s") == NoSession()
+            assert await store.list_sessions(who, ALL) == SessionPage((), has_more=False)
+            assert await store.message_page(who, "s") == MessagePage((), has_more=False)
+            change = SessionChange(sets_title=True, title="other", end_reason="done")
+            assert await store.update_session(who, "s", change, 2.0) == NoSession()
+            assert await store.fork_session(who, "s", "child", "", 2.0) == NoSession()
+            assert await store.delete_session(who, "s") == NoSession()
+        assert await found(store) == session(title="T")
+        assert isinstance(await store.create_session(session(title="T", principal="bob")), Session)
+
+    async def test_an_id_is_used_once(self, store: Store) -> None:
+        await store.create_session(session())
+        await store.end_run(ended("a", session_id="run's"))
+        for session_id in ("s", "run's"):
+            assert await store.create_session(session(session_id, title="T")) == SessionExists()
+        assert isinstance(await store.create_session(session("free", title="T")), Session)
+
+    async def test_a_title_is_used_once(self, store: Store) -> None:
+        await store.create_session(session("a", title="T"))
+        assert await store.create_session(session("b", title="T")) == TitleTaken()
+        assert await store.find_session("ann", "b") == NoSession()
+        for session_id in "cd":
+            assert isinstance(await store.create_session(session(session_id)), Session)
+
+    async def test_of_many_at_once_one_is_made(self, store: Store) -> None:
+        made: list[object] = []
+
+        async def create() -> None:
+            made.append(await store.create_session(session()))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(create)
+        assert made.count(session()) == 1
+        assert made.count(SessionExists()) == 9
+
+    @pytest.mark.parametrize(
+        "change", [{"session_id": "\ud800"}, {"title": "\ud800"}, {"principal": "\ud800"}]
+    )
+    async def test_names_outside_unicode_are_refused(self, store: Store, change: dict[str, Any]) -> None:
+        with pytest.raises(StoreError, match="Unicode"):
+            await store.create_session(attrs.evolve(session(), **change))
+
+    async def test_a_run_in_progress_shows_its_session(self, store: Store) -> None:
+        await store.begin_run(header("a", 3.0), "me")
+        shown = session("s", 3.0, kind="responses", model="m", preview="ask a")
+        assert await store.list_sessions("ann", SessionQuery()) == SessionPage((shown,), has_more=False)
+        await store.begin_run(header("a", 9.0), "me")
+        assert await found(store) == shown
+
+    async def test_a_run_that_ends_is_counted_once(self, store: Store) -> None:
+        call = CallItem("c", "t", {}, CallState.COMPLETED, "r", False, 0.0)
+        usage = Usage(1, 2, 3, 4, 5)
+        run = EndedRun(header("a"), (call, MessageItem("x")), Outcome(Status.COMPLETED, usage=usage), 0.5)
+        await store.begin_run(run.header, "me")
+        for _ in range(2):
+            await store.end_run(run)
+        assert (await found(store)).counters == Counters(4, 1, 1, 1, 2, 3, 4, 5)
+        await store.end_run(attrs.evolve(run, header=header("b")))
+        assert (await found(store)).counters == Counters(8, 2, 2, 2, 4, 6, 8, 10)
+        assert (await found(store)).updated_at == 1.5
+
+    async def test_figures_beyond_all_bounds(self, store: Store) -> None:
+        for run_id in "abc":
+            run = attrs.evolve(ended(run_id), outcome=Outcome(Status.COMPLETED, usage=Usage(10**30, -5)))
+            await store.end_run(run)
+        assert (await found(store)).counters == Counters(6, 0, 3, 3 * 2**40, 0)
+
+    async def test_a_run_keeps_what_a_session_has_and_adds_what_it_lacks(self, store: Store) -> None:
+        await store.create_session(session(title="T", system_prompt="P"))
+        await store.begin_run(header("a", 2.0), "me")
+        await store.end_run(ended("b", 3.0, messages=(Message("user", "later"),)))
+        shown = await found(store)
+        assert (shown.kind, shown.title, shown.system_prompt) == ("sessions", "T", "P")
+        assert (shown.model, shown.preview, shown.created_at, shown.updated_at) == ("m", "ask a", 1.0, 3.5)
+
+    @pytest.mark.parametrize(
+        ("content", "shown"),
+        [
+            ("a\n\tb  c", "a b c"),
+            ("x" * 61, "x" * 59 + "…"),
+            ("x" * 60, "x" * 60),
+            (({"type": "text", "text": "look"}, {"type": "image_url"}), "look"),
+            ("\ud800", "\\ud800"),
+            ("", ""),
+        ],
+    )
+    async def test_a_preview_is_one_short_line(self, store: Store, content: Any, shown: str) -> None:
+        await store.end_run(saying("a", Message("system", "no"), Message("user", content)))
+        assert (await found(store)).preview == shown
+
+    async def test_what_a_client_asked_not_to_store_is_in_no_session(self, store: Store) -> None:
+        run = ended("a", request={"store": False})
+        await store.begin_run(run.header, "me")
+        await store.end_run(run)
+        assert await store.find_run("ann", "a") == run
+        assert await ids(store, ALL) == ""
+        assert await store.messages("ann", "s") == ()
+
+    async def test_the_latest_is_first(self, store: Store) -> None:
+        for number, session_id in enumerate("abcd"):
+            await store.create_session(session(session_id, float(number)))
+        await store.end_run(ended("r", 9.0, session_id="b"))
+        assert await ids(store) == "bdca"
+        assert await ids(store, SessionQuery(limit=2)) == "bd"
+        assert await ids(store, SessionQuery(limit=2, offset=1)) == "dc"
+        assert await ids(store, SessionQuery(kind="responses")) == ""
+        assert await ids(store, SessionQuery(kind="sessions", offset=3)) == "a"
+        for limit, has_more in ((3, True), (4, False), (10**30, False)):
+            assert (await store.list_sessions("ann", SessionQuery(limit))).has_more is has_more
+
+    async def test_a_session_that_goes_on_elsewhere_is_shown_there(self, store: Store) -> None:
+        moved = attrs.evolve(COMPLETED, session_id="b")
+        await store.end_run(ended("1", session_id="a"))
+        await store.end_run(attrs.evolve(ended("2", 2.0, session_id="a"), outcome=moved))
+        assert await ids(store) == "b"
+        assert await ids(store, ALL) == "ba"
+        assert (await found(store, "b")).parent == "a"
+        before = await found(store, "a")
+        assert (before.ended_at, before.end_reason, before.counters.api_call_count) == (2.5, COMPRESSED, 1)
+
+    async def test_a_title_is_given_and_taken_away(self, store: Store) -> None:
+        for session_id in "ab":
+            await store.create_session(session(session_id, title=session_id))
+        same = SessionChange(sets_title=True, title="a")
+        assert await store.update_session("ann", "a", same, 2.0) == session("a", title="a")
+        assert await store.update_session("ann", "b", same, 2.0) == TitleTaken()
+        none = SessionChange(sets_title=True)
+        assert await store.update_session("ann", "a", none, 2.0) == session("a")
+        assert await store.update_session("ann", "b", same, 2.0) == session("b", title="a")
+
+    async def test_the_first_end_reason_wins(self, store: Store) -> None:
+        await store.create_session(session())
+        over = session(ended_at=5.0, end_reason="done")
+        assert await store.update_session("ann", "s", SessionChange(end_reason="done"), 5.0) == over
+        assert await store.update_session("ann", "s", SessionChange(end_reason="more"), 6.0) == over
+        assert await store.update_session("ann", "s", SessionChange(), 7.0) == over
+
+    async def test_a_change_is_whole_or_nothing(self, store: Store) -> None:
+        for session_id in "ab":
+            await store.create_session(session(session_id, title=session_id))
+        change = SessionChange(sets_title=True, title="b", end_reason="done")
+        assert await store.update_session("ann", "a", change, 2.0) == TitleTaken()
+        assert await found(store, "a") == session("a", title="a")
+
+    async def test_messages_come_page_by_page(self, store: Store) -> None:
+        await store.end_run(saying("a", *RICH))
+        await store.end_run(ended("b", 7.0))
+        whole = await store.message_page("ann", "s")
+        assert [each.number for each in whole.messages] == [*range(1, 8)]
+        assert tuple(each.message for each in whole.messages) == await store.messages("ann", "s")
+        assert [each.run_id for each in whole.messages] == ["a"] * 5 + ["b"] * 2
+        assert {each.at for each in whole.messages} == {1.5, 7.5}
+        assert not whole.has_more
+        for after in range(8):
+            page = await store.message_page("ann", "s", after, 3)
+            assert page == MessagePage(whole.messages[after : after + 3], has_more=after + 3 < 7)
+        assert await store.message_page("ann", "s", 10**30, 10**30) == MessagePage((), has_more=False)
+
+
+class ForkContract:
+    """Branches."""
+
+    async def test_a_branch_has_all_that_was_said(self, store: Store) -> None:
+        await store.create_session(session(model="x", title="T", system_prompt="P"))
+        await end_chain(store, "a", "b")
+        source = await found(store)
+        child = await fork(store)
+        counters = Counters(message_count=4)
+        assert child == session(
+            "child", 50.0, model="x", title="T #2", system_prompt="P", preview="ask a", parent="s",
+            counters=counters,
+        )  # fmt: skip
+        assert await found(store, "child") == child
+        assert await found(store) == attrs.evolve(source, ended_at=50.0, end_reason=BRANCHED)
+        assert await runs_of(store, "child") == ["a", "b"] == await runs_of(store)
+        before, after = await store.message_page("ann", "s"), await store.message_page("ann", "child")
+        assert before == after
+        assert await ids(store) == "childs"
+
+    async def test_what_is_said_after_a_fork_is_said_in_one_of_them(self, store: Store) -> None:
+        await store.end_run(ended("a"))
+        await fork(store)
+        await store.end_run(ended("b", 60.0))
+        await store.end_run(ended("c", 70.0, session_id="child"))
+        assert await runs_of(store) == ["a", "b"]
+        assert await runs_of(store, "child") == ["a", "c"]
+        page = await store.message_page("ann", "child")
+        assert [each.run_id for each in page.messages] == ["a", "a", "c", "c"]
+
+    async def test_a_fork_doubles_no_history(self, store: Store) -> None:
+        await end_chain(store, "a", "b")
+        await fork(store)
+        await fork(store, "child", "grandchild")
+        assert await told(store, "b") == words("a", "b")
+        await store.end_run(ended("c", 60.0, parent="b"))
+        assert await told(store, "c") == words("a", "b", "c")
+
+    async def test_a_fork_uses_no_run_again(self, store: Store) -> None:
+        await store.end_run(ended("a"))
+        await fork(store)
+        await store.delete_session("ann", "s")
+        await store.begin_run(header("a", session_id="new"), "me")
+        assert isinstance(await store.find_run("ann", "a"), LiveRun)
+
+    async def test_a_run_of_the_sessions_api_continues_its_session(self, store: Store) -> None:
+        await end_chain(store, "a", "b")
+        await fork(store)
+        await store.end_run(ended("c", 60.0, kind="sessions", session_id="child"))
+        await store.begin_run(header("d", 70.0, kind="sessions", session_id="child"), "me")
+        assert await told(store, "c") == words("a", "b", "c")
+        assert await told(store, "d") == [*words("a", "b", "c"), "ask d"]
+        await store.end_run(ended("e", 80.0, parent="c", session_id="elsewhere"))
+        assert await told(store, "e") == words("a", "b", "c", "e")
+        assert await store.delete_run("ann", "c")
+        assert await told(store, "e") == words("a", "b", "c", "e")
+
+    async def test_refusals_change_nothing(self, store: Store) -> None:
+        await store.create_session(session(title="T"))
+        await store.create_session(session("other", title="U"))
+        assert await store.fork_session("ann", "none", "child", "", 2.0) == NoSession()
+        for child in ("s", "other"):
+            assert await store.fork_session("ann", "s", child, "", 2.0) == SessionExists()
+        assert await store.fork_session("ann", "s", "child", "U", 2.0) == TitleTaken()
+        assert await found(store) == session(title="T")
+        assert await ids(store, ALL) == "sother"
+
+    async def test_titles_are_numbered(self, store: Store) -> None:
+        await store.create_session(session(title="T"))
+        await store.create_session(session("taken", title="T #3"))
+        titles = [(await fork(store, "s", f"child-{n}")).title for n in range(3)]
+        assert titles == ["T #2", "T #4", "T #5"]
+        assert (await fork(store, "child-1", "of a child")).title == "T #6"
+        assert (await fork(store, "s", "named", "mine")).title == "mine"
+
+    async def test_a_long_title_makes_room_for_its_number(self, store: Store) -> None:
+        await store.create_session(session(title="x" * 100))
+        titles = [(await fork(store, "s", f"child-{n}")).title for n in range(10)]
+        assert titles[0] == "x" * 97 + " #2"
+        assert titles[8:] == ["x" * 96 + " #10", "x" * 96 + " #11"]
+
+    async def test_a_session_without_a_title_has_branches_without(self, store: Store) -> None:
+        await store.create_session(session())
+        assert [(await fork(store, "s", child)).title for child in ("a", "b")] == ["", ""]
+
+    async def test_a_session_that_ended_keeps_its_reason(self, store: Store) -> None:
+        await store.create_session(session())
+        await store.update_session("ann", "s", SessionChange(end_reason="done"), 5.0)
+        child = await fork(store)
+        assert (child.ended_at, child.end_reason) == (0.0, "")
+        assert (await found(store)).end_reason == "done"
+
+
+class DeleteSessionContract:
+    """Sessions that a client deletes."""
+
+    async def test_its_approvals_go_with_it(self, store: Store) -> None:
+        await store.end_run(ended("a", session_id="s"))
+        always, other = Grant("ann", "", "rm", 1.0), Grant("ann", "t", "rm", 1.0)
+        await store.grant([always, Grant("ann", "s", "rm", 1.0), other])
+        await store.delete_session("ann", "s")
+        assert set(await store.grants("ann")) == {always, other}
+
+    async def test_nothing_of_it_is_left(self, store: Store) -> None:
+        await store.create_session(session(title="T"))
+        await store.claim(claim("a"))
+        await begin_and_log(store, "a")
+        await store.end_run(ended("a"), [batch("a", 2)])
+        await store.end_run(ended("b", 2.0, parent="a"))
+        assert await store.delete_session("ann", "s") == SessionDeleted()
+        assert await store.delete_session("ann", "s") == NoSession()
+        assert await store.find_session("ann", "s") == NoSession()
+        assert await store.messages("ann", "s") == ()
+        for run_id in "ab":
+            assert await store.find_run("ann", run_id) == NoRun()
+            assert await store.read_log("ann", run_id, 0) == ()
+            assert await store.history("ann", run_id) == ()
+        assert (await store.claim(claim("x"))).run_id == "x"
+        assert isinstance(await store.create_session(session(title="T")), Session)
+
+    async def test_a_run_in_progress_keeps_it(self, store: Store) -> None:
+        await store.end_run(ended("a"))
+        await store.begin_run(header("b"), "me")
+        assert await store.delete_session("ann", "s") == SessionBusy()
+        assert await runs_of(store) == ["a"]
+        await store.end_run(ended("b"))
+        assert await store.delete_session("ann", "s") == SessionDeleted()
+
+    async def test_others_and_other_sessions_are_kept(self, store: Store) -> None:
+        for who in ("ann", "bob"):
+            for session_id in ("s", "other"):
+                await store.end_run(ended(f"run in {session_id}", principal=who, session_id=session_id))
+        await store.delete_session("ann", "s")
+        for who, session_id in (("ann", "other"), ("bob", "s"), ("bob", "other")):
+            assert await runs_of(store, session_id, who) == [f"run in {session_id}"]
+            assert isinstance(await store.find_run(who, f"run in {session_id}"), EndedRun)
+            await found(store, session_id, who)
+
+    async def test_branches_and_conversations_are_kept(self, store: Store) -> None:
+        await store.save_conversation(conversation())
+        await store.end_run(ended("a", conversation="c"), items=[item("i")])
+        await fork(store)
+        await store.delete_session("ann", "s")
+        assert await runs_of(store, "child") == ["a"]
+        assert await item_ids(store) == ["i"]
+        assert await ids(store) == "child"
+
+    async def test_what_continues_it_elsewhere_has_its_own_words_left(self, store: Store) -> None:
+        await store.end_run(ended("a"))
+        await store.end_run(ended("b", 2.0, parent="a", session_id="elsewhere"))
+        assert await told(store, "b") == words("a", "b")
+        await store.delete_session("ann", "s")
+        assert await told(store, "b") == words("b")
+
+    async def test_of_many_at_once_one_deletes(self, store: Store) -> None:
+        answers: list[object] = []
+        await store.end_run(ended("a"))
+
+        async def delete() -> None:
+            answers.append(await store.delete_session("ann", "s"))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(delete)
+        assert answers.count(SessionDeleted()) == 1
+        assert answers.count(NoSession()) == 9
