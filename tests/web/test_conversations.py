@@ -203,6 +203,7 @@ async def test_two_turns_at_once(first: Any) -> None:
                 answer = await rig.client.send(RESPONSES, body)
                 assert (answer.status, answer.error["code"]) == (409, "conversation_busy")
                 assert answer.error["param"] == "conversation"
+                assert answer.headers["retry-after"] == "1"
             pause.go()
             assert whole(await rig.client.send(RESPONSES, say(conversation="other")))
             assert whole(await rig.client.send(RESPONSES, say(conversation="c"), BOB))

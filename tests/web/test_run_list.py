@@ -165,13 +165,13 @@ async def test_by_status_kind_and_session() -> None:
 async def test_live_runs_among_ended_ones() -> None:
     async with ticking_rig() as rig:
         [first] = await ended_runs(rig, 1)
-        pause, other = Pause(), Pause()
-        rig.stage.script, rig.stage.is_async = [Text("Hi"), pause], True
+        pauses = [Pause(), Pause()]
+        rig.stage.script, rig.stage.is_async = [Text("Hi"), pauses[0]], True
         live = await started(rig, session_id="s")
-        await pause.wait_reached()
-        rig.stage.script = [Text("Hi"), other]
+        await pauses[0].wait_reached()
+        rig.stage.script = [Text("Hi"), pauses[1]]
         async with rig.client.post(CHAT, ask()) as chat:
-            await other.wait_reached()
+            await pauses[1].wait_reached()
             await wait_all_tasks_blocked()
             page = (await listed(rig))["data"]
             assert [run["kind"] for run in page] == ["chat", "runs", "runs"]
@@ -185,8 +185,8 @@ async def test_live_runs_among_ended_ones() -> None:
             assert await ids(rig, f"after={live}&order=asc") == [chat_id]
             assert await ids(rig, "status=queued,waiting_for_approval,stopping,completed") == [first]
             assert await ids(rig, headers=BOB) == []
-            pause.go()
-            other.go()
+            for pause in pauses:
+                pause.go()
             await chat.end()
         await until_ended(rig, 3)
         assert await ids(rig, "status=completed") == [chat_id, live, first]
