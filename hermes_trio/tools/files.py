@@ -16,13 +16,15 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from hermes_trio.tools.contract import ToolProblem
+
 LINES = 2_000
 CHARACTERS = 200_000
 LONGEST_LINE = 65_536  # a longer one counts as several, so that no line is ever read whole
 _PROBED = 8_192
 
 
-class FileProblem(Exception):
+class FileProblem(ToolProblem):
     """A file cannot be read or written. The text is for the model and the user, and names the path as they gave it."""
 
 
