@@ -27,6 +27,8 @@ from attrs import define, field, frozen
 from hermes_trio.tools.signature import Misfit, read_signature, summary
 from hermes_trio.tools.threads import tool_threads
 
+NOT_APPROVED = "the user did not approve"
+
 
 class ToolProblem(Exception):
     """Something the model should read: the call ends as an error with this text, the turn goes on."""

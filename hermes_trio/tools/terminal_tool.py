@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import trio
 from attrs import field, frozen
 
-from hermes_trio.tools.contract import Listener, Tool, ToolProblem, ToolUse, tool
+from hermes_trio.tools.contract import NOT_APPROVED, Listener, Tool, ToolProblem, ToolUse, tool
 from hermes_trio.tools.danger import dangers
 from hermes_trio.tools.environment import plain_environment
 from hermes_trio.tools.files import FileProblem, resolved
@@ -26,7 +26,6 @@ SECONDS = 120.0
 MOST_SECONDS = 600.0
 CHARACTERS = 50_000
 MOST_SESSIONS = 10_000
-NOT_APPROVED = "the user did not approve"
 
 
 def make_terminal(

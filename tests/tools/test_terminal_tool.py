@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from hermes_trio.tools.contract import ToolProblem, ToolUse
-from hermes_trio.tools.terminal_tool import NOT_APPROVED, make_terminal
+from hermes_trio.tools.contract import NOT_APPROVED, ToolProblem, ToolUse
+from hermes_trio.tools.terminal_tool import make_terminal
 from tests.tools.processes import PATIENCE, children, has_ended
 from tests.tools.uses import Question, Watcher
 
