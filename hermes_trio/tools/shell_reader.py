@@ -27,6 +27,7 @@ _PLAIN = re.compile(r"[^ \t\r\n'\"\\$`;&|()<>]+")
 _QUOTED_PLAIN = re.compile(r"[^\"\\$`]+")
 _ANSI = re.compile(r"(?:[^'\\]|\\.)*", re.DOTALL)
 
+_WORDS = re.compile(r"[\n;`]|[A-Za-z_]\w*[ \t]+-?\w")
 _ANSI_CODE = re.compile(r"\\(?:[xuU]([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))", re.DOTALL)
 
 
@@ -264,7 +265,7 @@ class _Reader:
         return _ANSI_CODE.sub(_ansi_character, found)
 
     def _arithmetic(self) -> str:
-        opened = 0
+        opened, begin = 0, self._at
         while opened or not self._takes("))"):
             if self._at >= len(self._text) or self._text[self._at] in "'\"\\":
                 raise Unreadable("no plain arithmetic")
@@ -272,6 +273,8 @@ class _Reader:
                 opened += {"(": 1, ")": -1}.get(self._any(), 0)
             if opened < 0:
                 raise Unreadable("a subshell that looks like arithmetic")
+        if _WORDS.search(self._text[begin : self._at]):
+            raise Unreadable("arithmetic that looks like a subshell, and may be taken for one")
         return COMPUTED
 
     def _backticks(self) -> str:

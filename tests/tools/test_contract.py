@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 from attrs import frozen
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.tools.contract import Tool, ToolProblem, ToolUse, tool
@@ -133,6 +133,7 @@ def sample(city: str, days: int = 1, points: list[Point] | None = None) -> None:
 SAMPLE = read_signature(sample, ToolUse)
 
 
+@settings(max_examples=50)
 @given(sent=st.dictionaries(st.sampled_from(["city", "days", "points"]) | st.text(max_size=3), JSON))
 def test_what_is_sent_fits_or_is_explained(sent: dict[str, Any]) -> None:
     try:

@@ -83,7 +83,7 @@ DANGEROUS = {
     "delete-unrecoverably": ["shred x"],
     "unreadable": [
         "echo 'x", 'echo "x', "echo $(ls", "echo `ls", "cat <<EOF\nx", "echo ${A", "((1<<2))", "x" * 200_000,
-        "echo ${x:-'}'}; rm -rf / #'", "echo $'\\'; rm -rf / #'", "echo $((ls) )", "ls |\u00a0\u2003>", "echo >",
+        "echo ${x:-'}'}; rm -rf / #'", "echo $'\\'; rm -rf / #'", "echo $((ls) )", "echo $((\nrm -rf x\n`))`))", "echo $((rm -rf /))", "ls |\u00a0\u2003>", "echo >",
         "$(" * 50 + ")" * 50, "`" * 3, "echo $((", "echo $(( '))", "ssh " + "a " * 500,
     ],
 }  # fmt: skip
@@ -151,6 +151,6 @@ def test_what_comes_first_hides_nothing(first: str) -> None:
 )
 def test_long_commands_take_no_long_time(word: str) -> None:
     began = time.process_time()
-    dangers(word * (100_000 // len(word)))
+    dangers(word * (50_000 // len(word)))
     dangers(word * 150)
     assert time.process_time() - began < 2
