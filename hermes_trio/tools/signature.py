@@ -13,7 +13,7 @@ from attrs import frozen
 _SECTION = re.compile(r"^(Args|Returns|Raises|Yields|Note|Example)s?:\s*$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^ {4}(\w+)(?: \([^)]*\))?: ", re.MULTILINE)
 _PLACE = re.compile(r"^(?P<what>.*) - at `\$\.(?P<name>.*)`$", re.DOTALL)
-_FIELD = re.compile(r"^Object (?P<what>missing required|contains unknown) field `(?P<name>[^`]*)`$")
+_FIELD = re.compile(r"^Object (?P<what>missing required|contains unknown) field `(?P<name>.*)`$", re.DOTALL)
 
 
 class Misfit(Exception):
@@ -99,8 +99,8 @@ def argument_texts(documentation: str) -> dict[str, str]:
 
 
 def _explained(error: str) -> str:
-    if found := _FIELD.match(error):
-        return f"{found['what'].split()[0].replace('contains', 'unknown')} argument {found['name']!r}"
     if found := _PLACE.match(error):
         return f"argument {found['name']!r}: {found['what'][:1].lower()}{found['what'][1:]}"
+    if found := _FIELD.match(error):
+        return f"{'missing' if 'missing' in found['what'] else 'unknown'} argument {found['name']!r}"
     return error
