@@ -155,6 +155,8 @@ def _rows(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
         yield name, _shown(value, option.secret), loaded.sources[name].name
     for profile in settings.profiles.values():
         yield from _profile_rows(profile, loaded)
+    if settings.agent_options:
+        yield "options", _shown(tuple(settings.agent_options)), loaded.sources["options"].name
     for name, server in settings.mcp.items():
         # Not what it says: commands, headers and variables may hold secrets.
         yield f"mcp.{name}", _shown(tuple(server)), loaded.sources[f"mcp.{name}"].name

@@ -71,6 +71,7 @@ def own_config(settings: Settings) -> AgentConfig:
         max_iterations=settings.max_iterations,
         limits=_limits(settings),
         mcp=settings.mcp,
+        options=settings.agent_options,
     )
 
 

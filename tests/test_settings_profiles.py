@@ -164,6 +164,7 @@ def test_the_agent_that_the_top_level_means() -> None:
         ("[profiles.x]\nkeys = []", "profiles.x.keys: names nobody; leave it out to let everybody in (from {path})"),
         ("[profiles.x]\nkeys = ''", "profiles.x.keys: names nobody; leave it out to let everybody in (from {path})"),
         ("[profiles.x]\noptions = 5", "profiles.x.options: 5 is not a table (from {path})"),
+        ("options = 5", "options: is a single value, a table is needed (from {path})"),
         ("[profiles.x]\nagent = 'a b'", "profiles.x.agent: 'a b' is neither a name nor module:factory (from {path}: "),
         ("[profiles.x]\nmodel_name = ''", "profiles.x.model_name: '' is empty or not printable (from {path}: "),
         (
@@ -277,3 +278,17 @@ def test_what_only_a_start_can_find_out(tmp_path: Path, profile: dict[str, Any],
     with pytest.raises(ConfigurationError) as caught:
         check(settings)
     assert str(caught.value).startswith(expected)
+
+
+def test_options_of_the_top_level_hold_unless_a_profile_has_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[options.approvals]\nterminal = "always"\n[profiles.a]\n[profiles.b.options]\nx = 1\n')
+    loaded = load({}, {}, path)
+    crew = find_crew(loaded.settings)
+    own = {"approvals": {"terminal": "always"}}
+    assert {name: dict(member.config.options) for name, member in crew.items()} == {
+        "": own,
+        "a": own,
+        "b": {"x": 1},
+    }
+    assert loaded.sources["profiles.a.options"].name == f"{path}: options"

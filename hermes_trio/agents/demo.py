@@ -19,6 +19,7 @@ from hermes_trio.agent.port import Port, ToolRun
 from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import Content, Usage
 from hermes_trio.core.shorten import shorten
+from hermes_trio.tools.danger import Danger, dangers
 from hermes_trio.tools.files import FileProblem, read_file, write_file
 from hermes_trio.tools.terminal import CommandResult, Terminal
 
@@ -32,7 +33,7 @@ INTRODUCTION = (
     "connect a real agent with `--agent module:factory`."
 )
 HELP = """I know these commands, one per line:
-- `/terminal CMD` runs a shell command
+- `/terminal CMD` runs a shell command; if it looks dangerous, I ask you first
 - `/read PATH` reads a file of the workspace
 - `/write PATH TEXT` writes one
 - `/sleep N` waits N seconds
@@ -142,17 +143,22 @@ class DemoAgent:
 
     def _run_terminal(self, command: str) -> str:
         with self._tool("terminal", {"command": command}) as call:
-            self._execute(command, call)
+            found = dangers(command)
+            if not found or self._may(command, call, "; ".join(each.description for each in found), found):
+                self._execute(command, call)
         return _quote(call)
 
     def _ask(self, command: str) -> str:
         with self._tool("terminal", {"command": command}) as call:
-            decision = self._say.ask(command, "You told me to ask before I run this.", call_id=call.call_id)
-            if decision.approved:
+            if self._may(command, call, "You told me to ask before I run this."):
                 self._execute(command, call)
-            else:
-                call.result, call.is_error = f"not approved ({decision.by})", True
         return _quote(call)
+
+    def _may(self, command: str, call: ToolRun, why: str, found: Iterable[Danger] = ()) -> bool:
+        decision = self._say.ask(command, why, [danger.key for danger in found], call.call_id)
+        if not decision.approved:
+            call.result, call.is_error = f"not approved ({decision.by})", True
+        return decision.approved
 
     def _execute(self, command: str, call: ToolRun) -> None:
         result = self._terminal.run(command, lambda text: self._say.tool_output(call.call_id, text))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import TypeGuard, cast
 
 from hermes_trio.agent.contract import AgentFactory, AgentProvider
+from hermes_trio.agent.naming import NameProblem, find_named, is_qualified, kind_of
 
 # Imported when they are asked for: a server that serves a user's agent needs none of them.
 SHIPPED: Mapping[str, str] = MappingProxyType(
@@ -32,56 +29,20 @@ def find_agent(name: str) -> AgentFactory | AgentProvider:
     Raises:
         AgentNotFound: no such module or attribute, it is neither, or the module fails when it is imported.
     """
-    module_name, colon, attribute = SHIPPED.get(name, name).partition(":")
-    if not (colon and module_name and attribute):
+    place = SHIPPED.get(name, name)
+    if not is_qualified(place):
         raise AgentNotFound(f"no agent {name!r}: there are {', '.join(SHIPPED)}, or give module:factory")
-    found: object = _module(module_name)
-    for part in attribute.split("."):
-        found = _attribute(found, part, name)
+    try:
+        found = find_named(place)
+    except NameProblem as problem:
+        raise AgentNotFound(str(problem)) from problem.__cause__
     if is_provider(found):
         return found
     if not callable(found):
-        raise AgentNotFound(f"{name}: {attribute} is {_a(found)}, not something to call")
+        raise AgentNotFound(f"{name}: {place.partition(':')[2]} is {kind_of(found)}, not something to call")
     return cast("AgentFactory", found)
 
 
 def is_provider(found: object) -> TypeGuard[AgentProvider]:
     """Whether something is to be opened, rather than called. A class is always called, whatever methods it has."""
     return isinstance(found, AgentProvider) and not isinstance(found, type)
-
-
-def _module(name: str) -> ModuleType:
-    _look_in_working_directory()
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name and f"{name}.".startswith(f"{error.name}."):
-            raise AgentNotFound(f"there is no module {error.name!r}") from error
-        raise AgentNotFound(_failed(name, error)) from error
-    except (Exception, SystemExit) as error:
-        raise AgentNotFound(_failed(name, error)) from error
-
-
-def _look_in_working_directory() -> None:
-    with suppress(FileNotFoundError):  # it may have been deleted under us
-        if (folder := os.getcwd()) not in sys.path:
-            sys.path.insert(0, folder)
-
-
-def _attribute(owner: object, part: str, name: str) -> object:
-    try:
-        return getattr(owner, part)
-    except AttributeError as error:
-        raise AgentNotFound(f"{name}: {_a(owner)} has no attribute {part!r}") from error
-
-
-def _failed(name: str, error: BaseException) -> str:
-    said = " ".join(str(error).split())
-    return f"module {name!r} cannot be imported: {type(error).__name__}{': ' if said else ''}{said}"
-
-
-def _a(thing: object) -> str:
-    """What to call a thing in a message."""
-    if isinstance(thing, ModuleType | type):
-        return f"{'module' if isinstance(thing, ModuleType) else 'class'} {thing.__name__!r}"
-    return f"an object of type {type(thing).__name__!r}"

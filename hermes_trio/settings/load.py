@@ -60,7 +60,7 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], config_file: Path
     _files_exist(settled)
     sources = {name: _source(settled, name) for name in options()}
     tables = read_tables(documents, Top(settings, sources, environ))
-    settings = evolve(settings, profiles=tables.profiles, mcp=tables.mcp)
+    settings = evolve(settings, profiles=tables.profiles, mcp=tables.mcp, agent_options=tables.options)
     return Loaded(settings, MappingProxyType({**sources, **tables.sources}))
 
 

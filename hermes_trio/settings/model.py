@@ -231,6 +231,7 @@ class Settings:
     # Tables of the file, which are no options.
     profiles: Mapping[str, Profile] = NOTHING
     mcp: Mapping[str, Mapping[str, Any]] = attrs.field(default=NOTHING, repr=False)  # may hold secrets
+    agent_options: Mapping[str, Any] = attrs.field(default=NOTHING, repr=False)  # so may this
 
     def __attrs_post_init__(self) -> None:
         """TLS needs both halves."""

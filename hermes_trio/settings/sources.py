@@ -15,7 +15,7 @@ from hermes_trio.settings.model import ENV_PREFIX, default_data_dir, options, ow
 
 CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
 CONFIG_FLAG = "--config"
-TABLES = frozenset({"profiles", "mcp"})  # not options of the server, see ``tables``
+TABLES = frozenset({"profiles", "mcp", "options"})  # not options of the server, see ``tables``
 
 
 class Kind(StrEnum):

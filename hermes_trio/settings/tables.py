@@ -1,4 +1,4 @@
-"""The tables of the settings file: ``[profiles.NAME]`` and ``[mcp.NAME]``."""
+"""The tables of the settings file: ``[options]``, ``[profiles.NAME]`` and ``[mcp.NAME]``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes_trio.settings.model import Settings
 from hermes_trio.settings.profile import NOTHING, Profile, is_name
 from hermes_trio.settings.sources import DEFAULT, Document, Kind, Source
 
-PROFILES, MCP = "profiles", "mcp"
+PROFILES, MCP, OPTIONS = "profiles", "mcp", "options"
 _KEY_VARIABLE = "api_key_env"
 _NOT_SHOWN = frozenset({"api_key", "base_url"})  # people put keys into addresses
 _KNOWN: Mapping[str, Any] = {
@@ -49,6 +49,7 @@ class Tables:
 
     profiles: Mapping[str, Profile] = NOTHING
     mcp: Mapping[str, Mapping[str, Any]] = NOTHING
+    options: Mapping[str, Any] = NOTHING
     sources: Mapping[str, Source] = NOTHING
 
 
@@ -61,13 +62,24 @@ def read_tables(documents: Iterable[Document], top: Top) -> Tables:
     tables = Tables()
     for document in documents:
         mcp = {name: MappingProxyType(table) for name, table in _named(document, MCP)}
-        read = [_Reader(document, name, top, mcp).read(table) for name, table in _named(document, PROFILES)]
+        options = _options(document)
+        below = _named(document, PROFILES)
+        read = [_Reader(document, name, top, mcp, options).read(table) for name, table in below]
         profiles = {profile.name: profile for profile, _ in read}
         _refuse_doubles(top.settings.model_name, profiles.values(), document.path)
         sources = {dotted: source for _, found in read for dotted, source in found.items()}
         sources |= {f"{MCP}.{name}": Source(Kind.FILE, f"{document.path}: {MCP}.{name}") for name in mcp}
-        tables = Tables(MappingProxyType(profiles), MappingProxyType(mcp), MappingProxyType(sources))
+        sources |= {OPTIONS: Source(Kind.FILE, f"{document.path}: {OPTIONS}")} if options else {}
+        tables = Tables(MappingProxyType(profiles), MappingProxyType(mcp), options, MappingProxyType(sources))
     return tables
+
+
+def _options(document: Document) -> Mapping[str, Any]:
+    """What is for the agents and not for the server; agents check it themselves."""
+    table = document.values.get(OPTIONS, {})
+    if not isinstance(table, dict):
+        raise SettingsError(f"{OPTIONS}: is a single value, a table is needed (from {document.path})")
+    return MappingProxyType(table)
 
 
 def _named(document: Document, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -104,6 +116,7 @@ class _Reader:
     name: str
     top: Top
     mcp: Mapping[str, Any]
+    options: Mapping[str, Any]
 
     def read(self, table: Mapping[str, Any]) -> tuple[Profile, dict[str, Source]]:
         """The profile, and where each of its values came from."""
@@ -124,7 +137,7 @@ class _Reader:
     def _settled(self, option: str, value: Any) -> Settled:
         dotted = self._dotted(option)
         source = Source(Kind.FILE, f"{self.document.path}: {dotted}")
-        if option == "options":
+        if option == OPTIONS:
             return Settled(self._table(option, value), source)
         read = converted(dotted, value, _KNOWN[option], source, is_secret=option in _NOT_SHOWN)
         if option == "keys" and not read:
@@ -141,7 +154,8 @@ class _Reader:
         taken = {
             option: Settled(getattr(settings, above), sources[above]) for option, above in _INHERITED.items()
         }
-        return {**taken, MCP: Settled(tuple(self.mcp), DEFAULT)}
+        own = Source(Kind.FILE, f"{self.document.path}: {OPTIONS}") if self.options else DEFAULT
+        return {**taken, MCP: Settled(tuple(self.mcp), DEFAULT), OPTIONS: Settled(self.options, own)}
 
     def _key(self, table: Mapping[str, Any], base_url: str) -> dict[str, Settled]:
         """The key of the model's server. That of the top level is for the server of the top level only."""

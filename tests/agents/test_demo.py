@@ -160,6 +160,17 @@ class TestCommands:
         assert "not approved (timeout)" in ear.text
         assert not list(tmp_path.iterdir())
 
+    def test_a_dangerous_command_is_asked_for(self, tmp_path: Path) -> None:
+        (tmp_path / "precious").mkdir()
+        ear, _ = heard(tmp_path, "/terminal rm -rf precious")
+        assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+        assert ear.calls == [("terminal", {"command": "rm -rf precious"}, "not approved (nobody)", True)]
+        (wish,) = [event for event in ear.events if isinstance(event, ApprovalWanted)]
+        assert wish.description
+        assert "rm -rf precious" not in wish.patterns, "its kind is remembered, not the command"
+        heard(tmp_path, "/terminal rm -rf precious", Decision(Choice.ONCE, AnsweredBy.CLIENT))
+        assert not list(tmp_path.iterdir())
+
     def test_ask_and_be_approved(self, tmp_path: Path) -> None:
         ear, _ = heard(tmp_path, "/ask echo yes; touch started", Decision(Choice.ONCE, AnsweredBy.CLIENT))
         assert ear.calls == [("terminal", {"command": "echo yes; touch started"}, "yes", False)]

@@ -1,0 +1,46 @@
+"""Answers of MCP servers as text. The values are ours: the package need not be there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace as Value
+from typing import Any
+
+import pytest
+
+from hermes_trio.tools.contract import ToolProblem
+from hermes_trio.tools.mcp_results import CHARACTERS, result_text
+
+
+def told(*content: Any, structured: Any = None, is_error: bool = False) -> str:
+    return result_text(Value(content=content, structured_content=structured, is_error=is_error))  # type: ignore[arg-type,unused-ignore]
+
+
+TEXT = Value(type="text", text="hello")
+
+
+def test_kinds_of_content() -> None:
+    assert told(TEXT, TEXT) == "hello\nhello"
+    assert told(Value(type="image", mime_type="image/png", data="eA==")) == "[image/png]"
+    assert told(Value(type="resource", resource=Value(uri="a://b", text="inner"))) == "inner"
+    assert (
+        told(Value(type="resource", resource=Value(uri="a://b", blob="eA==", mime_type=None)))
+        == "[resource a://b]"
+    )
+    assert told(Value(type="resource_link", uri="a://b", mime_type="text/css")) == "[text/css a://b]"
+    assert told() == "(empty)"
+
+
+def test_structured_content_stands_in() -> None:
+    assert told(structured={"a": 1}) == '{"a":1}'
+    assert told(TEXT, structured={"a": 1}) == "hello"
+
+
+def test_long_results_are_cut() -> None:
+    assert told(Value(type="text", text="x" * (CHARACTERS + 5))) == "x" * CHARACTERS + "\n[5 more characters]"
+
+
+def test_errors() -> None:
+    with pytest.raises(ToolProblem, match="hello"):
+        told(TEXT, is_error=True)
+    with pytest.raises(ToolProblem, match="does not say why"):
+        told(is_error=True)
