@@ -13,7 +13,11 @@ from hermes_trio.agent.contract import AgentFactory
 
 # Imported when they are asked for: a server that serves a user's agent needs none of them.
 SHIPPED: Mapping[str, str] = MappingProxyType(
-    {"demo": "hermes_trio.agents.demo:factory", "synthetic": "hermes_trio.agents.synthetic:factory"}
+    {
+        "demo": "hermes_trio.agents.demo:factory",
+        "hermes": "hermes_trio.agents.hermes.provider:provider",
+        "synthetic": "hermes_trio.agents.synthetic:factory",
+    }
 )
 
 

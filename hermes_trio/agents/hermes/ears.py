@@ -3,6 +3,9 @@
 Two kinds of threads call: the one that runs the turn, and one for each stream of the model. A start is told twice,
 first without the call's id (``tool.started``), then with it. The first kind waits here for the second, so that a call is
 shown under the id that the model gave it; one that stays alone is shown when its end, or anything else, is told.
+
+Between the texts before and after a tool Hermes puts a blank line, at the head of the second. Here it goes to the end of
+the first: clients that read one text after the other see it all the same, and the last text is the answer and nothing else.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from typing import Any
 from attrs import frozen
 
 from hermes_trio.agent.port import Port
+
+BLANK_LINE = "\n\n"
 
 
 @frozen(eq=False)
@@ -30,6 +35,8 @@ class Ears:
         self._say = say
         self._lock = threading.Lock()
         self._notices: deque[_Notice] = deque()
+        self._spoke = False  # something was said since the last tools
+        self._is_after_tools = False  # nothing was said since
         self._failed: dict[tuple[int, str], bool] = {}  # by thread and tool, between the two words for an end
 
     def callbacks(self) -> dict[str, Callable[..., None]]:
@@ -45,7 +52,10 @@ class Ears:
     def text(self, text: str | None = None) -> None:
         """A piece of the answer, or None between the answer and a tool."""
         self.flush()
-        self._say.text(text)
+        if text is None:
+            self._end_paragraph()
+        else:
+            self._speak(text.lstrip("\n") if self._is_after_tools else text)
 
     def reasoning(self, text: str | None = None) -> None:
         """A piece of thinking."""
@@ -81,6 +91,16 @@ class Ears:
                 notice = self._notices.popleft() if self._notices else None
             if notice is not None:
                 self._say.tool_noticed(notice.name, notice.args)
+
+    def _speak(self, text: str) -> None:
+        if text:
+            self._spoke, self._is_after_tools = True, False
+            self._say.text(text)
+
+    def _end_paragraph(self) -> None:
+        spoke, self._spoke, self._is_after_tools = self._spoke, False, True
+        if spoke:
+            self._say.text(BLANK_LINE)
 
     def _drop_notice(self, name: str) -> None:
         with self._lock:

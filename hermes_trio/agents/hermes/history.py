@@ -44,7 +44,7 @@ def _said(message: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _to_dict(message: Message) -> dict[str, Any]:
-    known: dict[str, Any] = {"role": message.role, "content": to_content(message.content)}
+    known: dict[str, Any] = {"role": message.role, "content": _trimmed(message)}
     more = {
         "tool_calls": [_to_call(call) for call in message.tool_calls],
         "tool_call_id": message.tool_call_id,
@@ -52,6 +52,12 @@ def _to_dict(message: Message) -> dict[str, Any]:
         "reasoning": message.reasoning,
     }
     return known | {key: value for key, value in more.items() if value}
+
+
+def _trimmed(message: Message) -> Any:
+    """Hermes trims what the assistant says before it sends it again; a model's cache needs the same text every time."""
+    content = to_content(message.content)
+    return content.strip() if message.role == "assistant" and isinstance(content, str) else content
 
 
 def _to_call(call: ToolCall) -> dict[str, Any]:

@@ -100,7 +100,8 @@ class House:
                 "provider": options.provider or "custom",
                 "api_mode": options.api_mode or "chat_completions",
             }
-        told = {"api_key": config.api_key, "api_mode": options.api_mode}
+        # A key alone may be that of OPENAI_API_KEY, which many people have set: it says nothing about this provider.
+        told = {"api_key": config.api_key if options.provider else "", "api_mode": options.api_mode}
         return private.runtime(options.provider) | {name: value for name, value in told.items() if value}
 
     def _who(self, turn: TurnRequest | None) -> dict[str, Any]:

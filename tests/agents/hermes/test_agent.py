@@ -118,6 +118,13 @@ def _fields(config: AgentConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names}
 
 
+async def test_a_key_alone_is_not_one_for_the_provider_of_hermes(package: FakePackage) -> None:
+    async with opened(api_key="some-openai-key", options={"api_mode": "anthropic_messages"}) as factory:
+        await do(factory, turn("Hi"))
+    assert package.agent.kwargs["api_key"] == "theirs"
+    assert package.agent.kwargs["api_mode"] == "anthropic_messages"
+
+
 async def test_an_address_needs_nothing_of_the_configuration_of_hermes(package: FakePackage) -> None:
     async with opened(base_url="http://there/v1") as factory:
         await do(factory, turn("Hi"))
@@ -182,7 +189,7 @@ async def test_what_it_says_is_said(package: FakePackage) -> None:
     async with opened() as factory:
         await do(factory, turn("Hi"), ear)
     kinds = [type(event).__name__ for event in ear.events]
-    assert kinds == ["Text", "ToolStarted", "ToolCompleted", "ToolNoticed"]
+    assert kinds == ["Text", "Text", "ToolStarted", "ToolCompleted", "ToolNoticed"]
 
 
 async def test_a_session_that_moved_is_told(package: FakePackage) -> None:

@@ -54,12 +54,30 @@ def pair() -> tuple[Ear, Hermes]:
     return ear, Hermes(Ears(ear.port()))
 
 
-def test_text_and_reasoning_pass_and_the_display_signal_does_not() -> None:
+def test_text_and_reasoning_pass() -> None:
     ear, hermes = pair()
     hermes.call["reasoning_callback"]("hm")
-    hermes.call["stream_delta_callback"]("Hi")
-    hermes.call["stream_delta_callback"](None)
-    assert heard(ear) == [Reasoning("hm"), Text("Hi")]
+    hermes.call["stream_delta_callback"]("\n\nHi")
+    assert heard(ear) == [Reasoning("hm"), Text("\n\nHi")]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "said"),
+    [
+        (["Look:", None, "\n\nDone.", "\n\nReally."], ["Look:", "\n\n", "Done.", "\n\nReally."]),
+        (["Look:", None, "\n", "\nDone."], ["Look:", "\n\n", "Done."]),
+        ([None, "\n\nDone."], ["Done."]),
+        (["Look:", None, None, "\n\nDone."], ["Look:", "\n\n", "Done."]),
+        (["", None], []),
+    ],
+)
+def test_the_blank_line_belongs_to_the_text_before_the_tool(
+    deltas: list[str | None], said: list[str]
+) -> None:
+    ear, hermes = pair()
+    for delta in deltas:
+        hermes.call["stream_delta_callback"](delta)
+    assert heard(ear) == [Text(piece) for piece in said]
 
 
 def test_a_call_that_is_told_twice_is_shown_once_under_its_own_id() -> None:

@@ -9,7 +9,7 @@ TALK = (
     Message("user", "List it"),
     Message("assistant", "", (ToolCall("c1", "terminal", '{"command": "ls"}'),), reasoning="hm"),
     Message("tool", "a b", tool_call_id="c1", name="terminal"),
-    Message("assistant", "There are two."),
+    Message("assistant", "\n\nThere are two. "),
 )
 
 

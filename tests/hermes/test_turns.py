@@ -1,0 +1,286 @@
+"""One turn at a time."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from hermes_trio.agent.config import AgentConfig
+from hermes_trio.agent.contract import AgentContext
+from hermes_trio.agent.inbox import RunEnded
+from hermes_trio.agents.hermes.provider import provider
+from hermes_trio.core.events import (
+    Reasoning,
+    Result,
+    Text,
+    ToolCompleted,
+    ToolNoticed,
+    ToolStarted,
+    Verdict,
+)
+from hermes_trio.core.messages import Usage
+from tests.agents.hearing import Ear, start, turn
+from tests.hermes.driving import AskingPort, Stopwatch, do, do_with, hermes, interrupting_at
+from tests.hermes.scripted import Says, Upstream, Wants
+
+ONE_CALL = Usage(11, 7, cached_tokens=3, reasoning_tokens=2)
+TWO_CALLS = Usage(22, 14, cached_tokens=6, reasoning_tokens=4)
+
+
+def shell(call_id: str, command: str) -> Wants:
+    return Wants(call_id, "terminal", {"command": command})
+
+
+async def test_text_comes_in_pieces(model: Upstream) -> None:
+    model.play(Says(["Hel", "lo"]))
+    ear = Ear()
+    async with hermes(model) as factory:
+        result = await do(factory, turn("Hi", instructions="Be brief."), ear)
+    assert ear.events == [Text("Hel"), Text("lo")]
+    assert result == Result("Hello", usage=ONE_CALL)
+    (asked,) = model.requests
+    assert asked["model"] == "scripted"
+    assert asked["messages"][-1] == {"role": "user", "content": "Hi"}
+    assert "Be brief." in asked["messages"][0]["content"]
+
+
+async def test_reasoning_is_not_text(model: Upstream) -> None:
+    model.play(Says(["Hello"], reasoning=["hm", " yes"]))
+    ear = Ear()
+    async with hermes(model) as factory:
+        await do(factory, turn("Hi"), ear)
+    assert (ear.reasoning, ear.text) == ("hm yes", "Hello")
+    assert [type(event) for event in ear.events] == [Reasoning, Reasoning, Text]
+
+
+async def test_one_tool_runs_between_two_pieces_of_text(model: Upstream) -> None:
+    model.play(Says(["Look:"], calls=[shell("c1", "echo found")]), Says(["Done."]))
+    ear = Ear()
+    async with hermes(model) as factory:
+        result = await do(factory, turn("Look"), ear)
+    assert [type(event) for event in ear.events] == [Text, Text, ToolStarted, ToolCompleted, Text]
+    assert (ear.text, ear.events[-1]) == ("Look:\n\nDone.", Text("Done."))
+    ((name, args, output, is_error),) = ear.calls
+    assert (name, args, is_error) == ("terminal", {"command": "echo found"}, False)
+    assert json.loads(output) == {"output": "found", "exit_code": 0, "error": None}
+    assert (result.verdict, result.usage) == (Verdict.COMPLETED, TWO_CALLS)
+    assert [message["role"] for message in model.requests[1]["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+    ]
+
+
+async def test_a_command_that_fails_is_an_error(model: Upstream) -> None:
+    model.play(Says(calls=[shell("c1", "exit 3")]), Says(["It failed."]))
+    ear = Ear()
+    async with hermes(model) as factory:
+        await do(factory, turn("Try"), ear)
+    assert [is_error for _name, _args, _result, is_error in ear.calls] == [True]
+
+
+async def test_parallel_tools_keep_their_ids(model: Upstream, tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "abc"]
+    for path in paths:
+        path.write_text(f"I am {path.name}")
+    reads = [Wants(f"c{at}", "read_file", {"path": str(path)}) for at, path in enumerate(paths)]
+    model.play(Says(calls=reads), Says(["Read."]))
+    ear = Ear()
+    async with hermes(model) as factory:
+        await do(factory, turn("Read"), ear)
+    started = [event.call_id for event in ear.events if isinstance(event, ToolStarted)]
+    assert started == ["c0", "c1", "c2"]
+    assert not any(isinstance(event, ToolNoticed) for event in ear.events)
+    assert [f"I am {name}" in call[2] for name, call in zip("abc", ear.calls, strict=True)] == [True] * 3
+
+
+async def test_a_model_that_refuses_is_a_failure(model: Upstream) -> None:
+    model.play(*[Says(status=401)] * 9)
+    ear = Ear()
+    async with hermes(model) as factory:
+        result = await do(factory, turn("Hi"), ear)
+    assert result.verdict is Verdict.FAILED
+    assert "scripted 401" in result.error
+    assert ear.events == []
+
+
+@pytest.mark.slow
+async def test_a_model_that_is_out_of_order_is_a_failure(model: Upstream) -> None:
+    model.play(*[Says(status=500)] * 9)
+    async with hermes(model) as factory:
+        result = await do(factory, turn("Hi"), Ear())
+    assert result.verdict is Verdict.FAILED
+    assert "500" in result.error
+    assert len(model.requests) > 1  # Hermes tries again by itself
+
+
+async def test_an_interrupt_in_text_is_quick(model: Upstream, capsys: pytest.CaptureFixture[str]) -> None:
+    hold = threading.Event()
+    model.play(Says(["Once upon"], hold=hold))
+    watch = Stopwatch()
+    async with hermes(model) as factory:
+        agent: Any = factory(AgentContext(turn("Hi"), Path()))
+
+        def interrupt() -> None:
+            watch.start()
+            agent.interrupt("client_disconnected")
+
+        ear = Ear(on_event=interrupting_at(Text, interrupt))
+        result = await trio.to_thread.run_sync(agent.run, turn("Hi"), ear.port())
+        seconds = watch.seconds
+    hold.set()
+    with capsys.disabled():
+        report("in text", seconds)
+    assert result == Result("", Verdict.INTERRUPTED, "client_disconnected", usage=result.usage)
+    assert ear.text == "Once upon"
+    assert seconds < 0.5
+
+
+async def test_an_interrupt_in_a_command_ends_it(
+    model: Upstream, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mark = tmp_path / "mark"
+    model.play(Says(calls=[shell("c1", f"sleep 30; touch {mark}")]), Says(["Never said."]))
+    watch = Stopwatch()
+    async with hermes(model) as factory:
+        agent: Any = factory(AgentContext(turn("Hi"), Path()))
+
+        def interrupt() -> None:
+            threading.Event().wait(0.5)  # the command has begun by then; if not, the test still holds
+            watch.start()
+            agent.interrupt("stop_requested")
+
+        ear = Ear(on_event=interrupting_at(ToolStarted, interrupt))
+        result = await trio.to_thread.run_sync(agent.run, turn("Wait"), ear.port())
+        seconds = watch.seconds
+    with capsys.disabled():
+        report("in a command", seconds)
+    assert result.verdict is Verdict.INTERRUPTED
+    assert seconds < 4
+    assert not mark.exists()
+    assert len(model.requests) == 1
+
+
+def report(where: str, seconds: float) -> None:
+    print(f"\ninterrupt {where}: {seconds * 1000:.0f} ms")  # noqa: T201 - the session is run to see this
+
+
+async def test_the_bridge_waits_for_the_thread(model: Upstream, tmp_path: Path) -> None:
+    hold = threading.Event()
+    model.play(Says(["Once upon"], hold=hold))
+    async with hermes(model) as factory, trio.open_nursery() as nursery:
+        run = await start(nursery, factory, turn("Hi"), tmp_path)
+        await run.until(Text)
+        run.scope.cancel()
+        with trio.fail_after(5):
+            await run.gone.wait()
+    hold.set()
+
+
+DANGEROUS = "rm -r {}"
+
+
+@pytest.mark.parametrize(("choice", "is_gone"), [("once", True), ("deny", False)])
+async def test_a_dangerous_command_waits_for_an_answer(
+    model: Upstream, tmp_path: Path, choice: str, is_gone: bool
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    command = DANGEROUS.format(victim)
+    model.play(Says(calls=[shell("c1", command)]), Says(["So be it."]))
+    ear = Ear()
+    port = AskingPort(ear, choice)
+    async with hermes(model) as factory:
+        result = await do_with(factory, turn("Clean up"), port)
+    (question,) = port.asked
+    assert question["command"] == command
+    assert question["call_id"] == "c1"
+    assert question["patterns"]
+    assert victim.exists() is not is_gone
+    assert result.verdict is Verdict.COMPLETED
+    ((_name, _args, output, is_error),) = ear.calls
+    assert is_error is not is_gone
+    assert ("denied" in output.lower()) is not is_gone
+
+
+async def test_an_answer_for_the_session_is_asked_once(model: Upstream, tmp_path: Path) -> None:
+    victims = [tmp_path / name for name in "ab"]
+    ear = Ear()
+    port = AskingPort(ear, "session")
+    async with hermes(model) as factory:
+        for victim in victims:
+            victim.mkdir()
+            model.play(Says(calls=[shell("c1", DANGEROUS.format(victim))]), Says(["So be it."]))
+            await do_with(factory, turn("Clean up"), port)
+    assert len(port.asked) == 1
+    assert not any(victim.exists() for victim in victims)
+
+
+async def test_an_interrupt_ends_the_waiting_for_an_answer(model: Upstream, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    model.play(
+        Says(calls=[shell("c1", f"mkdir {victim}; {DANGEROUS.format('nothing')}")]), Says(["Never said."])
+    )
+    asked, over = threading.Event(), threading.Event()
+
+    class Silent(AskingPort):
+        def ask(self, *args: Any, **more: Any) -> Any:
+            asked.set()
+            over.wait(20)
+            raise RunEnded
+
+    async with hermes(model) as factory:
+        agent: Any = factory(AgentContext(turn("Hi"), Path()))
+
+        def interrupt() -> None:
+            asked.wait(20)
+            agent.interrupt("stop_requested")
+
+        threading.Thread(target=interrupt, daemon=True).start()
+        with trio.fail_after(10):
+            result = await trio.to_thread.run_sync(agent.run, turn("Hi"), Silent(Ear()))
+    over.set()
+    assert result.verdict is Verdict.INTERRUPTED
+    assert not victim.exists()
+
+
+async def test_the_configuration_of_hermes_counts(model: Upstream, home: Path) -> None:
+    config = home / "config.yaml"
+    before = config.read_text()
+    named = {"default": "named-there", "provider": "custom", "base_url": model.url, "api_key": "k"}
+    config.write_text(f"{before}model: {json.dumps(named)}\n")
+    model.play(Says(["Hello"]))
+    try:
+        async with provider.open(AgentConfig(options={"skip_memory": True}), Path()) as factory:
+            assert (await do(factory, turn("Hi"), Ear())).text == "Hello"
+    finally:
+        config.write_text(before)
+    (asked,) = model.requests
+    assert asked["model"] == "named-there"
+    names = {tool["function"]["name"] for tool in asked["tools"]}
+    assert {"terminal", "read_file"} <= names
+    assert "web_search" not in names
+
+
+async def test_no_setting_of_ours_reaches_a_tool(model: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HERMES_TRIO_API_KEY", "API_SERVER_KEY", "DATABASE_URL", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, f"canary-{name}")
+    model.play(Says(calls=[shell("c1", "env; echo seen")]), Says(["So."]))
+    ear = Ear()
+    async with hermes(model) as factory:
+        await do(factory, turn("Look"), ear)
+    assert "seen" in ear.calls[0][2]
+    assert "canary" not in ear.calls[0][2]
+
+
+async def test_nothing_is_printed(model: Upstream, capsys: pytest.CaptureFixture[str]) -> None:
+    model.play(Says(status=401))
+    async with hermes(model) as factory:
+        await do(factory, turn("Hi"), Ear())
+    assert capsys.readouterr().out == ""
