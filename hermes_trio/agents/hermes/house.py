@@ -125,6 +125,7 @@ def open_house(config: HermesConfig) -> House:
         ConfigurationError: the package, the home or the agent does not work.
     """
     private.agent_class()
+    private.set_up_logging()
     home = _home(config)
     with _entered(home):
         house = House(config, home, private.open_session_db(private.current_home()))
@@ -157,6 +158,7 @@ def _warm_up(house: House) -> None:
     for name in WARM:
         with suppress(ImportError):
             importlib.import_module(name)
+    private.probe_environment()
     try:
         agent = house.make_agent(None, {})
     except Exception as error:

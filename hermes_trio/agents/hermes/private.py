@@ -144,6 +144,16 @@ def reasoning(effort: str) -> Any:
     return soft(None, "gateway.run", "GatewayRunner._load_reasoning_config")
 
 
+def set_up_logging() -> None:
+    """Open the log files of Hermes, which every agent would do."""
+    soft(None, "hermes_logging", "setup_logging")
+
+
+def probe_environment() -> None:
+    """Look for the tools of the machine, which the first turn would do; takes seconds, and is remembered."""
+    soft("", "tools.env_probe", "get_environment_probe_line")
+
+
 # -- homes --
 
 

@@ -13,6 +13,7 @@ from hermes_trio.agent.contract import AgentContext, AgentFactory
 from hermes_trio.agents.hermes import private
 from hermes_trio.agents.hermes.agent import HermesAgent
 from hermes_trio.agents.hermes.house import open_house
+from hermes_trio.agents.hermes.logs import separate_logs
 from hermes_trio.agents.hermes.options import read_config
 from hermes_trio.agents.hermes.surroundings import guarded_prints, hidden_settings
 
@@ -33,8 +34,9 @@ class HermesProvider:
         """
         checked = read_config(config)
         private.check_installed()
-        with guarded_prints(), hidden_settings():
+        with guarded_prints(), hidden_settings(), separate_logs() as settle_logs:
             house = await trio.to_thread.run_sync(open_house, checked)
+            settle_logs()
 
             def factory(_context: AgentContext) -> HermesAgent:
                 return HermesAgent(house)

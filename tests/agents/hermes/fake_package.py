@@ -129,9 +129,11 @@ class FakePackage:
                 "get_hermes_home": lambda: Path("/hermes-home"),
                 "parse_reasoning_effort": lambda effort: {"effort": effort},
             },
+            "hermes_logging": {"setup_logging": lambda: None},
             "hermes_state": {"SessionDB": lambda db_path: FakeSessionDB(self, db_path)},
             "tools": {},
             "tools.approval": self._approval(),
+            "tools.env_probe": {"get_environment_probe_line": lambda: self.note("probed")},
         }
 
     def _gateway(self) -> dict[str, Any]:

@@ -443,7 +443,7 @@ async def test_it_is_warmed_up_once(package: FakePackage) -> None:
         (agent,) = package.agents
         assert agent.released == 1
         assert "session_id" not in agent.kwargs
-    assert package.events == ["database closed"]
+    assert package.events == ["probed", "database closed"]
 
 
 async def test_an_agent_that_cannot_be_made_stops_the_start(package: FakePackage) -> None:
@@ -451,7 +451,7 @@ async def test_an_agent_that_cannot_be_made_stops_the_start(package: FakePackage
     with pytest.raises(ConfigurationError, match="hermes cannot be made: no provider is configured"):
         async with opened(warm_up=True):
             raise AssertionError
-    assert package.events == ["database closed"]
+    assert package.events == ["probed", "database closed"]
 
 
 @pytest.mark.parametrize(
