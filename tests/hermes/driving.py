@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
 
 from hermes_trio.agent.config import AgentConfig
 from hermes_trio.agent.contract import AgentContext, AgentFactory, TurnRequest
@@ -43,12 +43,8 @@ async def one_turn(server: Upstream) -> None:
 
 async def do(factory: AgentFactory, request: TurnRequest, ear: Ear) -> Result:
     """One turn in a thread, with nothing around it."""
-    return await do_with(factory, request, ear.port())
-
-
-async def do_with(factory: AgentFactory, request: TurnRequest, port: Any) -> Result:
     agent: Any = factory(AgentContext(request, NOWHERE))
-    result = await trio.to_thread.run_sync(agent.run, request, port)
+    result = await trio.to_thread.run_sync(agent.run, request, ear.port())
     assert isinstance(result, Result)
     return result
 
@@ -69,36 +65,6 @@ async def serving(server: Upstream, **options: Any) -> AsyncIterator[Rig]:
     """The whole server but its sockets."""
     async with hermes(server, **options) as factory, open_rig(Real((), made=factory)) as rig:
         yield rig
-
-
-@frozen
-class Answered:
-    """An approval."""
-
-    choice: str
-
-
-class AskingPort:
-    """A port whose questions a test answers."""
-
-    def __init__(self, ear: Ear, *answers: str) -> None:
-        self._port = ear.port()
-        self.answers = list(answers)
-        self.asked: list[dict[str, Any]] = []
-
-    def ask(
-        self,
-        command: str,
-        description: str = "",
-        patterns: Sequence[str] = (),
-        call_id: str = "",
-        allow_permanent: bool = True,
-    ) -> Answered:
-        self.asked.append({"command": command, "patterns": patterns, "call_id": call_id})
-        return Answered(self.answers.pop(0))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._port, name)
 
 
 class Stopwatch:

@@ -13,6 +13,7 @@ from hermes_trio.core.messages import Message, ToolCall
 from tests.fakes import CHAT, Rig, ask, ask_stream
 from tests.hermes.driving import serving
 from tests.hermes.scripted import Says, Upstream, Wants
+from tests.sse import Frame
 
 RESPONSES = "/v1/responses"
 
@@ -131,6 +132,35 @@ async def until_idle(rig: Rig) -> None:
     with trio.fail_after(10):
         while not rig.is_idle:  # noqa: ASYNC110 - a thread tells nobody that it is gone
             await trio.sleep(0.005)
+
+
+def asked_of(frame: Frame) -> dict[str, Any]:
+    question: dict[str, Any] = frame.json["approval"]
+    return question
+
+
+async def test_somebody_is_asked_and_the_answer_holds_for_the_session(
+    model: Upstream, tmp_path: Path
+) -> None:
+    victims = [tmp_path / name for name in "ab"]
+    for victim in victims:
+        victim.mkdir()
+    calls = [Says(calls=[shell("c1", f"rm -r {victim}")]) for victim in victims]
+    model.play(calls[0], Says(["Gone."]), calls[1], Says(["Gone too."]))
+    session = {"X-Hermes-Session-Id": "cleaning"}
+    async with serving(model) as rig:
+        async with rig.client.post(CHAT, ask_stream("Clean up"), session) as exchange:
+            while (frame := await exchange.frame()).event != "hermes.approval.request":
+                pass
+            assert asked_of(frame)["toolCallId"] == "c1"
+            told = await rig.client.send(f"/v1/runs/{frame.json['id']}/approval", {"choice": "session"})
+            assert told.json["resolved"] == 1
+            first = await exchange.end()
+        second = await rig.client.send(CHAT, ask_stream("The other too"), session)
+    assert not any(victim.exists() for victim in victims)
+    events = [[frame.event for frame in answer.frames if frame.event] for answer in (first, second)]
+    assert events[0].count("hermes.approval.request") == 1
+    assert events[1].count("hermes.approval.request") == 0
 
 
 async def test_a_failure_is_one_for_the_client(model: Upstream) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ import trio
 
 from hermes_trio.agent.config import AgentConfig
 from hermes_trio.agent.contract import AgentContext
-from hermes_trio.agent.inbox import RunEnded
 from hermes_trio.agents.hermes.provider import provider
+from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
+    AnsweredBy,
+    ApprovalWanted,
+    Choice,
     Reasoning,
     Result,
     Text,
@@ -25,7 +29,7 @@ from hermes_trio.core.events import (
 )
 from hermes_trio.core.messages import Usage
 from tests.agents.hearing import Ear, start, turn
-from tests.hermes.driving import AskingPort, Stopwatch, do, do_with, hermes, interrupting_at
+from tests.hermes.driving import Stopwatch, do, hermes, interrupting_at
 from tests.hermes.scripted import Says, Upstream, Wants
 
 ONE_CALL = Usage(11, 7, cached_tokens=3, reasoning_tokens=2)
@@ -145,14 +149,16 @@ async def test_an_interrupt_in_text_is_quick(model: Upstream, capsys: pytest.Cap
 async def test_an_interrupt_in_a_command_ends_it(
     model: Upstream, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mark = tmp_path / "mark"
-    model.play(Says(calls=[shell("c1", f"sleep 30; touch {mark}")]), Says(["Never said."]))
+    mark, fifo = tmp_path / "mark", tmp_path / "fifo"
+    os.mkfifo(fifo)
+    command = f"echo begun > {fifo}; sleep 30; touch {mark}"
+    model.play(Says(calls=[shell("c1", command)]), Says(["Never said."]))
     watch = Stopwatch()
     async with hermes(model) as factory:
         agent: Any = factory(AgentContext(turn("Hi"), Path()))
 
         def interrupt() -> None:
-            threading.Event().wait(0.5)  # the command has begun by then; if not, the test still holds
+            fifo.read_text()  # until the command writes to it
             watch.start()
             agent.interrupt("stop_requested")
 
@@ -186,22 +192,20 @@ async def test_the_bridge_waits_for_the_thread(model: Upstream, tmp_path: Path) 
 DANGEROUS = "rm -r {}"
 
 
-@pytest.mark.parametrize(("choice", "is_gone"), [("once", True), ("deny", False)])
+@pytest.mark.parametrize(("choice", "is_gone"), [(Choice.ONCE, True), (Choice.DENY, False)])
 async def test_a_dangerous_command_waits_for_an_answer(
-    model: Upstream, tmp_path: Path, choice: str, is_gone: bool
+    model: Upstream, tmp_path: Path, choice: Choice, is_gone: bool
 ) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     command = DANGEROUS.format(victim)
     model.play(Says(calls=[shell("c1", command)]), Says(["So be it."]))
-    ear = Ear()
-    port = AskingPort(ear, choice)
+    ear = Ear(decision=Decision(choice, AnsweredBy.CLIENT))
     async with hermes(model) as factory:
-        result = await do_with(factory, turn("Clean up"), port)
-    (question,) = port.asked
-    assert question["command"] == command
-    assert question["call_id"] == "c1"
-    assert question["patterns"]
+        result = await do(factory, turn("Clean up"), ear)
+    (wish,) = [event for event in ear.events if isinstance(event, ApprovalWanted)]
+    assert (wish.command, wish.call_id) == (command, "c1")
+    assert wish.patterns != (command,)
     assert victim.exists() is not is_gone
     assert result.verdict is Verdict.COMPLETED
     ((_name, _args, output, is_error),) = ear.calls
@@ -209,45 +213,18 @@ async def test_a_dangerous_command_waits_for_an_answer(
     assert ("denied" in output.lower()) is not is_gone
 
 
-async def test_an_answer_for_the_session_is_asked_once(model: Upstream, tmp_path: Path) -> None:
-    victims = [tmp_path / name for name in "ab"]
-    ear = Ear()
-    port = AskingPort(ear, "session")
-    async with hermes(model) as factory:
-        for victim in victims:
-            victim.mkdir()
-            model.play(Says(calls=[shell("c1", DANGEROUS.format(victim))]), Says(["So be it."]))
-            await do_with(factory, turn("Clean up"), port)
-    assert len(port.asked) == 1
-    assert not any(victim.exists() for victim in victims)
-
-
 async def test_an_interrupt_ends_the_waiting_for_an_answer(model: Upstream, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
-    model.play(
-        Says(calls=[shell("c1", f"mkdir {victim}; {DANGEROUS.format('nothing')}")]), Says(["Never said."])
-    )
-    asked, over = threading.Event(), threading.Event()
-
-    class Silent(AskingPort):
-        def ask(self, *args: Any, **more: Any) -> Any:
-            asked.set()
-            over.wait(20)
-            raise RunEnded
-
-    async with hermes(model) as factory:
-        agent: Any = factory(AgentContext(turn("Hi"), Path()))
-
-        def interrupt() -> None:
-            asked.wait(20)
-            agent.interrupt("stop_requested")
-
-        threading.Thread(target=interrupt, daemon=True).start()
-        with trio.fail_after(10):
-            result = await trio.to_thread.run_sync(agent.run, turn("Hi"), Silent(Ear()))
-    over.set()
-    assert result.verdict is Verdict.INTERRUPTED
-    assert not victim.exists()
+    victim.mkdir()
+    model.play(Says(calls=[shell("c1", DANGEROUS.format(victim))]), Says(["Never said."]))
+    async with hermes(model) as factory, trio.open_nursery() as nursery:
+        run = await start(nursery, factory, turn("Hi"), tmp_path)
+        await run.until(ApprovalWanted)
+        run.scope.cancel()
+        with trio.fail_after(5):
+            await run.gone.wait()
+    assert victim.exists()
+    assert len(model.requests) == 1
 
 
 async def test_the_configuration_of_hermes_counts(model: Upstream, home: Path) -> None:

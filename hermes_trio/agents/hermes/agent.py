@@ -9,7 +9,7 @@ from typing import Any
 from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.agent.port import Port
 from hermes_trio.agents.hermes import private
-from hermes_trio.agents.hermes.approval import Desk
+from hermes_trio.agents.hermes.approval import asking
 from hermes_trio.agents.hermes.ears import Ears
 from hermes_trio.agents.hermes.history import to_content
 from hermes_trio.agents.hermes.house import House, release
@@ -36,15 +36,14 @@ class HermesAgent:
 
     def run(self, turn: TurnRequest, say: Port) -> Result:
         """Do the turn. Whatever happens, nothing of it is left behind but what Hermes keeps itself."""
-        ears, desk = Ears(say), Desk(turn, say, self._house.approvals)
+        ears = Ears(say)
         identity = private.Identity(
             turn.session_id, turn.session_key or turn.session_id, self._house.config.options.cwd
         )
         with ExitStack() as around:
             around.enter_context(self._house.scope())
             around.enter_context(private.session_variables(identity))
-            allowed = self._house.approvals.allowed(turn)
-            around.enter_context(private.approvals(turn.run_id, desk.notify, allowed))
+            around.enter_context(private.approvals(turn.run_id, asking(turn.run_id, say)))
             agent = self._house.make_agent(turn, ears.callbacks())
             around.callback(release, agent)
             if not self._begin(agent):

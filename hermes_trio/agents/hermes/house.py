@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from attrs import field, frozen
+from attrs import frozen
 
 from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.agents.hermes import private
-from hermes_trio.agents.hermes.approval import SessionApprovals
 from hermes_trio.agents.hermes.history import continued, to_history, without_private
 from hermes_trio.agents.hermes.options import HermesConfig
 from hermes_trio.core.errors import ConfigurationError
@@ -21,6 +20,7 @@ from hermes_trio.core.errors import ConfigurationError
 log = structlog.get_logger(__name__)
 
 NO_KEY = "no-key"  # Hermes wants one, even for a server that does not
+DERIVED = "api-"  # session ids of clients that gave none
 # What the first turn would import, and take seconds for.
 WARM = (
     "agent.conversation_loop",
@@ -42,7 +42,6 @@ class House:
     config: HermesConfig
     home: str  # "" for the usual one
     sessions: Any  # a SessionDB, or None
-    approvals: SessionApprovals = field(factory=SessionApprovals)
 
     def scope(self) -> AbstractContextManager[object]:
         """The home of this profile, for the thread that enters it."""
@@ -62,7 +61,7 @@ class House:
     def history(self, turn: TurnRequest) -> list[dict[str, Any]]:
         """What was said before: what the server knows, and with ``adopt_sessions`` what Hermes knows too."""
         ours = to_history(turn.history)
-        if not self.config.options.adopt_sessions or self.sessions is None:
+        if not self._adopts(turn):
             return ours
         try:
             stored = self.sessions.get_messages_as_conversation(turn.session_id)
@@ -76,6 +75,11 @@ class House:
         if self.sessions is not None:
             with suppress(Exception):
                 self.sessions.close()
+
+    def _adopts(self, turn: TurnRequest) -> bool:
+        """Not where the server made the id from the first message: another conversation may begin with the same."""
+        wanted = self.config.options.adopt_sessions and self.sessions is not None
+        return wanted and not turn.session_id.startswith(DERIVED)
 
     def _settings(self) -> dict[str, Any]:
         config, options = self.config, self.config.options

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -238,34 +238,29 @@ Notify = Callable[[Mapping[str, Any]], None]
 
 
 @contextmanager
-def approvals(run_id: str, notify: Notify, allowed: Iterable[str]) -> Iterator[None]:
+def approvals(run_id: str, notify: Notify) -> Iterator[None]:
     """Send questions about dangerous commands to ``notify``; afterwards nobody waits for an answer any more.
 
     Where the names moved, Hermes refuses such commands by itself.
 
     Args:
         run_id: the name under which the questions of this turn are kept.
-        notify: called in the tool's thread; must return at once.
-        allowed: patterns that were allowed before for the whole session.
+        notify: called in the tool's thread, with the question.
     """
     with ExitStack() as stack:
         try:
-            _register(stack, run_id, notify, allowed)
+            _register(stack, run_id, notify)
         except Moved as moved:
             _warn_once(str(moved))
         yield
 
 
-def _register(stack: ExitStack, run_id: str, notify: Notify, allowed: Iterable[str]) -> None:
-    names = ("reset_current_session_key", "clear_session", "approve_session", "unregister_gateway_notify")
-    reset, clear, approve, unregister = (find("tools.approval", name) for name in names)
-    register, set_key = (
-        find("tools.approval", name) for name in ("register_gateway_notify", "set_current_session_key")
-    )
-    stack.callback(_quietly, reset, set_key(run_id))
-    stack.callback(_quietly, clear, run_id)
-    for pattern in allowed:
-        approve(run_id, pattern)
+def _register(stack: ExitStack, run_id: str, notify: Notify) -> None:
+    names = ("set_current_session_key", "reset_current_session_key")
+    set_key, reset_key = (find("tools.approval", name) for name in names)
+    names = ("register_gateway_notify", "unregister_gateway_notify")
+    register, unregister = (find("tools.approval", name) for name in names)
+    stack.callback(_quietly, reset_key, set_key(run_id))
     stack.callback(_quietly, unregister, run_id)
     register(run_id, notify)
 

@@ -81,7 +81,6 @@ class FakePackage:
     stored: dict[str, list[dict[str, Any]]] = field(factory=dict)
     notify: dict[str, Callable[[Mapping[str, Any]], None]] = field(factory=dict)
     queues: dict[str, list[_Entry]] = field(factory=dict)
-    approved: dict[str, set[str]] = field(factory=dict)
     lock: threading.Lock = field(factory=threading.Lock)
 
     @property
@@ -177,8 +176,6 @@ class FakePackage:
         return {
             "set_current_session_key": lambda run_id: self.note(f"key {run_id}"),
             "reset_current_session_key": lambda _token: self.note("key reset"),
-            "clear_session": lambda run_id: self.approved.pop(run_id, None),
-            "approve_session": lambda run_id, key: self.approved.setdefault(run_id, set()).add(key),
             "register_gateway_notify": self.notify.__setitem__,
             "unregister_gateway_notify": unregister,
             "resolve_gateway_approval": resolve,

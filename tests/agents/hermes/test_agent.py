@@ -5,25 +5,34 @@ from __future__ import annotations
 import importlib.util
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trio
-from attrs import define, field, frozen
 
 from hermes_trio.agent.config import AgentConfig
 from hermes_trio.agent.contract import AgentContext, AgentFactory, AgentProvider, TurnRequest
 from hermes_trio.agent.inbox import RunEnded
-from hermes_trio.agent.port import Port
 from hermes_trio.agents.hermes import house as house_module
 from hermes_trio.agents.hermes import private
-from hermes_trio.agents.hermes.approval import SessionApprovals
 from hermes_trio.agents.hermes.provider import provider
+from hermes_trio.core.approvals import Decision
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.core.events import Crashed, Event, Finished, Result, Text, ToolStarted, Verdict
+from hermes_trio.core.events import (
+    AnsweredBy,
+    ApprovalWanted,
+    Choice,
+    Crashed,
+    Event,
+    Finished,
+    Result,
+    Text,
+    ToolStarted,
+    Verdict,
+)
 from hermes_trio.core.messages import Message, Usage
 from tests.agents.hearing import Ear, start, turn
 from tests.agents.hermes.fake_package import FakeAIAgent, FakePackage, done
@@ -50,12 +59,8 @@ async def opened(warm_up: bool = False, **config: Any) -> AsyncIterator[AgentFac
 
 async def do(factory: AgentFactory, request: TurnRequest, ear: Ear | None = None) -> Result:
     """One turn in a thread, with nothing around it."""
-    return await do_with(factory, request, (ear or Ear()).port())
-
-
-async def do_with(factory: AgentFactory, request: TurnRequest, port: Port) -> Result:
     agent: Any = factory(AgentContext(request, NOWHERE))
-    result = await trio.to_thread.run_sync(agent.run, request, port)
+    result = await trio.to_thread.run_sync(agent.run, request, (ear or Ear()).port())
     assert isinstance(result, Result)
     return result
 
@@ -159,6 +164,9 @@ async def test_a_session_of_hermes_is_adopted_if_that_is_wanted(package: FakePac
         assert [each["content"] for each in package.agent.asked["conversation_history"]] == ["old"]
         broken = TurnRequest("run_1", "broken", "Hi")
         await do(factory, broken)
+        assert package.agent.asked["conversation_history"] == []
+        package.stored["api-0123"] = package.stored["session_1"]
+        await do(factory, TurnRequest("run_1", "api-0123", "Hi"))
         assert package.agent.asked["conversation_history"] == []
     assert "_db_persisted" in package.stored["session_1"][0]
 
@@ -298,88 +306,62 @@ async def test_a_turn_through_the_bridge_ends_with_its_result(package: FakePacka
 # -- approvals --
 
 
-@frozen
-class Answered:
-    choice: str
-
-
-@define
-class AskingPort:
-    """A port that answers at once, or says that the run is over."""
-
-    answers: list[str] = field(factory=list)
-    asked: list[tuple[Any, ...]] = field(factory=list)
-    events: list[Event] = field(factory=list)
-
-    def ask(
-        self,
-        command: str,
-        description: str = "",
-        patterns: Sequence[str] = (),
-        call_id: str = "",
-        allow_permanent: bool = True,
-    ) -> Answered:
-        self.asked.append((command, description, patterns, call_id, allow_permanent))
-        choice = self.answers.pop(0)
-        if choice == "ended":
-            raise RunEnded
-        if choice == "broken":
-            raise RuntimeError("no way to ask")
-        return Answered(choice)
-
-
 QUESTION = {"command": "rm -r x", "description": "deletes", "pattern_keys": ["rm"], "allow_permanent": True}
 
 
-def asking(*questions: dict[str, Any]) -> Callable[[FakeAIAgent], Mapping[str, Any]]:
+def wanting(*questions: dict[str, Any]) -> Callable[[FakeAIAgent], Mapping[str, Any]]:
     def script(agent: FakeAIAgent) -> Mapping[str, Any]:
         return done(" ".join(str(agent.package.ask("run_1", question)) for question in questions))
 
     return script
 
 
-@pytest.mark.parametrize(
-    ("answer", "question", "choice"),
-    [
-        ("once", {}, "once"),
-        ("session", {}, "session"),
-        ("always", {}, "always"),
-        ("deny", {}, "deny"),
-        ("nonsense", {}, "deny"),
-        ("ended", {}, "deny"),
-        ("broken", {}, "deny"),
-        ("always", {"allow_permanent": False}, "session"),
-        ("always", {"allow_permanent": False, "smart_denied": True}, "once"),
-        ("deny", {"smart_denied": True}, "deny"),
-    ],
-)
-async def test_an_answer_goes_no_further_than_its_question(
-    package: FakePackage, answer: str, question: dict[str, Any], choice: str
+@pytest.mark.parametrize("choice", list(Choice))
+async def test_to_hermes_every_answer_is_for_this_once(package: FakePackage, choice: Choice) -> None:
+    package.script = wanting(QUESTION)
+    ear = Ear(decision=Decision(choice, AnsweredBy.CLIENT))
+    async with opened() as factory:
+        result = await do(factory, turn("Hi"), ear)
+    assert result.text == ("deny" if choice is Choice.DENY else "once")
+    (wish,) = ear.events
+    assert isinstance(wish, ApprovalWanted)
+    assert (wish.command, wish.description, wish.patterns) == ("rm -r x", "deletes", ("rm",))
+    assert wish.allow_permanent
+
+
+async def test_what_hermes_advises_against_is_not_allowed_by_its_kind(package: FakePackage) -> None:
+    package.script = wanting({**QUESTION, "smart_denied": True, "allow_permanent": False})
+    ear = Ear()
+    async with opened() as factory:
+        await do(factory, turn("Hi"), ear)
+    (wish,) = ear.events
+    assert isinstance(wish, ApprovalWanted)
+    assert wish.patterns == ("rm -r x",)
+    assert not wish.allow_permanent
+
+
+@pytest.mark.parametrize("trouble", [RunEnded(), RuntimeError("no way to ask")])
+async def test_a_question_that_cannot_be_asked_is_answered_no(
+    package: FakePackage, trouble: Exception
 ) -> None:
-    package.script = asking({**QUESTION, **question})
-    port = AskingPort([answer])
+    def fail(_event: Event) -> None:
+        raise trouble
+
+    package.script = wanting(QUESTION)
     async with opened() as factory:
-        assert (await do_with(factory, turn("Hi"), cast("Port", port))).text == choice
-    permanent = question.get("allow_permanent", True)
-    assert port.asked == [("rm -r x", "deletes", ("rm",), "", permanent)]
+        result = await do(factory, turn("Hi"), Ear(on_event=fail))
+    assert result.text == "deny"
 
 
-async def test_what_is_allowed_for_a_session_holds_in_its_next_turn(package: FakePackage) -> None:
-    allowed: list[set[str]] = []
-
-    def look(agent: FakeAIAgent) -> Mapping[str, Any]:
-        allowed.append(set(package.approved.get("run_1", ())))
-        return done("ok")
-
-    async with opened() as factory:
-        package.script = asking(QUESTION)
-        await do_with(factory, turn("Hi"), cast("Port", AskingPort(["session"])))
-        package.script = look
-        await do(factory, turn("Hi"))
-        await do(factory, TurnRequest("run_1", "another", "Hi"))
-        await do(factory, turn("Hi", principal="bob"))
-    assert allowed == [{"rm"}, set(), set()]
-    assert package.approved == {}
+async def test_the_end_of_the_run_ends_the_waiting(package: FakePackage, tmp_path: Path) -> None:
+    package.script = wanting(QUESTION)
+    async with opened() as factory, trio.open_nursery() as nursery:
+        run = await start(nursery, factory, turn("Hi"), tmp_path)
+        await run.until(ApprovalWanted)
+        run.scope.cancel()
+        await run.gone.wait()
+    assert package.queues == {}
+    assert package.agent.released == 1
 
 
 async def test_an_answer_that_comes_too_late_decides_about_nothing_else(package: FakePackage) -> None:
@@ -392,7 +374,7 @@ async def test_an_answer_that_comes_too_late_decides_about_nothing_else(package:
 
     package.script = script
     async with opened() as factory:
-        result = await do_with(factory, turn("Hi"), cast("Port", AskingPort(["deny"])))
+        result = await do(factory, turn("Hi"))
     assert result.text == "deny"
 
 
@@ -400,18 +382,10 @@ async def test_without_the_private_names_commands_are_denied(
     package: FakePackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package.install(monkeypatch, without=("tools.approval._gateway_queues",))
-    package.script = asking(QUESTION)
+    package.script = wanting(QUESTION)
     async with opened() as factory:
-        result = await do_with(factory, turn("Hi"), cast("Port", AskingPort(["once"])))
+        result = await do(factory, turn("Hi"), Ear(decision=Decision(Choice.ONCE, AnsweredBy.CLIENT)))
     assert result.text == "deny"
-
-
-def test_only_so_many_sessions_are_remembered() -> None:
-    sessions = SessionApprovals(most=2)
-    turns = [TurnRequest("run_1", name, "Hi") for name in "abc"]
-    for each in turns:
-        sessions.allow(each, ["rm"])
-    assert [sessions.allowed(each) for each in turns] == [frozenset(), {"rm"}, {"rm"}]
 
 
 # -- opening --
