@@ -156,8 +156,13 @@ def _build(parts: Parts, services: Services, hosting: Hosting, metrics: Metrics)
     state, admission = State(), Admission(parts.settings.max_runs)
     health = Health(lambda: state.not_ready, _details)
     options, keyring = _web_options(parts.settings), parts.keys.keyring
-    site = Site(options, keyring, admission, Turnstile(), services, hosting, health)
+    turnstile = _turnstile(parts.settings)
+    site = Site(options, keyring, admission, turnstile, services, hosting, health)
     return Running(make_app(site, metrics), admission, services.registry, state)
+
+
+def _turnstile(settings: Settings) -> Turnstile:
+    return Turnstile(settings.busy_wait_seconds if settings.busy_session == "wait" else 0.0)
 
 
 def _retention(settings: Settings) -> Retention:

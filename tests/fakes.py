@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -303,11 +303,13 @@ def make_rig(
     options: WebOptions = PLAIN,
     limits: Limits = DEFAULT_LIMITS,
     max_runs: int = 2,
+    turn_patience: float = 0.0,
     store: Store | None = None,
     workspace: Path = NOWHERE,
     keyring: Keyring = KEYRING,
     not_ready: str = "",
     nursery: trio.Nursery | None = None,
+    wall_clock: Callable[[], float] = lambda: EPOCH,
 ) -> Rig:
     """A server whose agents play a script. In Trio only; runs that outlive their request need ``open_rig``."""
     stage = script if isinstance(script, Stage) else Stage(tuple(script), end)
@@ -327,12 +329,12 @@ def make_rig(
         Flusher(store, 0.0),
         workspace,
         limits,
-        wall_clock=lambda: EPOCH,
+        wall_clock=wall_clock,
         on_end=note_end,
     )
     health = Health(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
     hosting = Hosting(cast("trio.Nursery", nursery), services)
-    site = Site(options, keyring, Admission(max_runs), Turnstile(), services, hosting, health)
+    site = Site(options, keyring, Admission(max_runs), Turnstile(turn_patience), services, hosting, health)
     return Rig(site, Client(make_app(site, metrics), bearer(KEY)), stage, store, ends)
 
 

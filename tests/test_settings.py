@@ -135,6 +135,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "log_format": ("json", "text", "json"),
     "open_webui_status": ("on", "off", "auto"),
     "on_disconnect": ("grace:5", "detach", "interrupt"),
+    "busy_session": ("wait", "refuse", "wait"),
 }
 NUMBERS = (1, 2, 3)
 

@@ -115,6 +115,11 @@ class Run:
         return self._order.keep is Keep.ALL
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the store knows of it, or need not; nobody may hear of it before."""
+        return self._has_begun
+
+    @property
     def standing(self) -> Standing:
         """Where it stands now."""
         return self._tracker.standing

@@ -169,6 +169,13 @@ class Settings:
         Option("What a client that leaves means for its run: interrupt, grace:SECONDS or detach."),
         checks.a_policy,
     )
+    busy_session: str = _choice(
+        Option("A turn in a session where another is under way: refuse it with a 409, or let it wait."),
+        "refuse", "wait",
+    )  # fmt: skip
+    busy_wait_seconds: float = _setting(
+        60.0, Option("How long such a turn waits before it is refused."), checks.AtLeast(0)
+    )
     max_stored_runs: int = _setting(
         100_000,
         Option("Ended runs that are kept, least recently used first; 0 means all."),

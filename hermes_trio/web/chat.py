@@ -23,6 +23,7 @@ from hermes_trio.web.asked import body, principal, visit
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.media import inline_media
 from hermes_trio.web.options import Site
+from hermes_trio.web.places import enter, named
 from hermes_trio.web.sessions import SessionNames
 from hermes_trio.web.starting import Started, admitted_first, start
 from hermes_trio.web.streaming import streamed
@@ -45,6 +46,8 @@ async def chat_completions(site: Site) -> Response:
 
 async def _order(site: Site, chat: ChatRequest, names: SessionNames, run_id: str) -> Order:
     slot = visit().slot(site.admission)
+    # A derived session is not entered: its transcript is not read, and clients that begin alike must not wait.
+    place = await enter(site, named(names.given_id, SESSION_ID_HEADER)) if names.given_id else None
     turn = TurnRequest(
         run_id=run_id,
         session_id=names.given_id or chat.derived_session_id,
@@ -56,7 +59,7 @@ async def _order(site: Site, chat: ChatRequest, names: SessionNames, run_id: str
         principal=principal(),
         options=chat.options,
     )
-    return Order(_header(site, chat, turn), turn, slot, policy=INTERRUPT, can_ask=chat.stream)
+    return Order(_header(site, chat, turn), turn, slot, place, policy=INTERRUPT, can_ask=chat.stream)
 
 
 def _header(site: Site, chat: ChatRequest, turn: TurnRequest) -> RunHeader:

@@ -110,8 +110,8 @@ async def metrics(site: Site, counters: Metrics) -> Response:
 FEATURES_ON = (
     "chat_completions", "chat_completions_streaming", "responses_api", "responses_streaming",
     "responses_resume", "responses_background", "conversations_api", "idempotency", "tool_progress_events",
-    "reasoning_streaming", "run_submission", "run_status", "run_events_sse", "run_stop", "run_approval_response",
-    "approval_events",
+    "reasoning_streaming", "run_submission", "run_list", "run_status", "run_events_sse", "run_stop",
+    "run_approval_response", "approval_events",
 )  # fmt: skip
 FEATURES_OFF = (
     "session_resources", "session_chat", "session_chat_streaming",
@@ -128,6 +128,7 @@ ENDPOINTS = {
     "response_cancel": ("POST", "/v1/responses/{response_id}/cancel"),
     "conversations": ("POST", "/v1/conversations"),
     "runs": ("POST", "/v1/runs"),
+    "run_list": ("GET", "/v1/runs"),
     "run_status": ("GET", "/v1/runs/{run_id}"),
     "run_events": ("GET", "/v1/runs/{run_id}/events"),
     "run_stop": ("POST", "/v1/runs/{run_id}/stop"),
