@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import threading
@@ -12,7 +13,7 @@ import pytest
 import trio
 
 from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import AgentContext
+from hermes_trio.agent.contract import AgentContext, TurnRequest
 from hermes_trio.agents.hermes.provider import provider
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
@@ -187,6 +188,47 @@ async def test_the_bridge_waits_for_the_thread(model: Upstream, tmp_path: Path) 
         with trio.fail_after(5):
             await run.gone.wait()
     hold.set()
+
+
+async def test_an_interrupt_ends_one_turn_of_two(model: Upstream) -> None:
+    holds = [threading.Event(), threading.Event()]
+    model.play(*(Says(["Once upon"], hold=hold) for hold in holds))
+    results: dict[str, Result] = {}
+    async with hermes(model) as factory, trio.open_nursery() as nursery:
+        agents: dict[str, Any] = {name: factory(AgentContext(turn("Hi"), Path())) for name in "ab"}
+        begun = {name: trio.Event() for name in agents}
+        token = trio.lowlevel.current_trio_token()
+
+        async def one(name: str) -> None:
+            ear = Ear(on_event=lambda _event: token.run_sync_soon(begun[name].set))
+            request = TurnRequest(f"run_{name}", f"session_{name}", "Hi")
+            results[name] = await trio.to_thread.run_sync(agents[name].run, request, ear.port())
+
+        for name in agents:
+            nursery.start_soon(one, name)
+        with trio.fail_after(20):
+            for each in begun.values():
+                await each.wait()
+        agents["a"].interrupt("stop_requested")
+        with trio.fail_after(10):
+            while "a" not in results:  # noqa: ASYNC110 - a thread tells nobody that it is done
+                await trio.sleep(0.01)
+        assert "b" not in results
+        for hold in holds:
+            hold.set()
+    assert results["a"].verdict is Verdict.INTERRUPTED
+    assert results["b"].text == "Once upon"
+
+
+async def test_turns_leave_nothing_behind(model: Upstream) -> None:
+    counts = []
+    async with hermes(model) as factory:
+        for _ in range(4):
+            model.play(Says(["Look:"], calls=[shell("c1", "echo found")]), Says(["Done."]))
+            await do(factory, turn("Look"), Ear())
+            gc.collect()
+            counts.append((len(os.listdir("/proc/self/fd")), threading.active_count()))
+    assert counts[-1] <= counts[0], counts
 
 
 DANGEROUS = "rm -r {}"

@@ -2,14 +2,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermes_trio.agent.inbox import RunEnded
 from hermes_trio.agents.hermes.ears import Ears
-from hermes_trio.core.events import Event, Reasoning, Text, ToolCompleted, ToolNoticed, ToolStarted
+from hermes_trio.core.events import (
+    Event,
+    Finished,
+    Reasoning,
+    Text,
+    ToolCompleted,
+    ToolNoticed,
+    ToolStarted,
+)
 from hermes_trio.core.items import CallItem
+from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.turn import Turn
 from tests.agents.hearing import Ear
 
@@ -154,6 +166,40 @@ def test_an_end_in_another_thread_does_not_decide_about_this_one() -> None:
     hermes.call["tool_progress_callback"](*ended, is_error=True)
     hermes.call["tool_complete_callback"]("c1", "a", {}, "no")
     assert heard(ear)[-1] == ToolCompleted("c1", "no", is_error=True)
+
+
+class Told(Enum):
+    """How starts are told, in the whole of a turn."""
+
+    TWICE = "twice"
+    BY_ID = "by id"
+    BY_NAME = "by name"
+
+
+BATCHES = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
+
+
+@given(st.sampled_from(Told), BATCHES)
+def test_every_start_is_shown_once_and_ends_once(told: Told, batches: list[list[str]]) -> None:
+    ear, hermes = pair()
+    ids: list[str] = []
+    for names in batches:
+        batch = [(f"c{len(ids) + at}", name) for at, name in enumerate(names)]
+        ids += [call_id for call_id, _name in batch]
+        for _call_id, name in batch if told is not Told.BY_ID else ():
+            hermes.start(name, {})
+        for call_id, name in batch if told is not Told.BY_NAME else ():
+            hermes.begin(call_id, name, {})
+        for call_id, name in batch:
+            hermes.end(call_id, name, call_id)
+        hermes.call["stream_delta_callback"]("next")
+    turn = Turn()
+    for event in [*ear.events, Finished()]:
+        turn.take(event)
+    calls = [item for item in turn.items if isinstance(item, CallItem)]
+    assert len(calls) == len(ids)
+    assert len({call.call_id for call in calls}) == len(ids)
+    assert all(call.state is CallState.COMPLETED for call in calls)
 
 
 def test_the_end_of_the_run_is_told_to_whoever_speaks() -> None:
