@@ -150,16 +150,17 @@ async def test_an_interrupt_in_text_is_quick(model: Upstream, capsys: pytest.Cap
 async def test_an_interrupt_in_a_command_ends_it(
     model: Upstream, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mark, fifo = tmp_path / "mark", tmp_path / "fifo"
+    pids: list[int] = []
+    fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    command = f"echo begun > {fifo}; sleep 30; touch {mark}"
+    command = f"echo $$ > {fifo}; sleep 30"
     model.play(Says(calls=[shell("c1", command)]), Says(["Never said."]))
     watch = Stopwatch()
     async with hermes(model) as factory:
         agent: Any = factory(AgentContext(turn("Hi"), Path()))
 
         def interrupt() -> None:
-            fifo.read_text()  # until the command writes to it
+            pids.append(int(fifo.read_text()))  # waits until the command writes to it
             watch.start()
             agent.interrupt("stop_requested")
 
@@ -170,7 +171,7 @@ async def test_an_interrupt_in_a_command_ends_it(
         report("in a command", seconds)
     assert result.verdict is Verdict.INTERRUPTED
     assert seconds < 4
-    assert not mark.exists()
+    assert str(pids[0]) not in os.listdir("/proc")
     assert len(model.requests) == 1
 
 

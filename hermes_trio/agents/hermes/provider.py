@@ -35,7 +35,8 @@ class HermesProvider:
         checked = read_config(config)
         private.check_installed()
         with guarded_prints(), hidden_settings(), separate_logs() as settle_logs:
-            house = await trio.to_thread.run_sync(open_house, checked)
+            # Who stops the server while it starts need not wait: the process ends, and the thread with it.
+            house = await trio.to_thread.run_sync(open_house, checked, abandon_on_cancel=True)
             settle_logs()
 
             def factory(_context: AgentContext) -> HermesAgent:
