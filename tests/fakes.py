@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import attrs
 import trio
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from hermes_trio.agent.bridge import AgentHost
 from hermes_trio.agent.contract import AgentContext, TurnRequest
@@ -36,7 +36,7 @@ from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.hosting import Hosting
 from hermes_trio.runs.registry import Registry
-from hermes_trio.runs.run import Run, Services
+from hermes_trio.runs.run import Run, Services, Workplace
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
 from hermes_trio.stores.contract import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
@@ -219,6 +219,9 @@ class AsyncPlayer:
             await getattr(say, method)(*args)
 
 
+NO_STAGES: Mapping[str, Stage] = {}
+
+
 class BrokenStore(MemoryStore):
     """A store that is out of order: reading, writing, or both."""
 
@@ -310,6 +313,7 @@ def make_rig(
     not_ready: str = "",
     nursery: trio.Nursery | None = None,
     wall_clock: Callable[[], float] = lambda: EPOCH,
+    stages: Mapping[str, Stage] = NO_STAGES,
 ) -> Rig:
     """A server whose agents play a script. In Trio only; runs that outlive their request need ``open_rig``."""
     stage = script if isinstance(script, Stage) else Stage(tuple(script), end)
@@ -331,6 +335,10 @@ def make_rig(
         limits,
         wall_clock=wall_clock,
         on_end=note_end,
+        workplaces={
+            name: Workplace(evolve(host, factory=other.factory), workspace / name)
+            for name, other in stages.items()
+        },
     )
     health = Health(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
     hosting = Hosting(cast("trio.Nursery", nursery), services)

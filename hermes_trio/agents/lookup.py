@@ -1,4 +1,4 @@
-"""From the name of an agent, as it stands in the settings, to the factory that makes it."""
+"""From the name of an agent, as it stands in the settings, to the factory or the provider behind it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from types import MappingProxyType, ModuleType
+from typing import TypeGuard, cast
 
-from hermes_trio.agent.contract import AgentFactory
+from hermes_trio.agent.contract import AgentFactory, AgentProvider
 
 # Imported when they are asked for: a server that serves a user's agent needs none of them.
 SHIPPED: Mapping[str, str] = MappingProxyType(
@@ -25,15 +26,15 @@ class AgentNotFound(Exception):
     """There is no such agent. The text is one line that says what is missing."""
 
 
-def find_agent(name: str) -> AgentFactory:
-    """The factory that a name stands for.
+def find_agent(name: str) -> AgentFactory | AgentProvider:
+    """The factory that a name stands for, or the provider of one.
 
     Args:
         name: a shipped agent, or ``module:attribute``; the attribute may have dots. The module is looked for in the
             working directory too.
 
     Raises:
-        AgentNotFound: no such module or attribute, it cannot be called, or the module fails when it is imported.
+        AgentNotFound: no such module or attribute, it is neither, or the module fails when it is imported.
     """
     module_name, colon, attribute = SHIPPED.get(name, name).partition(":")
     if not (colon and module_name and attribute):
@@ -41,10 +42,16 @@ def find_agent(name: str) -> AgentFactory:
     found: object = _module(module_name)
     for part in attribute.split("."):
         found = _attribute(found, part, name)
+    if is_provider(found):
+        return found
     if not callable(found):
         raise AgentNotFound(f"{name}: {attribute} is {_a(found)}, not something to call")
-    factory: AgentFactory = found
-    return factory
+    return cast("AgentFactory", found)
+
+
+def is_provider(found: object) -> TypeGuard[AgentProvider]:
+    """Whether something is to be opened, rather than called. A class is always called, whatever methods it has."""
+    return isinstance(found, AgentProvider) and not isinstance(found, type)
 
 
 def _module(name: str) -> ModuleType:

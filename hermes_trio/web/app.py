@@ -20,6 +20,7 @@ from hermes_trio.web.gate import Gate
 from hermes_trio.web.headers import Cors
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.options import Site
+from hermes_trio.web.profiles import check_profile
 from hermes_trio.web.run_list import list_runs
 
 View = Callable[..., Awaitable[Response]]
@@ -124,6 +125,7 @@ def _add_error_handlers(app: App) -> None:
 
 async def _identify(site: Site) -> None:
     identify(site.keyring)
+    check_profile(site)  # afterwards: whoever has no key does not learn which there are
 
 
 async def _count(metrics: Metrics, response: Response) -> Response:
