@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_trio.agent.inbox import RunEnded
+from hermes_trio.agents.hermes.ears import Ears
+from hermes_trio.core.events import (
+    Event,
+    Finished,
+    Reasoning,
+    Text,
+    ToolCompleted,
+    ToolNoticed,
+    ToolStarted,
+)
+from hermes_trio.core.items import CallItem
+from hermes_trio.core.lifecycle import CallState
+from hermes_trio.core.turn import Turn
+from tests.agents.hearing import Ear
+
+
+def heard(ear: Ear) -> list[Event]:
+    """What was said, without times."""
+    plain: list[Event] = []
+    for event in ear.events:
+        match event:
+            case ToolStarted(call_id, name, args, _):
+                plain.append(ToolStarted(call_id, name, args))
+            case ToolNoticed(name, args, _):
+                plain.append(ToolNoticed(name, args))
+            case ToolCompleted(call_id, result, is_error, _):
+                plain.append(ToolCompleted(call_id, result, is_error))
+            case _:
+                plain.append(event)
+    return plain
+
+
+class Hermes:
+    """Calls the callbacks in the order in which the real one does."""
+
+    def __init__(self, ears: Ears) -> None:
+        self.call: dict[str, Callable[..., None]] = ears.callbacks()
+
+    def start(self, name: str, args: dict[str, Any]) -> None:
+        self.call["tool_progress_callback"]("tool.started", name, "preview", args)
+
+    def begin(self, call_id: str, name: str, args: dict[str, Any]) -> None:
+        self.call["tool_start_callback"](call_id, name, args)
+
+    def end(self, call_id: str, name: str, result: object, is_error: bool = False) -> None:
+        self.call["tool_progress_callback"](
+            "tool.completed", name, None, None, duration=0.1, is_error=is_error, result=result
+        )
+        self.call["tool_complete_callback"](call_id, name, {}, result)
+
+
+def pair() -> tuple[Ear, Hermes]:
+    ear = Ear()
+    return ear, Hermes(Ears(ear.port()))
+
+
+def test_text_and_reasoning_pass() -> None:
+    ear, hermes = pair()
+    hermes.call["reasoning_callback"]("hm")
+    hermes.call["stream_delta_callback"]("\n\nHi")
+    assert heard(ear) == [Reasoning("hm"), Text("\n\nHi")]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "said"),
+    [
+        (["Look:", None, "\n\nDone.", "\n\nReally."], ["Look:", "\n\n", "Done.", "\n\nReally."]),
+        (["Look:", None, "\n", "\nDone."], ["Look:", "\n\n", "Done."]),
+        ([None, "\n\nDone."], ["Done."]),
+        (["Look:", None, None, "\n\nDone."], ["Look:", "\n\n", "Done."]),
+        (["", None], []),
+    ],
+)
+def test_the_blank_line_belongs_to_the_text_before_the_tool(
+    deltas: list[str | None], said: list[str]
+) -> None:
+    ear, hermes = pair()
+    for delta in deltas:
+        hermes.call["stream_delta_callback"](delta)
+    assert heard(ear) == [Text(piece) for piece in said]
+
+
+def test_a_call_that_is_told_twice_is_shown_once_under_its_own_id() -> None:
+    ear, hermes = pair()
+    hermes.start("terminal", {"command": "ls"})
+    hermes.begin("c1", "terminal", {"command": "ls"})
+    hermes.end("c1", "terminal", "a b", is_error=True)
+    assert heard(ear) == [
+        ToolStarted("c1", "terminal", {"command": "ls"}),
+        ToolCompleted("c1", "a b", is_error=True),
+    ]
+
+
+def test_a_batch_keeps_its_ids() -> None:
+    ear, hermes = pair()
+    for name in ("a", "b", "a"):
+        hermes.start(name, {})
+    for call_id, name in (("1", "a"), ("2", "b"), ("3", "a")):
+        hermes.begin(call_id, name, {})
+    for call_id, name in (("1", "a"), ("2", "b"), ("3", "a")):
+        hermes.end(call_id, name, call_id)
+    started = [event.call_id for event in ear.events if isinstance(event, ToolStarted)]
+    assert started == ["1", "2", "3"]
+    assert not any(isinstance(event, ToolNoticed) for event in ear.events)
+    assert [call[2] for call in ear.calls] == ["1", "2", "3"]
+
+
+def test_a_call_without_an_id_is_shown_all_the_same() -> None:
+    ear, hermes = pair()
+    hermes.start("terminal", {"command": "ls"})
+    hermes.call["tool_progress_callback"]("tool.completed", "terminal", None, None, is_error=False)
+    hermes.start("web", {})
+    hermes.call["stream_delta_callback"]("Hi")
+    assert heard(ear) == [ToolNoticed("terminal", {"command": "ls"}), ToolNoticed("web", {}), Text("Hi")]
+
+
+def test_the_turn_shows_one_call_for_both_kinds() -> None:
+    ear, hermes = pair()
+    turn = Turn()
+    hermes.start("terminal", {})
+    hermes.begin("c1", "terminal", {})
+    hermes.end("c1", "terminal", "ok")
+    for event in ear.events:
+        turn.take(event)
+    (item,) = turn.items
+    assert isinstance(item, CallItem)
+    assert (item.call_id, item.result, item.is_error) == ("c1", "ok", False)
+
+
+def test_a_call_that_was_given_up_has_failed() -> None:
+    ear, hermes = pair()
+    hermes.begin("c1", "terminal", {})
+    hermes.call["tool_complete_callback"]("c1", "terminal", {}, "timed out")
+    assert heard(ear)[-1] == ToolCompleted("c1", "timed out", is_error=True)
+
+
+def test_events_for_other_displays_say_nothing() -> None:
+    ear, hermes = pair()
+    for event in ("reasoning.available", "_thinking", "subagent.start", "tool.output_risk", "moa.start"):
+        hermes.call["tool_progress_callback"](event, "_thinking", "text", None, more=1)
+    hermes.call["tool_progress_callback"]("_thinking", "a line")
+    assert heard(ear) == []
+
+
+def test_an_end_in_another_thread_does_not_decide_about_this_one() -> None:
+    ear, hermes = pair()
+    hermes.begin("c1", "a", {})
+    ended = ("tool.completed", "a", None, None)
+    other = threading.Thread(
+        target=hermes.call["tool_progress_callback"], args=ended, kwargs={"is_error": False}
+    )
+    other.start()
+    other.join()
+    hermes.call["tool_progress_callback"](*ended, is_error=True)
+    hermes.call["tool_complete_callback"]("c1", "a", {}, "no")
+    assert heard(ear)[-1] == ToolCompleted("c1", "no", is_error=True)
+
+
+class Told(Enum):
+    """How starts are told, in the whole of a turn."""
+
+    TWICE = "twice"
+    BY_ID = "by id"
+    BY_NAME = "by name"
+
+
+BATCHES = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
+
+
+@given(st.sampled_from(Told), BATCHES)
+def test_every_start_is_shown_once_and_ends_once(told: Told, batches: list[list[str]]) -> None:
+    ear, hermes = pair()
+    ids: list[str] = []
+    for names in batches:
+        batch = [(f"c{len(ids) + at}", name) for at, name in enumerate(names)]
+        ids += [call_id for call_id, _name in batch]
+        for _call_id, name in batch if told is not Told.BY_ID else ():
+            hermes.start(name, {})
+        for call_id, name in batch if told is not Told.BY_NAME else ():
+            hermes.begin(call_id, name, {})
+        for call_id, name in batch:
+            hermes.end(call_id, name, call_id)
+        hermes.call["stream_delta_callback"]("next")
+    turn = Turn()
+    for event in [*ear.events, Finished()]:
+        turn.take(event)
+    calls = [item for item in turn.items if isinstance(item, CallItem)]
+    assert len(calls) == len(ids)
+    assert len({call.call_id for call in calls}) == len(ids)
+    assert all(call.state is CallState.COMPLETED for call in calls)
+
+
+def test_the_end_of_the_run_is_told_to_whoever_speaks() -> None:
+    ears = Ears(Ear(ends_at=0).port())
+    with pytest.raises(RunEnded):
+        ears.text("Hi")

@@ -1,0 +1,91 @@
+"""The agent with the real package behind it: alone, behind the bridge, and behind the whole server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+from attrs import define, field
+
+from hermes_trio.agent.config import AgentConfig
+from hermes_trio.agent.contract import AgentContext, AgentFactory, TurnRequest
+from hermes_trio.agents.hermes.provider import provider
+from hermes_trio.core.events import Event, Result
+from tests.agents.hearing import Ear, turn
+from tests.fakes import Rig, Stage, open_rig
+from tests.hermes.scripted import Upstream
+
+NOWHERE = Path("/nonexistent")
+
+
+@asynccontextmanager
+async def hermes(server: Upstream, **options: Any) -> AsyncIterator[AgentFactory]:
+    """The agent, talking to the scripted model."""
+    config = AgentConfig(
+        model="scripted",
+        base_url=server.url,
+        options={"warm_up": False, "skip_memory": True, "skip_context_files": True, **options},
+    )
+    async with provider.open(config, NOWHERE) as factory:
+        yield factory
+
+
+async def one_turn(server: Upstream) -> None:
+    """Import everything."""
+    async with hermes(server) as factory:
+        await do(factory, turn("Hi"), Ear())
+
+
+async def do(factory: AgentFactory, request: TurnRequest, ear: Ear) -> Result:
+    """One turn in a thread, with nothing around it."""
+    agent: Any = factory(AgentContext(request, NOWHERE))
+    result = await trio.to_thread.run_sync(agent.run, request, ear.port())
+    assert isinstance(result, Result)
+    return result
+
+
+@define(eq=False)
+class Real(Stage):
+    """Takes the place of a scripted agent in a rig."""
+
+    made: AgentFactory = field(kw_only=True)
+
+    def factory(self, context: AgentContext) -> Any:
+        self.turns.append(context.turn)
+        return self.made(context)
+
+
+@asynccontextmanager
+async def serving(server: Upstream, **options: Any) -> AsyncIterator[Rig]:
+    """The whole server but its sockets."""
+    async with hermes(server, **options) as factory, open_rig(Real((), made=factory)) as rig:
+        yield rig
+
+
+class Stopwatch:
+    """How long it takes from an interrupt to the end of the turn."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+
+    def start(self) -> None:
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+
+def interrupting_at(kind: type[Event], then: Callable[[], None]) -> Callable[[Event], object]:
+    """For an ear: do something in another thread as soon as an event of this kind is said."""
+
+    def hear(event: Event) -> None:
+        if isinstance(event, kind):
+            threading.Thread(target=then, daemon=True).start()
+
+    return hear

@@ -1,0 +1,193 @@
+"""Turns through the whole server: what clients get, what our store keeps, what the database of Hermes keeps."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from hermes_trio.core.messages import Message, ToolCall
+from tests.fakes import CHAT, Rig, ask, ask_stream
+from tests.hermes.driving import serving
+from tests.hermes.scripted import Says, Upstream, Wants
+from tests.sse import Frame
+
+RESPONSES = "/v1/responses"
+
+
+def shell(call_id: str, command: str) -> Wants:
+    return Wants(call_id, "terminal", {"command": command})
+
+
+def three_turns() -> tuple[Says, ...]:
+    """Text; a tool between two texts; text again."""
+    return (
+        Says(["One."], reasoning=["first"]),
+        Says(["Wait."], calls=[shell("c1", "echo two")]),
+        Says(["Two."]),
+        Says(["Three."]),
+    )
+
+
+OUTPUT = json.dumps({"output": "two", "exit_code": 0, "error": None})
+EXACT = (
+    Message("user", "first?"),
+    Message("assistant", "One.", reasoning="first"),
+    Message("user", "second?"),
+    Message("assistant", "Wait.\n\n", (ToolCall("c1", "terminal", '{"command": "echo two"}'),)),
+    Message("tool", OUTPUT, tool_call_id="c1", name="terminal"),
+    Message("assistant", "Two."),
+    Message("user", "third?"),
+    Message("assistant", "Three."),
+)
+
+
+def stored_by_hermes(home: Path, session_id: str) -> list[tuple[str, str]]:
+    """Who said what in the database of Hermes."""
+    from hermes_state import SessionDB  # type: ignore[import-not-found] # noqa: PLC0415
+
+    database = SessionDB(db_path=home / "state.db")
+    try:
+        found = database.get_messages_as_conversation(session_id)
+    finally:
+        database.close()
+    return [(message["role"], message["content"]) for message in found]
+
+
+# The same without the blank line that only those need who read one text after the other.
+EXACT_THERE = [(message.role, str(message.content).rstrip("\n")) for message in EXACT]
+
+
+def said_to_model(asked: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the model was told, without the system prompt."""
+    messages = asked["messages"][1:]
+    return [(message["role"], message["content"] or "") for message in messages]
+
+
+async def test_three_turns_of_a_session(model: Upstream, home: Path) -> None:
+    model.play(*three_turns())
+    session = {"X-Hermes-Session-Id": "chained-chat"}
+    async with serving(model) as rig:
+        answers = [
+            await rig.client.send(CHAT, ask(text), session) for text in ("first?", "second?", "third?")
+        ]
+        stored = await rig.store.messages("ann", "chained-chat")
+    contents = [answer.json["choices"][0]["message"]["content"] for answer in answers]
+    assert contents == ["One.", "Two.", "Three."]
+    assert {answer.headers["x-hermes-session-id"] for answer in answers} == {"chained-chat"}
+    assert stored == EXACT
+    assert stored_by_hermes(home, "chained-chat") == EXACT_THERE
+    assert said_to_model(model.requests[-1]) == EXACT_THERE[:-1]
+    assert [answer.json["usage"]["total_tokens"] for answer in answers] == [18, 36, 18]
+
+
+async def test_three_chained_responses(model: Upstream, home: Path) -> None:
+    model.play(*three_turns())
+    previous: dict[str, str] = {}
+    async with serving(model) as rig:
+        for text in ("first?", "second?", "third?"):
+            answer = await rig.client.send(RESPONSES, {"input": text, **previous})
+            assert answer.json["status"] == "completed"
+            previous = {"previous_response_id": answer.json["id"]}
+        session_id = rig.stage.turns[-1].session_id
+        stored = await rig.store.history("ann", previous["previous_response_id"])
+    assert {request.session_id for request in rig.stage.turns} == {session_id}
+    assert stored == EXACT
+    assert stored_by_hermes(home, session_id) == EXACT_THERE
+    assert said_to_model(model.requests[-1]) == EXACT_THERE[:-1]
+
+
+async def test_a_streamed_turn_shows_its_tool(model: Upstream) -> None:
+    model.play(*three_turns()[1:3])
+    async with serving(model) as rig:
+        answer = await rig.client.send(CHAT, ask_stream("second?"))
+    progress = [frame.json for frame in answer.frames if frame.event == "hermes.tool.progress"]
+    assert [(each["toolCallId"], each["status"]) for each in progress] == [
+        ("c1", "running"),
+        ("c1", "completed"),
+    ]
+    assert progress[1]["result"] == OUTPUT
+
+
+async def test_a_client_that_leaves_ends_the_turn(model: Upstream, home: Path) -> None:
+    hold = threading.Event()
+    model.play(Says(["Once upon"], hold=hold))
+    async with serving(model) as rig:
+        session = {"X-Hermes-Session-Id": "left"}
+        async with rig.client.post(CHAT, ask_stream("A tale"), session) as exchange:
+            await exchange.content("Once upon")
+            began = trio.current_time()
+        await until_idle(rig)
+        assert trio.current_time() - began < 2
+        assert await rig.transcript("left") == [("user", "A tale"), ("assistant", "Once upon")]
+    hold.set()
+    assert rig.ends == [("incomplete", "client_disconnected")]
+    assert stored_by_hermes(home, "left")[:2] == [("user", "A tale"), ("assistant", "Once upon")]
+
+
+async def until_idle(rig: Rig) -> None:
+    with trio.fail_after(10):
+        while not rig.is_idle:  # noqa: ASYNC110 - a thread tells nobody that it is gone
+            await trio.sleep(0.005)
+
+
+def asked_of(frame: Frame) -> dict[str, Any]:
+    question: dict[str, Any] = frame.json["approval"]
+    return question
+
+
+async def test_somebody_is_asked_and_the_answer_holds_for_the_session(
+    model: Upstream, tmp_path: Path
+) -> None:
+    victims = [tmp_path / name for name in "ab"]
+    for victim in victims:
+        victim.mkdir()
+    calls = [Says(calls=[shell("c1", f"rm -r {victim}")]) for victim in victims]
+    model.play(calls[0], Says(["Gone."]), calls[1], Says(["Gone too."]))
+    session = {"X-Hermes-Session-Id": "cleaning"}
+    async with serving(model) as rig:
+        async with rig.client.post(CHAT, ask_stream("Clean up"), session) as exchange:
+            while (frame := await exchange.frame()).event != "hermes.approval.request":
+                pass
+            assert asked_of(frame)["toolCallId"] == "c1"
+            told = await rig.client.send(f"/v1/runs/{frame.json['id']}/approval", {"choice": "session"})
+            assert told.json["resolved"] == 1
+            first = await exchange.end()
+        second = await rig.client.send(CHAT, ask_stream("The other too"), session)
+    assert not any(victim.exists() for victim in victims)
+    events = [[frame.event for frame in answer.frames if frame.event] for answer in (first, second)]
+    assert events[0].count("hermes.approval.request") == 1
+    assert events[1].count("hermes.approval.request") == 0
+
+
+async def test_a_failure_is_one_for_the_client(model: Upstream) -> None:
+    model.play(Says(status=401))
+    async with serving(model) as rig:
+        answer = await rig.client.send(RESPONSES, {"input": "Hi"})
+    assert answer.json["status"] == "failed"
+    assert "scripted 401" in answer.json["error"]["message"]
+
+
+async def test_a_session_of_the_built_in_server_goes_on(model: Upstream, home: Path) -> None:
+    from hermes_state import SessionDB  # noqa: PLC0415
+
+    database = SessionDB(db_path=home / "state.db")
+    database.create_session("old-one", source="api_server")
+    database.append_message("old-one", role="user", content="before?")
+    database.append_message("old-one", role="assistant", content="Before.")
+    database.close()
+    model.play(Says(["Now."]), Says(["Later."]))
+    session = {"X-Hermes-Session-Id": "old-one"}
+    async with serving(model, adopt_sessions=True) as rig:
+        await rig.client.send(CHAT, ask("now?"), session)
+        await rig.client.send(CHAT, ask("later?"), session)
+    assert said_to_model(model.requests[1]) == [
+        ("user", "before?"),
+        ("assistant", "Before."),
+        ("user", "now?"),
+        ("assistant", "Now."),
+        ("user", "later?"),
+    ]
