@@ -77,8 +77,7 @@ async def test_text() -> None:
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 async def test_reasoning(name: str) -> None:
-    script = [Think("Let me ", name), Think("see.", name), Say("Done"), FINISH]
-    async with playing(script) as stage:
+    async with playing([Think("Let me ", name), Think("see.", name), Say("Done"), FINISH]) as stage:
         await stage.turn()
     assert (stage.ear.thought, stage.ear.said) == ("Let me see.", "Done")
     kinds = [type(event) for event in stage.ear.heard]
@@ -237,8 +236,7 @@ async def test_a_model_that_calls_tools_to_the_very_end() -> None:
     ("reason", "verdict"), [("length", Verdict.TRUNCATED), ("content_filter", Verdict.INCOMPLETE)]
 )
 async def test_an_answer_that_was_cut(reason: str, verdict: Verdict) -> None:
-    script = [Say("Once upon"), Call("echo", '{"te'), Finish(reason, USAGE)]
-    async with playing(script, tools=TOOLS) as stage:
+    async with playing([Say("Once upon"), Call("echo", '{"te'), Finish(reason, USAGE)], tools=TOOLS) as stage:
         result = await stage.turn()
     assert (result.verdict, result.usage, stage.ear.said) == (verdict, Usage(5, 7), "Once upon")
     assert result.error
@@ -248,7 +246,13 @@ async def test_an_answer_that_was_cut(reason: str, verdict: Verdict) -> None:
 # -- tools of the client --
 
 GIVEN = {"type": "function", "function": {"name": "locate", "description": "Where?", "parameters": {}}}
-FLAT = {"type": "function", "name": "locate", "description": "Where?", "parameters": {}, "strict": None}
+FLAT: dict[str, Any] = {
+    "type": "function",
+    "name": "locate",
+    "description": "Where?",
+    "parameters": {},
+    "strict": None,
+}
 
 
 @pytest.mark.parametrize("given", [GIVEN, FLAT], ids=["chat", "responses"])
@@ -357,15 +361,14 @@ async def test_cancelled_while_tools_run() -> None:
 
 
 async def test_pieces_of_calls_are_joined() -> None:
-    pieces = [
+    pieces: list[dict[str, Any]] = [
         {"index": 0, "id": "c1", "type": "function", "function": {"name": "echo", "arguments": ""}},
         {"index": 1, "id": "c2", "type": "function", "function": {"name": "echo", "arguments": '{"te'}},
         {"index": 0, "function": {"arguments": '{"text": "a'}},
         {"index": 1, "function": {"arguments": 'xt": "b"}'}},
         {"index": 0, "function": {"arguments": '"}'}},
     ]
-    script = [*(Calls((piece,)) for piece in pieces), CALLED]
-    async with playing(script, says("Done"), tools=TOOLS) as stage:
+    async with playing([*(Calls((piece,)) for piece in pieces), CALLED], says("Done"), tools=TOOLS) as stage:
         await stage.turn()
     assert sorted(stage.ear.ends) == [("c1", "echo: a", False), ("c2", "echo: b", False)]
     assert json.loads(stage.messages[-3]["tool_calls"][0]["function"]["arguments"]) == {"text": "a"}
