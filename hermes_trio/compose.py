@@ -144,7 +144,9 @@ def _services(parts: Parts, store: Store, metrics: Metrics) -> Services:
         registry=Registry(),
         flusher=Flusher(store),
         workspace=parts.workspace,
-        limits=Limits(run=settings.run_seconds, stall=settings.stall_seconds),
+        limits=Limits(
+            run=settings.run_seconds, stall=settings.stall_seconds, approval=settings.approval_seconds
+        ),
         owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         on_end=_counting(metrics),
     )

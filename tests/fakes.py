@@ -15,7 +15,9 @@ from attrs import define, field, frozen
 from hermes_trio.agent.bridge import AgentHost
 from hermes_trio.agent.contract import AgentContext, TurnRequest
 from hermes_trio.agent.port import AsyncPort, Port
+from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
+    ClientCall,
     Event,
     Reasoning,
     Result,
@@ -84,7 +86,22 @@ class Pause:
         await self._go_in_trio.wait()
 
 
-Step = Event | Pause | None  # None: a delta that is only a display signal
+@frozen
+class Ask:
+    """A point of a script where the agent asks; the stage notes the decision."""
+
+    command: str
+    patterns: tuple[str, ...] = ()
+    call_id: str = ""
+    allow_permanent: bool = True
+
+    @property
+    def words(self) -> tuple[Any, ...]:
+        """The arguments of the port's ``ask``."""
+        return self.command, "because", self.patterns, self.call_id, self.allow_permanent
+
+
+Step = Event | Pause | Ask | None  # None: a delta that is only a display signal
 End = Result | str | Exception | None
 HELLO = (Text("Hello"), Text(" world"))
 
@@ -96,6 +113,7 @@ _SAID_BY: dict[type, str] = {
     ToolNoticed: "tool_noticed",
     ToolOutput: "tool_output",
     ToolCompleted: "tool_completed",
+    ClientCall: "client_call",
 }
 
 
@@ -118,6 +136,7 @@ class Stage:
     turns: list[TurnRequest] = field(factory=list)
     interrupts: list[str] = field(factory=list)
     left: list[str] = field(factory=list)  # how each agent's run was left
+    decisions: list[Decision] = field(factory=list)
 
     def factory(self, context: AgentContext) -> Any:
         """Make an agent."""
@@ -170,6 +189,8 @@ class Player:
     def _play(self, step: Step, say: Port) -> None:
         if isinstance(step, Pause):
             step.stop_here()
+        elif isinstance(step, Ask):
+            self.stage.decisions.append(say.ask(*step.words))
         else:
             method, args = _words(step)
             getattr(say, method)(*args)
@@ -191,6 +212,8 @@ class AsyncPlayer:
     async def _play(self, step: Step, say: AsyncPort) -> None:
         if isinstance(step, Pause):
             await step.stop_here_in_trio()
+        elif isinstance(step, Ask):
+            self.stage.decisions.append(await say.ask(*step.words))
         else:
             method, args = _words(step)
             await getattr(say, method)(*args)

@@ -5,6 +5,11 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from hermes_trio.core.events import (
+    AnsweredBy,
+    ApprovalAnswered,
+    ApprovalWanted,
+    Choice,
+    ClientCall,
     Crashed,
     Event,
     Finished,
@@ -31,8 +36,27 @@ started = st.builds(ToolStarted, call_ids, tool_names, args, times)
 noticed = st.builds(ToolNoticed, tool_names, args, times)
 output = st.builds(ToolOutput, call_ids, texts)
 completed = st.builds(ToolCompleted, call_ids, texts, st.booleans(), times)
+questions = st.sampled_from(["q", "q2"])
+wanted = st.builds(
+    ApprovalWanted, questions, call_ids, texts, texts, st.tuples(texts), st.booleans(), times, times
+)
+answered = st.builds(
+    ApprovalAnswered,
+    questions,
+    st.sampled_from(Choice),
+    st.sampled_from([by for by in AnsweredBy if by is not AnsweredBy.RUN_ENDED]),
+    times,
+)
 said: st.SearchStrategy[Event] = st.one_of(
-    st.builds(Text, texts), st.builds(Reasoning, texts), started, noticed, output, completed
+    st.builds(Text, texts),
+    st.builds(Reasoning, texts),
+    started,
+    noticed,
+    output,
+    completed,
+    wanted,
+    answered,
+    st.builds(ClientCall, call_ids, st.sampled_from(["get_weather", "terminal"]), texts),
 )
 
 usages = st.builds(Usage, *[st.integers(0, 10_000)] * 5)

@@ -3,7 +3,7 @@
 An agent is always made in a thread, because making one may take seconds. A plain agent then runs in that same
 thread; an ``async`` one is handed back and runs as a Trio task.
 
-Called off means: the inbox closes (whatever the agent says next raises in its own thread), the agent's ``interrupt``
+Called off means: the inbox closes (whatever the agent says next, or still asks, raises in its own thread), the agent's ``interrupt``
 is called, and the agent has a grace period to return. A thread that ignores all of that is abandoned: it cannot be
 killed, but nobody waits for it any more, and its slot stays taken until it really ends.
 """
@@ -21,6 +21,7 @@ import trio
 from attrs import frozen
 
 from hermes_trio.agent.contract import Agent, AgentContext, AgentFactory, AsyncAgent
+from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.inbox import Inbox
 from hermes_trio.agent.port import AsyncPort, Port, Words
 from hermes_trio.core.events import Crashed, Event, Finished, Result
@@ -55,9 +56,12 @@ class _Part(Enum):
 class Bridge:
     """One agent's turn in Trio's terms. Made in a Trio task."""
 
-    def __init__(self, host: AgentHost, context: AgentContext, inbox: Inbox, words: Words) -> None:
-        self._host, self._context, self._inbox, self._words = host, context, inbox, words
-        self._port = Port(inbox, words)
+    def __init__(
+        self, host: AgentHost, context: AgentContext, inbox: Inbox, words: Words, desk: Desk
+    ) -> None:
+        self._host, self._context = host, context
+        self._inbox, self._words, self._desk = inbox, words, desk
+        self._port = Port(inbox, words, desk)
         self._token = trio.lowlevel.current_trio_token()
         self._lock = threading.Lock()
         self._life = _Life.WAITING
@@ -83,6 +87,7 @@ class Bridge:
             raise
         finally:
             self._inbox.finish()
+            self._desk.close()
             self._part_over(_Part.TASK)
 
     # -- in the thread --
@@ -124,7 +129,7 @@ class Bridge:
 
     async def _in_task(self, agent: AsyncAgent) -> None:
         try:
-            result = await agent.run(self._context.turn, AsyncPort(self._inbox, self._words))
+            result = await agent.run(self._context.turn, AsyncPort(self._inbox, self._words, self._desk))
         except Exception as error:  # noqa: BLE001 - see above; cancellation passes
             self._inbox.post(_crashed(error, self._words))
         else:
@@ -139,6 +144,7 @@ class Bridge:
 
     async def _call_off(self, reason: str) -> None:
         self._inbox.close()
+        self._desk.close()
         self._port.stop()
         with self._lock:
             never_began = self._life is _Life.WAITING

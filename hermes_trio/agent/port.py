@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from typing import Any
@@ -12,8 +12,12 @@ from typing import Any
 import trio
 from attrs import define
 
+from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.inbox import Inbox, RunEnded
+from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
+    ApprovalWanted,
+    ClientCall,
     Event,
     Reasoning,
     Text,
@@ -23,6 +27,7 @@ from hermes_trio.core.events import (
     ToolStarted,
 )
 from hermes_trio.core.plain import plain, text_of
+from hermes_trio.core.redact import redact
 
 
 class Words:
@@ -33,6 +38,7 @@ class Words:
         self._began = clock()
         self._run_id = run_id
         self._numbers = count(1)
+        self._questions = count(1)
 
     def now(self) -> float:
         """Seconds since the run began."""
@@ -47,6 +53,25 @@ class Words:
 
     def noticed(self, name: object, args: object) -> Event:
         return ToolNoticed(text_of(name), _arguments(args), self.now())
+
+    def wanted(
+        self,
+        command: object,
+        description: object,
+        patterns: Iterable[object],
+        call_id: object,
+        permanent: bool,
+    ) -> ApprovalWanted:
+        """A question. What it shows to a person is masked; without patterns, an answer is remembered by the command."""
+        return ApprovalWanted(
+            f"appr_{self._run_id[-12:]}_{next(self._questions)}",
+            text_of(call_id),
+            redact(text_of(command)),
+            redact(text_of(description)),
+            tuple(map(text_of, patterns)) or (text_of(command),),
+            bool(permanent),
+            at=self.now(),
+        )
 
     def completed(self, call_id: object, result: object, is_error: bool) -> Event:
         return ToolCompleted(text_of(call_id), _result(result), bool(is_error), self.now())
@@ -73,8 +98,8 @@ class ToolRun:
 class Port:
     """For agents in threads. Every method may be called from any thread, and waits while the reader is behind."""
 
-    def __init__(self, inbox: Inbox, words: Words) -> None:
-        self._inbox, self._words = inbox, words
+    def __init__(self, inbox: Inbox, words: Words, desk: Desk) -> None:
+        self._inbox, self._words, self._desk = inbox, words, desk
         self._stopped = threading.Event()
 
     @property
@@ -121,6 +146,41 @@ class Port:
         """A tool call ends."""
         self._inbox.put(self._words.completed(call_id, result, is_error))
 
+    def client_call(self, call_id: str, name: str, arguments: str = "{}") -> None:
+        """Call a tool of the client's. Then return: the client runs it and comes back with the result.
+
+        Args:
+            call_id: what the result will name.
+            name: of the tool, as the request has it.
+            arguments: the JSON text.
+        """
+        self._inbox.put(ClientCall(text_of(call_id or ""), text_of(name), text_of(arguments)))
+
+    def ask(
+        self,
+        command: str,
+        description: str = "",
+        patterns: Iterable[str] = (),
+        call_id: str = "",
+        allow_permanent: bool = True,
+    ) -> Decision:
+        """Ask whether something may be done, and wait for the answer.
+
+        Args:
+            command: what is to be done, for a person to read.
+            description: why it is asked, or what is dangerous about it.
+            patterns: what the answers `session` and `always` are remembered by; the command itself if there are none.
+            call_id: the tool call that it belongs to.
+            allow_permanent: whether `always` is offered.
+
+        Raises:
+            RunEnded: the run ended before there was an answer.
+        """
+        wish = self._words.wanted(command, description, patterns, call_id, allow_permanent)
+        waiting = self._desk.open(wish.approval_id)
+        self._inbox.put(wish)
+        return waiting.wait()
+
     @contextmanager
     def tool(self, name: str, args: Mapping[str, Any] | None = None) -> Iterator[ToolRun]:
         """Show a tool call for as long as the block runs. An exception ends it as failed and goes on."""
@@ -138,8 +198,8 @@ class Port:
 class AsyncPort:
     """For agents that are Trio tasks. Every method is a checkpoint and waits while the reader is behind."""
 
-    def __init__(self, inbox: Inbox, words: Words) -> None:
-        self._inbox, self._words = inbox, words
+    def __init__(self, inbox: Inbox, words: Words, desk: Desk) -> None:
+        self._inbox, self._words, self._desk = inbox, words, desk
 
     async def text(self, text: str | None) -> None:
         """Say a piece of the answer."""
@@ -166,6 +226,24 @@ class AsyncPort:
     async def tool_completed(self, call_id: str, result: object = "", is_error: bool = False) -> None:
         """A tool call ends."""
         await self._put(self._words.completed(call_id, result, is_error))
+
+    async def client_call(self, call_id: str, name: str, arguments: str = "{}") -> None:
+        """Call a tool of the client's. See :meth:`Port.client_call`."""
+        await self._put(ClientCall(text_of(call_id or ""), text_of(name), text_of(arguments)))
+
+    async def ask(
+        self,
+        command: str,
+        description: str = "",
+        patterns: Iterable[str] = (),
+        call_id: str = "",
+        allow_permanent: bool = True,
+    ) -> Decision:
+        """Ask whether something may be done, and wait for the answer. See :meth:`Port.ask`."""
+        wish = self._words.wanted(command, description, patterns, call_id, allow_permanent)
+        waiting = self._desk.open(wish.approval_id)
+        await self._put(wish)
+        return await waiting.wait_in_trio()
 
     @asynccontextmanager
     async def tool(self, name: str, args: Mapping[str, Any] | None = None) -> AsyncIterator[ToolRun]:

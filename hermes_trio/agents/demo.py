@@ -38,10 +38,9 @@ HELP = """I know these commands, one per line:
 - `/sleep N` waits N seconds
 - `/think TEXT` shows some reasoning
 - `/long N` says N words
-- `/ask CMD` wants to run a command that needs an approval
+- `/ask CMD` runs a shell command once you have approved it
 - `/fail TEXT` fails with an error
 - `/help` shows this list"""
-NO_APPROVAL = "approval is needed and nobody can be asked on this route"
 
 
 class _Interrupted(Exception):
@@ -143,14 +142,21 @@ class DemoAgent:
 
     def _run_terminal(self, command: str) -> str:
         with self._tool("terminal", {"command": command}) as call:
-            result = self._terminal.run(command, lambda text: self._say.tool_output(call.call_id, text))
-            call.result, call.is_error = _told(result), result.exit_code != 0 or result.timed_out
+            self._execute(command, call)
         return _quote(call)
 
     def _ask(self, command: str) -> str:
         with self._tool("terminal", {"command": command}) as call:
-            call.result, call.is_error = NO_APPROVAL, True
+            decision = self._say.ask(command, "You told me to ask before I run this.", call_id=call.call_id)
+            if decision.approved:
+                self._execute(command, call)
+            else:
+                call.result, call.is_error = f"not approved ({decision.by})", True
         return _quote(call)
+
+    def _execute(self, command: str, call: ToolRun) -> None:
+        result = self._terminal.run(command, lambda text: self._say.tool_output(call.call_id, text))
+        call.result, call.is_error = _told(result), result.exit_code != 0 or result.timed_out
 
     def _read(self, path: str) -> str:
         with self._tool("read_file", {"path": path}) as call, _reported(call):

@@ -101,6 +101,10 @@ class CallBook:
         self._noticed[event.name].append(call)
         return self._open(call)
 
+    def id_for_client(self, wanted: str) -> str:
+        """The id under which a call of the client's tool is shown: the agent's, unless another call has it."""
+        return self._fresh_id(wanted or "call")
+
     def running(self, agent_id: str) -> Call | None:
         """The running call that the agent means by an id; nothing for orphans and for calls that ended."""
         call = self._by_agent_id.get(agent_id)

@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
+from hermes_trio.core.events import AnsweredBy, Choice
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.outcome import Outcome
 
@@ -61,6 +62,41 @@ class CallEnded:
 
 
 @frozen
+class ClientCalled:
+    """A tool of the client's is called: the client runs it and comes back with the result."""
+
+    item: int
+    call_id: str
+    name: str
+    arguments: str
+
+
+@frozen
+class ApprovalRequested:
+    """The agent waits for somebody's word."""
+
+    approval_id: str
+    call_id: str  # of the call that is shown; "" for none
+    command: str
+    description: str
+    patterns: tuple[str, ...]
+    allow_permanent: bool
+    seconds: float
+    at: float
+
+
+@frozen
+class ApprovalResolved:
+    """The agent knows."""
+
+    approval_id: str
+    call_id: str
+    choice: Choice
+    by: AnsweredBy
+    at: float
+
+
+@frozen
 class Ended:
     """The turn is over. Nothing follows."""
 
@@ -68,4 +104,14 @@ class Ended:
     at: float = 0.0  # seconds since the run began
 
 
-Change = TextAdded | ReasoningAdded | CallStarted | CallSaid | CallEnded | Ended
+Change = (
+    TextAdded
+    | ReasoningAdded
+    | CallStarted
+    | CallSaid
+    | CallEnded
+    | ClientCalled
+    | ApprovalRequested
+    | ApprovalResolved
+    | Ended
+)

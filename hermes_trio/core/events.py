@@ -63,6 +63,58 @@ class ToolCompleted:
     at: float = 0.0
 
 
+@frozen
+class ClientCall:
+    """The agent calls a tool of the client's. Nobody runs it here: it is part of the answer."""
+
+    call_id: str
+    name: str
+    arguments: str = "{}"  # the JSON text, as the model wrote it
+
+
+class Choice(StrEnum):
+    """The answers to the wish of an agent."""
+
+    ONCE = "once"
+    SESSION = "session"  # this and its like, for as long as the session lasts
+    ALWAYS = "always"
+    DENY = "deny"
+
+
+class AnsweredBy(StrEnum):
+    """Who answered."""
+
+    CLIENT = "client"
+    REMEMBERED = "remembered"  # an earlier answer holds; the question is not even shown
+    TIMEOUT = "timeout"
+    NOBODY = "nobody"  # there is no one to ask on this route
+    RUN_ENDED = "run_ended"
+
+
+@frozen
+class ApprovalWanted:
+    """The agent wants to do something that somebody has to allow, and waits."""
+
+    approval_id: str
+    call_id: str  # the tool call it belongs to, if any
+    command: str
+    description: str = ""
+    patterns: tuple[str, ...] = ()  # what an answer for longer than once is remembered by
+    allow_permanent: bool = True
+    seconds: float = 0.0  # how long there is to answer
+    at: float = 0.0
+
+
+@frozen
+class ApprovalAnswered:
+    """The wish is granted or denied."""
+
+    approval_id: str
+    choice: Choice
+    by: AnsweredBy
+    at: float = 0.0
+
+
 class Verdict(StrEnum):
     """What the agent itself says of its turn."""
 
@@ -104,7 +156,19 @@ class Crashed:
     at: float = 0.0
 
 
-Event = Text | Reasoning | ToolStarted | ToolNoticed | ToolOutput | ToolCompleted | Finished | Crashed
+Event = (
+    Text
+    | Reasoning
+    | ToolStarted
+    | ToolNoticed
+    | ToolOutput
+    | ToolCompleted
+    | ClientCall
+    | ApprovalWanted
+    | ApprovalAnswered
+    | Finished
+    | Crashed
+)
 
 
 def merge_text(events: Iterable[Event]) -> list[Event]:

@@ -40,4 +40,13 @@ class CallItem:
     rank: int = 0
 
 
-Item = MessageItem | ReasoningItem | CallItem
+@frozen
+class ClientCallItem:
+    """A call of a tool that the client runs. Its result, if it comes, is in what the client says next."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+Item = MessageItem | ReasoningItem | CallItem | ClientCallItem

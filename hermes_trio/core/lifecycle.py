@@ -1,4 +1,4 @@
-"""The life of a tool call and of a turn: two small machines, each one table.
+"""The life of a tool call, of a turn and of a run: three small machines, each one table.
 
 A call::
 
@@ -9,6 +9,14 @@ A call::
 A turn::
 
     open --end--> ended
+
+A run::
+
+    queued --begin--> running <--ask, answer--> waiting_for_approval
+       |                 |                            |
+       +------stop-------+-----------stop-------------+---> stopping
+                         |                                     |
+                         +--complete, fail, cancel-------------+---> completed, failed, cancelled
 
 Everything that may happen stands in a table. A move that does not raises ``IllegalMove`` and changes nothing,
 because the machines hold no state themselves: they map a state and a move to the next state.
@@ -56,6 +64,30 @@ class TurnMove(StrEnum):
     END = "end"
 
 
+class RunState(StrEnum):
+    """Where a run stands, in the words of the Runs API."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting_for_approval"
+    STOPPING = "stopping"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class RunMove(StrEnum):
+    """What can happen to a run."""
+
+    BEGIN = "begin"
+    ASK = "ask"
+    ANSWER = "answer"  # the last open question
+    STOP = "stop"
+    COMPLETE = "complete"
+    FAIL = "fail"
+    CANCEL = "cancel"
+
+
 CALL_MOVES: Mapping[tuple[CallState, CallMove], CallState] = MappingProxyType(
     {
         (CallState.NEW, CallMove.START): CallState.RUNNING,
@@ -66,6 +98,31 @@ CALL_MOVES: Mapping[tuple[CallState, CallMove], CallState] = MappingProxyType(
 TURN_MOVES: Mapping[tuple[TurnState, TurnMove], TurnState] = MappingProxyType(
     {(TurnState.OPEN, TurnMove.END): TurnState.ENDED}
 )
+RUN_ENDS: Mapping[RunMove, RunState] = MappingProxyType(
+    {
+        RunMove.COMPLETE: RunState.COMPLETED,
+        RunMove.FAIL: RunState.FAILED,
+        RunMove.CANCEL: RunState.CANCELLED,
+    }
+)
+# A run that is told to stop may still finish first, or fail: what it is in the end, its end tells.
+RUN_MOVES: Mapping[tuple[RunState, RunMove], RunState] = MappingProxyType(
+    {
+        (RunState.QUEUED, RunMove.BEGIN): RunState.RUNNING,
+        (RunState.QUEUED, RunMove.STOP): RunState.STOPPING,
+        (RunState.RUNNING, RunMove.ASK): RunState.WAITING,
+        (RunState.RUNNING, RunMove.STOP): RunState.STOPPING,
+        (RunState.WAITING, RunMove.ASK): RunState.WAITING,
+        (RunState.WAITING, RunMove.ANSWER): RunState.RUNNING,
+        (RunState.WAITING, RunMove.STOP): RunState.STOPPING,
+        (RunState.STOPPING, RunMove.BEGIN): RunState.STOPPING,
+        (RunState.STOPPING, RunMove.ASK): RunState.STOPPING,
+        (RunState.STOPPING, RunMove.ANSWER): RunState.STOPPING,
+        (RunState.STOPPING, RunMove.STOP): RunState.STOPPING,
+        **{(state, move): end for state in (RunState.QUEUED, RunState.RUNNING, RunState.STOPPING)
+           for move, end in RUN_ENDS.items()},
+    }
+)  # fmt: skip
 
 
 S = TypeVar("S", bound=StrEnum)
@@ -88,6 +145,15 @@ def move_turn(state: TurnState, move: TurnMove) -> TurnState:
         IllegalMove: the table has no such move.
     """
     return _moved(TURN_MOVES, state, move)
+
+
+def move_run(state: RunState, move: RunMove) -> RunState:
+    """The state of a run after a move.
+
+    Raises:
+        IllegalMove: the table has no such move.
+    """
+    return _moved(RUN_MOVES, state, move)
 
 
 def _moved(table: Mapping[tuple[S, M], S], state: S, move: M) -> S:

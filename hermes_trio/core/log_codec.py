@@ -11,15 +11,19 @@ from typing import Any
 import attrs
 
 from hermes_trio.core.changes import (
+    ApprovalRequested,
+    ApprovalResolved,
     CallEnded,
     CallSaid,
     CallStarted,
     Change,
+    ClientCalled,
     Ended,
     ReasoningAdded,
     TextAdded,
 )
-from hermes_trio.core.items import CallItem, Item, MessageItem, ReasoningItem
+from hermes_trio.core.events import AnsweredBy, Choice
+from hermes_trio.core.items import CallItem, ClientCallItem, Item, MessageItem, ReasoningItem
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.messages import Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
@@ -31,9 +35,17 @@ _CHANGES: dict[str, type[Change]] = {
     "s": CallStarted,
     "o": CallSaid,
     "e": CallEnded,
+    "c": ClientCalled,
+    "q": ApprovalRequested,
+    "a": ApprovalResolved,
     "z": Ended,
 }
-_ITEMS: dict[str, type[Item]] = {"m": MessageItem, "r": ReasoningItem, "c": CallItem}
+_ITEMS: dict[str, type[Item]] = {
+    "m": MessageItem,
+    "r": ReasoningItem,
+    "c": CallItem,
+    "k": ClientCallItem,
+}
 
 
 class Damaged(Exception):
@@ -110,11 +122,34 @@ def _unpack(body: bytes, make: Callable[[list[Any]], Any]) -> Iterable[Any]:
 
 def _change(row: list[Any]) -> Change:
     kind, values = _CHANGES[row[0]], row[1:]
-    if kind is Ended:
-        return Ended(_outcome(values[0]), *values[1:])
-    if kind is CallEnded:
-        values[3] = CallState(values[3])
+    if (read := _READERS.get(kind)) is not None:
+        read(values)
     return kind(*values)
+
+
+def _read_end(values: list[Any]) -> None:
+    values[0] = _outcome(values[0])
+
+
+def _read_call_end(values: list[Any]) -> None:
+    values[3] = CallState(values[3])
+
+
+def _read_request(values: list[Any]) -> None:
+    values[4] = tuple(values[4])
+
+
+def _read_answer(values: list[Any]) -> None:
+    values[2], values[3] = Choice(values[2]), AnsweredBy(values[3])
+
+
+# What JSON has no type for, put right in place.
+_READERS: dict[type[Change], Callable[[list[Any]], None]] = {
+    Ended: _read_end,
+    CallEnded: _read_call_end,
+    ApprovalRequested: _read_request,
+    ApprovalResolved: _read_answer,
+}
 
 
 def _item(row: list[Any]) -> Item:

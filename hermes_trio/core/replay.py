@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
 
 from hermes_trio.core.changes import (
+    ApprovalRequested,
+    ApprovalResolved,
     CallEnded,
     CallSaid,
     CallStarted,
     Change,
+    ClientCalled,
+    Ended,
     ReasoningAdded,
     TextAdded,
 )
-from hermes_trio.core.events import Event, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
+from hermes_trio.core.events import (
+    AnsweredBy,
+    ApprovalAnswered,
+    ApprovalWanted,
+    ClientCall,
+    Event,
+    Reasoning,
+    Text,
+    ToolCompleted,
+    ToolOutput,
+    ToolStarted,
+)
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.turn import Turn
 
@@ -30,18 +46,43 @@ class Rebuilt:
 
     def _events(self, change: Change) -> Iterable[Event]:
         match change:
-            case TextAdded(_, text):
-                yield Text(text)
-            case ReasoningAdded(_, text):
-                yield Reasoning(text)
-            case CallStarted():
-                yield self._start(change)
-            case CallSaid():
-                yield ToolOutput(change.call_id, change.text)
-            case CallEnded() if change.state is CallState.COMPLETED:
-                yield self._end(change)
+            case CallEnded() if change.state is not CallState.COMPLETED:
+                return  # what the end of the turn closed comes again when the turn is ended again
+            case ApprovalResolved() if change.by is AnsweredBy.RUN_ENDED:
+                return
+            case Ended():
+                return
             case _:
-                pass  # cancelled calls and the end come again when the turn is ended again
+                yield self._AGAIN[type(change)](self, change)
+
+    def _text(self, change: TextAdded) -> Event:
+        return Text(change.text)
+
+    def _reasoning(self, change: ReasoningAdded) -> Event:
+        return Reasoning(change.text)
+
+    def _output(self, change: CallSaid) -> Event:
+        return ToolOutput(change.call_id, change.text)
+
+    def _client_call(self, change: ClientCalled) -> Event:
+        return ClientCall(change.call_id, change.name, change.arguments)
+
+    def _wish(self, change: ApprovalRequested) -> Event:
+        self.at = max(self.at, change.at)
+        return ApprovalWanted(
+            change.approval_id,
+            change.call_id,
+            change.command,
+            change.description,
+            change.patterns,
+            change.allow_permanent,
+            change.seconds,
+            change.at,
+        )
+
+    def _answer(self, change: ApprovalResolved) -> Event:
+        self.at = max(self.at, change.at)
+        return ApprovalAnswered(change.approval_id, change.choice, change.by, change.at)
 
     def _start(self, change: CallStarted) -> Event:
         self._starts[change.call_id] = change.at
@@ -52,3 +93,14 @@ class Rebuilt:
         at = self._starts[change.call_id] + change.duration
         self.at = max(self.at, at)
         return ToolCompleted(change.call_id, change.result, change.is_error, at)
+
+    _AGAIN: ClassVar[Mapping[type[Change], Callable[[Rebuilt, Any], Event]]] = {
+        TextAdded: _text,
+        ReasoningAdded: _reasoning,
+        CallStarted: _start,
+        CallSaid: _output,
+        CallEnded: _end,
+        ClientCalled: _client_call,
+        ApprovalRequested: _wish,
+        ApprovalResolved: _answer,
+    }

@@ -6,7 +6,7 @@ import json
 
 from attrs import define, field
 
-from hermes_trio.core.items import CallItem, Item, MessageItem, ReasoningItem
+from hermes_trio.core.items import CallItem, ClientCallItem, Item, MessageItem, ReasoningItem
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.messages import Message, ToolCall
 
@@ -17,21 +17,25 @@ class _Round:
 
     text: str = ""
     reasoning: str = ""
-    calls: list[CallItem] = field(factory=list)
+    calls: list[CallItem | ClientCallItem] = field(factory=list)
 
     def messages(self) -> list[Message]:
         if not (self.text or self.reasoning or self.calls):
             return []
-        asked = tuple(ToolCall(call.call_id, call.name, json.dumps(call.args)) for call in self.calls)
-        said = Message("assistant", self.text, tool_calls=asked, reasoning=self.reasoning)
-        return [said, *map(_result, self.calls)]
+        said = Message(
+            "assistant", self.text, tool_calls=tuple(map(_asked, self.calls)), reasoning=self.reasoning
+        )
+        return [said, *(_result(call) for call in self.calls if isinstance(call, CallItem))]
 
 
 def transcript(items: tuple[Item, ...]) -> tuple[Message, ...]:
-    """What the agent did, as messages: each call stands before its result, and every call has one."""
+    """What the agent did, as messages: each call stands before its result.
+
+    Every call has one, except those of the client's tools: their results are what the client says next.
+    """
     rounds = [_Round()]
     for item in items:
-        if not isinstance(item, CallItem) and rounds[-1].calls:
+        if not isinstance(item, CallItem | ClientCallItem) and rounds[-1].calls:
             rounds.append(_Round())
         _put(rounds[-1], item)
     return tuple(message for each in rounds for message in each.messages())
@@ -45,6 +49,11 @@ def _put(into: _Round, item: Item) -> None:
             into.reasoning += text
         case _:
             into.calls.append(item)
+
+
+def _asked(call: CallItem | ClientCallItem) -> ToolCall:
+    arguments = call.arguments if isinstance(call, ClientCallItem) else json.dumps(call.args)
+    return ToolCall(call.call_id, call.name, arguments)
 
 
 def _result(call: CallItem) -> Message:

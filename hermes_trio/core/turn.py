@@ -8,7 +8,7 @@ stored records and batch replies are all made from those changes, so they cannot
 * empty pieces of text, and everything said after the end.
 
 A turn ends exactly once: by the agent's own word (``Finished``, ``Crashed``) or by ``cut``. Ending closes every
-call that is still open, so nothing is left running on anybody's screen.
+question and every call that is still open, so nothing is left waiting or running on anybody's screen.
 """
 
 from __future__ import annotations
@@ -18,17 +18,22 @@ from typing import Any, ClassVar
 
 from attrs import define, field
 
+from hermes_trio.core.approvals import ApprovalBook
 from hermes_trio.core.calls import Call, CallBook
 from hermes_trio.core.changes import (
     CallEnded,
     CallSaid,
     CallStarted,
     Change,
+    ClientCalled,
     Ended,
     ReasoningAdded,
     TextAdded,
 )
 from hermes_trio.core.events import (
+    ApprovalAnswered,
+    ApprovalWanted,
+    ClientCall,
     Crashed,
     Event,
     Finished,
@@ -41,7 +46,7 @@ from hermes_trio.core.events import (
     ToolStarted,
     Verdict,
 )
-from hermes_trio.core.items import Item, MessageItem, ReasoningItem
+from hermes_trio.core.items import ClientCallItem, Item, MessageItem, ReasoningItem
 from hermes_trio.core.lifecycle import TurnMove, TurnState, move_turn
 from hermes_trio.core.outcome import Outcome, Reason, Status, of_crash, of_cut, of_result
 from hermes_trio.core.tools import is_internal
@@ -58,6 +63,16 @@ class _Prose:
         return self.kind("".join(self.parts))
 
 
+@define(eq=False)
+class _Handed:
+    """A call that the client runs."""
+
+    item: ClientCallItem
+
+    def as_item(self) -> Item:
+        return self.item
+
+
 class NotEnded(Exception):
     """The outcome was asked of a turn that is still open."""
 
@@ -67,8 +82,9 @@ class Turn:
 
     def __init__(self) -> None:
         self._state = TurnState.OPEN
-        self._parts: list[_Prose | Call] = []
+        self._parts: list[_Prose | Call | _Handed] = []
         self._calls = CallBook()
+        self._approvals = ApprovalBook()
         self._results = 0
         self._outcome: Outcome | None = None
 
@@ -142,6 +158,18 @@ class Turn:
             call.finish(event.result, event.is_error, event.at)
             yield self._over(call)
 
+    def _take_client_call(self, event: ClientCall) -> Iterator[Change]:
+        call_id = self._calls.id_for_client(event.call_id)
+        self._parts.append(_Handed(ClientCallItem(call_id, event.name, event.arguments)))
+        yield ClientCalled(len(self._parts) - 1, call_id, event.name, event.arguments)
+
+    def _take_wish(self, event: ApprovalWanted) -> Iterator[Change]:
+        call = self._calls.running(event.call_id)
+        yield from self._approvals.ask(event, "" if call is None else call.call_id)
+
+    def _take_answer(self, event: ApprovalAnswered) -> Iterator[Change]:
+        yield from self._approvals.answer(event)
+
     def _take_finish(self, event: Finished) -> Iterator[Change]:
         if event.result.verdict is not Verdict.FAILED:
             yield from self._take_text(Text(self._unsent(event.result)))
@@ -157,6 +185,9 @@ class Turn:
         ToolNoticed: _take_notice,
         ToolOutput: _take_output,
         ToolCompleted: _take_completion,
+        ClientCall: _take_client_call,
+        ApprovalWanted: _take_wish,
+        ApprovalAnswered: _take_answer,
         Finished: _take_finish,
         Crashed: _take_crash,
     }
@@ -185,6 +216,7 @@ class Turn:
     def _end(self, outcome: Outcome, at: float) -> Iterator[Change]:
         self._state = move_turn(self._state, TurnMove.END)
         self._outcome = outcome
+        yield from self._approvals.close(at)
         for call in self._calls.still_running():
             if outcome.status is Status.COMPLETED and not call.has_end:
                 call.finish("".join(call.said), is_error=False, at=at)
@@ -213,5 +245,5 @@ class Turn:
         return "".join(last.parts) if isinstance(last, _Prose) else ""
 
 
-def _is_reasoning(part: _Prose | Call) -> bool:
+def _is_reasoning(part: _Prose | Call | _Handed) -> bool:
     return isinstance(part, _Prose) and part.kind is ReasoningItem

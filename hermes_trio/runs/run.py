@@ -20,13 +20,17 @@ from attrs import evolve, frozen
 
 from hermes_trio.agent.bridge import AgentHost, Bridge
 from hermes_trio.agent.contract import AgentContext, TurnRequest
+from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.inbox import Inbox
 from hermes_trio.agent.port import Words
 from hermes_trio.core.changes import Ended
+from hermes_trio.core.events import ApprovalWanted
 from hermes_trio.core.outcome import Outcome, Reason, of_cut
+from hermes_trio.core.progress import Standing
 from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.turn import Turn
 from hermes_trio.runs.admission import Slot
+from hermes_trio.runs.approvals import Answer, Approvals, Floor
 from hermes_trio.runs.flusher import Flusher, KeptLog
 from hermes_trio.runs.log import Changes, Reader, RunLog
 from hermes_trio.runs.presence import DETACH, OnDisconnect, Presence
@@ -76,6 +80,7 @@ class Order:
     turnstile: Slot | None = None  # free when the run is saved, or has ended without
     keep: Keep = Keep.END
     policy: OnDisconnect = DETACH
+    can_ask: bool = False  # somebody sees the agent's questions in time to answer them
     to_items: Callable[[EndedRun], Items] = lambda ended: ()  # noqa: ARG005 - what its conversation gains
 
 
@@ -85,7 +90,7 @@ class Run:
     def __init__(self, services: Services, order: Order) -> None:
         self._services, self._order = services, order
         self._words = Words(order.header.run_id, services.clock)
-        self._inbox = Inbox()
+        self._inbox, self._desk = Inbox(), Desk()
         self._scope = trio.CancelScope()
         self._deadline = math.inf
         self._reason = Reason.NONE
@@ -95,8 +100,9 @@ class Run:
         self.ended = trio.Event()
         self._begun_or_not = trio.Event()
         self._has_begun = False
-        hooks = Hooks(self._save, self._save_later, self.stop, self._why, self._words.now)
+        hooks = Hooks(self._save, self._save_later, self.stop, self._why, self._words.now, self._ask)
         self._tracker = Tracker(self._inbox, self.log, hooks, services.limits)
+        self._approvals = self._make_approvals()
 
     @property
     def header(self) -> RunHeader:
@@ -109,9 +115,19 @@ class Run:
         return self._order.keep is Keep.ALL
 
     @property
-    def is_stopping(self) -> bool:
-        """Whether it was told to end, and why does not matter."""
-        return bool(self._reason)
+    def standing(self) -> Standing:
+        """Where it stands now."""
+        return self._tracker.standing
+
+    async def answer(self, answer: Answer) -> int:
+        """Answer questions of the agent; returns how many.
+
+        Raises:
+            NotPending: there is nothing to answer.
+            NotOffered: the question does not take this answer.
+            StoreError: it was to be remembered and cannot be.
+        """
+        return await self._approvals.answer(answer)
 
     async def wait_begun(self) -> None:
         """Return when the store knows of the run; nobody may hear of it before.
@@ -162,7 +178,8 @@ class Run:
 
     async def _run(self) -> None:
         context = AgentContext(self._order.turn, self._services.workspace)
-        bridge = Bridge(self._services.host, context, self._inbox, self._words)
+        bridge = Bridge(self._services.host, context, self._inbox, self._words, self._desk)
+        self._tracker.begin()
         try:
             with traced(self.header) as span:
                 async with trio.open_nursery() as nursery:
@@ -174,13 +191,11 @@ class Run:
             log.exception("a run failed", run_id=self.header.run_id)
 
     async def _track(self) -> None:
-        if self._order.policy.is_detached:
+        async with trio.open_nursery() as self._helpers:
+            if not self._order.policy.is_detached:
+                self._helpers.start_soon(self._end_when_abandoned)
             await self._tracker.run()
-            return
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._end_when_abandoned)
-            await self._tracker.run()
-            nursery.cancel_scope.cancel()
+            self._helpers.cancel_scope.cancel()
 
     async def _end_when_abandoned(self) -> None:
         await self.presence.wait_abandoned()
@@ -189,7 +204,21 @@ class Run:
     def stop(self, reason: Reason) -> None:
         """End the run from outside. The first reason counts."""
         self._reason = self._reason or reason
+        self._tracker.stopping()
         self._scope.cancel(reason=str(reason))
+
+    def _make_approvals(self) -> Approvals:
+        floor = Floor(
+            self._tracker.tell,
+            lambda: self.standing.questions,
+            self._words.now,
+            self._services.wall_clock,
+        )
+        seconds = self._services.limits.approval if self._order.can_ask else 0.0
+        return Approvals(self.header, self._services.store, self._desk, floor, seconds)
+
+    def _ask(self, wish: ApprovalWanted) -> None:
+        self._helpers.start_soon(self._approvals.ask, wish)
 
     def _set_deadline(self, seconds: float) -> None:
         if seconds:

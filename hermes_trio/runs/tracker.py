@@ -15,13 +15,17 @@ from attrs import frozen
 
 from hermes_trio.agent.inbox import Inbox
 from hermes_trio.core.changes import Change, Ended
-from hermes_trio.core.events import Event, merge_text
+from hermes_trio.core.events import ApprovalWanted, Event, merge_text
+from hermes_trio.core.lifecycle import RUN_ENDS
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_cut
+from hermes_trio.core.progress import Progress, Standing
 from hermes_trio.core.turn import Turn
 from hermes_trio.runs.log import RunLog
 from hermes_trio.stores.contract import StoreError
 
 log = structlog.get_logger(__name__)
+
+ENDED = frozenset(RUN_ENDS.values())
 
 
 @frozen
@@ -33,6 +37,7 @@ class Hooks:
     stop: Callable[[Reason], None]  # cancels the run
     why: Callable[[], Reason]  # the reason, once the run is cancelled
     now: Callable[[], float]  # seconds since the run began
+    ask: Callable[[ApprovalWanted], None]  # sees to it that a question is asked and answered
 
 
 @frozen
@@ -42,6 +47,7 @@ class Limits:
     run: float = 0.0  # 0 = none
     stall: float = 30.0  # how long a reader may not read while there is something to read
     save: float = 10.0  # how long closing up may take
+    approval: float = 300.0  # how long somebody has to answer
 
 
 DEFAULT_LIMITS = Limits()
@@ -55,6 +61,25 @@ class Tracker:
         self._turn = Turn()
         self._end = Ended(of_cut(Reason.SERVER_ERROR))  # holds if even ending fails
         self._is_saved = False
+        self._progress = Progress()
+
+    @property
+    def standing(self) -> Standing:
+        """Where the run stands."""
+        return self._progress.standing
+
+    def begin(self) -> None:
+        """The agent is about to be made."""
+        self._progress.begin()
+
+    def stopping(self) -> None:
+        """The run is told to end; one that has ended stays as it is."""
+        if self.standing.state not in ENDED:
+            self._progress.stop()
+
+    def tell(self, event: Event) -> None:
+        """Something that the agent does not say itself."""
+        self._feed([event])
 
     @property
     def told(self) -> Outcome:
@@ -83,7 +108,7 @@ class Tracker:
                 events = await self._inbox.receive()
             except trio.EndOfChannel:
                 break
-            self._feed(events)
+            self._hear(events)
             await self._wait_for_readers()
         with trio.CancelScope(shield=True, deadline=self._latest()):
             await self._close_up(Reason.SERVER_ERROR)
@@ -91,12 +116,24 @@ class Tracker:
     def _feed(self, events: list[Event]) -> None:
         self._note([change for event in merge_text(events) for change in self._turn.take(event)])
 
+    def _hear(self, events: list[Event]) -> None:
+        """What the agent says. Its questions are not noted before it is known that somebody has to be asked."""
+        for event in events:
+            if type(event) is ApprovalWanted:
+                self._hooks.ask(event)
+        self._feed([event for event in events if type(event) is not ApprovalWanted])
+
     def _note(self, changes: list[Change]) -> None:
         """Log everything but the end, which has to be saved first."""
         if changes and isinstance(changes[-1], Ended):
             self._end = changes.pop()  # type: ignore[assignment]  # just seen to be one
         if changes:
-            self._out.append(tuple(changes))
+            self._append(tuple(changes))
+
+    def _append(self, changes: tuple[Change, ...]) -> None:
+        for change in changes:
+            self._progress.take(change)
+        self._out.append(changes)
 
     async def _wait_for_readers(self) -> None:
         with trio.move_on_after(self._limits.stall) as patience:
@@ -108,12 +145,12 @@ class Tracker:
 
     async def _close_up(self, reason: Reason) -> None:
         """End the turn if it is still open, save it, tell the readers."""
-        self._feed(self._inbox.drain())
+        self._feed([event for event in self._inbox.drain() if type(event) is not ApprovalWanted])
         self._note(list(self._turn.cut(reason, self._hooks.now())))
         if not self._is_saved:
             await self._save()
             self._is_saved = True
-            self._out.append((self._end,))
+            self._append((self._end,))
 
     async def _save(self) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any
 
 from attrs import asdict, frozen
@@ -91,8 +92,9 @@ _OPTIONS = (
 class ChatRequest:
     """What the route works with."""
 
-    message: Content
-    history: tuple[Message, ...]
+    message: Content  # "" when the client returns the results of its own tools
+    history: tuple[Message, ...]  # what was said before the message
+    messages: tuple[Message, ...]  # what the client says in this turn
     instructions: str
     model: str  # "" when the client named none
     stream: bool
@@ -111,9 +113,12 @@ def parse_chat(raw: bytes) -> ChatRequest:
     _check(body)
     spoken = _spoken(body.messages)
     instructions = _instructions(body.messages)
+    new = _new(spoken)
+    is_question = new[0].role != "tool"
     return ChatRequest(
-        message=_last(spoken).content,
-        history=tuple(spoken[:-1]),
+        message=new[0].content if is_question else "",
+        history=tuple(spoken[:-1] if is_question else spoken),
+        messages=new,
         instructions=instructions,
         model=body.model or "",
         stream=boolean_like(body.stream, default=False),
@@ -167,10 +172,14 @@ def _message(body: MessageBody, n: int) -> Message:
     return Message(body.role, content, calls, body.tool_call_id or "", body.name or "")
 
 
-def _last(spoken: list[Message]) -> Message:
+def _new(spoken: list[Message]) -> tuple[Message, ...]:
+    """What was not said before: the last message, or all results of the client's tools that are last."""
+    results = [*takewhile(lambda message: message.role == "tool", reversed(spoken))]
+    if results:
+        return tuple(reversed(results))
     if not spoken or not has_visible_payload(spoken[-1].content):
         raise bad_request("No user message found in 'messages'.", "messages")
-    return spoken[-1]
+    return (Message("user", spoken[-1].content),)
 
 
 def _options(body: ChatBody) -> dict[str, Any]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from attrs import frozen
 
 from hermes_trio.schema import replies
+from hermes_trio.schema import replies_approvals as approvals
 from hermes_trio.schema import replies_responses as stored
 from hermes_trio.schema import replies_runs as runs
+from hermes_trio.schema.approvals import ApprovalBody
 from hermes_trio.schema.chat import ChatBody
 from hermes_trio.schema.conversations import ConversationBody, ConversationItemsBody, ConversationUpdateBody
 from hermes_trio.schema.responses import ResponsesBody
@@ -177,4 +179,23 @@ _RUNS = (
     ),
 )  # fmt: skip
 
-OPERATIONS = (*_ABOUT_AND_CHAT, *_RESPONSES, *_CONVERSATIONS, *_RUNS)
+_ANSWER_STATUSES = (400, 404, 408, 409, 413, 503)
+_APPROVALS = (
+    Operation(
+        "post", f"{_RUN}/approval", "Answer a run that asks", approvals.ApprovalReply,
+        body=ApprovalBody, statuses=_ANSWER_STATUSES, parameters=("run_id",),
+    ),
+    Operation(
+        "post", "/v1/responses/{response_id}/approval", "Answer a response that asks", approvals.ApprovalReply,
+        body=ApprovalBody, statuses=_ANSWER_STATUSES, parameters=("response_id",),
+    ),
+    Operation(
+        "get", "/v1/approvals", "The approvals that are remembered", approvals.RememberedApprovals, statuses=(503,),
+    ),
+    Operation(
+        "delete", "/v1/approvals", "Ask again from now on", approvals.RevokedApproval,
+        statuses=(400, 404, 503), query=("pattern", "session_id"),
+    ),
+)  # fmt: skip
+
+OPERATIONS = (*_ABOUT_AND_CHAT, *_RESPONSES, *_CONVERSATIONS, *_RUNS, *_APPROVALS)

@@ -40,9 +40,10 @@ class ChatUsage:
 class AssistantMessage:
     """The answer."""
 
-    content: str
+    content: str | None  # null if there are only calls of the client's tools
     role: Literal["assistant"] = "assistant"
     reasoning_content: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
 
 
 @frozen
@@ -50,7 +51,7 @@ class ChatChoice:
     """The one choice."""
 
     message: AssistantMessage
-    finish_reason: Literal["stop", "length", "error"]
+    finish_reason: Literal["stop", "length", "tool_calls", "error"]
     index: int = 0
 
 
@@ -86,6 +87,7 @@ class ChunkDelta:
     role: Literal["assistant"] | None = None
     content: str | None = None
     reasoning_content: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
 
 
 @frozen
@@ -93,7 +95,7 @@ class ChunkChoice:
     """The one choice of a chunk."""
 
     delta: ChunkDelta
-    finish_reason: Literal["stop", "length", "error"] | None
+    finish_reason: Literal["stop", "length", "tool_calls", "error"] | None
     index: int = 0
 
 
@@ -122,6 +124,7 @@ class ChatChunk:
     duration: float | None = None
     isError: bool | None = None  # noqa: N815 - the wire's name
     event: dict[str, Any] | None = None
+    approval: dict[str, Any] | None = None
 
 
 @frozen

@@ -21,7 +21,9 @@ class RunReply:
 
     object: Literal["hermes.run"]
     run_id: str
-    status: Literal["running", "stopping", "completed", "failed", "cancelled"]
+    status: Literal[
+        "queued", "running", "waiting_for_approval", "stopping", "completed", "failed", "cancelled"
+    ]
     created_at: float
     updated_at: float
     session_id: str
@@ -33,6 +35,8 @@ class RunReply:
     error: str | None = None
     reason: str | None = None
     incomplete: bool | None = None
+    approval: dict[str, Any] | None = None  # the question that waits longest
+    approvals_pending: int | None = None
 
 
 @frozen

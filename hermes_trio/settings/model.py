@@ -149,6 +149,11 @@ class Settings:
     drain_seconds: float = _setting(
         20.0, Option("How long runs may go on when the server stops."), checks.AtLeast(0)
     )
+    approval_seconds: float = _setting(
+        300.0,
+        Option("How long somebody has to answer an agent that asks; then the answer is no."),
+        checks.above_zero,
+    )
     grace_seconds: float = _setting(5.0, Option("How long an interrupted agent may take."), checks.AtLeast(0))
     write_seconds: float = _setting(30.0, Option("Time limit of one write to a client."), checks.above_zero)
     body_seconds: float = _setting(

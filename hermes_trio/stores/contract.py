@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from hermes_trio.core.approvals import Grant
 from hermes_trio.core.messages import Message
 from hermes_trio.core.record import (
     Claim,
@@ -176,7 +177,27 @@ class ClaimStore(Protocol):
         ...
 
 
-class Store(SessionStore, RunStore, ConversationStore, ClaimStore, Protocol):
+class ApprovalStore(Protocol):
+    """Approvals that are remembered, by what they were given for."""
+
+    async def is_granted(self, principal: str, session_id: str, patterns: tuple[str, ...]) -> bool:
+        """Whether all of some patterns are granted, for this session or for all of the principal's. None are not."""
+        ...
+
+    async def grant(self, grants: Sequence[Grant]) -> None:
+        """Remember some, all or none."""
+        ...
+
+    async def grants(self, principal: str) -> tuple[Grant, ...]:
+        """Everything that a principal granted, oldest first."""
+        ...
+
+    async def revoke(self, principal: str, session_id: str, pattern: str) -> bool:
+        """Forget one; False if there is none."""
+        ...
+
+
+class Store(SessionStore, RunStore, ConversationStore, ClaimStore, ApprovalStore, Protocol):
     """All of it, each thing visible only to the principal that made it.
 
     Every method raises :class:`StoreError` when the store fails or is closed, and when a principal or an id is not

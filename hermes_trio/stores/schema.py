@@ -124,4 +124,20 @@ _CLAIMS: Step = (
 # One row that the health check writes again and again.
 _PROBE: Step = ("CREATE TABLE probe (id INTEGER PRIMARY KEY CHECK (id = 1), checked_at REAL NOT NULL)",)
 
-STEPS: tuple[Step, ...] = (_SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,)
+# A session of "" stands for all sessions of the principal.
+_APPROVALS: Step = (
+    """
+    CREATE TABLE approvals (
+        principal TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        pattern TEXT NOT NULL,
+        made_at REAL NOT NULL,
+        PRIMARY KEY (principal, session_id, pattern)
+    )
+    """,
+)
+
+STEPS: tuple[Step, ...] = (
+    _SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,
+    _APPROVALS,
+)

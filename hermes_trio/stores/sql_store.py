@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
+from hermes_trio.core.approvals import Grant
 from hermes_trio.core.messages import Message
 from hermes_trio.core.record import (
     Claim,
@@ -25,6 +26,7 @@ from hermes_trio.core.record import (
     Retention,
     RunHeader,
 )
+from hermes_trio.stores import statements_approvals as approvals
 from hermes_trio.stores import statements_claims as claims
 from hermes_trio.stores import statements_conversations as conversations
 from hermes_trio.stores import statements_forget as forgetting
@@ -183,6 +185,29 @@ class SqlStore:
         require_keys(principal, conversation_id, item_id)
         place = (principal, conversation_id)
         return await self._submit(partial(conversations.delete_item, place=place, item_id=item_id))
+
+    async def is_granted(self, principal: str, session_id: str, patterns: tuple[str, ...]) -> bool:
+        """Whether all of some patterns are granted."""
+        require_keys(principal, session_id)
+        work = partial(approvals.is_granted, principal=principal, session_id=session_id, patterns=patterns)
+        return await self._read(work)
+
+    async def grant(self, grants: Sequence[Grant]) -> None:
+        """Remember some approvals."""
+        for each in grants:
+            require_keys(each.principal, each.session_id)
+        await self._submit(partial(approvals.grant, grants=tuple(grants)))
+
+    async def grants(self, principal: str) -> tuple[Grant, ...]:
+        """Everything that a principal granted."""
+        require_keys(principal)
+        return await self._read(partial(approvals.grants, principal=principal))
+
+    async def revoke(self, principal: str, session_id: str, pattern: str) -> bool:
+        """Forget an approval."""
+        require_keys(principal, session_id)
+        work = partial(approvals.revoke, principal=principal, session_id=session_id, pattern=pattern)
+        return await self._submit(work)
 
     async def claim(self, claim: Claim) -> Claim:
         """Keep a claim, or get the one that was there first."""

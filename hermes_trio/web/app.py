@@ -12,7 +12,7 @@ from werkzeug.exceptions import HTTPException
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.stores.contract import StoreError
-from hermes_trio.web import conversations, errors, info, responses, runs
+from hermes_trio.web import approvals, conversations, errors, info, responses, runs
 from hermes_trio.web.auth import identify
 from hermes_trio.web.chat import chat_completions
 from hermes_trio.web.connection import Connection
@@ -67,6 +67,7 @@ def _add_routes(app: App, site: Site, metrics: Metrics) -> None:
     _add_responses(app, site)
     _add_conversations(app, site)
     _add_runs(app, site)
+    _add_approvals(app, site)
 
 
 def _add_responses(app: App, site: Site) -> None:
@@ -96,6 +97,13 @@ def _add_runs(app: App, site: Site) -> None:
     _route(app, "GET", one, partial(runs.get_run, site))
     _route(app, "GET", f"{one}/events", partial(runs.run_events, site))
     _route(app, "POST", f"{one}/stop", partial(runs.stop_run, site))
+
+
+def _add_approvals(app: App, site: Site) -> None:
+    _route(app, "POST", "/v1/runs/<run_id>/approval", partial(approvals.answer_run, site))
+    _route(app, "POST", "/v1/responses/<response_id>/approval", partial(approvals.answer_response, site))
+    _route(app, "GET", "/v1/approvals", partial(approvals.list_approvals, site))
+    _route(app, "DELETE", "/v1/approvals", partial(approvals.revoke_approval, site))
 
 
 def _route(app: App, method: str, path: str, view: View) -> None:

@@ -56,7 +56,7 @@ async def _order(site: Site, chat: ChatRequest, names: SessionNames, run_id: str
         principal=principal(),
         options=chat.options,
     )
-    return Order(_header(site, chat, turn), turn, slot, policy=INTERRUPT)
+    return Order(_header(site, chat, turn), turn, slot, policy=INTERRUPT, can_ask=chat.stream)
 
 
 def _header(site: Site, chat: ChatRequest, turn: TurnRequest) -> RunHeader:
@@ -65,7 +65,7 @@ def _header(site: Site, chat: ChatRequest, turn: TurnRequest) -> RunHeader:
         stamp=Stamp(turn.run_id, site.services.wall_clock(), turn.model),
         kind="chat",
         session_id=turn.session_id,
-        messages=(Message("user", chat.message),),
+        messages=chat.messages,
         instructions=chat.instructions,
         request={"include_usage": chat.include_usage, "status_line": _wants_status_line(site)},
     )
@@ -73,7 +73,10 @@ def _header(site: Site, chat: ChatRequest, turn: TurnRequest) -> RunHeader:
 
 async def _history(site: Site, chat: ChatRequest, given_id: str) -> tuple[Message, ...]:
     """The stored transcript of a session that the client names; otherwise what the client sent along."""
-    return await site.services.store.messages(principal(), given_id) if given_id else chat.history
+    if not given_id:
+        return chat.history
+    stored = await site.services.store.messages(principal(), given_id)
+    return stored if chat.message else (*stored, *chat.messages)
 
 
 def _wants_status_line(site: Site) -> bool:

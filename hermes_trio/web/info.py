@@ -110,10 +110,11 @@ async def metrics(site: Site, counters: Metrics) -> Response:
 FEATURES_ON = (
     "chat_completions", "chat_completions_streaming", "responses_api", "responses_streaming",
     "responses_resume", "responses_background", "conversations_api", "idempotency", "tool_progress_events",
-    "reasoning_streaming", "run_submission", "run_status", "run_events_sse", "run_stop",
+    "reasoning_streaming", "run_submission", "run_status", "run_events_sse", "run_stop", "run_approval_response",
+    "approval_events",
 )  # fmt: skip
 FEATURES_OFF = (
-    "run_approval_response", "approval_events", "session_resources", "session_chat", "session_chat_streaming",
+    "session_resources", "session_chat", "session_chat_streaming",
     "session_fork", "skills_api", "admin_config_rw", "jobs_admin", "memory_write_api", "audio_api",
     "realtime_voice",
 )  # fmt: skip
@@ -130,6 +131,9 @@ ENDPOINTS = {
     "run_status": ("GET", "/v1/runs/{run_id}"),
     "run_events": ("GET", "/v1/runs/{run_id}/events"),
     "run_stop": ("POST", "/v1/runs/{run_id}/stop"),
+    "run_approval": ("POST", "/v1/runs/{run_id}/approval"),
+    "response_approval": ("POST", "/v1/responses/{response_id}/approval"),
+    "approvals": ("GET", "/v1/approvals"),
 }
 
 

@@ -68,7 +68,8 @@ async def _order(
     turn = turn_of(site, asked, past, names, run_id)
     header = header_of(site, KIND, asked, turn, past.parent)
     keep = Keep.ALL if asked.store else Keep.NOTHING
-    return Order(header, turn, slot, turnstile, keep, policy, to_items)
+    can_ask = asked.stream or asked.background
+    return Order(header, turn, slot, turnstile, keep, policy, can_ask, to_items)
 
 
 def _turnstile(site: Site, asked: ResponsesRequest) -> Slot | None:

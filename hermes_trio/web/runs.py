@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import secrets
 from functools import partial
+from typing import Any
 
 from attrs import evolve
 from quart import Response, request
 
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.dialects.runs import FROM_THE_START, RunsStream
-from hermes_trio.core.dialects.runs_object import RunStatus, end_status, run_object
+from hermes_trio.core.dialects.runs_object import end_status, run_object, standing_of
 from hermes_trio.core.errors import ApiError
+from hermes_trio.core.lifecycle import RunState
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun
 from hermes_trio.runs.presence import DETACH
@@ -55,7 +57,7 @@ async def _order(site: Site, wanted: RunRequest, names: SessionNames, run_id: st
     past = evolve(past, session_id=_session(wanted, past, run_id))
     turn = turn_of(site, asked, past, names, run_id)
     header = evolve(header_of(site, KIND, asked, turn, past.parent), background=True)
-    return Order(header, turn, slot, keep=Keep.ALL, policy=DETACH)
+    return Order(header, turn, slot, keep=Keep.ALL, policy=DETACH, can_ask=True)
 
 
 def _session(wanted: RunRequest, past: Past, run_id: str) -> str:
@@ -66,12 +68,18 @@ def _session(wanted: RunRequest, past: Past, run_id: str) -> str:
 async def get_run(site: Site, run_id: str) -> Response:
     """A run as it stands."""
     run = _running(site, run_id)
+    if run is None:
+        return json_response(await _as_logged(site, run_id))
     # Now: it must not be newer than what the store says.
-    latest = () if run is None else run.log.read(run.log.base)
+    latest, standing = run.log.read(run.log.base), run.standing
+    return json_response(run_object(await _find(site, run_id), latest, standing))
+
+
+async def _as_logged(site: Site, run_id: str) -> dict[str, Any]:
+    """A run that has ended, or is none of this process."""
     found = await _find(site, run_id)
-    if isinstance(found, LiveRun) and run is None:
-        latest = tuple(await logged(site, run_id))
-    return json_response(run_object(found, latest, run is not None and run.is_stopping))
+    changes = await logged(site, run_id) if isinstance(found, LiveRun) else []
+    return run_object(found, changes, standing_of(changes))
 
 
 async def run_events(site: Site, run_id: str) -> Response:
@@ -108,7 +116,7 @@ async def stop_run(site: Site, run_id: str) -> Response:
     if run is None:
         raise ApiError(409, "The run is not within reach of this server.", code="run_not_here")
     run.stop(Reason.STOP_REQUESTED)
-    return json_response({"run_id": run_id, "status": RunStatus.STOPPING})
+    return json_response({"run_id": run_id, "status": RunState.STOPPING})
 
 
 async def _find(site: Site, run_id: str) -> LiveRun | EndedRun:

@@ -13,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.agent.bridge import AgentHost, Bridge
 from hermes_trio.agent.contract import Agent, AgentContext, AsyncAgent, TurnRequest
+from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.inbox import Inbox, RunEnded
 from hermes_trio.agent.port import AsyncPort, Port, Words
 from hermes_trio.core.events import Crashed, Event, Finished, Result, Text
@@ -27,7 +28,7 @@ class Setting:
         self.threads = trio.CapacityLimiter(1)
         host = AgentHost(lambda _: make(), self.threads, trio.CapacityLimiter(2), grace)
         self.inbox = Inbox()
-        self.bridge = Bridge(host, CONTEXT, self.inbox, Words("run-1", lambda: 0.0))
+        self.bridge = Bridge(host, CONTEXT, self.inbox, Words("run-1", lambda: 0.0), Desk())
         self.gone = trio.Event()
         self.times_gone = 0
 

@@ -11,9 +11,23 @@ from attrs import define, field
 
 from hermes_trio.agent.bridge import AgentHost, Bridge
 from hermes_trio.agent.contract import AgentContext, AgentFactory, TurnRequest
+from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.inbox import Inbox, RunEnded
 from hermes_trio.agent.port import AsyncPort, Port, Words
-from hermes_trio.core.events import Event, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
+from hermes_trio.core.approvals import Decision
+from hermes_trio.core.events import (
+    AnsweredBy,
+    ApprovalWanted,
+    Choice,
+    Event,
+    Reasoning,
+    Text,
+    ToolCompleted,
+    ToolOutput,
+    ToolStarted,
+)
+
+DENIED = Decision(Choice.DENY, AnsweredBy.NOBODY)
 
 
 @define
@@ -22,13 +36,17 @@ class Ear:
 
     ends_at: int = -1
     on_event: Callable[[Event], object] = lambda _event: None
+    decision: Decision = DENIED  # the answer to every question
     events: list[Event] = field(factory=list)
+    desk: Desk = field(factory=Desk)
 
     def put(self, event: Event) -> None:
         if len(self.events) == self.ends_at:
             raise RunEnded
         self.events.append(event)
         self.on_event(event)
+        if isinstance(event, ApprovalWanted):
+            self.desk.give(event.approval_id, self.decision)
 
     def try_put(self, event: Event) -> bool:
         self.put(event)
@@ -36,11 +54,11 @@ class Ear:
 
     def async_port(self) -> AsyncPort:
         """The same for Trio tasks."""
-        return AsyncPort(cast("Inbox", self), Words("run_1"))
+        return AsyncPort(cast("Inbox", self), Words("run_1"), self.desk)
 
     def port(self) -> Port:
         """The mouthpiece that ends in this ear."""
-        return Port(cast("Inbox", self), Words("run_1"))
+        return Port(cast("Inbox", self), Words("run_1"), self.desk)
 
     @property
     def text(self) -> str:
@@ -107,7 +125,7 @@ async def start(
     """Start an agent in a nursery; cancelling the run's scope calls it off."""
     host = AgentHost(factory, trio.CapacityLimiter(2), trio.CapacityLimiter(2))
     run = BridgedRun(Inbox())
-    bridge = Bridge(host, AgentContext(request, workspace), run.inbox, Words("run_1"))
+    bridge = Bridge(host, AgentContext(request, workspace), run.inbox, Words("run_1"), Desk())
 
     async def in_scope() -> None:
         with run.scope:

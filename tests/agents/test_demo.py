@@ -13,10 +13,22 @@ import pytest
 
 from hermes_trio.agent.contract import AgentContext
 from hermes_trio.agent.inbox import RunEnded
-from hermes_trio.agents.demo import HELP, INTRODUCTION, NO_APPROVAL, DemoAgent, factory
-from hermes_trio.core.events import Event, Result, Text, ToolCompleted, ToolOutput, ToolStarted, Verdict
+from hermes_trio.agents.demo import HELP, INTRODUCTION, DemoAgent, factory
+from hermes_trio.core.approvals import Decision
+from hermes_trio.core.events import (
+    AnsweredBy,
+    ApprovalWanted,
+    Choice,
+    Event,
+    Result,
+    Text,
+    ToolCompleted,
+    ToolOutput,
+    ToolStarted,
+    Verdict,
+)
 from hermes_trio.core.messages import Message, Usage
-from tests.agents.hearing import Ear, turn
+from tests.agents.hearing import DENIED, Ear, turn
 from tests.tools.processes import PATIENCE, has_ended, in_thread, nothing_left
 
 BEFORE = (Message("user", "hi there"), Message("assistant", "hello"))
@@ -28,9 +40,9 @@ def _clean() -> Iterator[None]:
         yield
 
 
-def heard(workspace: Path, text: str, **more: Any) -> tuple[Ear, Result]:
+def heard(workspace: Path, text: str, decision: Decision = DENIED, /, **more: Any) -> tuple[Ear, Result]:
     """A whole turn in a session that has begun before."""
-    ear = Ear()
+    ear = Ear(decision=decision)
     request = turn(text, **{"history": BEFORE, **more})
     return ear, DemoAgent(workspace, pause=0).run(request, ear.port())
 
@@ -142,11 +154,19 @@ class TestCommands:
         with pytest.raises(RuntimeError, match=r"^broken as told$"):
             heard(tmp_path, "/fail broken as told")
 
-    def test_ask_runs_nothing(self, tmp_path: Path) -> None:
-        ear, _ = heard(tmp_path, "/ask touch started")
-        assert ear.calls == [("terminal", {"command": "touch started"}, NO_APPROVAL, True)]
-        assert NO_APPROVAL in ear.text
+    def test_ask_and_be_denied(self, tmp_path: Path) -> None:
+        ear, _ = heard(tmp_path, "/ask touch started", Decision(Choice.DENY, AnsweredBy.TIMEOUT))
+        assert ear.calls == [("terminal", {"command": "touch started"}, "not approved (timeout)", True)]
+        assert "not approved (timeout)" in ear.text
         assert not list(tmp_path.iterdir())
+
+    def test_ask_and_be_approved(self, tmp_path: Path) -> None:
+        ear, _ = heard(tmp_path, "/ask echo yes; touch started", Decision(Choice.ONCE, AnsweredBy.CLIENT))
+        assert ear.calls == [("terminal", {"command": "echo yes; touch started"}, "yes", False)]
+        assert [path.name for path in tmp_path.iterdir()] == ["started"]
+        (wish,) = [event for event in ear.events if isinstance(event, ApprovalWanted)]
+        (call,) = [event for event in ear.events if isinstance(event, ToolStarted)]
+        assert (wish.call_id, wish.command) == (call.call_id, "echo yes; touch started")
 
     def test_help(self, tmp_path: Path) -> None:
         assert heard(tmp_path, "/help")[0].text == HELP

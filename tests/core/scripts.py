@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from hermes_trio.core.changes import CallEnded, CallSaid, CallStarted, Change, Ended, TextAdded
+from hermes_trio.core.changes import (
+    ApprovalRequested,
+    ApprovalResolved,
+    CallEnded,
+    CallSaid,
+    CallStarted,
+    Change,
+    Ended,
+    TextAdded,
+)
 from hermes_trio.core.events import Event
 from hermes_trio.core.items import CallItem, MessageItem
 from hermes_trio.core.lifecycle import CallState
@@ -28,11 +37,27 @@ def played(events: Iterable[Event], reason: Reason = Reason.CLIENT_DISCONNECTED)
 def check_invariants(turn: Turn, changes: list[Change]) -> None:
     """What design promises of every ended turn."""
     check_calls(turn, changes)
+    check_questions(changes)
     check_text(turn, changes)
     ends = [n for n, change in enumerate(changes) if isinstance(change, Ended)]
     assert ends == [len(changes) - 1], "exactly one end, and nothing after it"
     assert isinstance(changes[-1], Ended)
     assert changes[-1].outcome == turn.outcome
+
+
+def check_questions(changes: list[Change]) -> None:
+    """Each question is answered once, and none is left open."""
+    waiting: set[str] = set()
+    for change in changes:
+        match change:
+            case ApprovalRequested():
+                assert change.approval_id not in waiting
+                waiting.add(change.approval_id)
+            case ApprovalResolved():
+                waiting.remove(change.approval_id)
+            case _:
+                pass
+    assert not waiting
 
 
 def check_calls(turn: Turn, changes: list[Change]) -> None:

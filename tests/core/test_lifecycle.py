@@ -1,4 +1,4 @@
-"""The two tables of moves: what they allow, and that everything else raises and changes nothing."""
+"""The tables of moves: what they allow, and that everything else raises and changes nothing."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import pytest
 from hermes_trio.core.calls import Call
 from hermes_trio.core.lifecycle import (
     CALL_MOVES,
+    RUN_ENDS,
+    RUN_MOVES,
     TURN_MOVES,
     CallMove,
     CallState,
     IllegalMove,
+    RunMove,
+    RunState,
     TurnMove,
     TurnState,
     move_call,
+    move_run,
     move_turn,
 )
 
@@ -38,6 +43,15 @@ def test_turns_move_by_the_table_only(state: TurnState, move: TurnMove) -> None:
             move_turn(state, move)
 
 
+@pytest.mark.parametrize(("state", "move"), list(product(RunState, RunMove)))
+def test_runs_move_by_the_table_only(state: RunState, move: RunMove) -> None:
+    if (state, move) in RUN_MOVES:
+        assert move_run(state, move) is RUN_MOVES[state, move]
+    else:
+        with pytest.raises(IllegalMove, match=f"what is {state} cannot {move}"):
+            move_run(state, move)
+
+
 def test_an_illegal_move_leaves_the_call_as_it_was() -> None:
     call = Call(0, "x", "t", {}, 0.0, has_end=True)
     call.start()
@@ -51,3 +65,13 @@ def test_an_illegal_move_leaves_the_call_as_it_was() -> None:
 
 def test_ended_states_have_no_way_out() -> None:
     assert {state for state, _ in CALL_MOVES}.isdisjoint({CallState.COMPLETED, CallState.CANCELLED})
+    assert {state for state, _ in RUN_MOVES}.isdisjoint(RUN_ENDS.values())
+
+
+def test_every_run_can_end_wherever_it_stands() -> None:
+    """One that waits has its question answered first, by the end itself."""
+    live = set(RunState) - set(RUN_ENDS.values())
+    for state in live - {RunState.WAITING}:
+        assert {move_run(state, move) for move in RUN_ENDS} == set(RUN_ENDS.values())
+    assert move_run(RunState.WAITING, RunMove.ANSWER) is RunState.RUNNING
+    assert all(move_run(state, RunMove.STOP) is RunState.STOPPING for state in live)

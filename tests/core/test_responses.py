@@ -25,7 +25,7 @@ from hermes_trio.core.dialects.responses import ResponsesStream, frames_after
 from hermes_trio.core.dialects.responses_batch import ResponsesCollector
 from hermes_trio.core.dialects.responses_items import item_id
 from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
-from hermes_trio.core.items import CallItem, MessageItem, ReasoningItem
+from hermes_trio.core.items import CallItem, ClientCallItem, MessageItem, ReasoningItem
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.outcome import Outcome, Reason, Status, of_cut
 from hermes_trio.core.turn import Turn
@@ -223,7 +223,15 @@ def check(turn: Turn, changes: list[Change]) -> None:
 
 def check_calls(turn: Turn, items: list[Json]) -> None:
     calls = [item for item in turn.items if isinstance(item, CallItem)]
-    shown = [item for item in items if item["type"] == "function_call"]
+    handed = [item for item in turn.items if isinstance(item, ClientCallItem)]
+    made = [item for item in items if item["type"] == "function_call"]
+    assert len(made) == len(calls) + len(handed)
+    for call_item in handed:
+        (item,) = [item for item in made if item["call_id"] == call_item.call_id]
+        assert (item["name"], item["arguments"]) == (call_item.name, call_item.arguments)
+        assert item["status"] == "completed"
+        made.remove(item)
+    shown = made
     assert [item["call_id"] for item in shown] == [call.call_id for call in calls]
     assert [json.loads(item["arguments"]) for item in shown] == [call.args for call in calls]
     results = {item["call_id"]: item for item in items if item["type"] == "function_call_output"}

@@ -20,9 +20,10 @@ from hermes_trio.core.dialects.runs import RunsStream, frames_after
 from hermes_trio.core.dialects.runs_object import kind_of, run_object
 from hermes_trio.core.events import Event, Result, Verdict
 from hermes_trio.core.items import MessageItem
-from hermes_trio.core.lifecycle import CallState
+from hermes_trio.core.lifecycle import CallState, RunState
 from hermes_trio.core.messages import Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_cut, of_result
+from hermes_trio.core.progress import Standing
 from hermes_trio.core.record import EndedRun, LiveRun
 from hermes_trio.core.turn import Turn
 from tests.core.runs_rules import CLOSED, HEADER, TERMINAL, Json, blocks_of, check_whole, events_of
@@ -202,14 +203,14 @@ def test_the_object_of_a_run_that_has_ended() -> None:
     }
 
 
-@pytest.mark.parametrize("is_stopping", [False, True])
-def test_the_object_of_a_run_in_progress(is_stopping: bool) -> None:
+@pytest.mark.parametrize("state", [RunState.QUEUED, RunState.RUNNING, RunState.WAITING, RunState.STOPPING])
+def test_the_object_of_a_run_in_progress(state: RunState) -> None:
     changes: list[Change] = [TextAdded(0, "a"), CallStarted(1, "c", "t", {}, 0.5)]
-    shown = run_object(LiveRun(HEADER), changes, is_stopping)
+    shown = run_object(LiveRun(HEADER), changes, Standing(state))
     assert shown == {
         "object": "hermes.run",
         "run_id": "run_1",
-        "status": "stopping" if is_stopping else "running",
+        "status": str(state),
         "created_at": BEGAN,
         "updated_at": BEGAN + 0.5,
         "session_id": "s-1",

@@ -12,7 +12,7 @@ import trio
 from hermes_trio.agent.bridge import AgentHost
 from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.agent.port import AsyncPort
-from hermes_trio.core.changes import Change
+from hermes_trio.core.changes import ApprovalRequested, Change
 from hermes_trio.core.events import Event, Finished, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
@@ -24,6 +24,7 @@ from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.run import Order, Run, Services
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
 from hermes_trio.stores.memory import MemoryStore
+from tests.asgi import patience
 
 
 class Script:
@@ -131,3 +132,11 @@ async def rest_of(run: Run) -> list[Change]:
     """All changes from the beginning to the end."""
     with run.log.subscribe() as reader:
         return [change async for batch in reader for change in batch]
+
+
+async def until_asked(run: Run, count: int = 1) -> tuple[ApprovalRequested, ...]:
+    """Wait until so many questions of a run are open."""
+    with patience(), run.log.subscribe() as reader:
+        while len(run.standing.questions) < count:
+            await reader.receive()
+    return run.standing.questions

@@ -10,6 +10,7 @@ import pytest
 
 from hermes_trio.stores.contract import Store
 from hermes_trio.stores.opening import open_store
+from tests.stores.contract_approvals import ApprovalContract
 from tests.stores.contract_forget import DeleteContract, ForgetContract
 from tests.stores.contract_lists import ClaimContract, ConversationContract
 from tests.stores.contract_logs import HistoryContract, LogContract
@@ -35,6 +36,10 @@ async def store(reopen: Reopen) -> AsyncIterator[Store]:
 
 
 class TestSessions(SessionContract):
+    """All stores."""
+
+
+class TestApprovals(ApprovalContract):
     """All stores."""
 
 

@@ -32,8 +32,15 @@ def checked(frame: Frame) -> Any:
     known = [choice for choice in chunk["choices"] if choice["finish_reason"] != "error"]
     ChatCompletionChunk.model_validate({**chunk, "choices": known}, strict=True)
     msgspec.convert(chunk, replies.ChatChunk)
-    assert frame.event == (PROGRESS if "toolCallId" in chunk else "")
+    assert frame.event == (PROGRESS if "toolCallId" in chunk else _aside(chunk))
     return chunk
+
+
+def _aside(chunk: dict[str, Any]) -> str:
+    """The name of an event that is neither a part of the answer nor the progress of a tool."""
+    if "approval" not in chunk:
+        return ""
+    return "hermes.approval.request" if "choices" in chunk["approval"] else "hermes.approval.responded"
 
 
 def delta(chunk: dict[str, Any]) -> dict[str, Any]:

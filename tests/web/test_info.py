@@ -134,6 +134,8 @@ async def test_capabilities() -> None:
         "run_status",
         "run_events_sse",
         "run_stop",
+        "run_approval_response",
+        "approval_events",
     }
 
 

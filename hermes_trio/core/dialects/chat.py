@@ -3,33 +3,45 @@
 The order on the wire: the role chunk at once; content, reasoning and tool progress as they come; one finish chunk;
 the usage chunk if it was asked for; ``[DONE]``.
 
-A progress event is also a complete chunk that changes nothing. SDKs ignore the name of an event and read its data as
+A progress event, as a question and its answer, is also a complete chunk that changes nothing. SDKs ignore the name of an event and read its data as
 a chunk, so anything less breaks the plain loops of both OpenAI SDKs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar
 
 from attrs import frozen
 
 from hermes_trio.core import tools
 from hermes_trio.core.changes import (
+    ApprovalRequested,
+    ApprovalResolved,
     CallEnded,
     CallStarted,
     Change,
+    ClientCalled,
     Ended,
     ReasoningAdded,
     TextAdded,
 )
-from hermes_trio.core.dialects.chat_end import error_block, finish_reason, hermes_block, usage_block
+from hermes_trio.core.dialects.approvals import request_fields, response_fields
+from hermes_trio.core.dialects.chat_end import (
+    client_call,
+    error_block,
+    finish_reason,
+    hermes_block,
+    usage_block,
+)
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.shorten import shorten, shorten_json
 from hermes_trio.core.stamp import Stamp
 from hermes_trio.core.wire import DONE, data_frame, encode, named_frame
 
 PROGRESS = "hermes.tool.progress"
+APPROVAL_REQUEST = "hermes.approval.request"
+APPROVAL_RESPONDED = "hermes.approval.responded"
 
 # Front ends read line by line and give up on long lines (128 KiB in the oldest); every value stands twice in its
 # event and one character can take twelve bytes when escaped.
@@ -48,7 +60,7 @@ DEFAULT_OPTIONS = ChatOptions()
 
 
 class ChatStream:
-    """Renders one run. All it remembers is the label of each running call, to repeat it at the end."""
+    """Renders one run. It remembers little: the label of each running call, and how many the client has to run."""
 
     def __init__(self, stamp: Stamp, options: ChatOptions = DEFAULT_OPTIONS) -> None:
         self._options = options
@@ -59,6 +71,7 @@ class ChatStream:
             "model": stamp.model,
         }
         self._labels: dict[str, str] = {}
+        self._handed_over = 0  # calls of the client's tools
         # A token costs no more than escaping its text: everything around it is fixed for the run.
         prefix = encode(self._head)[:-1] + ', "choices": [{"index": 0, "delta": '
         self._before_content = f'data: {prefix}{{"content": '
@@ -72,25 +85,50 @@ class ChatStream:
 
     def render(self, changes: Iterable[Change]) -> bytes:
         """All frames of some changes, in one piece for one write."""
-        return b"".join(frame for change in changes for frame in self._frames(change))
+        return b"".join(map(self._frame, changes))
 
-    def _frames(self, change: Change) -> Iterator[bytes]:
-        match change:
-            case TextAdded(_, text):
-                yield f"{self._before_content}{encode(text)}{self._after}".encode("ascii")
-            case ReasoningAdded(_, text):
-                yield f"{self._before_reasoning}{encode(text)}{self._after}".encode("ascii")
-            case CallStarted():
-                yield self._progress(self._running(change))
-            case CallEnded():
-                yield self._progress(self._over(change))
-            case Ended(outcome):
-                yield from self._finish(outcome)
-            case _:
-                pass  # live output of a call: one running and one ending event is all that chat shows
+    def _frame(self, change: Change) -> bytes:
+        if type(change) is TextAdded:  # most of them are
+            return f"{self._before_content}{encode(change.text)}{self._after}".encode("ascii")
+        render = self._RENDERERS.get(type(change))
+        return b"" if render is None else render(self, change)
 
-    def _progress(self, fields: Mapping[str, Any]) -> bytes:
-        return named_frame(PROGRESS, encode({**self._chunk({}), **fields}))
+    def _reason(self, change: ReasoningAdded) -> bytes:
+        return f"{self._before_reasoning}{encode(change.text)}{self._after}".encode("ascii")
+
+    def _start(self, change: CallStarted) -> bytes:
+        return self._aside(PROGRESS, self._running(change))
+
+    def _stop(self, change: CallEnded) -> bytes:
+        return self._aside(PROGRESS, self._over(change))
+
+    def _ask(self, change: ApprovalRequested) -> bytes:
+        return self._aside(APPROVAL_REQUEST, self._question(change))
+
+    def _answer(self, change: ApprovalResolved) -> bytes:
+        return self._aside(APPROVAL_RESPONDED, self._decided(change))
+
+    def _end(self, change: Ended) -> bytes:
+        return b"".join(self._finish(change.outcome))
+
+    def _hand_over(self, change: ClientCalled) -> bytes:
+        call = {"index": self._handed_over, **client_call(change)}
+        self._handed_over += 1
+        return data_frame(encode(self._chunk({"tool_calls": [call]})))
+
+    def _aside(self, name: str, fields: Mapping[str, Any]) -> bytes:
+        return named_frame(name, encode({**self._chunk({}), **fields}))
+
+    def _question(self, change: ApprovalRequested) -> dict[str, Any]:
+        waiting = f"Waiting for an approval: {shorten(change.command, 200)}"
+        # Apart from the chunk's own fields: both have choices.
+        return {"approval": request_fields(change), **self._status_line(waiting, done=False)}
+
+    def _decided(self, change: ApprovalResolved) -> dict[str, Any]:
+        return {
+            "approval": response_fields(change),
+            **self._status_line(f"Approval: {change.choice}", done=True),
+        }
 
     def _running(self, change: CallStarted) -> dict[str, Any]:
         label = shorten(tools.label(change.name, change.args), 200)
@@ -129,7 +167,7 @@ class ChatStream:
         return {"event": {"type": "status", "data": {"description": description, "done": done}}}
 
     def _finish(self, outcome: Outcome) -> Iterator[bytes]:
-        last = self._chunk({}, finish_reason(outcome))
+        last = self._chunk({}, finish_reason(outcome, self._handed_over > 0))
         if not self._options.include_usage:
             last["usage"] = usage_block(outcome.usage)
         yield data_frame(encode({**last, **hermes_block(outcome), **error_block(outcome)}))
@@ -140,3 +178,14 @@ class ChatStream:
     def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
         usage = {"usage": None} if self._options.include_usage else {}
         return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **usage}
+
+    # Live output of a call is not among them: one running and one ending event is all that chat shows.
+    _RENDERERS: ClassVar[Mapping[type[Change], Callable[[ChatStream, Any], bytes]]] = {
+        ReasoningAdded: _reason,
+        CallStarted: _start,
+        CallEnded: _stop,
+        ClientCalled: _hand_over,
+        ApprovalRequested: _ask,
+        ApprovalResolved: _answer,
+        Ended: _end,
+    }

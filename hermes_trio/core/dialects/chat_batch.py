@@ -7,8 +7,8 @@ from typing import Any
 
 from attrs import frozen
 
-from hermes_trio.core.changes import Change, Ended, ReasoningAdded, TextAdded
-from hermes_trio.core.dialects.chat_end import finish_reason, flags, hermes_block, usage_block
+from hermes_trio.core.changes import Change, ClientCalled, Ended, ReasoningAdded, TextAdded
+from hermes_trio.core.dialects.chat_end import client_call, finish_reason, flags, hermes_block, usage_block
 from hermes_trio.core.errors import SERVER_ERROR, ApiError
 from hermes_trio.core.outcome import Outcome, Reason, Status, of_cut
 from hermes_trio.core.redact import header_safe
@@ -33,6 +33,7 @@ class ChatCollector:
         self._stamp = stamp
         self._texts: dict[int, list[str]] = {}
         self._reasoning: list[str] = []
+        self._client_calls: list[dict[str, Any]] = []
         self._outcome = of_cut(Reason.SERVER_ERROR)  # holds if the end never comes
 
     def take(self, changes: Iterable[Change]) -> None:
@@ -43,10 +44,12 @@ class ChatCollector:
                     self._texts.setdefault(item, []).append(text)
                 case ReasoningAdded(_, text):
                     self._reasoning.append(text)
+                case ClientCalled():
+                    self._client_calls.append(client_call(change))
                 case Ended(outcome):
                     self._outcome = outcome
                 case _:
-                    pass  # tool calls are shown in streams; a reply has one message
+                    pass  # calls that ran here are shown in streams; a reply has one message
 
     @property
     def outcome(self) -> Outcome:
@@ -81,10 +84,14 @@ class ChatCollector:
         return ApiError(502, message, SERVER_ERROR, code="agent_incomplete", headers=headers, extra=extra)
 
     def _body(self, answer: str) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": answer}
+        content = answer or (None if self._client_calls else "")
+        message: dict[str, Any] = {"role": "assistant", "content": content}
+        if self._client_calls:
+            message["tool_calls"] = self._client_calls
         if self._reasoning:
             message["reasoning_content"] = "".join(self._reasoning)
-        choice = {"index": 0, "message": message, "finish_reason": finish_reason(self._outcome)}
+        reason = finish_reason(self._outcome, bool(self._client_calls))
+        choice = {"index": 0, "message": message, "finish_reason": reason}
         return {
             "id": self._stamp.run_id,
             "object": "chat.completion",

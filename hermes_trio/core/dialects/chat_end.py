@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hermes_trio.core.changes import ClientCalled
 from hermes_trio.core.messages import Usage
 from hermes_trio.core.outcome import Outcome, Reason, Status
 
@@ -15,11 +16,19 @@ _BY_STATUS = {
 }
 
 
-def finish_reason(outcome: Outcome) -> str:
-    """One of stop, length, error."""
+def finish_reason(outcome: Outcome, calls_client: bool = False) -> str:
+    """One of stop, tool_calls, length, error."""
+    if calls_client and outcome.status is Status.COMPLETED:
+        return "tool_calls"
     if outcome.reason is Reason.MAX_OUTPUT_TOKENS:
         return "length"
     return _BY_STATUS[outcome.status]
+
+
+def client_call(change: ClientCalled) -> dict[str, Any]:
+    """A call of a tool that the client runs, in the form of the standard."""
+    function = {"name": change.name, "arguments": change.arguments}
+    return {"id": change.call_id, "type": "function", "function": function}
 
 
 def usage_block(usage: Usage) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hermes_trio.core.changes import Change, Ended
+from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, Change, Ended
 from hermes_trio.core.dialects.chat_batch import Reply, outcome_headers
 from hermes_trio.core.dialects.responses_items import ResultForm
 from hermes_trio.core.dialects.responses_object import response_body
@@ -21,13 +21,21 @@ class ResponsesCollector:
         self._header = header
         self._output = Output(header.run_id)
         self._end: Ended | None = None
+        self._questions: dict[str, ApprovalRequested] = {}
 
     def take(self, changes: Iterable[Change]) -> None:
         """Feed some changes."""
         for change in changes:
             self._output.take_all([change])
-            if type(change) is Ended:
-                self._end = change
+            match change:
+                case Ended():
+                    self._end = change
+                case ApprovalRequested(approval_id):
+                    self._questions[approval_id] = change
+                case ApprovalResolved(approval_id):
+                    del self._questions[approval_id]
+                case _:
+                    pass
 
     @property
     def outcome(self) -> Outcome:
@@ -38,7 +46,7 @@ class ResponsesCollector:
         """The response as it stands, in progress until the end was taken."""
         output = self._output.items(ResultForm.TEXT)
         if self._end is None:
-            return response_body(self._header, output)
+            return response_body(self._header, output, questions=tuple(self._questions.values()))
         return response_body(self._header, output, self._end.outcome, self._end.at)
 
     def reply(self) -> Reply:

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from hermes_trio.core.dialects.approvals import pending_block
 from hermes_trio.core.dialects.chat_end import flags
 from hermes_trio.core.dialects.responses_items import ResultForm
 from hermes_trio.core.dialects.responses_output import output_items
 from hermes_trio.core.items import Item
 from hermes_trio.core.messages import Usage
 from hermes_trio.core.outcome import Outcome, Reason, Status
+from hermes_trio.core.progress import Questions
 from hermes_trio.core.record import RunHeader
 
 IN_PROGRESS = "in_progress"
@@ -54,7 +56,11 @@ def response_object(
 
 
 def response_body(
-    header: RunHeader, output: Sequence[Any], outcome: Outcome | None = None, ended_after: float = 0.0
+    header: RunHeader,
+    output: Sequence[Any],
+    outcome: Outcome | None = None,
+    ended_after: float = 0.0,
+    questions: Questions = (),
 ) -> dict[str, Any]:
     """The object around an output that is already in the form of the wire."""
     return {
@@ -71,7 +77,7 @@ def response_body(
         "conversation": {"id": header.conversation} if header.conversation else None,
         **_echo(header),
         "usage": None if outcome is None else usage_block(outcome.usage),
-        **_hermes(header, outcome, ended_after),
+        **(_waiting(questions) if outcome is None else _hermes(header, outcome, ended_after)),
     }
 
 
@@ -115,9 +121,14 @@ def _incomplete_details(outcome: Outcome | None) -> dict[str, Any] | None:
     return {"reason": "max_output_tokens"}
 
 
-def _hermes(header: RunHeader, outcome: Outcome | None, ended_after: float) -> dict[str, Any]:
+def _waiting(questions: Questions) -> dict[str, Any]:
+    """Why a response that is in progress does not go on, if somebody has to be asked."""
+    return {"hermes": pending_block(questions)} if questions else {}
+
+
+def _hermes(header: RunHeader, outcome: Outcome, ended_after: float) -> dict[str, Any]:
     """What the standard fields cannot say; nothing for a plain completion in its own session."""
-    if outcome is None or (outcome.status is Status.COMPLETED and not outcome.session_id):
+    if outcome.status is Status.COMPLETED and not outcome.session_id:
         return {}
     return {
         "hermes": {

@@ -5,7 +5,7 @@ Streams render its steps, batch replies and stored records read its slots, so th
 * An item has its place in the output from the moment it is first seen.
 * A message or reasoning item is done when the next item of the turn begins, or when the turn ends. The result of a call that
   ran meanwhile is no such item: the text goes on after it.
-* A call is done when its tool is, and its result follows at once.
+* A call is done when its tool is, and its result follows at once. One that the client runs is done when it is made.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
-from hermes_trio.core.changes import CallEnded, CallStarted, Change, Ended, ReasoningAdded, TextAdded
+from hermes_trio.core.changes import (
+    CallEnded,
+    CallStarted,
+    Change,
+    ClientCalled,
+    Ended,
+    ReasoningAdded,
+    TextAdded,
+)
 from hermes_trio.core.dialects.responses_items import (
     CallSlot,
     ItemStatus,
@@ -28,7 +36,7 @@ from hermes_trio.core.dialects.responses_items import (
     Slot,
     item_id,
 )
-from hermes_trio.core.items import CallItem, Item, MessageItem, ReasoningItem
+from hermes_trio.core.items import CallItem, ClientCallItem, Item, MessageItem, ReasoningItem
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.core.wire import encode
@@ -83,6 +91,8 @@ class Output:
                 yield from self._start(change)
             case CallEnded():
                 yield from self._finish(change)
+            case ClientCalled():
+                yield from self._hand_over(change)
             case Ended(outcome):
                 yield from self._abandon_calls()
                 yield from self._close_prose(_last_status(outcome))
@@ -118,6 +128,15 @@ class Output:
         slot = CallSlot(place, made, change.call_id, change.name, encode(change.args))
         self._calls[change.item] = slot
         yield self._open(slot)
+
+    def _hand_over(self, change: ClientCalled) -> Iterator[Step]:
+        """A call that the client runs is done when it is made."""
+        yield from self._close_prose(ItemStatus.COMPLETED)
+        made = self._id("fc", change.item)
+        slot = CallSlot(len(self._slots), made, change.call_id, change.name, change.arguments)
+        yield self._open(slot)
+        slot.status = ItemStatus.COMPLETED
+        yield Closed(slot)
 
     def _finish(self, change: CallEnded) -> Iterator[Step]:
         is_whole = change.state is CallState.COMPLETED
@@ -188,6 +207,8 @@ def _beginning_of(place: int, item: Item) -> Change:
             return TextAdded(place, text)
         case ReasoningItem(text):
             return ReasoningAdded(place, text)
+        case ClientCallItem():
+            return ClientCalled(place, item.call_id, item.name, item.arguments)
         case _:
             return CallStarted(place, item.call_id, item.name, item.args, 0.0)
 

@@ -18,16 +18,21 @@ from typing import Any
 
 from hermes_trio.core import tools
 from hermes_trio.core.changes import (
+    ApprovalRequested,
+    ApprovalResolved,
     CallEnded,
     CallSaid,
     CallStarted,
     Change,
+    ClientCalled,
     Ended,
     ReasoningAdded,
     TextAdded,
 )
+from hermes_trio.core.dialects.approvals import request_fields, response_fields
 from hermes_trio.core.dialects.responses_object import usage_block
-from hermes_trio.core.dialects.runs_object import STARTED, RunStatus, Times, answer, end_status, kind_of, why
+from hermes_trio.core.dialects.runs_object import STARTED, Times, answer, end_status, kind_of, why
+from hermes_trio.core.lifecycle import RunState
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.record import RunHeader
 from hermes_trio.core.shorten import shorten, shorten_json
@@ -65,7 +70,7 @@ class RunsStream:
             self._texts.setdefault(change.item, []).append(change.text)
         if isinstance(change, Ended):
             return self._last(change)
-        return self._frame(kind_of(change), partial(_fields, change))
+        return self._frame(kind_of(change), partial(_FIELDS[type(change)], change))
 
     def _last(self, change: Ended) -> bytes:
         if self._after > self._number:
@@ -82,7 +87,7 @@ class RunsStream:
         return numbered_frame(number, encode({**head, **fields(), "seq": number}))
 
     def _end(self, outcome: Outcome) -> dict[str, Any]:
-        if end_status(outcome) is not RunStatus.COMPLETED:
+        if end_status(outcome) is not RunState.COMPLETED:
             return why(outcome)
         texts = ["".join(pieces) for pieces in self._texts.values()]
         return {"output": answer(texts, outcome), "usage": usage_block(outcome.usage), **why(outcome)}
@@ -94,16 +99,12 @@ def frames_after(header: RunHeader, changes: Iterable[Change], after: int = FROM
     return stream.opening() + stream.render(changes)
 
 
-def _fields(change: TextAdded | ReasoningAdded | CallStarted | CallSaid | CallEnded) -> dict[str, Any]:
-    match change:
-        case TextAdded(_, text) | ReasoningAdded(_, text):
-            return {"delta": text}
-        case CallStarted():
-            return _started(change)
-        case CallSaid():
-            return {"toolCallId": change.call_id, "delta": shorten(change.text, SHOWN_CHARACTERS)}
-        case _:
-            return _over(change)
+def _delta(change: TextAdded | ReasoningAdded) -> dict[str, Any]:
+    return {"delta": change.text}
+
+
+def _printed(change: CallSaid) -> dict[str, Any]:
+    return {"toolCallId": change.call_id, "delta": shorten(change.text, SHOWN_CHARACTERS)}
 
 
 def _started(change: CallStarted) -> dict[str, Any]:
@@ -112,6 +113,14 @@ def _started(change: CallStarted) -> dict[str, Any]:
         "preview": tools.preview(change.name, change.args, PREVIEW_CHARACTERS) or None,
         "toolCallId": change.call_id,
         "args": shorten_json(change.args, SHOWN_CHARACTERS),
+    }
+
+
+def _handed_over(change: ClientCalled) -> dict[str, Any]:
+    return {
+        "tool": change.name,
+        "toolCallId": change.call_id,
+        "arguments": shorten(change.arguments, SHOWN_CHARACTERS),
     }
 
 
@@ -124,3 +133,16 @@ def _over(change: CallEnded) -> dict[str, Any]:
         "result": shorten(change.result, SHOWN_CHARACTERS),
         "status": str(change.state),
     }
+
+
+# What an event tells of its change, beside what all events have.
+_FIELDS: Mapping[type[Change], Callable[[Any], dict[str, Any]]] = {
+    TextAdded: _delta,
+    ReasoningAdded: _delta,
+    CallStarted: _started,
+    CallSaid: _printed,
+    CallEnded: _over,
+    ClientCalled: _handed_over,
+    ApprovalRequested: request_fields,
+    ApprovalResolved: response_fields,
+}

@@ -12,25 +12,31 @@ is nowhere else once its events are not kept any longer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
 from hermes_trio.core.changes import (
+    ApprovalRequested,
+    ApprovalResolved,
     CallEnded,
     CallSaid,
     CallStarted,
     Change,
+    ClientCalled,
     Ended,
     ReasoningAdded,
     TextAdded,
 )
+from hermes_trio.core.dialects.approvals import pending_block
 from hermes_trio.core.dialects.responses_object import usage_block
 from hermes_trio.core.items import Item, MessageItem
-from hermes_trio.core.outcome import Outcome, Reason, Status
+from hermes_trio.core.lifecycle import RUN_ENDS, RunState
+from hermes_trio.core.outcome import Outcome, Status
+from hermes_trio.core.progress import Progress, Standing, last_move
 from hermes_trio.core.record import EndedRun, LiveRun, RunHeader
 
 STARTED = "run.started"
+NEW = Standing()
 
 _KINDS: Mapping[type[Change], str] = MappingProxyType(
     {
@@ -39,34 +45,16 @@ _KINDS: Mapping[type[Change], str] = MappingProxyType(
         CallStarted: "tool.started",
         CallSaid: "tool.output",
         CallEnded: "tool.completed",
+        ClientCalled: "tool.handed_over",
+        ApprovalRequested: "approval.request",
+        ApprovalResolved: "approval.responded",
     }
 )
 
 
-class RunStatus(StrEnum):
-    """Where a run stands, in the words of the Runs API."""
-
-    RUNNING = "running"
-    STOPPING = "stopping"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-_BY_STATUS = {
-    Status.COMPLETED: RunStatus.COMPLETED,
-    Status.CANCELLED: RunStatus.CANCELLED,
-    Status.INCOMPLETE: RunStatus.FAILED,
-    Status.FAILED: RunStatus.FAILED,
-}
-_LAST_WORDS = frozenset(
-    {Reason.MAX_OUTPUT_TOKENS, Reason.AGENT_INCOMPLETE}
-)  # the agent's own, though unfinished
-
-
-def end_status(outcome: Outcome) -> RunStatus:
+def end_status(outcome: Outcome) -> RunState:
     """How a run ended, in the words of the Runs API."""
-    return RunStatus.COMPLETED if outcome.reason in _LAST_WORDS else _BY_STATUS[outcome.status]
+    return RUN_ENDS[last_move(outcome)]
 
 
 def kind_of(change: Change) -> str:
@@ -90,7 +78,7 @@ class Times:
                 self._reach(change.at)
             case CallEnded():
                 self._reach(self._starts.pop(change.call_id, 0.0) + change.duration)
-            case Ended():
+            case ApprovalRequested() | ApprovalResolved() | Ended():
                 self._reach(change.at)
             case _:
                 pass
@@ -104,8 +92,17 @@ class Times:
         self._latest = max(self._latest, at)
 
 
+def standing_of(changes: Iterable[Change]) -> Standing:
+    """Where a run stands of which there is nothing but its whole log."""
+    progress = Progress()
+    progress.begin()
+    for change in changes:
+        progress.take(change)
+    return progress.standing
+
+
 def run_object(
-    run: LiveRun | EndedRun, so_far: Sequence[Change] = (), is_stopping: bool = False
+    run: LiveRun | EndedRun, so_far: Sequence[Change] = (), standing: Standing = NEW
 ) -> dict[str, Any]:
     """A run as it stands. One that is still live has its changes so far, the latest of them at least."""
     if isinstance(run, EndedRun):
@@ -113,8 +110,8 @@ def run_object(
     times = Times(run.header)
     for change in so_far:
         times.take(change)
-    status = RunStatus.STOPPING if is_stopping else RunStatus.RUNNING
-    return _body(run.header, status, times, kind_of(so_far[-1]) if so_far else STARTED)
+    last = kind_of(so_far[-1]) if so_far else STARTED
+    return {**_body(run.header, standing.state, times, last), **pending_block(standing.questions)}
 
 
 def _ended(run: EndedRun) -> dict[str, Any]:
@@ -130,7 +127,7 @@ def _ended(run: EndedRun) -> dict[str, Any]:
     }
 
 
-def _body(header: RunHeader, status: RunStatus, times: Times, last_event: str) -> dict[str, Any]:
+def _body(header: RunHeader, status: RunState, times: Times, last_event: str) -> dict[str, Any]:
     return {
         "object": "hermes.run",
         "run_id": header.run_id,
@@ -158,9 +155,9 @@ def why(outcome: Outcome) -> dict[str, Any]:
     if outcome.status is Status.COMPLETED:
         return {}
     match end_status(outcome):
-        case RunStatus.COMPLETED:
+        case RunState.COMPLETED:
             return {"incomplete": True, "reason": str(outcome.reason)}
-        case RunStatus.CANCELLED:
+        case RunState.CANCELLED:
             return {"reason": str(outcome.reason)}
         case _:
             return {"error": outcome.failure.message or "The run failed.", "reason": str(outcome.reason)}

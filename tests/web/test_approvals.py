@@ -1,0 +1,305 @@
+"""Approvals over HTTP: asked on every streaming route and in the background, answered from anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+from hermes_trio.core.events import AnsweredBy, Choice, Text, ToolCompleted, ToolStarted
+from hermes_trio.runs.recovery import recover
+from hermes_trio.runs.tracker import Limits
+from hermes_trio.schema import replies_approvals
+from hermes_trio.stores.memory import MemoryStore
+from tests.asgi import Answer, Exchange
+from tests.core.runs_rules import event_of
+from tests.fakes import CHAT, Ask, Pause, Rig, Stage, Step, ask, ask_stream, make_rig
+from tests.runs import setting
+from tests.web.reading import chunks, said
+from tests.web.responding import BOB, RESPONSES, idle_rig, say, stream
+from tests.web.running import RUNS, followed, kinds, shown, started, stopped
+
+Json = dict[str, Any]
+SCRIPT: tuple[Step, ...] = (
+    Text("Let me. "),
+    ToolStarted("c1", "terminal", {"command": "rm -r x"}),
+    Ask("rm -r x", ("rm",), "c1"),
+    ToolCompleted("c1", "gone"),
+    Text("Done."),
+)
+LIMITS = Limits(approval=60.0)
+
+
+async def answer(rig: Rig, run_id: str, choice: str = "once", route: str = RUNS, **more: Any) -> Answer:
+    """Answer a run."""
+    return await rig.client.send(f"{route}/{run_id}/approval", {"choice": choice, **more})
+
+
+async def approved(rig: Rig, run_id: str, choice: str = "once", route: str = RUNS, **more: Any) -> int:
+    """The same, and it must work."""
+    told = await answer(rig, run_id, choice, route, **more)
+    assert told.status == 200, told.body
+    reply = msgspec.convert(told.json, replies_approvals.ApprovalReply)
+    assert reply.run_id == run_id
+    return reply.resolved
+
+
+async def until_asked(rig: Rig, run_id: str) -> Json:
+    """Wait until a run waits; returns how it is shown."""
+    await until_open(rig, run_id)
+    told = await shown(rig, run_id)
+    assert told["status"] == "waiting_for_approval"
+    return told
+
+
+async def until_open(rig: Rig, run_id: str) -> None:
+    """Wait until a live run asks."""
+    run = rig.site.services.registry.find("ann", run_id)
+    assert run is not None
+    await setting.until_asked(run)
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["task", "thread"])
+async def test_a_run_waits_and_goes_on(is_async: bool) -> None:
+    async with idle_rig(Stage(SCRIPT, None, is_async)) as rig:
+        run_id = await started(rig)
+        told = await until_asked(rig, run_id)
+        assert told["last_event"] == "approval.request"
+        assert told["approvals_pending"] == 1
+        assert told["approval"]["command"] == "rm -r x"
+        assert told["approval"]["choices"] == ["once", "session", "always", "deny"]
+        assert await approved(rig, run_id) == 1
+        events = await followed(rig, run_id)
+        assert kinds(events) == [
+            "run.started", "message.delta", "tool.started", "approval.request", "approval.responded",
+            "tool.completed", "message.delta", "run.completed",
+        ]  # fmt: skip
+        assert {event["toolCallId"] for event in events[2:6]} == {"c1"}
+        assert (events[4]["choice"], events[4]["by"]) == ("once", "client")
+        assert "approval" not in await shown(rig, run_id)
+    assert [decision.choice for decision in rig.stage.decisions] == [Choice.ONCE]
+
+
+async def test_chat_shows_the_question_as_a_chunk_that_changes_nothing() -> None:
+    rig = make_rig(Stage(SCRIPT, None, is_async=True))
+    async with rig.client.post(CHAT, ask_stream()) as exchange:
+        frame = await exchange.frame_where(object="chat.completion.chunk")
+        while frame.event != "hermes.approval.request":
+            frame = await exchange.frame()
+        question = frame.json["approval"]
+        assert question["toolCallId"] == "c1"
+        assert await approved(rig, frame.json["id"], "session", approval_id=question["approval_id"]) == 1
+        whole = await exchange.end()
+    assert said(whole) == "Let me. Done."
+    (decided,) = [chunk for chunk in chunks(whole) if "by" in chunk.get("approval", {})]
+    assert (decided["approval"]["choice"], decided["approval"]["by"]) == ("session", "client")
+
+
+async def test_responses_tell_on_retrieve_and_on_the_run() -> None:
+    async with idle_rig(Stage(SCRIPT, None, is_async=True)) as rig:
+        created = await rig.client.send(RESPONSES, say(background=True))
+        run_id = created.json["id"]
+        await until_open(rig, run_id)
+        told = (await rig.client.get(f"{RESPONSES}/{run_id}")).json
+        assert told["status"] == "in_progress"
+        assert told["hermes"]["approval"]["command"] == "rm -r x"
+        assert await approved(rig, run_id, "deny", RESPONSES) == 1
+        await rig.until_idle()
+        assert "hermes" not in (await rig.client.get(f"{RESPONSES}/{run_id}")).json
+    assert [decision.approved for decision in rig.stage.decisions] == [False]
+
+
+async def test_a_stream_of_responses_says_nothing_of_it() -> None:
+    async with idle_rig(Stage(SCRIPT, None, is_async=True)) as rig:
+        async with rig.client.post(RESPONSES, stream()) as exchange:
+            run_id = (await exchange.frame()).json["response"]["id"]
+            await until_open(rig, run_id)
+            assert b"approval" not in exchange.raw
+            assert await approved(rig, run_id, route=RESPONSES) == 1
+            whole = await exchange.end()
+        assert b"approval" not in whole.body
+
+
+@pytest.mark.parametrize(("path", "body"), [(CHAT, ask()), (RESPONSES, say())])
+async def test_where_nobody_can_see_the_question_the_answer_is_no(path: str, body: Json) -> None:
+    async with idle_rig(Stage(SCRIPT, None, is_async=True)) as rig:
+        assert (await rig.client.send(path, body)).status == 200
+    assert [(decision.choice, decision.by) for decision in rig.stage.decisions] == [
+        (Choice.DENY, AnsweredBy.NOBODY)
+    ]
+
+
+async def event(exchange: Exchange, kind: str) -> Json:
+    """Read on to an event of a kind."""
+    while (told := event_of(await exchange.block()))["event"] != kind:
+        pass
+    return told
+
+
+async def test_a_dropped_client_comes_back_and_answers() -> None:
+    async with idle_rig(Stage(SCRIPT, None, is_async=True)) as rig:
+        run_id = await started(rig)
+        async with rig.client.open("GET", f"{RUNS}/{run_id}/events") as exchange:
+            await event(exchange, "approval.request")
+        async with rig.client.open("GET", f"{RUNS}/{run_id}/events?last_seq=2") as exchange:
+            question = await event(exchange, "approval.request")
+            assert await approved(rig, run_id, approval_id=question["approval_id"]) == 1
+            await event(exchange, "run.completed")
+
+
+async def test_twice_is_once_too_often() -> None:
+    pause = Pause()
+    async with idle_rig(Stage([*SCRIPT, pause], None, is_async=True)) as rig:
+        run_id = await started(rig)
+        question = (await until_asked(rig, run_id))["approval"]
+        assert await approved(rig, run_id, approval_id=question["approval_id"]) == 1
+        await pause.wait_reached()
+        for more in ({}, {"approval_id": question["approval_id"]}, {"all": True}):
+            again = await answer(rig, run_id, **more)
+            assert (again.status, again.error["code"]) == (409, "approval_not_pending")
+        pause.go()
+        await rig.until_idle()
+        over = await answer(rig, run_id)
+        assert (over.status, over.error["code"]) == (409, "approval_not_active")
+
+
+async def test_runs_of_one_session_never_answer_each_other() -> None:
+    async with idle_rig(Stage(SCRIPT, None, is_async=True)) as rig:
+        runs = [await started(rig, session_id="one") for _ in range(2)]
+        for run_id in runs:
+            await until_asked(rig, run_id)
+        assert await approved(rig, runs[1], all=True) == 1
+        assert (await until_asked(rig, runs[0]))["approvals_pending"] == 1
+        assert await approved(rig, runs[0], "deny") == 1
+        ends = [(await followed(rig, run_id))[4]["choice"] for run_id in runs]
+        assert ends == ["deny", "once"]
+
+
+async def test_parallel_questions_are_told_apart() -> None:
+    both: list[Step] = [
+        ToolStarted("a", "terminal", {}), ToolStarted("b", "terminal", {}), Ask("one", call_id="a"),
+        Ask("two", call_id="b"), Text("x"),
+    ]  # fmt: skip
+    async with idle_rig(Stage(both, None, is_async=True)) as rig:
+        run_id = await started(rig)
+        assert (await until_asked(rig, run_id))["approval"]["toolCallId"] == "a"
+        await approved(rig, run_id, "deny")
+        assert (await until_asked(rig, run_id))["approval"]["toolCallId"] == "b"
+        await approved(rig, run_id)
+        requests = [event for event in await followed(rig, run_id) if event["event"] == "approval.request"]
+        assert [(event["toolCallId"], event["command"]) for event in requests] == [("a", "one"), ("b", "two")]
+        assert len({event["approval_id"] for event in requests}) == 2
+
+
+async def test_time_is_up(autojump_clock: MockClock) -> None:
+    async with idle_rig(Stage(SCRIPT, None, is_async=True), limits=LIMITS) as rig:
+        run_id = await started(rig)
+        events = await followed(rig, run_id)
+        (decided,) = [event for event in events if event["event"] == "approval.responded"]
+        assert (decided["choice"], decided["by"]) == ("deny", "timeout")
+        assert events[-1]["event"] == "run.completed"
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["task", "thread"])
+async def test_stop_while_it_waits(is_async: bool) -> None:
+    async with idle_rig(Stage(SCRIPT, None, is_async)) as rig:
+        run_id = await started(rig)
+        await until_open(rig, run_id)
+        assert await stopped(rig, run_id) == "stopping"
+        events = await followed(rig, run_id)
+        assert kinds(events)[-3:] == ["approval.responded", "tool.completed", "run.cancelled"]
+        assert (events[-3]["choice"], events[-3]["by"]) == ("deny", "run_ended")
+        over = await answer(rig, run_id)
+        assert over.status == 409
+    assert rig.stage.decisions == []
+
+
+async def test_denied_at_restart() -> None:
+    store = MemoryStore()
+    with trio.CancelScope() as crash:
+        async with idle_rig(Stage(SCRIPT, None, is_async=True), store=store) as rig:
+            run_id = await started(rig)
+            await until_asked(rig, run_id)
+            logged = rig.site.services.registry.find("ann", run_id)
+            assert logged is not None
+            await logged._kept.settled()
+            # The process dies: nothing of the run reaches the store any more.
+            left_behind = await store.find_run("ann", run_id)
+            assert type(left_behind).__name__ == "LiveRun"
+            await recover(store, "the next process", lambda ended: ())
+            crash.cancel()
+    async with idle_rig(store=store) as rig:
+        events = await followed(rig, run_id)
+        assert kinds(events)[-3:] == ["approval.responded", "tool.completed", "run.failed"]
+        assert (events[-3]["choice"], events[-3]["by"]) == ("deny", "run_ended")
+        assert (await answer(rig, run_id)).error["code"] == "approval_not_active"
+
+
+async def test_others_can_neither_see_nor_answer() -> None:
+    async with idle_rig(Stage(SCRIPT, None, is_async=True)) as rig:
+        run_id = await started(rig)
+        await until_asked(rig, run_id)
+        for route, code in ((RUNS, "run_not_found"), (RESPONSES, "response_not_found")):
+            told = await rig.client.send(f"{route}/{run_id}/approval", {"choice": "once"}, BOB)
+            assert (told.status, told.error["code"]) == (404, code)
+        await approved(rig, run_id, "always")
+        await rig.until_idle()
+        assert (await rig.client.get("/v1/approvals", BOB)).json == {"object": "list", "data": []}
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        ({}, "choice", None), ({"choice": 1}, "choice", None),
+        ({"choice": "maybe"}, "choice", "invalid_approval_choice"),
+        ({"choice": "once", "approval_id": 3}, "approval_id", None),
+    ],
+)  # fmt: skip
+async def test_bad_answers(body: Json, param: str, code: str | None) -> None:
+    told = await make_rig().client.send(f"{RUNS}/run_x/approval", body)
+    assert (told.status, told.error["param"], told.error["code"]) == (400, param, code)
+
+
+@pytest.mark.parametrize("word", ["approve", "approved", "ALLOW", " once "])
+async def test_other_words_for_yes(word: str) -> None:
+    async with idle_rig(Stage(SCRIPT, None, is_async=True)) as rig:
+        run_id = await started(rig)
+        await until_asked(rig, run_id)
+        assert (await answer(rig, run_id, word)).json["choice"] == "once"
+
+
+async def test_always_only_where_it_is_offered() -> None:
+    script: list[Step] = [Ask("x", allow_permanent=False), Text("y")]
+    async with idle_rig(Stage(script, None, is_async=True)) as rig:
+        run_id = await started(rig)
+        assert (await until_asked(rig, run_id))["approval"]["choices"] == ["once", "session", "deny"]
+        told = await answer(rig, run_id, "always")
+        assert (told.status, told.error["code"]) == (400, "invalid_approval_choice")
+        await approved(rig, run_id)
+
+
+async def test_remembered_approvals_are_listed_and_revoked() -> None:
+    async with idle_rig(Stage(SCRIPT, None, is_async=True)) as rig:
+        run_id = await started(rig)
+        await until_asked(rig, run_id)
+        await approved(rig, run_id, "always")
+        assert kinds(await followed(rig, await started(rig))).count("approval.request") == 0
+        listed = (await rig.client.get("/v1/approvals")).json
+        msgspec.convert(listed, replies_approvals.RememberedApprovals)
+        assert [(each["pattern"], each["session_id"]) for each in listed["data"]] == [("rm", None)]
+        gone = await rig.client.get("/v1/approvals?pattern=rm", method="DELETE")
+        assert gone.status == 200
+        msgspec.convert(gone.json, replies_approvals.RevokedApproval)
+        again = await rig.client.get("/v1/approvals?pattern=rm", method="DELETE")
+        assert (again.status, again.error["code"]) == (404, "approval_not_found")
+        last = await started(rig)
+        await until_asked(rig, last)
+        await approved(rig, last)
+
+
+async def test_revoking_names_what_is_missing() -> None:
+    told = await make_rig().client.get("/v1/approvals", method="DELETE")
+    assert (told.status, told.error["param"]) == (400, "pattern")

@@ -1,0 +1,117 @@
+"""Tools that the client runs: the turn ends with the call, and the next one goes on from its result."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from openai.types.chat import ChatCompletion
+from openai.types.responses import Response
+
+from hermes_trio.core.events import ClientCall, Text, ToolCompleted, ToolStarted
+from hermes_trio.core.messages import Message, ToolCall
+from tests.fakes import CHAT, Step, ask, ask_stream, make_rig
+from tests.web.reading import chunks
+from tests.web.responding import RESPONSES, idle_rig, say, stream
+
+Json = dict[str, Any]
+ARGUMENTS = '{"city": "Oslo"}'
+ASKED: tuple[Step, ...] = (
+    Text("Let me see."),
+    ClientCall("call_a", "get_weather", ARGUMENTS),
+    ClientCall("call_b", "get_time"),
+)
+SESSION = {"X-Hermes-Session-Id": "s"}
+RESULTS = [
+    {"role": "tool", "tool_call_id": "call_a", "content": "rain"},
+    {"role": "tool", "tool_call_id": "call_b", "content": ""},
+]
+
+
+async def test_chat_streamed() -> None:
+    answer = await make_rig(ASKED).client.send(CHAT, ask_stream())
+    deltas = [chunk["choices"][0] for chunk in chunks(answer)]
+    calls = [call for choice in deltas for call in choice["delta"].get("tool_calls", ())]
+    assert calls == [
+        {"index": 0, "id": "call_a", "type": "function", "function": {"name": "get_weather", "arguments": ARGUMENTS}},
+        {"index": 1, "id": "call_b", "type": "function", "function": {"name": "get_time", "arguments": "{}"}},
+    ]  # fmt: skip
+    assert deltas[-1]["finish_reason"] == "tool_calls"
+    assert b"hermes.tool.progress" not in answer.body, "nothing runs here"
+
+
+async def test_chat_in_one_piece() -> None:
+    answer = await make_rig(ASKED[1:]).client.send(CHAT, ask())
+    (choice,) = ChatCompletion.model_validate(answer.json, strict=True).choices
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content is None
+    assert [call.id for call in choice.message.tool_calls or ()] == ["call_a", "call_b"]
+
+
+async def test_chat_goes_on_from_what_the_client_sends() -> None:
+    rig = make_rig()
+    called = {"id": "call_a", "type": "function", "function": {"name": "get_weather", "arguments": ARGUMENTS}}
+    said = [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": None, "tool_calls": [called]},
+        RESULTS[0],
+    ]
+    assert (await rig.client.send(CHAT, {"messages": said})).status == 200
+    (turn,) = rig.stage.turns
+    assert turn.message == ""
+    assert [message.role for message in turn.history] == ["user", "assistant", "tool"]
+    assert turn.history[-1] == Message("tool", "rain", tool_call_id="call_a")
+
+
+async def test_a_session_goes_on_from_the_results_alone() -> None:
+    rig = make_rig(ASKED)
+    await rig.client.send(CHAT, ask("Weather?"), SESSION)
+    rig.stage.script = [Text("Rain.")]
+    await rig.client.send(CHAT, {"messages": RESULTS}, SESSION)
+    turn = rig.stage.turns[-1]
+    assert turn.message == ""
+    calls = (ToolCall("call_a", "get_weather", ARGUMENTS), ToolCall("call_b", "get_time", "{}"))
+    assert turn.history == (
+        Message("user", "Weather?"),
+        Message("assistant", "Let me see.", tool_calls=calls),
+        Message("tool", "rain", tool_call_id="call_a"),
+        Message("tool", "", tool_call_id="call_b"),
+    )
+    roles = [role for role, _ in await rig.transcript("s")]
+    assert roles == ["user", "assistant", "tool", "tool", "assistant"]
+
+
+async def test_responses_and_the_chain() -> None:
+    async with idle_rig(ASKED) as rig:
+        first = (await rig.client.send(RESPONSES, say("Weather?"))).json
+        Response.model_validate(first, strict=False)
+        kinds = [item["type"] for item in first["output"]]
+        assert kinds == ["message", "function_call", "function_call"], "and no output: the client has it"
+        assert first["output"][1]["arguments"] == ARGUMENTS
+        assert (await rig.client.get(f"{RESPONSES}/{first['id']}")).json["output"] == first["output"]
+        results = [
+            {"type": "function_call_output", "call_id": "call_a", "output": "rain"},
+            {"type": "function_call_output", "call_id": "call_b", "output": "noon"},
+        ]
+        rig.stage.script = [Text("Rain at noon.")]
+        await rig.client.send(RESPONSES, say(results, previous_response_id=first["id"]))
+        turn = rig.stage.turns[-1]
+        assert [(message.role, message.tool_call_id) for message in turn.history] == [
+            ("user", ""), ("assistant", ""), ("tool", "call_a"), ("tool", "call_b"),
+        ]  # fmt: skip
+
+
+async def test_both_kinds_in_one_round() -> None:
+    script: list[Step] = [
+        ToolStarted("x", "terminal", {}),
+        ToolCompleted("x", "ran"),
+        ClientCall("x", "mine", "{}"),
+    ]
+    async with idle_rig(script) as rig:
+        answer = await rig.client.send(RESPONSES, stream())
+        (final,) = [frame.json for frame in answer.frames if frame.event == "response.completed"]
+        output = final["response"]["output"]
+        assert [(item["type"], item["call_id"]) for item in output] == [
+            ("function_call", "x"), ("function_call_output", "x"), ("function_call", "x-2"),
+        ]  # fmt: skip
+        assert json.loads(output[0]["arguments"]) == {}
