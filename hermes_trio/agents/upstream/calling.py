@@ -6,7 +6,7 @@ import json
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 import trio
@@ -14,6 +14,7 @@ from attrs import frozen
 
 from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.agent.inbox import RunEnded
+from hermes_trio.agent.port import AsyncPort
 from hermes_trio.agents.upstream.problems import Scrub
 from hermes_trio.core.messages import ToolCall
 from hermes_trio.core.shorten import shorten
@@ -22,41 +23,6 @@ from hermes_trio.tools.contract import Tool, ToolProblem, ToolUse
 log = structlog.get_logger(__name__)
 
 MAX_SHOWN = 500  # characters of a wrong call in its error
-
-
-class Verdict(Protocol):
-    """What came of a question to the user."""
-
-    @property
-    def approved(self) -> bool:
-        """Whether it may be done."""
-        ...
-
-
-class Mouth(Protocol):
-    """The part of an :class:`~hermes_trio.agent.port.AsyncPort` that this agent speaks through."""
-
-    async def text(self, text: str | None) -> None:
-        """Say a piece of the answer."""
-
-    async def reasoning(self, text: str | None) -> None:
-        """Say a piece of thinking."""
-
-    async def tool_started(self, call_id: str, name: str, args: Mapping[str, Any] | None = None) -> None:
-        """A tool call begins."""
-
-    async def tool_output(self, call_id: str, text: str) -> None:
-        """A running tool call printed something."""
-
-    async def tool_completed(self, call_id: str, result: object = "", is_error: bool = False) -> None:
-        """A tool call ends."""
-
-    async def client_call(self, call_id: str, name: str, arguments: str) -> None:
-        """A call that the client has to run."""
-
-    async def ask(self, command: str, description: str, patterns: tuple[str, ...], call_id: str) -> Verdict:
-        """Ask the user for an approval."""
-        ...
 
 
 @frozen
@@ -74,7 +40,7 @@ class Workshop:
     tools: Mapping[str, Tool]
     workspace: Path
     turn: TurnRequest
-    say: Mouth
+    say: AsyncPort
     scrub: Scrub
 
     async def run(self, calls: Sequence[ToolCall]) -> list[str]:

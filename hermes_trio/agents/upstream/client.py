@@ -19,7 +19,7 @@ import structlog
 import trio
 from attrs import evolve, frozen
 
-from hermes_trio.agent.config import AgentConfig, UpstreamLimits
+from hermes_trio.agent.config import AgentConfig
 from hermes_trio.agents.upstream.answer import Answer, Assembly, Delta
 from hermes_trio.agents.upstream.problems import (
     CallFailed,
@@ -134,7 +134,7 @@ class ModelClient:
         except CallFailed as failure:
             return self._weighed(failure.problem, assembly)
         except httpx2.HTTPError as error:
-            return self._weighed(_of_exception(error, self._limits, self._url), assembly)
+            return self._weighed(_of_exception(error, self._read_limit(ways), self._url), assembly)
         self._ways = proven
         return assembly.answer
 
@@ -155,16 +155,26 @@ class ModelClient:
         """One request and its answer; returns the ways that the server obeyed."""
         line = self._lines.fresh if tries else self._lines.kept
         content = json.dumps(ways.apply(body)).encode("ascii")
-        limits = _timeout(self._limits, 1 if ways.streams else WHOLE_PATIENCE)
-        async with line.stream("POST", self._url, content=content, timeout=limits) as response:
+        async with line.stream("POST", self._url, content=content, timeout=self._timeout(ways)) as response:
             if response.status_code != 200:
                 raise await _refusal(response)
+            if _is_page(response):
+                raise CallFailed(malformed("what came is a web page; check 'base_url'"))
             if not ways.streams or _is_json(response):
                 data = await _body(response, MAX_WHOLE_BYTES)
                 await hear(assembly.read(data.decode("utf-8", "replace")))
                 return evolve(ways, streams=False)
             await _read_stream(response, hear, assembly)
             return ways
+
+    def _timeout(self, ways: Ways) -> httpx2.Timeout:
+        limits = self._limits
+        return httpx2.Timeout(
+            connect=limits.connect, read=self._read_limit(ways), write=limits.write, pool=limits.pool
+        )
+
+    def _read_limit(self, ways: Ways) -> float:
+        return self._limits.read * (1 if ways.streams else WHOLE_PATIENCE)
 
 
 async def _read_stream(response: httpx2.Response, hear: Hear, assembly: Assembly) -> None:
@@ -253,24 +263,24 @@ async def _refusal(response: httpx2.Response) -> CallRefused:
 
 
 def _is_json(response: httpx2.Response) -> bool:
+    return _content_type(response) == "application/json"
+
+
+def _is_page(response: httpx2.Response) -> bool:
+    return _content_type(response) == "text/html"
+
+
+def _content_type(response: httpx2.Response) -> str:
     kind, _, _ = response.headers.get("content-type", "").partition(";")
-    return bool(kind.strip().lower() == "application/json")
+    return str(kind).strip().lower()
 
 
-def _timeout(limits: UpstreamLimits, patience: float) -> httpx2.Timeout:
-    return httpx2.Timeout(
-        connect=limits.connect, read=limits.read * patience, write=limits.write, pool=limits.pool
-    )
-
-
-def _of_exception(error: httpx2.HTTPError, limits: UpstreamLimits, url: httpx2.URL) -> Problem:
+def _of_exception(error: httpx2.HTTPError, silence: float, url: httpx2.URL) -> Problem:
     match error:
         case httpx2.ReadTimeout():
-            said = f"The model's server was silent for {limits.read:g} s."
+            said = f"The model's server was silent for {silence:g} s."
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.ProxyError():
             said = f"The model's server cannot be reached at {url.host}:{url.port or url.scheme}: {error}"
-        case httpx2.PoolTimeout():
-            said = f"No connection to the model's server became free within {limits.pool:g} s."
         case _:
             said = f"The connection to the model's server broke: {str(error) or type(error).__name__}"
     return Problem(Kind.NETWORK, said.removesuffix(": "))

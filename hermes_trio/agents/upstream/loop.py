@@ -12,7 +12,7 @@ from hermes_trio.agent.config import AgentConfig
 from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.agent.port import AsyncPort
 from hermes_trio.agents.upstream.answer import Answer, Delta, add_usage
-from hermes_trio.agents.upstream.calling import Mouth, Workshop
+from hermes_trio.agents.upstream.calling import Workshop
 from hermes_trio.agents.upstream.client import CallBroken, ModelClient
 from hermes_trio.agents.upstream.problems import CallFailed
 from hermes_trio.agents.upstream.wire import assistant_message, fixed_fields, offer, opening, tool_message
@@ -38,13 +38,13 @@ class UpstreamAgent:
 
     async def run(self, turn: TurnRequest, say: AsyncPort) -> Result:
         """Do the turn."""
-        return await _Loop(self, turn, cast("Mouth", say)).run()
+        return await _Loop(self, turn, say).run()
 
 
 class _Loop:
     """One turn."""
 
-    def __init__(self, agent: UpstreamAgent, turn: TurnRequest, say: Mouth) -> None:
+    def __init__(self, agent: UpstreamAgent, turn: TurnRequest, say: AsyncPort) -> None:
         self._agent, self._say = agent, say
         self._workshop = Workshop(agent.tools, agent.workspace, turn, say, agent.model.scrub)
         self._offer = offer(agent.tools.values(), turn.options)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.agents.upstream.answer import MAX_ARGUMENTS, MAX_CALLS, Answer, Assembly
@@ -81,6 +81,7 @@ def test_pieces_of_calls(pieces: list[Json], ids: Any) -> None:
     assert assembled(chunk({"tool_calls": pieces})).calls == expected
 
 
+@settings(max_examples=30)
 @given(st.lists(st.dictionaries(st.text(max_size=3), st.text(max_size=5)), min_size=1, max_size=4), st.data())
 def test_cuts_in_arguments_do_not_matter(arguments: list[dict[str, str]], data: st.DataObject) -> None:
     texts = [json.dumps(each) for each in arguments]

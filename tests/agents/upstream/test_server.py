@@ -261,6 +261,50 @@ async def test_the_past_reaches_the_model_with_its_calls() -> None:
     assert told[1]["tool_calls"][0]["id"] == told[2]["tool_call_id"] == "c1"
 
 
+GIVEN: dict[str, Any] = {"type": "function", "function": {"name": "locate", "parameters": {"type": "object"}}}
+BOTH = calls(Call("locate", {"deep": 1}, "c1"), Call("paced", {"steps": 1}, "c2"))
+TOLD = [
+    ("user", "Where am I?"),
+    ("assistant", None),
+    ("tool", "took 1"),
+    ("tool", "Oslo"),
+]
+
+
+async def test_tools_of_the_client_on_responses() -> None:
+    async with serving(BOTH, says("In Oslo.")) as (rig, upstream):
+        flat = {"type": "function", **GIVEN["function"]}
+        first = final(await rig.client.send(RESPONSES, stream("Where am I?", tools=[flat])))
+        assert [(item["type"], item["call_id"]) for item in first["output"]] == [
+            ("function_call", "c2"),
+            ("function_call_output", "c2"),
+            ("function_call", "c1"),
+        ]
+        result = [{"type": "function_call_output", "call_id": "c1", "output": "Oslo"}]
+        more = {"previous_response_id": first["id"], "tools": [flat]}
+        second = final(await rig.client.send(RESPONSES, stream(result, **more)))
+    assert (second["status"], text_of(second)) == ("completed", "In Oslo.")
+    told = upstream.requests[-1].json["messages"]
+    assert [(message["role"], message["content"]) for message in told] == TOLD
+    assert [call["id"] for call in told[1]["tool_calls"]] == ["c2", "c1"]
+
+
+async def test_tools_of_the_client_on_chat() -> None:
+    asked = {"role": "user", "content": "Where am I?"}
+    async with serving(BOTH, says("In Oslo.")) as (rig, upstream):
+        body = {"messages": [asked], "tools": [GIVEN], "stream": True}
+        first = await rig.client.send(CHAT, body)
+        assert reading.reason(first) == "tool_calls"
+        made = [call for delta in reading.deltas(first) for call in delta.get("tool_calls", ())]
+        assert [(call["id"], call["function"]["name"]) for call in made] == [("c1", "locate")]
+        said = {"role": "assistant", "content": None, "tool_calls": made}
+        result = {"role": "tool", "tool_call_id": "c1", "content": "Oslo"}
+        second = await rig.client.send(CHAT, {**body, "messages": [asked, said, result]})
+    assert (reading.reason(second), reading.said(second)) == ("stop", "In Oslo.")
+    told = upstream.requests[-1].json["messages"]
+    assert [message["content"] for message in told] == ["Where am I?", None, "Oslo"]
+
+
 async def test_a_stop_closes_the_connection_to_the_model() -> None:
     async with serving([Say("So far"), Stall()]) as (rig, upstream):
         run_id = await started(rig)

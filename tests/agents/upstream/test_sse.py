@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.agents.upstream.sse import EventReader, EventTooLong
@@ -37,6 +37,7 @@ def test_whole_and_byte_by_byte(stream: bytes, events: list[str]) -> None:
     assert read(*(stream[n : n + 1] for n in range(len(stream)))) == events
 
 
+@settings(max_examples=50)
 @given(
     st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]))),
     st.sampled_from(["\n", "\r\n", "\r"]),
