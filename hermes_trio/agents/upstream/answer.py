@@ -35,6 +35,9 @@ class Answer:
     usage: Usage = NO_USAGE
 
 
+NO_ANSWER = Answer()
+
+
 @define(eq=False)
 class _Draft:
     """A tool call whose pieces still come."""
@@ -50,9 +53,13 @@ class _Draft:
 
     @property
     def is_whole(self) -> bool:
+        if not self.parts or not self.parts[-1].rstrip().endswith("}"):
+            return (
+                False  # cheap, and nearly always so: arguments may be long, and come in thousands of pieces
+            )
         try:
             return isinstance(json.loads(self.arguments), dict)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
 
 
@@ -69,8 +76,8 @@ class _Fragment:
         """Whether this belongs to another call than the draft, though it has the same index or id."""
         if self.call_id and draft.call_id and self.call_id != draft.call_id:
             return True
-        is_more = bool(self.arguments.strip()) or self.name != draft.name
-        return bool(self.name) and is_more and draft.is_whole
+        may_begin = self.name != draft.name or self.arguments.lstrip().startswith("{")
+        return bool(self.name) and may_begin and draft.is_whole
 
 
 class _Calls:
@@ -146,11 +153,13 @@ class Assembly:
         """
         try:
             payload = json.loads(data)
-        except (ValueError, RecursionError):
+            if isinstance(payload, Mapping):
+                return list(self._take(payload))
+        except ValueError:
             raise CallFailed(malformed("what came is not JSON")) from None
-        if not isinstance(payload, Mapping):
-            raise CallFailed(malformed("what came is not a JSON object"))
-        return list(self._take(payload))
+        except RecursionError:
+            raise CallFailed(malformed("what came is nested too deeply")) from None
+        raise CallFailed(malformed("what came is not a JSON object"))
 
     def _take(self, payload: Json) -> Iterator[Delta]:
         if error := payload.get("error") or (payload.get("object") == "error" and payload):

@@ -20,7 +20,7 @@ import trio
 from attrs import evolve, frozen
 
 from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agents.upstream.answer import Answer, Assembly, Delta
+from hermes_trio.agents.upstream.answer import NO_ANSWER, Answer, Assembly, Delta
 from hermes_trio.agents.upstream.problems import (
     CallFailed,
     CallRefused,
@@ -161,8 +161,7 @@ class ModelClient:
             if _is_page(response):
                 raise CallFailed(malformed("what came is a web page; check 'base_url'"))
             if not ways.streams or _is_json(response):
-                data = await _body(response, MAX_WHOLE_BYTES)
-                await hear(assembly.read(data.decode("utf-8", "replace")))
+                await _read_whole(response, hear, assembly)
                 return evolve(ways, streams=False)
             await _read_stream(response, hear, assembly)
             return ways
@@ -175,6 +174,13 @@ class ModelClient:
 
     def _read_limit(self, ways: Ways) -> float:
         return self._limits.read * (1 if ways.streams else WHOLE_PATIENCE)
+
+
+async def _read_whole(response: httpx2.Response, hear: Hear, assembly: Assembly) -> None:
+    body = await _body(response, MAX_WHOLE_BYTES)
+    await hear(assembly.read(body.decode("utf-8", "replace")))
+    if assembly.answer == NO_ANSWER:
+        raise CallFailed(malformed("there is no answer in it"))
 
 
 async def _read_stream(response: httpx2.Response, hear: Hear, assembly: Assembly) -> None:

@@ -138,10 +138,10 @@ def malformed(what: str) -> Problem:
 def detail_of(text: str) -> str:
     """What an error's body says, without its wrapping, and short."""
     try:
-        found: object = json.loads(text)
-    except ValueError:
-        found = text
-    return shorten(" ".join(_message(found).split()), MAX_DETAIL)
+        said = _message(json.loads(text))
+    except (ValueError, RecursionError):
+        said = text
+    return shorten(" ".join(said.split()), MAX_DETAIL)
 
 
 def _message(found: object) -> str:
@@ -157,7 +157,7 @@ def _message(found: object) -> str:
 def _code(error: object) -> int:
     """The HTTP status that an error object names; 0 if none."""
     found: Any = error.get("code") or error.get("status") if isinstance(error, Mapping) else 0
-    number = int(found) if isinstance(found, int | str) and str(found).isdigit() else 0
+    number = int(found) if isinstance(found, int | str) and str(found).isdecimal() else 0
     return number if 400 <= number <= 599 else 0
 
 

@@ -81,6 +81,12 @@ def test_pieces_of_calls(pieces: list[Json], ids: Any) -> None:
     assert assembled(chunk({"tool_calls": pieces})).calls == expected
 
 
+@pytest.mark.parametrize("parts", [['{"x": ', '{"y": 1}}'], ['{"x": "}', '{"}']], ids=str)
+def test_a_brace_at_a_cut_begins_no_call(parts: list[str]) -> None:
+    pieces = [piece(0, "1", "a", part) for part in parts]
+    assert assembled(chunk({"tool_calls": pieces})).calls == (ToolCall("1", "a", "".join(parts)),)
+
+
 @settings(max_examples=30)
 @given(st.lists(st.dictionaries(st.text(max_size=3), st.text(max_size=5)), min_size=1, max_size=4), st.data())
 def test_cuts_in_arguments_do_not_matter(arguments: list[dict[str, str]], data: st.DataObject) -> None:
@@ -147,6 +153,43 @@ def test_what_is_said(delta: Json, said: list[Any]) -> None:
 )
 def test_chunks_that_say_nothing(payload: Json) -> None:
     assert assembled(payload) == Answer()
+
+
+NAMES = [
+    "choices", "index", "delta", "message", "content", "reasoning", "tool_calls", "function", "name", "arguments", "id",
+    "usage", "prompt_tokens", "prompt_tokens_details", "cached_tokens", "error", "code", "type", "text", "thinking",
+]  # fmt: skip
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.sampled_from(NAMES),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+)
+
+
+@settings(max_examples=100)
+@given(ANYTHING)
+def test_any_json_is_read_or_refused(payload: Any) -> None:
+    assembly = Assembly()
+    for data in (payload, {"choices": [{"delta": payload}]}, {"choices": [payload], "usage": payload}):
+        try:
+            assembly.read(json.dumps(data))
+        except CallFailed as failure:
+            assert failure.problem.message
+    assert isinstance(assembly.answer, Answer)
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        '{"error": ' * 900 + "1" + "}" * 900,
+        '{"choices": [{"delta": {"content": %s}}]}' % ('[{"type": "text", "text": ' * 400 + "1" + "}]" * 400),
+        "[" * 5_000 + "]" * 5_000,
+    ],
+    ids=["error", "content", "array"],
+)
+def test_deep_json_is_refused(nested: str) -> None:
+    with pytest.raises(CallFailed):
+        Assembly().read(nested)
+    assert detail_of(nested)
 
 
 def test_only_the_first_choice_counts() -> None:

@@ -245,6 +245,7 @@ async def test_busy(headers: dict[str, str], wait: float, autojump_clock: Any) -
         Raw(b"data: " + b"[" * 100_000 + b"\n\n"),
         Reply(200, b"hello"),
         Reply(200, b"[]"),
+        Reply(200, {"detail": "here is no model"}),
         Reply(200, b"<html>", {"Content-Type": "text/html; charset=utf-8"}),
     ],
     ids=lambda step: str(step)[:30],

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from hermes_trio.agent.inbox import RunEnded
 from hermes_trio.core.events import Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted, Verdict
 from hermes_trio.core.messages import Message, ToolCall, Usage
 from hermes_trio.tools.contract import ToolProblem, ToolUse, tool
@@ -357,6 +358,17 @@ async def test_cancelled_while_tools_run() -> None:
             await stage.ear.news.wait()
         nursery.cancel_scope.cancel()
     assert sorted(left) == ["a", "b"]
+    assert stage.ear.ends == []
+
+
+async def test_a_run_that_is_over_is_no_error_of_the_tool() -> None:
+    @tool
+    async def late() -> str:
+        raise RunEnded
+
+    async with playing(calls(Call("late")), tools=[late]) as stage:
+        with pytest.RaisesGroup(RunEnded):
+            await stage.turn()
     assert stage.ear.ends == []
 
 

@@ -40,6 +40,10 @@ def test_layers_of_the_system_prompt(prompt: str, instructions: str, past: str, 
     assert [message["role"] for message in found] == ["system", "user", "assistant", "user"]
 
 
+def test_a_system_message_of_parts_is_its_text() -> None:
+    assert messages(history=(Message("system", PARTS),))[0] == {"role": "system", "content": "What is this?"}
+
+
 def test_no_system_prompt_at_all() -> None:
     assert messages() == [{"role": "user", "content": "Hi"}]
 
