@@ -13,12 +13,13 @@ import click
 from click.core import ParameterSource
 
 from hermes_trio import __version__
-from hermes_trio.settings import MASK, ConfigurationError, Loaded, Option, Settings, load, options
+from hermes_trio.settings import MASK, ConfigurationError, Loaded, Option, Profile, Settings, load, options
 
 PROGRAM = "hermes-trio"
 _MISUSE = 2
 _INTERRUPTED = 130
 _NOT_SET = "(not set)"
+_LONGEST = 100
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -148,17 +149,40 @@ def _is_used(context: click.Context, name: str) -> bool:
 
 
 def _rows(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
+    settings = loaded.settings
     for name, option in options().items():
-        value = getattr(loaded.settings, name)
-        yield name, _shown(value, option), loaded.sources[name].name
+        value = settings.agent_name if name == "agent" else getattr(settings, name)
+        yield name, _shown(value, option.secret), loaded.sources[name].name
+    for profile in settings.profiles.values():
+        yield from _profile_rows(profile, loaded)
+    for name, server in settings.mcp.items():
+        # Not what it says: commands, headers and variables may hold secrets.
+        yield f"mcp.{name}", _shown(tuple(server)), loaded.sources[f"mcp.{name}"].name
 
 
-def _shown(value: object, option: Option) -> str:
+def _profile_rows(profile: Profile, loaded: Loaded) -> Iterator[tuple[str, str, str]]:
+    values = attrs.asdict(profile, recurse=False) | {
+        "agent": profile.agent_name,
+        "options": tuple(profile.options),
+    }
+    for option, value in values.items():
+        if option != "name":
+            dotted = f"profiles.{profile.name}.{option}"
+            yield dotted, _shown(value, is_secret=option == "api_key"), loaded.sources[dotted].name
+
+
+def _shown(value: object, is_secret: bool = False) -> str:
     if value is None or value in ("", ()):
         return _NOT_SET
-    if option.secret:
+    if is_secret:
         return MASK
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
+    return _short(", ".join(value) if isinstance(value, tuple) else str(value))
+
+
+def _short(text: str) -> str:
+    """A value that fits into a table: a system prompt may be a book."""
+    line = _one_line(text)
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
 
 
 def _table(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:

@@ -7,28 +7,25 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import trio
 from attrs import define, frozen
 
-from hermes_trio.agent.bridge import AgentHost
-from hermes_trio.agent.contract import AgentFactory
-from hermes_trio.agents.lookup import AgentNotFound, find_agent
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.record import Retention
-from hermes_trio.keys import KeyPlaces, OpenedKeys, check_keys, open_keys
+from hermes_trio.crew import DEFAULT, Crew, Hiring, find_crew, open_crew
+from hermes_trio.keys import DEFAULT_PRINCIPAL, KeyPlaces, OpenedKeys, check_keys, open_keys
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.hosting import Hosting, open_hosting
 from hermes_trio.runs.presence import parse_policy
 from hermes_trio.runs.recovery import recover
 from hermes_trio.runs.registry import Registry
-from hermes_trio.runs.run import Run, Services
+from hermes_trio.runs.run import Run, Services, Workplace
 from hermes_trio.runs.tidying import keep_tidy
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.settings import Settings
@@ -38,7 +35,7 @@ from hermes_trio.stores.opening import open_store
 from hermes_trio.web.app import make_app
 from hermes_trio.web.gate import Gate
 from hermes_trio.web.metrics import Metrics
-from hermes_trio.web.options import Health, Site, WebOptions
+from hermes_trio.web.options import Health, ServedProfile, Site, WebOptions
 from hermes_trio.web.responses import to_items
 
 # Interrupts return at once; should one hang, the others must not wait for it.
@@ -51,12 +48,7 @@ class Parts:
 
     settings: Settings
     keys: OpenedKeys
-    factory: AgentFactory
-
-    @property
-    def workspace(self) -> Path:
-        """Where tools may write."""
-        return self.settings.data_dir / "workspace"
+    crew: Crew
 
 
 @define
@@ -77,12 +69,13 @@ class Running:
 
 
 def prepare(settings: Settings) -> Parts:
-    """Resolve the agent and the keys.
+    """Resolve the agents and the keys.
 
     Raises:
         ConfigurationError: in one line.
     """
-    return Parts(settings, open_keys(key_places(settings)), _factory(settings))
+    check(settings)
+    return Parts(settings, open_keys(key_places(settings)), find_crew(settings))
 
 
 def check(settings: Settings) -> None:
@@ -91,20 +84,16 @@ def check(settings: Settings) -> None:
     Raises:
         ConfigurationError: in one line.
     """
-    _factory(settings)
-    check_keys(key_places(settings))
+    find_crew(settings)
+    principals = {named.principal for named in check_keys(key_places(settings))} or {DEFAULT_PRINCIPAL}
+    for profile in settings.profiles.values():
+        for unknown in sorted({*profile.keys} - principals):
+            raise ConfigurationError(f"profiles.{profile.name}.keys: there is no key of {unknown!r}")
 
 
 def key_places(settings: Settings) -> KeyPlaces:
     """What decides about the keys."""
     return KeyPlaces(settings.host, settings.data_dir, settings.api_key, settings.api_key_file)
-
-
-def _factory(settings: Settings) -> AgentFactory:
-    try:
-        return find_agent(settings.agent)
-    except AgentNotFound as error:
-        raise ConfigurationError(f"agent: {error}") from error
 
 
 def store_url(settings: Settings) -> str:
@@ -117,33 +106,31 @@ def store_url(settings: Settings) -> str:
 async def open_server(parts: Parts) -> AsyncIterator[Running]:
     """Open the store, end what a crash left behind, and build the application around it.
 
-    The store outlives the runs, and the runs outlive the requests.
+    The store outlives the agents, these outlive the runs, and the runs outlive the requests.
+
+    Raises:
+        ConfigurationError: an agent cannot work as it is configured, or there is no place for its workspace.
+        StoreError: the store cannot be opened.
     """
-    _make_workspace(parts.workspace)
-    async with open_store(store_url(parts.settings)) as store:
+    hiring = _hiring(parts.settings)
+    async with open_store(store_url(parts.settings)) as store, open_crew(parts.crew, hiring) as workplaces:
         metrics = Metrics()
-        services = _services(parts, store, metrics)
+        services = _services(parts, store, workplaces, metrics)
         await recover(store, services.owner, to_items)
         async with open_hosting(services) as hosting:
             hosting.nursery.start_soon(keep_tidy, store, _retention(parts.settings))
             yield _build(parts, services, hosting, metrics)
 
 
-def _make_workspace(path: Path) -> None:
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"data_dir: {path} cannot be made: {error.strerror}") from None
-
-
-def _services(parts: Parts, store: Store, metrics: Metrics) -> Services:
+def _services(parts: Parts, store: Store, workplaces: Mapping[str, Workplace], metrics: Metrics) -> Services:
     settings = parts.settings
     return Services(
-        host=_host(parts),
+        host=workplaces[DEFAULT].host,
         store=store,
         registry=Registry(),
         flusher=Flusher(store),
-        workspace=parts.workspace,
+        workspace=workplaces[DEFAULT].workspace,
+        workplaces=workplaces,
         limits=Limits(
             run=settings.run_seconds, stall=settings.stall_seconds, approval=settings.approval_seconds
         ),
@@ -156,8 +143,13 @@ def _build(parts: Parts, services: Services, hosting: Hosting, metrics: Metrics)
     state, admission = State(), Admission(parts.settings.max_runs)
     health = Health(lambda: state.not_ready, _details)
     options, keyring = _web_options(parts.settings), parts.keys.keyring
-    site = Site(options, keyring, admission, Turnstile(), services, hosting, health)
+    turnstile = _turnstile(parts.settings)
+    site = Site(options, keyring, admission, turnstile, services, hosting, health)
     return Running(make_app(site, metrics), admission, services.registry, state)
+
+
+def _turnstile(settings: Settings) -> Turnstile:
+    return Turnstile(settings.busy_wait_seconds if settings.busy_session == "wait" else 0.0)
 
 
 def _retention(settings: Settings) -> Retention:
@@ -169,11 +161,10 @@ def _retention(settings: Settings) -> Retention:
     )
 
 
-def _host(parts: Parts) -> AgentHost:
+def _hiring(settings: Settings) -> Hiring:
     # A run holds its slot until its thread is gone, so threads never wait for each other here.
-    threads = trio.CapacityLimiter(parts.settings.max_runs or math.inf)
-    interrupts = trio.CapacityLimiter(INTERRUPT_THREADS)
-    return AgentHost(parts.factory, threads, interrupts, parts.settings.grace_seconds)
+    threads = trio.CapacityLimiter(settings.max_runs or math.inf)
+    return Hiring(threads, trio.CapacityLimiter(INTERRUPT_THREADS), settings.grace_seconds)
 
 
 def _web_options(settings: Settings) -> WebOptions:
@@ -185,6 +176,10 @@ def _web_options(settings: Settings) -> WebOptions:
         max_body_bytes=settings.max_body_bytes,
         open_webui_status=settings.open_webui_status,
         on_disconnect=parse_policy(settings.on_disconnect),
+        profiles=tuple(
+            ServedProfile(profile.name, profile.model_name, profile.keys)
+            for profile in settings.profiles.values()
+        ),
     )
 
 

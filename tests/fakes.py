@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import attrs
 import trio
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from hermes_trio.agent.bridge import AgentHost
 from hermes_trio.agent.contract import AgentContext, TurnRequest
@@ -36,7 +36,7 @@ from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.hosting import Hosting
 from hermes_trio.runs.registry import Registry
-from hermes_trio.runs.run import Run, Services
+from hermes_trio.runs.run import Run, Services, Workplace
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
 from hermes_trio.stores.contract import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
@@ -219,6 +219,9 @@ class AsyncPlayer:
             await getattr(say, method)(*args)
 
 
+NO_STAGES: Mapping[str, Stage] = {}
+
+
 class BrokenStore(MemoryStore):
     """A store that is out of order: reading, writing, or both."""
 
@@ -303,11 +306,14 @@ def make_rig(
     options: WebOptions = PLAIN,
     limits: Limits = DEFAULT_LIMITS,
     max_runs: int = 2,
+    turn_patience: float = 0.0,
     store: Store | None = None,
     workspace: Path = NOWHERE,
     keyring: Keyring = KEYRING,
     not_ready: str = "",
     nursery: trio.Nursery | None = None,
+    wall_clock: Callable[[], float] = lambda: EPOCH,
+    stages: Mapping[str, Stage] = NO_STAGES,
 ) -> Rig:
     """A server whose agents play a script. In Trio only; runs that outlive their request need ``open_rig``."""
     stage = script if isinstance(script, Stage) else Stage(tuple(script), end)
@@ -327,12 +333,16 @@ def make_rig(
         Flusher(store, 0.0),
         workspace,
         limits,
-        wall_clock=lambda: EPOCH,
+        wall_clock=wall_clock,
         on_end=note_end,
+        workplaces={
+            name: Workplace(evolve(host, factory=other.factory), workspace / name)
+            for name, other in stages.items()
+        },
     )
     health = Health(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
     hosting = Hosting(cast("trio.Nursery", nursery), services)
-    site = Site(options, keyring, Admission(max_runs), Turnstile(), services, hosting, health)
+    site = Site(options, keyring, Admission(max_runs), Turnstile(turn_patience), services, hosting, health)
     return Rig(site, Client(make_app(site, metrics), bearer(KEY)), stage, store, ends)
 
 

@@ -106,6 +106,7 @@ def test_every_flag_of_the_settings_works(server: FakeServer, tmp_path: Path) ->
     path.write_text("")
     values = {
         "host": "::1", "port": "1", "agent": "a:b", "model_name": "m", "api_key_file": str(path),
+        "base_url": "http://a", "upstream_model": "u", "tools": "t",
         "data_dir": str(tmp_path), "store": "memory:", "cors_origins": "*", "max_runs": "0", "log_level": "debug",
         "log_format": "json", "certfile": str(path), "keyfile": str(path),
     }  # fmt: skip
@@ -245,6 +246,34 @@ def test_config_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_version() -> None:
     result = python("--version")
     assert (result.returncode, result.stdout, result.stderr) == (0, f"hermes-trio {__version__}\n", "")
+
+
+def test_config_show_with_profiles(tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text(
+        'base_url = "http://a/v1"\nupstream_api_key = "sk-hidden"\nsystem_prompt = "one\\ntwo"\n'
+        '[profiles.coder]\nagent = "demo"\napi_key = "sk-hidden"\n[profiles.coder.options]\ntoken = "sk-hidden"\n'
+        '[mcp.files]\ncommand = "x"\nenv = {A = "sk-hidden"}\n'
+    )
+    result = CliRunner().invoke(cli.commands, ["config", "show", "--config", str(path)])
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in result.output.splitlines()}
+    assert "sk-hidden" not in result.output
+    assert rows["agent"] == "upstream default"
+    assert rows["upstream_api_key"] == f"******** {path}: upstream_api_key"
+    assert rows["system_prompt"] == f"one two {path}: system_prompt"
+    assert rows["profiles.coder.agent"] == f"demo {path}: profiles.coder.agent"
+    assert rows["profiles.coder.base_url"] == f"http://a/v1 {path}: base_url"
+    assert rows["profiles.coder.api_key"] == f"******** {path}: profiles.coder.api_key"
+    assert rows["profiles.coder.options"] == f"token {path}: profiles.coder.options"
+    assert rows["profiles.coder.keys"] == "(not set) default"
+    assert rows["mcp.files"] == f"command, env {path}: mcp.files"
+
+
+def test_a_long_value_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text(f'system_prompt = "{"x" * 500}"\n')
+    result = CliRunner().invoke(cli.commands, ["config", "show", "--config", str(path)])
+    assert f" {'x' * 100}... " in result.output
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["config", "show", "-h"]])

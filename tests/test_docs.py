@@ -19,7 +19,7 @@ from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.schema.operations import OPERATIONS
 from hermes_trio.schema.replies_responses import ResponseReply
 from hermes_trio.schema.responses import ResponsesBody
-from hermes_trio.settings import Settings, options
+from hermes_trio.settings import Profile, Settings, options
 from hermes_trio.settings.model import own_variable
 from tests.doc_reader import INERT, ROOT, Reader, Server, Walk, blocks_of, make_environment
 
@@ -73,7 +73,7 @@ def test_a_block_that_is_not_run_says_why(page: Path) -> None:
 def settings_table() -> list[str]:
     """The table of all options, as the reference must have it."""
     head = ["| option | flag | environment | default | meaning |", "|---|---|---|---|---|"]
-    return head + [_row(attribute) for attribute in attrs.fields(Settings)]
+    return head + [_row(attribute) for attribute in attrs.fields(Settings) if attribute.name in options()]
 
 
 def _row(attribute: attrs.Attribute[Any]) -> str:
@@ -97,6 +97,12 @@ def reference(name: str) -> str:
 def test_the_settings_table_is_that_of_the_class() -> None:
     table = "\n".join(settings_table())
     assert table in reference("settings.md"), f"the table should be\n{table}"
+
+
+def test_every_option_of_a_profile_is_documented() -> None:
+    text = reference("settings.md").partition("## Profiles")[2]
+    names = [attribute.name for attribute in attrs.fields(Profile) if attribute.name != "name"]
+    assert [name for name in [*names, "api_key_env"] if f"| `{name}` |" not in text] == []
 
 
 def test_every_route_is_documented() -> None:

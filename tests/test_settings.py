@@ -56,12 +56,12 @@ def test_defaults_need_nothing() -> None:
     loaded = from_env()
     assert loaded.settings == Settings(data_dir=Path("/nonexistent/.local/share/hermes-trio"))
     assert set(loaded.sources.values()) == {Source(Kind.DEFAULT, "default")}
-    assert list(loaded.sources) == [field.name for field in attrs.fields(Settings)]
+    assert list(loaded.sources) == list(options())
 
 
 def test_the_documented_defaults() -> None:
     settings = Settings()
-    assert (settings.host, settings.port, settings.agent) == ("127.0.0.1", 8642, "demo")
+    assert (settings.host, settings.port, settings.agent_name) == ("127.0.0.1", 8642, "demo")
     assert (settings.model_name, settings.max_runs, settings.max_body_bytes) == (
         "hermes-agent",
         100,
@@ -71,6 +71,7 @@ def test_the_documented_defaults() -> None:
     assert (settings.keepalive_seconds, settings.run_seconds, settings.stall_seconds) == (10, 0, 30)
     assert (settings.drain_seconds, settings.grace_seconds) == (20, 5)
     assert (settings.write_seconds, settings.body_seconds) == (30, 20)
+    assert (settings.max_iterations, settings.upstream_read_seconds, settings.upstream_retries) == (50, 60, 2)
 
 
 def test_settings_and_sources_are_frozen() -> None:
@@ -128,6 +129,11 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "host": ("a.example", "b.example", "c.example"),
     "agent": ("a", "b", "c:d"),
     "model_name": ("a", "b", "c"),
+    "base_url": ("http://a", "https://b/v1", "http://[::1]:8000/v1/"),
+    "upstream_api_key": ("a", "b", "c"),
+    "upstream_model": ("a", "b", "c"),
+    "system_prompt": ("a", "b", "c"),
+    "tools": (("a",), ("b", "c"), ("d:e",)),
     "api_key": ("a", "b", "c"),
     "store": ("memory:", "sqlite:///b", "sqlite:///c"),
     "cors_origins": (("http://a",), ("http://b", "http://c"), ("http://d",)),
@@ -135,6 +141,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "log_format": ("json", "text", "json"),
     "open_webui_status": ("on", "off", "auto"),
     "on_disconnect": ("grace:5", "detach", "interrupt"),
+    "busy_session": ("wait", "refuse", "wait"),
 }
 NUMBERS = (1, 2, 3)
 
@@ -177,6 +184,12 @@ def test_options_do_not_disturb_each_other(
         ("API_SERVER_KEY", "api_key", "k" * 16, "k" * 16),
         ("API_SERVER_MODEL_NAME", "model_name", "my model", "my model"),
         ("API_SERVER_CORS_ORIGINS", "cors_origins", "http://a, http://b,", ("http://a", "http://b")),
+        ("OPENAI_BASE_URL", "base_url", "http://a/v1", "http://a/v1"),
+        ("OPENAI_API_KEY", "upstream_api_key", "sk-a", "sk-a"),
+        ("OPENAI_MODEL", "upstream_model", "gpt", "gpt"),
+        ("HERMES_TRIO_TOOLS", "tools", "terminal, a:b", ("terminal", "a:b")),
+        ("HERMES_STREAM_READ_TIMEOUT", "upstream_read_seconds", "5", 5.0),
+        ("HERMES_STREAM_RETRIES", "upstream_retries", "0", 0),
         ("DATABASE_URL", "store", "sqlite:///x.db", "sqlite:///x.db"),
         ("PORT", "port", "80", 80),
         ("HERMES_TRIO_DRAIN_SECONDS", "drain_seconds", "1.5", 1.5),
@@ -300,6 +313,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("HERMES_TRIO_MAX_BODY_BYTES", "0", "max_body_bytes: 0 is not a number of at least 1"),
         ("API_SERVER_HOST", "127.0.0.1:80", "host: '127.0.0.1:80' is not a host name or an address"),
         ("API_SERVER_HOST", "http://x", "host: 'http://x' is not a host name or an address"),
+        ("OPENAI_BASE_URL", "localhost:8000", "base_url: the value is not an address such as "),
+        ("OPENAI_BASE_URL", "ftp://x", "base_url: the value is not an address such as "),
+        ("HERMES_TRIO_MAX_ITERATIONS", "0", "max_iterations: 0 is not a number of at least 1"),
+        ("HERMES_STREAM_READ_TIMEOUT", "0", "upstream_read_seconds: 0.0 is not a number above 0"),
+        ("HERMES_STREAM_RETRIES", "-1", "upstream_retries: -1 is not a number of at least 0"),
         ("API_SERVER_MODEL_NAME", " ", "model_name: ' ' is empty or not printable"),
         ("HERMES_TRIO_AGENT", "my agent", "agent: 'my agent' is neither a name nor module:factory"),
         (

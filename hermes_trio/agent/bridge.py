@@ -20,6 +20,7 @@ from typing import cast
 import trio
 from attrs import frozen
 
+from hermes_trio.agent.config import DEFAULT_CONFIG, AgentConfig
 from hermes_trio.agent.contract import Agent, AgentContext, AgentFactory, AsyncAgent
 from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.inbox import Inbox
@@ -36,6 +37,7 @@ class AgentHost:
     threads: trio.CapacityLimiter
     interrupts: trio.CapacityLimiter
     grace_seconds: float = 5.0
+    config: AgentConfig = DEFAULT_CONFIG  # what each of them is told
 
 
 class _Life(Enum):

@@ -46,6 +46,7 @@ class TurnRequest:
     model: str = ""
     session_key: str = ""  # the client's long-term memory scope
     principal: str = "default"
+    profile: str = ""  # the one that was asked for; "" for the server's own agent
     options: Mapping[str, Any] = NOTHING  # sampling and tool fields of the request, as the client sent them
 
     @property

@@ -1,11 +1,12 @@
-"""From the name of an agent, as it stands in the settings, to the factory that makes it."""
+"""From the name of an agent, as it stands in the settings, to the factory or the provider behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TypeGuard, cast
 
-from hermes_trio.agent.contract import AgentFactory
+from hermes_trio.agent.contract import AgentFactory, AgentProvider
 from hermes_trio.agent.naming import NameProblem, find_named, is_qualified, kind_of
 
 # Imported when they are asked for: a server that serves a user's agent needs none of them.
@@ -22,15 +23,15 @@ class AgentNotFound(Exception):
     """There is no such agent. The text is one line that says what is missing."""
 
 
-def find_agent(name: str) -> AgentFactory:
-    """The factory that a name stands for.
+def find_agent(name: str) -> AgentFactory | AgentProvider:
+    """The factory that a name stands for, or the provider of one.
 
     Args:
         name: a shipped agent, or ``module:attribute``; the attribute may have dots. The module is looked for in the
             working directory too.
 
     Raises:
-        AgentNotFound: no such module or attribute, it cannot be called, or the module fails when it is imported.
+        AgentNotFound: no such module or attribute, it is neither, or the module fails when it is imported.
     """
     place = SHIPPED.get(name, name)
     if not is_qualified(place):
@@ -39,7 +40,13 @@ def find_agent(name: str) -> AgentFactory:
         found = find_named(place)
     except NameProblem as problem:
         raise AgentNotFound(str(problem)) from problem.__cause__
+    if is_provider(found):
+        return found
     if not callable(found):
         raise AgentNotFound(f"{name}: {place.partition(':')[2]} is {kind_of(found)}, not something to call")
-    factory: AgentFactory = found
-    return factory
+    return cast("AgentFactory", found)
+
+
+def is_provider(found: object) -> TypeGuard[AgentProvider]:
+    """Whether something is to be opened, rather than called. A class is always called, whatever methods it has."""
+    return isinstance(found, AgentProvider) and not isinstance(found, type)

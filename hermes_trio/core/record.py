@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from itertools import product
 from types import MappingProxyType
 from typing import Any
 
@@ -10,7 +12,7 @@ from attrs import frozen
 
 from hermes_trio.core.items import Item
 from hermes_trio.core.messages import Message
-from hermes_trio.core.outcome import Outcome
+from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.stamp import Stamp
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -37,6 +39,11 @@ class RunHeader:
         """The id that clients know."""
         return self.stamp.run_id
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether it may be shown later. If not, it is kept only to answer the same request again."""
+        return self.request.get("store") is not False
+
 
 @frozen
 class LiveRun:
@@ -56,8 +63,51 @@ class EndedRun:
 
 
 @frozen
+class RunEnd:
+    """A run in its terminal form without what was said in it, as lists show it."""
+
+    header: RunHeader
+    outcome: Outcome
+    ended_after: float
+
+
+@frozen
 class NoRun:
     """There is no such run, or it is somebody else's."""
+
+
+@frozen(order=True)
+class RunPlace:
+    """Where a run stands in a list: by the time it began, then by its id."""
+
+    created_at: float
+    run_id: str = ""
+
+
+NEWEST = RunPlace(math.inf)  # the place before which all runs began
+OLDEST = RunPlace(-math.inf)
+ALL_ENDS = frozenset(product(Status, Reason))
+
+
+@frozen
+class RunQuery:
+    """Which runs are wanted, and how many."""
+
+    after: RunPlace = NEWEST
+    limit: int = 20
+    newest_first: bool = True
+    live: bool = True  # runs in progress are wanted
+    ends: frozenset[tuple[Status, Reason]] = ALL_ENDS  # those that ended so are wanted
+    kinds: frozenset[str] = frozenset()  # empty = all
+    session_id: str = ""  # "" = all
+
+
+@frozen
+class RunPage:
+    """Some runs of a list, in the order that was asked for."""
+
+    runs: tuple[LiveRun | RunEnd, ...]
+    has_more: bool
 
 
 @frozen

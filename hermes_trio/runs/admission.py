@@ -1,4 +1,4 @@
-"""How many runs at once: one limit for every route that runs an agent.
+"""How many runs at once: one limit for every route that runs an agent, and one turn at a time for each session.
 
 A slot is reserved while a status can still be chosen, held by the run, and free again only when nothing of the agent
 is left. An abandoned thread therefore still counts.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+
+import trio
 
 from hermes_trio.core.errors import RATE_LIMIT, SERVER_ERROR, ApiError
 from hermes_trio.core.lifecycle import IllegalMove
@@ -64,35 +66,76 @@ class Admission:
         Raises:
             ApiError: 503 while the server drains, 429 when all slots are taken.
         """
-        if self.is_draining:
-            raise ApiError(
-                503, "The server is shutting down.", SERVER_ERROR, code="gateway_draining", headers=RETRY_SOON
-            )
+        self.require_open()
         if self.limit and self.in_use >= self.limit:
             message = f"Too many concurrent runs (max {self.limit}). Try again shortly."
             raise ApiError(429, message, RATE_LIMIT, code="rate_limit_exceeded", headers=RETRY_SOON)
         self.in_use += 1
         return Slot(self._free)
 
+    def require_open(self) -> None:
+        """Refuse what would only begin to be cut short.
+
+        Raises:
+            ApiError: 503 while the server drains.
+        """
+        if self.is_draining:
+            raise ApiError(
+                503, "The server is shutting down.", SERVER_ERROR, code="gateway_draining", headers=RETRY_SOON
+            )
+
     def _free(self) -> None:
         self.in_use -= 1
 
 
 class Turnstile:
-    """One turn at a time for each conversation: two at once would read the same past and both add to it."""
+    """One turn at a time for each session: two at once would read the same past and both add to it.
 
-    def __init__(self) -> None:
-        self._busy: set[tuple[str, str]] = set()
+    Whoever comes second is refused, or waits in line if there is patience, in seconds. A place that becomes free goes to
+    the first in line at that very moment, so a newcomer finds it taken.
+    """
 
-    def enter(self, principal: str, conversation: str) -> Slot:
-        """Reserve the conversation.
+    def __init__(self, patience: float = 0.0) -> None:
+        self._patience = patience
+        self._busy: dict[tuple[str, str], trio.lowlevel.ParkingLot] = {}
+
+    def enter_nowait(self, principal: str, session_id: str) -> Slot:
+        """Reserve a session that is free.
 
         Raises:
-            ApiError: 409 while another turn is under way.
+            trio.WouldBlock: another turn is under way.
         """
-        key = (principal, conversation)
+        key = (principal, session_id)
         if key in self._busy:
-            message = f"Another turn is under way in conversation '{conversation}'."
-            raise ApiError(409, message, param="conversation", code="conversation_busy")
-        self._busy.add(key)
-        return Slot(lambda: self._busy.discard(key))
+            raise trio.WouldBlock
+        self._busy[key] = trio.lowlevel.ParkingLot()
+        return self._place(key)
+
+    async def enter(self, principal: str, session_id: str, busy: ApiError) -> Slot:
+        """Reserve a session, as soon as it is free.
+
+        Raises:
+            ApiError: ``busy``, while another turn is under way and patience is at its end.
+        """
+        try:
+            return self.enter_nowait(principal, session_id)
+        except trio.WouldBlock:
+            if not self._patience:
+                raise busy from None
+        return await self._queue((principal, session_id), busy)
+
+    async def _queue(self, key: tuple[str, str], busy: ApiError) -> Slot:
+        with trio.move_on_after(self._patience):
+            await self._busy[key].park()
+            # Woken means that the place is ours, even if time has run out or the client has left in the same moment.
+            return self._place(key)
+        raise busy
+
+    def _place(self, key: tuple[str, str]) -> Slot:
+        return Slot(lambda: self._leave(key))
+
+    def _leave(self, key: tuple[str, str]) -> None:
+        if self._busy[key]:
+            self._busy[key].unpark()
+        else:
+            del self._busy[key]

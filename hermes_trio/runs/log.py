@@ -39,6 +39,7 @@ class RunLog:
     def __init__(self, load: Load | None = None, grew: Callable[[], None] | None = None) -> None:
         self._load, self._grew = load, grew
         self._changes: list[Change] = []
+        self._last: Changes = ()  # the latest change, which may be in memory no more
         self._base = 0  # the number of the first change in memory
         self._safe = 0  # everything before this number is in the store
         self._readers: set[Reader] = set()
@@ -53,6 +54,7 @@ class RunLog:
     def append(self, changes: Changes) -> None:
         """Add changes and wake the readers."""
         self._changes += changes
+        self._last = changes[-1:] or self._last
         if self._grew is not None:
             self._grew()
         for reader in self._readers:
@@ -67,6 +69,10 @@ class RunLog:
     def read(self, first: int) -> Changes:
         """The changes in memory from a number on."""
         return tuple(self._changes[first - self._base :])
+
+    def recent(self, count: int = KEPT) -> Changes:
+        """The latest changes that are in memory, so many at most; the very last one in any case."""
+        return tuple(self._changes[-count:]) or self._last
 
     def saved(self, end: int) -> None:
         """Everything before a number is in the store now."""
@@ -128,10 +134,14 @@ class RunLog:
         if self._load is not None:
             least, unneeded = KEPT, min(self._safe, self.end - KEPT)
         else:
-            least, unneeded = 1, min((reader.position for reader in self._readers), default=self._base)
+            least, unneeded = 1, min(map(self._needed_from, self._readers), default=self._base)
         if unneeded - self._base >= least:
             del self._changes[: unneeded - self._base]
             self._base = unneeded
+
+    def _needed_from(self, reader: Reader) -> int:
+        """A reader that nobody waits for may be behind, but not by any amount."""
+        return reader.position if reader.holds_back else max(reader.position, self.end - KEPT)
 
 
 class Batches:

@@ -56,6 +56,10 @@ class Registry(Generic[R]):
         """A live run, if there is one of that name and it is the principal's."""
         return self._live.get((principal, run_id))
 
+    def of(self, principal: str) -> tuple[R, ...]:
+        """The live runs of a principal."""
+        return tuple(run for (owner, _), run in self._live.items() if owner == principal)
+
     async def wait_listed(self, principal: str, run_id: str) -> R:
         """A run that is about to become live."""
         while (run := self.find(principal, run_id)) is None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -55,6 +56,17 @@ class Keep(Enum):
 
 
 @frozen
+class Workplace:
+    """Where the agents of one profile work."""
+
+    host: AgentHost
+    workspace: Path
+
+
+NO_WORKPLACES: Mapping[str, Workplace] = MappingProxyType({})
+
+
+@frozen
 class Services:
     """What every run of a server shares."""
 
@@ -68,6 +80,13 @@ class Services:
     wall_clock: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     on_end: Callable[[Outcome, float], None] = lambda outcome, seconds: None  # noqa: ARG005 - told of every end
+    workplaces: Mapping[str, Workplace] = (
+        NO_WORKPLACES  # of the profiles, by name; those above are for everybody else
+    )
+
+    def workplace(self, profile: str) -> Workplace:
+        """Where a turn is done."""
+        return self.workplaces[profile] if profile else Workplace(self.host, self.workspace)
 
 
 @frozen
@@ -113,6 +132,11 @@ class Run:
     def is_kept(self) -> bool:
         """Whether the store knows of it, so that others than its owner may."""
         return self._order.keep is Keep.ALL
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the store knows of it, or need not; nobody may hear of it before."""
+        return self._has_begun
 
     @property
     def standing(self) -> Standing:
@@ -177,8 +201,9 @@ class Run:
         stack.callback(self._services.flusher.drop, self._kept)
 
     async def _run(self) -> None:
-        context = AgentContext(self._order.turn, self._services.workspace)
-        bridge = Bridge(self._services.host, context, self._inbox, self._words, self._desk)
+        place = self._services.workplace(self._order.turn.profile)
+        context = AgentContext(self._order.turn, place.workspace, place.host.config)
+        bridge = Bridge(place.host, context, self._inbox, self._words, self._desk)
         self._tracker.begin()
         try:
             with traced(self.header) as span:

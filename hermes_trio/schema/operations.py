@@ -165,6 +165,10 @@ _RUNS = (
         headers=("X-Hermes-Session-Key", "Idempotency-Key"), success=202,
     ),
     Operation(
+        "get", "/v1/runs", "Runs, page by page", runs.RunList,
+        statuses=(400, 404, 503), query=(*_PAGE, "status", "kind", "session_id"),
+    ),
+    Operation(
         "get", _RUN, "A run as it stands", runs.RunReply,
         statuses=(404, 503), parameters=("run_id",),
     ),

@@ -21,6 +21,7 @@ class RunReply:
 
     object: Literal["hermes.run"]
     run_id: str
+    kind: str
     status: Literal[
         "queued", "running", "waiting_for_approval", "stopping", "completed", "failed", "cancelled"
     ]
@@ -37,6 +38,17 @@ class RunReply:
     incomplete: bool | None = None
     approval: dict[str, Any] | None = None  # the question that waits longest
     approvals_pending: int | None = None
+
+
+@frozen
+class RunList:
+    """A page of runs, without their output."""
+
+    object: Literal["list"]
+    data: list[RunReply]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
 
 
 @frozen

@@ -98,8 +98,8 @@ def greet(parts: Parts, url: str) -> None:
     """Tell the person at the terminal what there is and how to try it."""
     settings = parts.settings
     lines = [
-        f"hermes-trio serves {settings.agent} at {url}",
-        f"  model  {settings.model_name}",
+        f"hermes-trio serves {settings.agent_name} at {url}",
+        *(f"  model  {name}" for name in served_names(settings)),
         f"  data   {settings.data_dir}",
         *_key_lines(parts),
         "",
@@ -109,6 +109,11 @@ def greet(parts: Parts, url: str) -> None:
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
+
+
+def served_names(settings: Settings) -> list[str]:
+    """The model ids that clients may ask for."""
+    return [settings.model_name, *(profile.model_name for profile in settings.profiles.values())]
 
 
 def _key_lines(parts: Parts) -> list[str]:

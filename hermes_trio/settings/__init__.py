@@ -5,8 +5,9 @@ from __future__ import annotations
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.settings.errors import SettingsError, WrongValueError
 from hermes_trio.settings.load import Loaded, load
-from hermes_trio.settings.model import MASK, Option, Settings, options
+from hermes_trio.settings.model import Option, Settings, options
 from hermes_trio.settings.place import InMemory, SqliteFile, StorePlace
+from hermes_trio.settings.profile import MASK, Profile
 from hermes_trio.settings.sources import Kind, Source
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Kind",
     "Loaded",
     "Option",
+    "Profile",
     "Settings",
     "SettingsError",
     "Source",

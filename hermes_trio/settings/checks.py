@@ -12,6 +12,7 @@ from hermes_trio.settings.errors import WrongValueError
 
 _LONGEST_SHOWN = 80
 _AGENT = re.compile(r"[\w.-]+(:\w+(\.\w+)*)?")
+_BASE_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#@]*)?")
 _ORIGIN = re.compile(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^\s/,]+")
 
 
@@ -77,9 +78,24 @@ def a_word(_settings: object, field: Attribute[Any], value: str) -> None:
 
 
 def an_agent(_settings: object, field: Attribute[Any], value: str) -> None:
-    """Refuse what is neither a name nor ``module:factory``."""
-    if not _AGENT.fullmatch(value):
+    """Refuse what is neither a name nor ``module:factory``. None at all is fine: then one is chosen."""
+    if value and not _AGENT.fullmatch(value):
         raise WrongValueError(field.name, f"{shown(value)} is neither a name nor module:factory")
+
+
+def words(_settings: object, field: Attribute[Any], value: tuple[str, ...]) -> None:
+    """Refuse a list with a text that is empty or would break a line."""
+    for text in value:
+        a_word(_settings, field, text)
+
+
+def a_base_url(_settings: object, field: Attribute[Any], value: str) -> None:
+    """Refuse what is no address of a server. It is not repeated: people put keys into addresses."""
+    if value and not _BASE_URL.fullmatch(value):
+        complaint = (
+            "the value is not an address such as https://llm.example.org/v1, without user, key or query"
+        )
+        raise WrongValueError(field.name, complaint)
 
 
 def origins(_settings: object, field: Attribute[Any], value: tuple[str, ...]) -> None:

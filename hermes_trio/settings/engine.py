@@ -68,12 +68,27 @@ def settle(offers: Iterable[Offer]) -> dict[str, Settled]:
 def _convert(converter: TSConverter, name: str, target: Any, loaded: LoadedValue) -> Settled:
     meta = loaded.loader_meta
     assert isinstance(meta, _Signed)
-    try:
-        value = converter.structure(loaded.value, target)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        culprit = "the value" if options()[name].secret else shown(loaded.value)
-        raise SettingsError(f"{name}: {culprit} {_COMPLAINTS[target]} (from {meta.source.name})") from None
+    value = _structured(converter, name, loaded.value, target, meta.source, options()[name].secret)
     return Settled(_anchored(value, meta.base_dir), meta.source)
+
+
+def converted(name: str, value: Any, target: Any, source: Source, *, is_secret: bool) -> Any:
+    """One value that is no option of ``Settings``, such as that of a profile.
+
+    Raises:
+        SettingsError: it has the wrong type.
+    """
+    return _structured(_converter(), name, value, target, source, is_secret)
+
+
+def _structured(
+    converter: TSConverter, name: str, value: Any, target: Any, source: Source, is_secret: bool
+) -> Any:
+    try:
+        return converter.structure(value, target)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        culprit = "the value" if is_secret else shown(value)
+        raise SettingsError(f"{name}: {culprit} {_COMPLAINTS[target]} (from {source.name})") from None
 
 
 def _anchored(value: Any, base_dir: Path) -> Any:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from hermes_trio.settings.errors import SettingsError, WrongValueError
 from hermes_trio.settings.model import Settings, options
 from hermes_trio.settings.sources import (
     DEFAULT,
+    Document,
     Offer,
     Source,
     config_files,
     from_defaults,
+    from_document,
     from_environment,
-    from_file,
     from_flags,
+    read_document,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Loaded:
-    """The settings and, for each option, where its value came from."""
+    """The settings and, for each option, where its value came from: those of profiles under their dotted names."""
 
     settings: Settings
     sources: Mapping[str, Source]
@@ -50,20 +52,24 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], config_file: Path
     """
     # Imported here for the sake of a quick --help.
     from hermes_trio.settings.engine import settle  # noqa: PLC0415
+    from hermes_trio.settings.tables import Top, read_tables  # noqa: PLC0415
 
-    settled = settle(_offers(flags, environ, config_file))
+    documents = [read_document(file) for file in config_files(config_file, environ)]
+    settled = settle(_offers(flags, environ, documents))
     settings = _build(settled)
     _files_exist(settled)
     sources = {name: _source(settled, name) for name in options()}
-    return Loaded(settings, MappingProxyType(sources))
+    tables = read_tables(documents, Top(settings, sources, environ))
+    settings = evolve(settings, profiles=tables.profiles, mcp=tables.mcp)
+    return Loaded(settings, MappingProxyType({**sources, **tables.sources}))
 
 
 def _offers(
-    flags: Mapping[str, Any], environ: Mapping[str, str], config_file: Path | None
+    flags: Mapping[str, Any], environ: Mapping[str, str], documents: Iterable[Document]
 ) -> Iterator[Offer]:
     """Everything that is offered, the weakest source first."""
     yield from from_defaults(environ)
-    yield from chain.from_iterable(map(from_file, config_files(config_file, environ)))
+    yield from chain.from_iterable(map(from_document, documents))
     yield from from_environment(environ)
     yield from from_flags(flags)
 

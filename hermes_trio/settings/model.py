@@ -13,10 +13,10 @@ from attrs import frozen
 from hermes_trio.settings import checks
 from hermes_trio.settings.errors import WrongValueError
 from hermes_trio.settings.place import StorePlace, store_place
+from hermes_trio.settings.profile import NOTHING, Profile, agent_for, masked
 
 APP = "hermes-trio"
 ENV_PREFIX = "HERMES_TRIO_"
-MASK = "********"
 _KEY = "option"
 
 
@@ -47,7 +47,7 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
 
 
 def _setting(default: Any, option: Option, *rules: Any) -> Any:
-    secrecy: Any = _masked if option.secret else True
+    secrecy: Any = masked if option.secret else True
     return attrs.field(default=default, metadata={_KEY: option}, validator=list(rules), repr=secrecy)
 
 
@@ -59,10 +59,6 @@ def _choice(option: Option, *choices: str) -> Any:
 
 def _named_file(text: str, flag: str) -> dict[str, Option]:
     return {_KEY: Option(text, flag, "FILE", must_exist=True)}
-
-
-def _masked(value: object) -> str:
-    return repr(MASK if value else "")
 
 
 def _known_store(settings: Settings, field: attrs.Attribute[Any], value: str) -> None:
@@ -89,14 +85,55 @@ class Settings:
         checks.Between(0, 65535),
     )
     agent: str = _setting(
-        "demo",
-        Option("Agent to serve: a name, or module:factory.", "--agent", "AGENT"),
+        "",
+        Option("Agent to serve: a name, or module:factory. Empty: upstream if there is a base_url, else demo.",
+               "--agent", "AGENT"),
         checks.an_agent,
-    )
+    )  # fmt: skip
     model_name: str = _setting(
         "hermes-agent",
         Option("Model id that clients see.", "--model-name", "NAME", variables=("API_SERVER_MODEL_NAME",)),
         checks.a_word,
+    )
+    base_url: str = _setting(
+        "",
+        Option("Address of the model's server, for agents that need one.", "--base-url", "URL",
+               variables=("OPENAI_BASE_URL",)),
+        checks.a_base_url,
+    )  # fmt: skip
+    upstream_api_key: str = _setting(
+        "", Option("Key to the model's server.", "", secret=True, variables=("OPENAI_API_KEY",))
+    )
+    upstream_model: str = _setting(
+        "",
+        Option("What the model's server calls the model.", "--upstream-model", "NAME", variables=("OPENAI_MODEL",)),
+    )  # fmt: skip
+    system_prompt: str = _setting("", Option("What the agent is told before everything else."))
+    tools: tuple[str, ...] = _setting(
+        (),
+        Option("Tool of the agent: a name, or module:attribute; may be repeated. None: the agent's own choice.",
+               "--tool", "TOOL"),
+        checks.words,
+    )  # fmt: skip
+    max_iterations: int = _setting(50, Option("Calls to the model in one turn."), checks.AtLeast(1))
+    upstream_connect_seconds: float = _setting(
+        10.0, Option("Time limit for connecting to the model's server."), checks.above_zero
+    )
+    upstream_read_seconds: float = _setting(
+        60.0,
+        Option("Silence of the model's server before it is given up.", variables=("HERMES_STREAM_READ_TIMEOUT",)),
+        checks.above_zero,
+    )  # fmt: skip
+    upstream_write_seconds: float = _setting(
+        60.0, Option("Time limit of one write to the model's server."), checks.above_zero
+    )
+    upstream_pool_seconds: float = _setting(
+        30.0, Option("How long a call waits for a free connection to the model's server."), checks.above_zero
+    )
+    upstream_retries: int = _setting(
+        2,
+        Option("How often a call to the model is tried again.", variables=("HERMES_STREAM_RETRIES",)),
+        checks.AtLeast(0),
     )
     api_key: str = _setting(
         "",
@@ -169,6 +206,13 @@ class Settings:
         Option("What a client that leaves means for its run: interrupt, grace:SECONDS or detach."),
         checks.a_policy,
     )
+    busy_session: str = _choice(
+        Option("A turn in a session where another is under way: refuse it with a 409, or let it wait."),
+        "refuse", "wait",
+    )  # fmt: skip
+    busy_wait_seconds: float = _setting(
+        60.0, Option("How long such a turn waits before it is refused."), checks.AtLeast(0)
+    )
     max_stored_runs: int = _setting(
         100_000,
         Option("Ended runs that are kept, least recently used first; 0 means all."),
@@ -184,12 +228,21 @@ class Settings:
         86_400.0, Option("How long an Idempotency-Key is remembered."), checks.AtLeast(0)
     )
 
+    # Tables of the file, which are no options.
+    profiles: Mapping[str, Profile] = NOTHING
+    mcp: Mapping[str, Mapping[str, Any]] = attrs.field(default=NOTHING, repr=False)  # may hold secrets
+
     def __attrs_post_init__(self) -> None:
         """TLS needs both halves."""
         if self.certfile and not self.keyfile:
             raise WrongValueError("certfile", "needs keyfile too")
         if self.keyfile and not self.certfile:
             raise WrongValueError("keyfile", "needs certfile too")
+
+    @property
+    def agent_name(self) -> str:
+        """The agent that is meant."""
+        return agent_for(self.agent, self.base_url)
 
     @property
     def store_place(self) -> StorePlace:
@@ -199,7 +252,7 @@ class Settings:
 
 def options() -> dict[str, Option]:
     """The documentation of every option, by its name, in the order of the class."""
-    return {field.name: field.metadata[_KEY] for field in attrs.fields(Settings)}
+    return {field.name: field.metadata[_KEY] for field in attrs.fields(Settings) if _KEY in field.metadata}
 
 
 def own_variable(name: str) -> str:

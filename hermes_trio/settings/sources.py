@@ -15,6 +15,7 @@ from hermes_trio.settings.model import ENV_PREFIX, default_data_dir, options, ow
 
 CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
 CONFIG_FLAG = "--config"
+TABLES = frozenset({"profiles", "mcp"})  # not options of the server, see ``tables``
 
 
 class Kind(StrEnum):
@@ -55,19 +56,39 @@ class ConfigFile:
     named_by: str
 
 
+@frozen
+class Document:
+    """What such a file holds."""
+
+    path: Path
+    values: Mapping[str, Any]
+
+
 def from_defaults(environ: Mapping[str, str]) -> Iterator[Offer]:
     """The one default that depends on the environment."""
     yield Offer("data_dir", default_data_dir(environ), DEFAULT)
 
 
-def from_file(file: ConfigFile) -> Iterator[Offer]:
-    """The values of a flat TOML file. Paths in it are relative to its folder."""
-    for name, value in _read(file).items():
+def read_document(file: ConfigFile) -> Document:
+    """Read a file.
+
+    Raises:
+        SettingsError: it is not there, or it is not TOML.
+    """
+    return Document(file.path, _read(file))
+
+
+def from_document(document: Document) -> Iterator[Offer]:
+    """The values on the top level of a TOML file. Paths in it are relative to its folder."""
+    path = document.path
+    for name, value in document.values.items():
+        if name in TABLES:
+            continue
         if name not in options():
-            raise SettingsError(f"{name}: no such option{_closest(name)} (from {file.path})")
+            raise SettingsError(f"{name}: no such option{_closest(name)} (from {path})")
         if isinstance(value, dict):
-            raise SettingsError(f"{name}: is a table, a single value is needed (from {file.path})")
-        yield Offer(name, value, Source(Kind.FILE, f"{file.path}: {name}"), file.path.parent)
+            raise SettingsError(f"{name}: is a table, a single value is needed (from {path})")
+        yield Offer(name, value, Source(Kind.FILE, f"{path}: {name}"), path.parent)
 
 
 def from_environment(environ: Mapping[str, str]) -> Iterator[Offer]:

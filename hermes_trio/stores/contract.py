@@ -19,6 +19,8 @@ from hermes_trio.core.record import (
     NoRun,
     Retention,
     RunHeader,
+    RunPage,
+    RunQuery,
 )
 
 
@@ -76,6 +78,14 @@ class RunStore(Protocol):
 
     async def latest_run(self, principal: str, conversation: str) -> LiveRun | EndedRun | NoRun:
         """The run that began last in a conversation and is not forgotten."""
+        ...
+
+    async def list_runs(self, principal: str, query: RunQuery) -> RunPage:
+        """Some runs, in the order in which they began, or the other way round; not those that clients asked not to store.
+
+        The page begins behind a place, whether a run is there or not. It may be shorter than the limit when what is
+        known of its runs is very large, but has one run at least if there is one.
+        """
         ...
 
     async def read_log(self, principal: str, run_id: str, first: int) -> tuple[LogBatch, ...]:

@@ -12,6 +12,7 @@ import msgspec
 from attrs import frozen
 
 from hermes_trio.core.log_codec import Damaged, decode_items, decode_outcome, encode_items, encode_outcome
+from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.transcript import transcript
 from hermes_trio.stores.codec import damaged, decode, encode, not_json, require_keys
@@ -91,8 +92,17 @@ def read_run(row: RunRow, run_id: str) -> EndedRun:
     header = read_header(row.header, run_id)
     with _naming(f"the items of run {run_id!r}"):
         items = decode_items(row.items)
+    return EndedRun(header, items, *read_end(row.outcome, row.ended_after, run_id))
+
+
+def read_end(outcome: bytes, ended_after: float, run_id: str) -> tuple[Outcome, float]:
+    """The outcome again, and when it was.
+
+    Raises:
+        StoreError: it is damaged.
+    """
     with _naming(f"the outcome of run {run_id!r}"):
-        return EndedRun(header, items, decode_outcome(row.outcome.decode("ascii")), float(row.ended_after))
+        return decode_outcome(outcome.decode("ascii")), float(ended_after)
 
 
 def read_batch(principal: str, run_id: str, row: tuple[Any, Any, Any]) -> LogBatch:

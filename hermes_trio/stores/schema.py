@@ -137,7 +137,17 @@ _APPROVALS: Step = (
     """,
 )
 
+# Lists of runs are read from this index alone; only what is shown is looked up.
+_LISTS: Step = (
+    "ALTER TABLE runs ADD COLUMN listed INTEGER NOT NULL DEFAULT 1",
+    """
+    CREATE INDEX runs_by_age ON runs (principal, created_at, run_id, session_id, kind, status, reason)
+        WHERE hidden = 0 AND listed = 1
+    """,
+)
+
 STEPS: tuple[Step, ...] = (
     _SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,
     _APPROVALS,
+    _LISTS,
 )

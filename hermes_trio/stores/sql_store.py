@@ -25,12 +25,14 @@ from hermes_trio.core.record import (
     NoRun,
     Retention,
     RunHeader,
+    RunPage,
+    RunQuery,
 )
 from hermes_trio.stores import statements_approvals as approvals
 from hermes_trio.stores import statements_claims as claims
 from hermes_trio.stores import statements_conversations as conversations
 from hermes_trio.stores import statements_forget as forgetting
-from hermes_trio.stores import statements_history, statements_runs
+from hermes_trio.stores import statements_history, statements_lists, statements_runs
 from hermes_trio.stores import statements_logs as logs
 from hermes_trio.stores import statements_sessions as sessions
 from hermes_trio.stores.codec import clamped, require_keys
@@ -107,6 +109,11 @@ class SqlStore:
         return await self._read(
             partial(statements_runs.latest, principal=principal, conversation=conversation)
         )
+
+    async def list_runs(self, principal: str, query: RunQuery) -> RunPage:
+        """Some runs. A list is no look at each of them."""
+        require_keys(principal, query.after.run_id, query.session_id, *query.kinds)
+        return await self._read(partial(statements_lists.load, principal=principal, query=query))
 
     async def read_log(self, principal: str, run_id: str, first: int) -> tuple[LogBatch, ...]:
         """Some batches of a log."""

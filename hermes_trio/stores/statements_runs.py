@@ -28,16 +28,17 @@ from hermes_trio.stores.records import (
 # A run that has ended is left as it is, whoever comes second.
 _BEGIN = """
     INSERT INTO runs (principal, run_id, kind, session_id, parent, conversation, model, status, reason,
-        created_at, ended_after, owner, accessed_at, header)
+        created_at, ended_after, owner, accessed_at, listed, header)
     VALUES (:principal, :run_id, :kind, :session_id, :parent, :conversation, :model, 'in_progress', '',
-        :created_at, 0, :owner, :created_at, :header)
+        :created_at, 0, :owner, :created_at, :listed, :header)
     ON CONFLICT DO NOTHING
 """
 _END = """
     INSERT INTO runs (principal, run_id, kind, session_id, parent, conversation, model, status, reason,
-        created_at, ended_after, owner, accessed_at, logged, size, header, items, outcome)
+        created_at, ended_after, owner, accessed_at, logged, listed, size, header, items, outcome)
     VALUES (:principal, :run_id, :kind, :session_id, :parent, :conversation, :model, :status, :reason,
-        :created_at, :ended_after, '', :created_at + :ended_after, :has_tail, :size, :header, :items, :outcome)
+        :created_at, :ended_after, '', :created_at + :ended_after, :has_tail, :listed, :size,
+        :header, :items, :outcome)
     ON CONFLICT DO UPDATE SET
         session_id = excluded.session_id, status = excluded.status, reason = excluded.reason,
         ended_after = excluded.ended_after, owner = '', accessed_at = excluded.accessed_at,
@@ -66,6 +67,7 @@ def _facts(header: RunHeader) -> dict[str, Any]:
         "conversation": header.conversation,
         "model": legible(header.stamp.model),
         "created_at": header.stamp.created_at,
+        "listed": header.is_stored,
     }
 
 

@@ -20,6 +20,8 @@ from hermes_trio.web.gate import Gate
 from hermes_trio.web.headers import Cors
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.options import Site
+from hermes_trio.web.profiles import check_profile
+from hermes_trio.web.run_list import list_runs
 
 View = Callable[..., Awaitable[Response]]
 
@@ -94,6 +96,7 @@ def _add_conversations(app: App, site: Site) -> None:
 def _add_runs(app: App, site: Site) -> None:
     one = "/v1/runs/<run_id>"
     _route(app, "POST", "/v1/runs", partial(runs.create_run, site))
+    _route(app, "GET", "/v1/runs", partial(list_runs, site))
     _route(app, "GET", one, partial(runs.get_run, site))
     _route(app, "GET", f"{one}/events", partial(runs.run_events, site))
     _route(app, "POST", f"{one}/stop", partial(runs.stop_run, site))
@@ -122,6 +125,7 @@ def _add_error_handlers(app: App) -> None:
 
 async def _identify(site: Site) -> None:
     identify(site.keyring)
+    check_profile(site)  # afterwards: whoever has no key does not learn which there are
 
 
 async def _count(metrics: Metrics, response: Response) -> Response:

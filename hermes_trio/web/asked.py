@@ -19,7 +19,12 @@ def visit() -> Visit:
 
 
 def principal() -> str:
-    """Who is asking."""
+    """Whose records are meant: those of who is asking, and below ``/p/NAME`` of that profile alone."""
+    return visit().scope
+
+
+def asker() -> str:
+    """Who is asking, whatever the path."""
     return visit().principal.name
 
 

@@ -18,18 +18,16 @@ OPEN_PATHS = frozenset(
 
 
 def identify(keyring: Keyring) -> None:
-    """Note the principal of the current request.
+    """Note the principal of the current request; where no key is needed, that of a good key all the same.
 
     Raises:
         ApiError: 401.
     """
-    if request.path in OPEN_PATHS:
-        return
     principal = keyring.principal(_token(request.headers.get("Authorization", "")))
-    if isinstance(principal, Nobody):
-        _refuse()
-    else:
+    if not isinstance(principal, Nobody):
         visit_of(request.scope).principal = principal  # type: ignore[arg-type]  # the scope is a dictionary
+    elif request.path not in OPEN_PATHS:
+        _refuse()
 
 
 def _token(header: str) -> str:

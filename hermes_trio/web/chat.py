@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from functools import partial
+from pathlib import Path
 
 from attrs import evolve
 from quart import Response, request
@@ -19,10 +20,12 @@ from hermes_trio.runs.presence import INTERRUPT
 from hermes_trio.runs.run import Order
 from hermes_trio.schema.chat import ChatRequest, parse_chat
 from hermes_trio.schema.fields import SESSION_ID_HEADER
-from hermes_trio.web.asked import body, principal, visit
+from hermes_trio.web.asked import asker, body, principal, visit
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.media import inline_media
 from hermes_trio.web.options import Site
+from hermes_trio.web.places import enter, named
+from hermes_trio.web.profiles import choose
 from hermes_trio.web.sessions import SessionNames
 from hermes_trio.web.starting import Started, admitted_first, start
 from hermes_trio.web.streaming import streamed
@@ -40,28 +43,32 @@ async def chat_completions(site: Site) -> Response:
     headers = {**names.answer(header.session_id), **started.headers()}
     if chat.stream:
         return streamed(site, started.open, ChatStream(header.stamp, _stream_options(header)), headers)
-    return await _whole(site, started, headers)
+    workspace = site.services.workplace(choose(site, chat.model).profile).workspace
+    return await _whole(started, workspace, headers)
 
 
 async def _order(site: Site, chat: ChatRequest, names: SessionNames, run_id: str) -> Order:
-    slot = visit().slot(site.admission)
+    slot, chosen = visit().slot(site.admission), choose(site, chat.model)
+    # A derived session is not entered: its transcript is not read, and clients that begin alike must not wait.
+    place = await enter(site, named(names.given_id, SESSION_ID_HEADER)) if names.given_id else None
     turn = TurnRequest(
         run_id=run_id,
         session_id=names.given_id or chat.derived_session_id,
         message=chat.message,
         history=await _history(site, chat, names.given_id),
         instructions=chat.instructions,
-        model=chat.model or site.options.model_name,
+        model=chosen.model,
         session_key=names.key,
-        principal=principal(),
+        principal=asker(),
+        profile=chosen.profile,
         options=chat.options,
     )
-    return Order(_header(site, chat, turn), turn, slot, policy=INTERRUPT, can_ask=chat.stream)
+    return Order(_header(site, chat, turn), turn, slot, place, policy=INTERRUPT, can_ask=chat.stream)
 
 
 def _header(site: Site, chat: ChatRequest, turn: TurnRequest) -> RunHeader:
     return RunHeader(
-        principal=turn.principal,
+        principal=principal(),
         stamp=Stamp(turn.run_id, site.services.wall_clock(), turn.model),
         kind="chat",
         session_id=turn.session_id,
@@ -90,12 +97,12 @@ def _stream_options(header: RunHeader) -> ChatOptions:
     return ChatOptions(header.request["include_usage"], header.request["status_line"])
 
 
-async def _whole(site: Site, started: Started, headers: dict[str, str]) -> Response:
+async def _whole(started: Started, workspace: Path, headers: dict[str, str]) -> Response:
     collector = ChatCollector(started.header.stamp)
     async with started.open() as changes:
         async for batch in changes:
             collector.take(batch)
-    answer = await inline_media(collector.answer, site.services.workspace)
+    answer = await inline_media(collector.answer, workspace)
     if collector.outcome.session_id:
         headers = {**headers, SESSION_ID_HEADER: collector.outcome.session_id}
     try:

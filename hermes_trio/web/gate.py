@@ -1,7 +1,8 @@
 """The outermost ASGI layer: what holds for every answer is done here, once.
 
 Request ids, security headers and CORS are put on whatever starts an answer, so streams and errors cannot miss them.
-Requests that the layers behind cannot take are refused here.
+Requests that the layers behind cannot take are refused here. The prefix of a profile is taken off, so that the layers
+behind know one path for each route.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ Send = Callable[[Any], Awaitable[None]]
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 _LENGTH_DIGITS = 20
+_PROFILE = re.compile(r"/p/(?P<name>[^/]+)(?=/|$)")
 _LINE_ENDS = re.compile(rb"[\r\n\0]")
 
 
@@ -58,7 +60,8 @@ class Gate:
         except ApiError as error:
             await _answer(send, error.status, [], encode(error.envelope()).encode("ascii"))
         else:
-            await self._serve(scope, receive, send, origin)
+            visit.profile, path = _split(scope["path"])
+            await self._serve({**scope, "path": path}, receive, send, origin)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, origin: str) -> None:
         if scope["method"] == "OPTIONS":
@@ -94,6 +97,12 @@ class Gate:
 def too_large(limit: int) -> ApiError:
     """The body is over the limit."""
     return ApiError(413, f"The request body may hold at most {limit} bytes.", code="body_too_large")
+
+
+def _split(path: str) -> tuple[str, str]:
+    """The profile that a path begins with, "" if there is none, and the path without it."""
+    prefixed = _PROFILE.match(path)
+    return (prefixed["name"], path[prefixed.end() :] or "/") if prefixed else ("", path)
 
 
 def _request_id(scope: Scope) -> str:

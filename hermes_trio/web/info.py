@@ -9,12 +9,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from quart import Response
 
 from hermes_trio import __version__
-from hermes_trio.core.errors import ApiError
 from hermes_trio.schema.openapi import document
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.options import Site
+from hermes_trio.web.profiles import choose, model_names, no_model
 
 PLATFORM = "hermes-agent"  # what clients of today's server look for
 
@@ -67,13 +67,13 @@ async def _store_check(site: Site) -> dict[str, str]:
 
 async def models(site: Site) -> Response:
     """The models that can be asked for."""
-    return json_response({"object": "list", "data": [_model(site, site.options.model_name)]})
+    return json_response({"object": "list", "data": [_model(site, name) for name in model_names(site)]})
 
 
 async def model(site: Site, model_id: str) -> Response:
     """One of them."""
-    if model_id != site.options.model_name:
-        raise ApiError(404, f"There is no model '{model_id}'.", param="model", code="model_not_found")
+    if model_id not in model_names(site):
+        raise no_model(model_id)
     return json_response(_model(site, model_id))
 
 
@@ -110,8 +110,8 @@ async def metrics(site: Site, counters: Metrics) -> Response:
 FEATURES_ON = (
     "chat_completions", "chat_completions_streaming", "responses_api", "responses_streaming",
     "responses_resume", "responses_background", "conversations_api", "idempotency", "tool_progress_events",
-    "reasoning_streaming", "run_submission", "run_status", "run_events_sse", "run_stop", "run_approval_response",
-    "approval_events",
+    "reasoning_streaming", "run_submission", "run_list", "run_status", "run_events_sse", "run_stop",
+    "run_approval_response", "approval_events",
 )  # fmt: skip
 FEATURES_OFF = (
     "session_resources", "session_chat", "session_chat_streaming",
@@ -128,6 +128,7 @@ ENDPOINTS = {
     "response_cancel": ("POST", "/v1/responses/{response_id}/cancel"),
     "conversations": ("POST", "/v1/conversations"),
     "runs": ("POST", "/v1/runs"),
+    "run_list": ("GET", "/v1/runs"),
     "run_status": ("GET", "/v1/runs/{run_id}"),
     "run_events": ("GET", "/v1/runs/{run_id}/events"),
     "run_stop": ("POST", "/v1/runs/{run_id}/stop"),
@@ -147,7 +148,7 @@ async def capabilities(site: Site) -> Response:
         {
             "object": "hermes.api_server.capabilities",
             "platform": PLATFORM,
-            "model": site.options.model_name,
+            "model": choose(site, "").model,
             "auth": {"type": "bearer", "required": True},
             "runtime": {
                 "mode": "server_agent",

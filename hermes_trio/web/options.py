@@ -15,6 +15,19 @@ from hermes_trio.runs.run import Services
 
 
 @frozen
+class ServedProfile:
+    """A profile as clients meet it."""
+
+    name: str
+    model_name: str
+    principals: tuple[str, ...] = ()  # who may use it; () for everybody
+
+    def admits(self, principal: str) -> bool:
+        """Whether somebody may use it, or even know of it."""
+        return not self.principals or principal in self.principals
+
+
+@frozen
 class WebOptions:
     """Settings of the HTTP side, already checked."""
 
@@ -25,6 +38,7 @@ class WebOptions:
     max_body_bytes: int = 10_000_000
     open_webui_status: str = "auto"  # auto, on or off
     on_disconnect: OnDisconnect = INTERRUPT  # unless a request says otherwise
+    profiles: tuple[ServedProfile, ...] = ()
 
 
 @frozen

@@ -15,6 +15,7 @@ from hermes_trio.schema.input_items import items_to_messages
 from hermes_trio.schema.responses import ResponsesRequest
 from hermes_trio.web.asked import principal
 from hermes_trio.web.options import Site
+from hermes_trio.web.places import Session, named, refusal
 
 TRUNCATED_TO = 100  # messages
 CONVERSATION_PREFIX = "conv_"
@@ -32,16 +33,36 @@ class Past:
 
 def is_unstored(header: RunHeader) -> bool:
     """Whether a client asked not to store this run: if it is kept, then only to answer the same request again."""
-    return header.request.get("store") is False
+    return not header.is_stored
 
 
-async def find_past(site: Site, asked: ResponsesRequest) -> Past:
-    """Look up what a request continues.
+async def session_of(site: Site, asked: ResponsesRequest) -> Session:
+    """The session that a request leads to, or a new one. Nothing is read from it: that is for whoever has entered it.
+
+    Raises:
+        ApiError: 404 if the request continues what is not there.
+    """
+    if asked.conversation:
+        message = f"Another turn is under way in conversation '{asked.conversation}'."
+        busy = refusal(message, "conversation", "conversation_busy")
+        return Session(_conversation_session(asked.conversation), busy)
+    if asked.previous_response_id and not asked.explicit_history:
+        return _session_after(await _previous(site, asked.previous_response_id))
+    return new_session(secrets.token_hex(16))
+
+
+def new_session(session_id: str) -> Session:
+    """A session that begins with this turn."""
+    return named(session_id, "session_id")
+
+
+async def find_past(site: Site, asked: ResponsesRequest, session_id: str) -> Past:
+    """Look up what a request continues; for a request that has entered its session.
 
     Raises:
         ApiError: 404 if it is not there, 409 if it has not ended.
     """
-    past = await _past(site, asked)
+    past = await _past(site, asked, session_id)
     messages = (*past.messages, *asked.history)
     instructions = asked.instructions if asked.has_instructions else past.instructions
     return evolve(
@@ -54,29 +75,46 @@ def _truncated(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return tuple(dropwhile(lambda message: message.role == "tool", messages[-TRUNCATED_TO:]))
 
 
-async def _past(site: Site, asked: ResponsesRequest) -> Past:
+async def _past(site: Site, asked: ResponsesRequest, session_id: str) -> Past:
     if asked.explicit_history:
-        return Past(_new_session(), asked.explicit_history)
+        # It is not what was said in the conversation, if there is one, so it does not go into the transcript of that.
+        return Past(secrets.token_hex(16) if asked.conversation else session_id, asked.explicit_history)
     if asked.previous_response_id:
         return await _of_response(site, asked.previous_response_id)
     if asked.conversation:
         return await _of_conversation(site, asked.conversation)
-    return Past(_new_session())
+    return Past(session_id)
 
 
 async def _of_response(site: Site, response_id: str) -> Past:
+    run = await _previous(site, response_id)
+    if isinstance(run, LiveRun):
+        raise _in_progress(response_id)
+    messages = await site.services.store.history(principal(), response_id)
+    return Past(_ended_in(run), messages, run.header.instructions, response_id)
+
+
+async def _previous(site: Site, response_id: str) -> LiveRun | EndedRun:
     run = await site.services.store.find_run(principal(), response_id)
     if isinstance(run, NoRun) or is_unstored(run.header):
         message = f"There is no response '{response_id}' to continue."
         raise ApiError(404, message, param="previous_response_id", code="previous_response_not_found")
+    return run
+
+
+def _session_after(run: LiveRun | EndedRun) -> Session:
+    """Where a run can be continued; of one that is live the client hears just that, unless waiting helps."""
     if isinstance(run, LiveRun):
-        message = f"Response '{response_id}' has not ended yet."
-        raise ApiError(409, message, param="previous_response_id", code="previous_response_in_progress")
-    messages = await site.services.store.history(principal(), response_id)
-    return Past(_session_of(run), messages, run.header.instructions, response_id)
+        return Session(run.header.session_id, _in_progress(run.header.run_id))
+    return named(_ended_in(run), "previous_response_id")
 
 
-def _session_of(run: EndedRun) -> str:
+def _in_progress(response_id: str) -> ApiError:
+    message = f"Response '{response_id}' has not ended yet."
+    return refusal(message, "previous_response_id", "previous_response_in_progress")
+
+
+def _ended_in(run: EndedRun) -> str:
     return run.outcome.session_id or run.header.session_id
 
 
@@ -101,7 +139,3 @@ async def _of_conversation(site: Site, name: str) -> Past:
 def _conversation_session(name: str) -> str:
     """One session for one conversation. Its name may hold what a session id may not."""
     return f"conv-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
-
-
-def _new_session() -> str:
-    return secrets.token_hex(16)

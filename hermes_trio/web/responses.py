@@ -16,7 +16,6 @@ from hermes_trio.core.dialects.responses_output import output_items
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader
-from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.presence import DETACH, HEADER, OnDisconnect, parse_policy
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.runs.run import Items, Keep, Order
@@ -26,7 +25,8 @@ from hermes_trio.schema.responses import ResponsesRequest, parse_responses
 from hermes_trio.web.asked import body, is_on, principal, visit, whole_number
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.options import Site
-from hermes_trio.web.past import find_past, is_unstored
+from hermes_trio.web.past import find_past, is_unstored, session_of
+from hermes_trio.web.places import enter
 from hermes_trio.web.sessions import SessionNames
 from hermes_trio.web.starting import Started, admitted_first, find, not_found, start
 from hermes_trio.web.streaming import streamed
@@ -63,20 +63,15 @@ async def _order(
     site: Site, asked: ResponsesRequest, names: SessionNames, policy: OnDisconnect, run_id: str
 ) -> Order:
     slot = visit().slot(site.admission)
-    turnstile = _turnstile(site, asked)
-    past = await find_past(site, asked)
+    session = await session_of(site, asked)
+    # What is not stored adds nothing to its session, so it need not wait for others either.
+    place = await enter(site, session) if asked.store else None
+    past = await find_past(site, asked, session.session_id)
     turn = turn_of(site, asked, past, names, run_id)
     header = header_of(site, KIND, asked, turn, past.parent)
     keep = Keep.ALL if asked.store else Keep.NOTHING
     can_ask = asked.stream or asked.background
-    return Order(header, turn, slot, turnstile, keep, policy, can_ask, to_items)
-
-
-def _turnstile(site: Site, asked: ResponsesRequest) -> Slot | None:
-    """One turn at a time in a conversation."""
-    if not asked.conversation or not asked.store:
-        return None
-    return visit().take(site.turnstile.enter(principal(), asked.conversation))
+    return Order(header, turn, slot, place, keep, policy, can_ask, to_items)
 
 
 def to_items(ended: EndedRun) -> Items:

@@ -2,11 +2,15 @@
 
 A run is detached from the request that starts it and kept from its beginning, so its events can be followed by anybody
 of the same principal, from any point on and as often as wanted, until the log is forgotten.
+
+What another API started can be looked at, followed and stopped here too, unless its client asked not to store it.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -20,6 +24,7 @@ from hermes_trio.core.errors import ApiError
 from hermes_trio.core.lifecycle import RunState
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun
+from hermes_trio.runs.log import Reader
 from hermes_trio.runs.presence import DETACH
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.runs.run import Keep, Order, Run
@@ -27,9 +32,12 @@ from hermes_trio.schema.runs import RunRequest, parse_run
 from hermes_trio.web.asked import body, principal, visit, whole, whole_number
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.options import Site
-from hermes_trio.web.past import Past, find_past
+from hermes_trio.web.past import find_past, is_unstored, new_session, session_of
+from hermes_trio.web.places import Session, enter, named
+from hermes_trio.web.run_list import is_shown
 from hermes_trio.web.sessions import SessionNames
-from hermes_trio.web.starting import admitted_first, find, start
+from hermes_trio.web.starting import Started, admitted_first, events_expired, find, start
+from hermes_trio.web.stream_body import Source
 from hermes_trio.web.streaming import streamed
 from hermes_trio.web.turns import header_of, logged, turn_of
 
@@ -53,16 +61,21 @@ async def create_run(site: Site) -> Response:
 
 async def _order(site: Site, wanted: RunRequest, names: SessionNames, run_id: str) -> Order:
     slot, asked = visit().slot(site.admission), wanted.asked
-    past = await find_past(site, asked)
-    past = evolve(past, session_id=_session(wanted, past, run_id))
+    session = await _session(site, wanted, run_id)
+    place = await enter(site, session)
+    past = await find_past(site, asked, session.session_id)
+    past = evolve(past, session_id=wanted.session_id or past.session_id)
     turn = turn_of(site, asked, past, names, run_id)
     header = evolve(header_of(site, KIND, asked, turn, past.parent), background=True)
-    return Order(header, turn, slot, keep=Keep.ALL, policy=DETACH, can_ask=True)
+    return Order(header, turn, slot, place, Keep.ALL, DETACH, can_ask=True)
 
 
-def _session(wanted: RunRequest, past: Past, run_id: str) -> str:
+async def _session(site: Site, wanted: RunRequest, run_id: str) -> Session:
     """The one that the client names, else that of the run it continues, else one of its own."""
-    return wanted.session_id or (past.session_id if past.parent else run_id)
+    if wanted.session_id:
+        return named(wanted.session_id, "session_id")
+    is_chained = wanted.asked.previous_response_id and not wanted.asked.explicit_history
+    return await session_of(site, wanted.asked) if is_chained else new_session(run_id)
 
 
 async def get_run(site: Site, run_id: str) -> Response:
@@ -71,7 +84,7 @@ async def get_run(site: Site, run_id: str) -> Response:
     if run is None:
         return json_response(await _as_logged(site, run_id))
     # Now: it must not be newer than what the store says.
-    latest, standing = run.log.read(run.log.base), run.standing
+    latest, standing = run.log.recent(), run.standing
     return json_response(run_object(await _find(site, run_id), latest, standing))
 
 
@@ -87,7 +100,7 @@ async def run_events(site: Site, run_id: str) -> Response:
     header = request.headers.get(LAST_EVENT_HEADER, "").strip()
     after = _last_seq(header)
     found = await _find(site, run_id)
-    started = await find(site, run_id)
+    started = await _listen(site, run_id)
     if header and isinstance(found, EndedRun) and await _is_last(site, run_id, after):
         # A browser comes back even after a stream that ended well; only this tells it that it need not.
         return Response(b"", 204)
@@ -120,11 +133,32 @@ async def stop_run(site: Site, run_id: str) -> Response:
 
 
 async def _find(site: Site, run_id: str) -> LiveRun | EndedRun:
+    """A run as the store has it; of one that the store is to know only at its end, as the registry has it."""
+    run = _running(site, run_id)
+    if run is not None and is_shown(run) and not run.is_kept:
+        return LiveRun(run.header)
     found = await site.services.store.find_run(principal(), run_id)
-    if isinstance(found, NoRun) or found.header.kind != KIND:
+    if isinstance(found, NoRun) or is_unstored(found.header):
         raise ApiError(404, f"There is no run '{run_id}'.", param="run_id", code="run_not_found")
     return found
 
 
 def _running(site: Site, run_id: str) -> Run | None:
     return site.services.registry.find(principal(), run_id)
+
+
+async def _listen(site: Site, run_id: str) -> Started:
+    """A run to be listened to from its beginning; a live one that is not kept, only if its beginning is still there."""
+    run = _running(site, run_id)
+    if run is None or run.is_kept or not is_shown(run):
+        return await find(site, run_id)
+    if run.log.base > 0:
+        raise events_expired()
+    reader = run.log.subscribe()  # now: a moment later its beginning may be gone
+    visit().when_over(reader.close)
+    return Started(run.header, partial(_overheard, reader))
+
+
+@asynccontextmanager
+async def _overheard(reader: Reader) -> AsyncIterator[Source]:
+    yield reader

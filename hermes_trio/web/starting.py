@@ -167,7 +167,12 @@ async def _attached(run: Run) -> Started:
 
 async def _check_log(site: Site, run_id: str) -> None:
     if not await load_changes(site.services.store, principal(), run_id, 0):
-        raise ApiError(404, "The events of this run are not kept any longer.", code="events_expired")
+        raise events_expired()
+
+
+def events_expired() -> ApiError:
+    """The run is there, and what happened in it cannot be told from the beginning any more."""
+    return ApiError(404, "The events of this run are not kept any longer.", code="events_expired")
 
 
 @asynccontextmanager

@@ -9,23 +9,26 @@ from hermes_trio.core.stamp import Stamp
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.schema.input_items import with_ids
 from hermes_trio.schema.responses import ResponsesRequest
-from hermes_trio.web.asked import principal
+from hermes_trio.web.asked import asker, principal
 from hermes_trio.web.options import Site
 from hermes_trio.web.past import Past
+from hermes_trio.web.profiles import choose
 from hermes_trio.web.sessions import SessionNames
 
 
 def turn_of(site: Site, asked: ResponsesRequest, past: Past, names: SessionNames, run_id: str) -> TurnRequest:
     """What the agent is asked, after all that was said before."""
+    chosen = choose(site, asked.model)
     return TurnRequest(
         run_id=run_id,
         session_id=past.session_id,
         message=asked.message,
         history=past.messages,
         instructions=past.instructions,
-        model=asked.model or site.options.model_name,
+        model=chosen.model,
         session_key=names.key,
-        principal=principal(),
+        principal=asker(),
+        profile=chosen.profile,
         options=asked.options,
     )
 
@@ -33,7 +36,7 @@ def turn_of(site: Site, asked: ResponsesRequest, past: Past, names: SessionNames
 def header_of(site: Site, kind: str, asked: ResponsesRequest, turn: TurnRequest, parent: str) -> RunHeader:
     """What the run's streams and its record repeat."""
     return RunHeader(
-        principal=turn.principal,
+        principal=principal(),
         stamp=Stamp(turn.run_id, site.services.wall_clock(), turn.model),
         kind=kind,
         session_id=turn.session_id,

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from attrs import define, field
 
+from hermes_trio.core.scope import scope_of
 from hermes_trio.keys import Principal
 from hermes_trio.runs.admission import Admission, Slot
 
@@ -20,8 +21,14 @@ class Visit:
 
     request_id: str
     principal: Principal = UNKNOWN
+    profile: str = ""  # the one that the path begins with, if any
     _slot: Slot | None = None
     _leaving: list[Callable[[], None]] = field(factory=list)
+
+    @property
+    def scope(self) -> str:
+        """Whose records this request may see and make."""
+        return scope_of(self.principal.name, self.profile)
 
     def when_over(self, action: Callable[[], None]) -> None:
         """Do something when the request ends, however it ends."""

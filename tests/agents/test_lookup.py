@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hermes_trio.agents import demo, synthetic
-from hermes_trio.agents.lookup import SHIPPED, AgentNotFound, find_agent
+from hermes_trio.agents.lookup import SHIPPED, AgentNotFound, find_agent, is_provider
 
 NAMES = ", ".join(SHIPPED)
 MODULES = {
@@ -21,6 +21,7 @@ MODULES = {
     "lookup_exits.py": "import sys\nsys.exit('bye')\n",
     "lookup_needy.py": "import lookup_no_such_library\n",
     "lookup_syntax.py": "def (:\n",
+    "lookup_open.py": "class Shared:\n    def open(self, config, workspace):\n        raise NotImplementedError\n\nprovider = Shared()\n",
     "lookup_pack/__init__.py": "",
     "lookup_pack/inner.py": "factory = print\n",
 }
@@ -45,10 +46,22 @@ def test_shipped_agents() -> None:
 
 
 def test_modules_of_the_working_directory() -> None:
-    assert find_agent("lookup_pack.inner:factory").__name__ == "print"
-    assert find_agent("lookup_good:Box.Inner.make").__name__ == "make"
+    assert getattr(find_agent("lookup_pack.inner:factory"), "__name__", "") == "print"
+    assert getattr(find_agent("lookup_good:Box.Inner.make"), "__name__", "") == "make"
     find_agent("lookup_good:Box")
     assert sys.path.count(str(Path.cwd())) == 1
+
+
+def test_providers_are_found_too() -> None:
+    found = find_agent("lookup_open:provider")
+    assert is_provider(found)
+
+
+def test_a_class_is_called_and_never_opened() -> None:
+    """It may be an agent that happens to have a method of that name."""
+    found = find_agent("lookup_open:Shared")
+    assert callable(found)
+    assert not is_provider(found)
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,7 @@ def test_the_object_of_a_run_that_has_ended() -> None:
     assert shown == {
         "object": "hermes.run",
         "run_id": "run_1",
+        "kind": "runs",
         "status": "completed",
         "created_at": BEGAN,
         "updated_at": BEGAN + 1.5,
@@ -210,6 +211,7 @@ def test_the_object_of_a_run_in_progress(state: RunState) -> None:
     assert shown == {
         "object": "hermes.run",
         "run_id": "run_1",
+        "kind": "runs",
         "status": str(state),
         "created_at": BEGAN,
         "updated_at": BEGAN + 0.5,

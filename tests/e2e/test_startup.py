@@ -111,3 +111,8 @@ def test_a_relative_data_folder(tmp_path: Path) -> None:
     with serving(Plan(tmp_path, settings={"data_dir": "data"}, cwd=tmp_path)) as server:
         assert server.is_idle
         assert (tmp_path / "data" / "hermes.db").exists()
+
+
+def test_a_provider_that_refuses(tmp_path: Path) -> None:
+    line = refusal(run(Plan(tmp_path, ("--agent", "tests.crew_for_tests:refusing"))))
+    assert line == "Error: base_url: this agent needs one"

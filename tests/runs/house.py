@@ -104,7 +104,7 @@ class House:
     def order(self, run_id: str = "run-1", policy: OnDisconnect = INTERRUPT, keep: Keep = Keep.ALL) -> Order:
         """A run to be made, in a conversation of its own."""
         turn = TurnRequest(run_id, "session-1", "hello", model="m", principal="ann")
-        slot, turnstile = self.admission.admit(), self.turnstile.enter("ann", run_id)
+        slot, turnstile = self.admission.admit(), self.turnstile.enter_nowait("ann", run_id)
         return Order(header_of(run_id), turn, slot, turnstile, keep, policy)
 
     async def record(self, run_id: str = "run-1") -> LiveRun | EndedRun | NoRun:

@@ -157,3 +157,27 @@ def test_readers_that_come_and_go_miss_nothing(visits: list[tuple[int, int]]) ->
         assert tuple(got) == texts(0, log.end)
 
     trio.run(main)
+
+
+def test_a_reader_that_nobody_waits_for_is_left_behind_when_there_is_no_store() -> None:
+    """Memory is bounded by what the others need and a fixed amount, however slow that one is."""
+    log = RunLog()
+    with log.subscribe(holds_back=True) as first, log.subscribe() as slow:
+        for n in range(KEPT + 10):
+            log.append((TextAdded(0, str(n)),))
+            first.receive_nowait()
+        assert log.base == 10
+        assert slow.position == 0
+        with pytest.raises(trio.WouldBlock):
+            slow.receive_nowait()
+
+
+def test_the_latest_changes() -> None:
+    log = RunLog()
+    assert log.recent() == ()
+    with log.subscribe(holds_back=True) as reader:
+        changes = tuple(TextAdded(0, str(n)) for n in range(5))
+        log.append(changes)
+        assert (log.recent(), log.recent(2)) == (changes, changes[-2:])
+        reader.receive_nowait()
+        assert log.recent() == changes[-1:]

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from hermes_trio.core.record import EndedRun, ItemPage, LiveRun, NoConversation, NoRun
+from hermes_trio.core.record import EndedRun, ItemPage, LiveRun, NoConversation, NoRun, RunPage, RunQuery
 from hermes_trio.stores.contract import Store, StoreError
 from tests.stores.helpers import runs_of
 from tests.stores.samples import (
@@ -29,6 +29,7 @@ ATTEMPTS: dict[str, tuple[Callable[[Store, str], Awaitable[Any]], Any]] = {
     "messages": (lambda store, who: store.messages(who, "s"), ()),
     "find an ended run": (lambda store, who: store.find_run(who, "done"), NoRun()),
     "find a live run": (lambda store, who: store.find_run(who, "live"), NoRun()),
+    "list runs": (lambda store, who: store.list_runs(who, RunQuery()), RunPage((), has_more=False)),
     "read a log": (lambda store, who: store.read_log(who, "live", 0), ()),
     "read an ended log": (lambda store, who: store.read_log(who, "done", 0), ()),
     "history": (lambda store, who: store.history(who, "done"), ()),

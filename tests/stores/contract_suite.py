@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import EndedRun, Forgotten
+from hermes_trio.core.record import EndedRun, Forgotten, RunQuery
 from hermes_trio.core.stamp import Stamp
 from hermes_trio.stores.contract import Store, StoreError
 from tests.stores.contract_scope import check_all_is_there, furnish
@@ -175,6 +175,7 @@ class ClosingContract:
             partial(store.begin_run, header("b"), "me"),
             partial(store.append_log, [batch("b", 0)]),
             partial(store.find_run, "ann", "b"),
+            partial(store.list_runs, "ann", RunQuery()),
             partial(store.forget, KEEP_ALL, 1.0),
             partial(store.claim, claim()),
         ):

@@ -14,6 +14,7 @@ from tests.stores.contract_approvals import ApprovalContract
 from tests.stores.contract_forget import DeleteContract, ForgetContract
 from tests.stores.contract_lists import ClaimContract, ConversationContract
 from tests.stores.contract_logs import HistoryContract, LogContract
+from tests.stores.contract_run_lists import RunListContract
 from tests.stores.contract_runs import RunContract
 from tests.stores.contract_scope import ScopeContract
 from tests.stores.contract_suite import ClosingContract, DurableContract, Reopen, SessionContract
@@ -44,6 +45,10 @@ class TestApprovals(ApprovalContract):
 
 
 class TestRuns(RunContract):
+    """All stores."""
+
+
+class TestRunLists(RunListContract):
     """All stores."""
 
 

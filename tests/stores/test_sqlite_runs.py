@@ -12,11 +12,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.core.record import Forgotten, LiveRun, NoConversation, NoRun
+from hermes_trio.core.record import Forgotten, LiveRun, NoConversation, NoRun, RunQuery
 from hermes_trio.stores import (
     statements_conversations,
     statements_forget,
     statements_history,
+    statements_lists,
     statements_logs,
 )
 from hermes_trio.stores.contract import StoreError
@@ -290,3 +291,22 @@ async def test_no_trace_of_what_was_refused(store: SqliteStore) -> None:
     assert await store.find_run("ann", "a") == LiveRun(header("a"))
     assert await store.find_run("ann", "b") == NoRun()
     assert await store.find_conversation("ann", "c") == NoConversation()
+
+
+async def test_a_database_from_before_there_were_lists(path: Path) -> None:
+    """Its rows do not say that a run is not to be shown; its header does."""
+    async with open_sqlite(path) as store:
+        await store.end_run(ended("a", 1.0))
+        await store.end_run(ended("b", 2.0, request={"store": False}))
+        writer_of(store).execute("UPDATE runs SET listed = 1")
+        page = await store.list_runs("ann", RunQuery())
+        assert [run.header.run_id for run in page.runs] == ["a"]
+
+
+async def test_lists_are_read_from_their_index(path: Path) -> None:
+    async with open_sqlite(path) as store:
+        for statement in (statements_lists._NEWEST_FIRST, statements_lists._OLDEST_FIRST):
+            asked = {**statements_lists._conditions(RunQuery(session_id="s")), "principal": "ann"}
+            plan = writer_of(store).execute(f"EXPLAIN QUERY PLAN {statement}", asked).fetchall()
+            assert any("USING INDEX runs_by_age (principal=? AND" in row[-1] for row in plan), plan
+            assert not any("TEMP B-TREE" in row[-1] for row in plan), plan

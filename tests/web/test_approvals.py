@@ -167,15 +167,27 @@ async def test_twice_is_once_too_often() -> None:
 
 
 async def test_runs_of_one_session_never_answer_each_other() -> None:
-    async with idle_rig(Stage(SCRIPT, None, is_async=True)) as rig:
-        runs = [await started(rig, session_id="one") for _ in range(2)]
+    """Two chats that begin alike are of one session, and need not wait for each other."""
+    rig = make_rig(Stage(SCRIPT, None, is_async=True))
+    async with rig.client.post(CHAT, ask_stream()) as first, rig.client.post(CHAT, ask_stream()) as second:
+        runs = [(await exchange.frame()).json["id"] for exchange in (first, second)]
+        assert (
+            len({(await exchange.started()).headers["x-hermes-session-id"] for exchange in (first, second)})
+            == 1
+        )
         for run_id in runs:
             await until_asked(rig, run_id)
         assert await approved(rig, runs[1], all=True) == 1
         assert (await until_asked(rig, runs[0]))["approvals_pending"] == 1
         assert await approved(rig, runs[0], "deny") == 1
-        ends = [(await followed(rig, run_id))[4]["choice"] for run_id in runs]
-        assert ends == ["deny", "once"]
+        ends = [await exchange.end() for exchange in (first, second)]
+    choices = [
+        chunk["approval"]["choice"]
+        for end in ends
+        for chunk in chunks(end)
+        if "by" in chunk.get("approval", {})
+    ]
+    assert choices == ["deny", "once"]
 
 
 async def test_parallel_questions_are_told_apart() -> None:

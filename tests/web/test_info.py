@@ -131,6 +131,7 @@ async def test_capabilities() -> None:
         "tool_progress_events",
         "reasoning_streaming",
         "run_submission",
+        "run_list",
         "run_status",
         "run_events_sse",
         "run_stop",

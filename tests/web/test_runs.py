@@ -36,6 +36,7 @@ async def test_a_run_from_start_to_end() -> None:
         assert told == {
             "object": "hermes.run",
             "run_id": run_id,
+            "kind": "runs",
             "status": "completed",
             "created_at": EPOCH,
             "session_id": run_id,
@@ -123,12 +124,13 @@ async def test_a_run_goes_on_when_its_client_leaves() -> None:
 
 
 @pytest.mark.parametrize("place", ["", "/events", "/stop"])
-async def test_what_is_not_there_or_not_ones_own_or_no_run(place: str) -> None:
+async def test_what_is_not_there_or_not_ones_own_or_not_stored(place: str) -> None:
     method = "POST" if place == "/stop" else "GET"
     async with idle_rig() as rig:
         mine = await started(rig)
         await followed(rig, mine)
-        other = whole(await rig.client.send(RESPONSES, say()))["id"]
+        unstored = await rig.client.send(RESPONSES, say(store=False), {"Idempotency-Key": "k"})
+        other = whole(unstored)["id"]
         for run_id, who in (("run_x", {}), (mine, BOB), (other, {})):
             answer = await rig.client.get(f"{RUNS}/{run_id}{place}", who, method)
             assert (answer.status, answer.error["code"]) == (404, "run_not_found")

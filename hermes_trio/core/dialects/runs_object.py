@@ -11,7 +11,7 @@ is nowhere else once its events are not kept any longer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -31,9 +31,9 @@ from hermes_trio.core.dialects.approvals import pending_block
 from hermes_trio.core.dialects.responses_object import usage_block
 from hermes_trio.core.items import Item, MessageItem
 from hermes_trio.core.lifecycle import RUN_ENDS, RunState
-from hermes_trio.core.outcome import Outcome, Status
+from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.progress import Progress, Standing, last_move
-from hermes_trio.core.record import EndedRun, LiveRun, RunHeader
+from hermes_trio.core.record import ALL_ENDS, EndedRun, LiveRun, RunEnd, RunHeader
 
 STARTED = "run.started"
 NEW = Standing()
@@ -114,14 +114,24 @@ def run_object(
     return {**_body(run.header, standing.state, times, last), **pending_block(standing.questions)}
 
 
+def ends_of(statuses: Collection[str]) -> frozenset[tuple[Status, Reason]]:
+    """All the ways to end that these words of the Runs API mean."""
+    return frozenset(end for end in ALL_ENDS if end_status(Outcome(*end)) in statuses)
+
+
 def _ended(run: EndedRun) -> dict[str, Any]:
+    output = answer(_texts(run.items), run.outcome)
+    return {**end_object(RunEnd(run.header, run.outcome, run.ended_after)), "output": output}
+
+
+def end_object(run: RunEnd) -> dict[str, Any]:
+    """A run that has ended, without its output."""
     end = Ended(run.outcome, run.ended_after)
     times = Times(run.header)
     times.take(end)
     return {
         **_body(run.header, end_status(run.outcome), times, kind_of(end)),
         "session_id": run.outcome.session_id or run.header.session_id,
-        "output": answer(_texts(run.items), run.outcome),
         "usage": usage_block(run.outcome.usage),
         **why(run.outcome),
     }
@@ -131,6 +141,7 @@ def _body(header: RunHeader, status: RunState, times: Times, last_event: str) ->
     return {
         "object": "hermes.run",
         "run_id": header.run_id,
+        "kind": header.kind,
         "status": str(status),
         "created_at": Times(header).latest,
         "updated_at": times.latest,

@@ -1,0 +1,48 @@
+"""The agents of a server: when they are opened and closed, and what they are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hermes_trio.compose import open_server, prepare
+from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.settings import Settings
+from tests.asgi import Client
+from tests.crew_for_tests import notes_of
+from tests.fakes import CHAT, KEY, ask, bearer
+
+PROVIDER = "tests.crew_for_tests:provider"
+
+
+def settings_of(folder: Path, agent: str = PROVIDER, **more: object) -> Settings:
+    """A server without files but for the workspaces."""
+    return Settings(data_dir=folder, store="memory:", api_key=KEY, agent=agent, **more)  # type: ignore[arg-type]
+
+
+async def test_a_provider_is_opened_once_and_closed_when_the_runs_are_gone(tmp_path: Path) -> None:
+    async with open_server(prepare(settings_of(tmp_path))) as running:
+        client = Client(running.app, bearer(KEY))
+        assert notes_of(tmp_path / "workspace") == ["opened"]
+        for _ in range(2):
+            assert (await client.send(CHAT, ask())).status == 200
+        detached = {"input": "wait", "background": True, "stream": True}
+        async with client.post("/v1/responses", detached) as exchange:
+            await exchange.frame_where(type="response.output_text.delta")
+        assert notes_of(tmp_path / "workspace")[-1] == "began for default"
+    assert notes_of(tmp_path / "workspace") == ["opened", *["began for default", "ended"] * 3, "closed"]
+
+
+async def test_a_provider_that_refuses_ends_the_start(tmp_path: Path) -> None:
+    parts = prepare(settings_of(tmp_path, "tests.crew_for_tests:refusing"))
+    with pytest.raises(ConfigurationError, match=r"^base_url: this agent needs one$"):
+        async with open_server(parts):
+            pytest.fail("it started")
+
+
+async def test_a_workspace_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "workspace").write_text("a file")
+    with pytest.raises(ConfigurationError, match=r"^data_dir: .* cannot be made"):
+        async with open_server(prepare(settings_of(tmp_path))):
+            pytest.fail("it started")

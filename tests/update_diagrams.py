@@ -1,0 +1,51 @@
+"""``python -m tests.update_diagrams`` draws the state machines of the reference anew, from the tables in the code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from hermes_trio.core import lifecycle
+from tests.diagrams import Machine, svg
+
+FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+PAGE = "state_machines.md"
+
+MACHINES = (
+    Machine("state_call", "A tool call", "What a client sees of one call of a tool.", lifecycle.CALL_MOVES, lifecycle.CallState.NEW),
+    Machine("state_turn", "A turn", "The record of a run: it ends exactly once.", lifecycle.TURN_MOVES, lifecycle.TurnState.OPEN),
+)  # fmt: skip
+
+INTRODUCTION = """\
+# State machines
+
+Everything that may happen stands in a table of `hermes_trio.core.lifecycle`. This page is made from those tables by
+`python -m tests.update_diagrams`, and a test fails when it is stale. A move that a table does not have is refused and
+changes nothing.
+"""
+
+
+def files() -> dict[str, str]:
+    """The page and its drawings, as they should be."""
+    page = "\n".join([INTRODUCTION, *map(_section, MACHINES)])
+    return {PAGE: page, **{f"{machine.name}.svg": svg(machine) for machine in MACHINES}}
+
+
+def _section(machine: Machine) -> str:
+    return "\n".join(_lines(machine)) + "\n"
+
+
+def _lines(machine: Machine) -> Iterator[str]:
+    yield f"## {machine.title}\n"
+    yield f"{machine.about} It begins as `{machine.first}`.\n"
+    yield f"![{machine.title}: the states and moves of the table below]({machine.name}.svg)\n"
+    yield "| state | move | next state |"
+    yield "|---|---|---|"
+    for (state, move), target in machine.table.items():
+        yield f"| `{state}` | {move} | `{target}` |"
+    yield "\nNothing leads out of " + " and ".join(f"`{state}`" for state in machine.ends) + "."
+
+
+if __name__ == "__main__":
+    for name, text in files().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,310 @@
+"""``GET /v1/runs``: what there is, live or ended, whatever API started it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from hermes_trio.core.events import Result, Text, Verdict
+from hermes_trio.core.record import RunHeader, RunPage, RunQuery
+from hermes_trio.core.stamp import Stamp
+from hermes_trio.schema import replies_runs
+from hermes_trio.stores.memory import MemoryStore
+from tests.fakes import CHAT, EPOCH, Pause, Rig, Stage, ask
+from tests.web.responding import BOB, RESPONSES, idle_rig, say, until_ended
+from tests.web.running import RUNS, Json, followed, shown, started, stopped
+from tests.web.test_runs_stop import LateStore
+
+
+def ticking() -> Callable[[], float]:
+    """A clock that goes on by a second with each look."""
+    seconds = itertools.count(int(EPOCH))
+    return lambda: float(next(seconds))
+
+
+@asynccontextmanager
+async def ticking_rig(*args: Any, **more: Any) -> AsyncIterator[Rig]:
+    """A server on which every run begins later than the one before."""
+    async with idle_rig(*args, max_runs=50, wall_clock=ticking(), **more) as rig:
+        yield rig
+
+
+async def listed(rig: Rig, query: str = "", headers: Any = None) -> Json:
+    """A page."""
+    answer = await rig.client.get(f"{RUNS}?{query}", headers or {})
+    assert answer.status == 200, answer.body
+    msgspec.convert(answer.json, replies_runs.RunList)
+    ids = [run["run_id"] for run in answer.json["data"]]
+    assert (answer.json["first_id"], answer.json["last_id"]) == ((ids[0], ids[-1]) if ids else (None, None))
+    return dict(answer.json)
+
+
+async def ids(rig: Rig, query: str = "", headers: Any = None) -> list[str]:
+    """The runs of a page."""
+    return [run["run_id"] for run in (await listed(rig, query, headers))["data"]]
+
+
+async def ended_runs(rig: Rig, count: int, **more: Any) -> list[str]:
+    """Some runs that have ended, newest first."""
+    found: list[str] = []
+    for _ in range(count):
+        found.insert(0, await started(rig, **more))
+        await followed(rig, found[0])
+    await rig.until_idle()
+    return found
+
+
+async def test_nothing_yet() -> None:
+    async with ticking_rig() as rig:
+        assert await listed(rig) == {
+            "object": "list",
+            "data": [],
+            "first_id": None,
+            "last_id": None,
+            "has_more": False,
+        }
+
+
+async def test_runs_of_every_kind_as_they_stand() -> None:
+    async with ticking_rig() as rig:
+        [run] = await ended_runs(rig, 1, session_id="s", metadata={"a": "b"})
+        response = (await rig.client.send(RESPONSES, say())).json["id"]
+        chat = (await rig.client.send(CHAT, ask())).json["id"]
+        await rig.client.send(RESPONSES, say(store=False))
+        await rig.client.send(RESPONSES, say(store=False), {"Idempotency-Key": "k"})
+        page = await listed(rig)
+        assert [(each["run_id"], each["kind"]) for each in page["data"]] == [
+            (chat, "chat"),
+            (response, "responses"),
+            (run, "runs"),
+        ]
+        for each in page["data"]:
+            whole = await shown(rig, each["run_id"])
+            assert whole.pop("output") == "Hello world"
+            assert each == whole
+        assert await ids(rig, headers=BOB) == []
+
+
+@pytest.mark.parametrize("order", ["", "desc", "asc"])
+@pytest.mark.parametrize("limit", [1, 2, 5])
+async def test_page_by_page(order: str, limit: int) -> None:
+    async with ticking_rig() as rig:
+        expected = await ended_runs(rig, 5)
+        assert len(await ids(rig, f"limit={limit}")) == limit
+        found = [run["run_id"] for run in await all_pages(rig, f"limit={limit}&order={order}")]
+        assert found == (expected[::-1] if order == "asc" else expected)
+
+
+async def test_a_page_has_twenty_unless_asked_otherwise() -> None:
+    async with ticking_rig() as rig:
+        expected = await ended_runs(rig, 21)
+        page = await listed(rig)
+        assert [run["run_id"] for run in page["data"]] == expected[:20]
+        assert page["has_more"]
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("limit=0", "limit"), ("limit=101", "limit"), ("limit=x", "limit"), ("order=up", "order"),
+        ("status=running,odd", "status"), ("status=in_progress", "status"), ("kind=odd", "kind"),
+    ],
+)  # fmt: skip
+async def test_what_is_refused(query: str, param: str) -> None:
+    async with ticking_rig() as rig:
+        answer = await rig.client.get(f"{RUNS}?{query}")
+        assert (answer.status, answer.error["param"]) == (400, param)
+
+
+async def test_after_what_is_not_there() -> None:
+    async with ticking_rig() as rig:
+        [run] = await ended_runs(rig, 1)
+        unstored = (await rig.client.send(RESPONSES, say(store=False), {"Idempotency-Key": "k"})).json["id"]
+        for after, who in (("run_x", {}), (run, BOB), (unstored, {})):
+            answer = await rig.client.get(f"{RUNS}?after={after}", who)
+            assert (answer.status, answer.error["param"]) == (404, "after")
+            assert answer.error["code"] == "run_not_found"
+
+
+ENDS = [
+    (None, "completed"),
+    (Result("", Verdict.TRUNCATED), "completed"),
+    (Result("", Verdict.INTERRUPTED), "cancelled"),
+    (Result("", Verdict.FAILED, "no luck"), "failed"),
+    (ValueError("broken"), "failed"),
+]
+
+
+async def test_by_status_kind_and_session() -> None:
+    async with ticking_rig([Text("Hi")]) as rig:
+        by_status: dict[str, list[str]] = {"completed": [], "cancelled": [], "failed": []}
+        for end, status in ENDS:
+            rig.stage.end = end
+            by_status[status] = [*await ended_runs(rig, 1, session_id="s"), *by_status[status]]
+        for status, expected in by_status.items():
+            assert await ids(rig, f"status={status}") == expected
+        both = await ids(rig, "status=failed,%20cancelled&session_id=s&kind=runs")
+        assert both == [*by_status["failed"], *by_status["cancelled"]]
+        assert await ids(rig, "status=queued,running,waiting_for_approval,stopping") == []
+        assert await ids(rig, "kind=chat,sessions") == []
+        assert await ids(rig, "session_id=t") == []
+        assert len(await ids(rig, "kind=chat,runs&session_id=s")) == len(ENDS)
+
+
+# -- what is live --
+
+
+async def test_live_runs_among_ended_ones() -> None:
+    async with ticking_rig() as rig:
+        [first] = await ended_runs(rig, 1)
+        pause, other = Pause(), Pause()
+        rig.stage.script, rig.stage.is_async = [Text("Hi"), pause], True
+        live = await started(rig, session_id="s")
+        await pause.wait_reached()
+        rig.stage.script = [Text("Hi"), other]
+        async with rig.client.post(CHAT, ask()) as chat:
+            await other.wait_reached()
+            await wait_all_tasks_blocked()
+            page = (await listed(rig))["data"]
+            assert [run["kind"] for run in page] == ["chat", "runs", "runs"]
+            assert [run["status"] for run in page] == ["running", "running", "completed"]
+            assert [run["last_event"] for run in page[:2]] == ["message.delta", "message.delta"]
+            chat_id = page[0]["run_id"]
+            assert await ids(rig, "status=running") == [chat_id, live]
+            assert await ids(rig, "status=running&kind=chat") == [chat_id]
+            assert await ids(rig, "session_id=s") == [live]
+            assert await ids(rig, f"after={chat_id}") == [live, first]
+            assert await ids(rig, f"after={live}&order=asc") == [chat_id]
+            assert await ids(rig, "status=queued,waiting_for_approval,stopping,completed") == [first]
+            assert await ids(rig, headers=BOB) == []
+            pause.go()
+            other.go()
+            await chat.end()
+        await until_ended(rig, 3)
+        assert await ids(rig, "status=completed") == [chat_id, live, first]
+
+
+async def test_what_is_stopping() -> None:
+    pause, store = Pause(), LateStore()
+    async with ticking_rig(Stage([Text("Hi"), pause], is_async=True), store=store) as rig:
+        run_id = await started(rig)
+        await pause.wait_reached()
+        assert await stopped(rig, run_id) == "stopping"
+        await store.pause.wait_reached()
+        assert await ids(rig, "status=stopping") == [run_id]
+        assert await ids(rig, "status=running") == []
+        store.pause.go()
+        await until_ended(rig)
+        assert await ids(rig, "status=cancelled") == [run_id]
+
+
+async def test_what_another_process_runs() -> None:
+    async with ticking_rig() as rig:
+        await rig.store.begin_run(RunHeader("ann", Stamp("run_far", EPOCH, "m"), "runs", "s", ()), "another")
+        [run] = (await listed(rig, "status=running"))["data"]
+        assert (run["run_id"], run["status"]) == ("run_far", "running")
+        assert await ids(rig, "status=stopping") == []
+
+
+class Unhurried(MemoryStore):
+    """Takes its time to begin a run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pause = Pause()
+
+    async def begin_run(self, header: RunHeader, owner: str) -> None:
+        await self.pause.stop_here_in_trio()
+        await super().begin_run(header, owner)
+
+
+async def test_a_run_that_the_store_is_yet_to_hear_of() -> None:
+    store = Unhurried()
+    async with ticking_rig(store=store) as rig, rig.client.post(RUNS, say()) as exchange:
+        await store.pause.wait_reached()
+        [run] = rig.site.services.registry.of("ann")
+        assert await ids(rig) == []
+        assert (await rig.client.get(f"{RUNS}?after={run.header.run_id}")).status == 404
+        assert (await rig.client.get(f"{RUNS}/{run.header.run_id}")).status == 404
+        store.pause.go()
+        assert (await exchange.end()).status == 202
+        assert len(await ids(rig)) == 1
+
+
+class SlowList(MemoryStore):
+    """Takes its time to list runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pause = Pause()
+
+    async def list_runs(self, principal: str, query: RunQuery) -> RunPage:
+        await self.pause.stop_here_in_trio()
+        return await super().list_runs(principal, query)
+
+
+@pytest.mark.parametrize("path", [CHAT, RUNS])
+async def test_a_run_that_ends_meanwhile_is_there_once(path: str) -> None:
+    pause, store = Pause(), SlowList()
+    stage = Stage([Text("Hi"), pause], is_async=True)
+    async with ticking_rig(stage, store=store) as rig, trio.open_nursery() as nursery:
+        nursery.start_soon(rig.client.send, path, {**ask(), **say()})
+        await pause.wait_reached()
+        async with rig.client.open("GET", RUNS) as exchange:
+            await store.pause.wait_reached()
+            pause.go()
+            await until_ended(rig)
+            store.pause.go()
+            [run] = (await exchange.end()).json["data"]
+            assert run["status"] == "completed"
+
+
+class ShortPages(MemoryStore):
+    """Its runs are so large that a page holds few."""
+
+    async def list_runs(self, principal: str, query: RunQuery) -> RunPage:
+        page = await super().list_runs(principal, query)
+        return RunPage(page.runs[:2], page.has_more or len(page.runs) > 2)
+
+
+@pytest.mark.parametrize("make_store", [MemoryStore, ShortPages])
+@pytest.mark.parametrize("seed", range(4))
+async def test_page_by_page_with_live_ones_in_between(seed: int, make_store: Any) -> None:
+    """Whatever is live or ended, known to the store or not: each run once, in order."""
+    chance = random.Random(seed)
+    door, open_door = Pause(), Pause()
+    open_door.go()
+    stage = Stage([], "Hi", is_async=True)
+    async with ticking_rig(stage, store=make_store()) as rig, trio.open_nursery() as nursery:
+        for _ in range(12):
+            is_live = chance.random() < 0.4
+            rig.stage.script = [door if is_live else open_door]
+            path = chance.choice([CHAT, RUNS, RESPONSES])
+            count = len(rig.ends)
+            nursery.start_soon(rig.client.send, path, {**ask(), **say()})
+            await wait_all_tasks_blocked()
+            await (door.wait_reached() if is_live else until_ended(rig, count + 1))
+            door.reached = trio.Event()
+        for order in ("asc", "desc"):
+            began = [run["created_at"] for run in await all_pages(rig, f"limit=3&order={order}")]
+            assert began == sorted(set(began), reverse=order == "desc")
+            assert len(began) == 12
+        door.go()
+
+
+async def all_pages(rig: Rig, query: str) -> list[Json]:
+    """The runs of all pages."""
+    page = await listed(rig, query)
+    found: list[Json] = page["data"]
+    while page["has_more"]:
+        page = await listed(rig, f"{query}&after={page['last_id']}")
+        found += page["data"]
+    return found

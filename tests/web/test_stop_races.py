@@ -1,0 +1,88 @@
+"""A stop and the end at the same moment, through the routes: one end, and everybody tells the same one.
+
+``tests/runs/test_stop_races.py`` does it a thousand times, without the routes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+import trio
+from attrs import frozen
+
+from hermes_trio.core.dialects.runs_object import end_status
+from hermes_trio.core.events import Text
+from hermes_trio.core.record import EndedRun
+from tests.fakes import Pause, Rig, Stage
+from tests.web.responding import idle_rig
+from tests.web.running import followed, kinds, shown, started, stopped
+
+ROUNDS = 120
+TERMINAL = {"run.completed", "run.failed", "run.cancelled"}
+
+
+@frozen
+class Start:
+    """How many steps of the scheduler each of the two waits before it moves."""
+
+    stop: int
+    finish: int
+
+
+async def steps(count: int) -> None:
+    for _ in range(count):
+        await trio.lowlevel.checkpoint()
+
+
+async def race(rig: Rig, start: Start) -> tuple[str, str]:
+    """Stop a run that is about to finish; returns its id and what the stop was answered."""
+    pause = Pause()
+    rig.stage.script = [Text("Hi"), pause, Text("!")]
+    run_id = await started(rig)
+    await pause.wait_reached()
+    answers: list[str] = []
+
+    async def stop() -> None:
+        await steps(start.stop)
+        answers.append(await stopped(rig, run_id))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stop)
+        await steps(start.finish)
+        pause.go()
+    return run_id, answers[0]
+
+
+async def ended_as(rig: Rig, run_id: str) -> str:
+    """How a run ended: as its events, its object and its record all say."""
+    events = await followed(rig, run_id)
+    assert [kind for kind in kinds(events) if kind in TERMINAL] == [events[-1]["event"]]
+    told = await shown(rig, run_id)
+    record = await rig.store.find_run("ann", run_id)
+    assert isinstance(record, EndedRun)
+    assert events[-1]["event"] == f"run.{told['status']}"
+    assert told["status"] == end_status(record.outcome)
+    said = "".join(event.get("delta", "") for event in events)
+    assert told["output"] == said
+    return str(told["status"])
+
+
+@pytest.mark.slow
+async def test_many_races() -> None:
+    chance = random.Random(5)
+    seen: Counter[tuple[str, str]] = Counter()
+    async with idle_rig(Stage([], is_async=True)) as rig:
+        for n in range(ROUNDS):
+            run_id, answer = await race(rig, Start(n % 40, chance.randrange(20)))
+            status = await ended_as(rig, run_id)
+            assert answer in {"stopping", status}
+            seen[answer, status] += 1
+            await rig.until_idle()
+            assert len(rig.ends) == n + 1
+            assert rig.ends[-1][0] == status
+            # Whoever is too late changes nothing.
+            assert await stopped(rig, run_id) == status
+    # Neither always wins, and a stop may be heard and still be too late.
+    assert {("stopping", "cancelled"), ("completed", "completed")} <= set(seen), seen
