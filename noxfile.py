@@ -69,6 +69,14 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def mcp(session: nox.Session) -> None:
+    """Talk to real MCP servers; the normal suite has not their package and skips these tests."""
+    install(session, "test")
+    session.install("-c", "requirements.lock", ".[mcp]")
+    session.run("pytest", "tests/tools/test_mcp.py", *session.posargs)
+
+
+@nox.session
 def js(session: nox.Session) -> None:
     """Drive a real server with the OpenAI SDK for JavaScript; needs node and npm."""
     install(session, "test")

@@ -25,9 +25,9 @@ import trio
 from attrs import define, field, frozen
 
 from hermes_trio.tools.signature import Misfit, read_signature, summary
+from hermes_trio.tools.threads import tool_threads
 
-MOST_THREADS = 100
-"""So many calls of plain functions run at once; others wait."""
+NOT_APPROVED = "the user did not approve"
 
 
 class ToolProblem(Exception):
@@ -113,15 +113,9 @@ def tool(function: Callable[..., Any]) -> Tool:
     return Tool(function.__name__, summary(inspect.getdoc(function) or ""), signature.schema, run)
 
 
-_threads: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("threads of tools")
-
-
 async def _in_thread(function: Callable[..., Any], **arguments: Any) -> Any:
-    # Apart from Trio's own: a tool that hangs must not keep the store from a thread.
-    limiter = _threads.get(trio.CapacityLimiter(MOST_THREADS))
-    _threads.set(limiter)
     return await trio.to_thread.run_sync(
-        partial(function, **arguments), abandon_on_cancel=True, limiter=limiter
+        partial(function, **arguments), abandon_on_cancel=True, limiter=tool_threads()
     )
 
 

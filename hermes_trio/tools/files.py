@@ -21,6 +21,7 @@ from hermes_trio.tools.contract import ToolProblem
 LINES = 2_000
 CHARACTERS = 200_000
 LONGEST_LINE = 65_536  # a longer one counts as several, so that no line is ever read whole
+LARGEST = 10_000_000  # bytes of a file that is changed in place
 _PROBED = 8_192
 
 
@@ -55,6 +56,22 @@ def read_file(workspace: Path, path: str, offset: int = 1, limit: int = LINES) -
         note = f"[there is more: go on with offset={first + len(lines)}]"
         text += note if text.endswith("\n") else f"\n{note}"
     return text
+
+
+def read_whole(workspace: Path, path: str) -> str:
+    """A text file as it is, for one who will write it again.
+
+    Raises:
+        OutsideWorkspace: the path leads out.
+        FileProblem: there is no such file, it is not text, or it is too large.
+    """
+    path = path or "."
+    with _told(path), _opened(resolved(workspace, path), path) as file:
+        _refuse_binary(file, path)
+        data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise FileProblem(f"{path}: is larger than {LARGEST} bytes")
+        return data.decode()
 
 
 def write_file(workspace: Path, path: str, text: str) -> int:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import select
 import signal
 import struct
@@ -32,6 +31,7 @@ from typing import Self
 from attrs import frozen
 
 from hermes_trio.tools.capture import Capture
+from hermes_trio.tools.environment import plain_environment
 
 OUTPUT_LIMIT = 200_000
 TIME_LIMIT = 120.0
@@ -40,12 +40,8 @@ GRACE = 0.2  # between "please end" and "end"
 _PIECE = 65_536  # what a pipe holds
 _LONGEST = 1_000_000.0  # poll takes no more than 24 days
 
+# Nobody sits at the keyboard.
 _FORCED = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-_SECRET_NAME = re.compile(
-    r"^(API_SERVER_|HERMES_TRIO_|OPENAI_|ANTHROPIC_|DATABASE_URL)|KEY|TOKEN|SECRET|PASS|_PWD$|CREDENTIAL|COOKIE|AUTH|DSN",
-    re.IGNORECASE,
-)
-_SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@")
 
 
 @frozen
@@ -59,19 +55,6 @@ class CommandResult:
     truncated: bool = False
 
 
-def scrubbed(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what looks like a secret, and set up for nobody sitting at the keyboard.
-
-    This keeps secrets out of outputs; it is no wall. A command runs as the server's own user.
-    """
-    kept = {name: value for name, value in environ.items() if not _is_secret(name, value)}
-    return kept | _FORCED
-
-
-def _is_secret(name: str, value: str) -> bool:
-    return bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
-
-
 def _ignore(_text: str) -> None:
     """For callers that only want the result."""
 
@@ -83,7 +66,7 @@ class Terminal:
         self, folder: Path, limit: int = OUTPUT_LIMIT, environ: Mapping[str, str] | None = None
     ) -> None:
         self._folder, self._limit = folder, limit
-        self._environ = scrubbed(os.environ if environ is None else environ)
+        self._environ = (plain_environment(os.environ) if environ is None else dict(environ)) | _FORCED
         self._lock = threading.Lock()
         self._stopped = False
         self._leashes: set[_Leash] = set()

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_trio.tools.contract import Tool, ToolProblem, ToolUse, tool
+from hermes_trio.tools.signature import Misfit, read_signature
 
 USE = ToolUse("call_1", Path("/nowhere"))
 
@@ -121,15 +122,23 @@ async def test_what_does_not_fit_is_named(called: Tool, sent: dict[str, Any], sa
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
 )
 
 
-@given(sent=st.dictionaries(st.sampled_from(["city", "days", "unit"]) | st.text(), JSON))
-async def test_nothing_sent_breaks_a_tool(sent: dict[str, Any]) -> None:
+def sample(city: str, days: int = 1, points: list[Point] | None = None) -> None:
+    """Take some things."""
+
+
+SAMPLE = read_signature(sample, ToolUse)
+
+
+@given(sent=st.dictionaries(st.sampled_from(["city", "days", "points"]) | st.text(max_size=3), JSON))
+def test_what_is_sent_fits_or_is_explained(sent: dict[str, Any]) -> None:
     try:
-        assert "rain" in await weather.run(sent, USE)
-    except ToolProblem as problem:
-        assert str(problem)
+        assert SAMPLE.arguments(sent).keys() == {"city", "days", "points"}
+    except Misfit as misfit:
+        assert "argument" in str(misfit)
 
 
 async def test_plain_functions_run_in_threads_and_may_speak() -> None:

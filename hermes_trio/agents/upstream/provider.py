@@ -18,6 +18,8 @@ from hermes_trio.agents.upstream.loop import UpstreamAgent
 from hermes_trio.agents.upstream.problems import Scrub
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.tools.lookup import find_tools
+from hermes_trio.tools.mcp import open_servers
+from hermes_trio.tools.rules import read_rules, with_rules
 
 KEPT_CONNECTIONS = 100
 
@@ -26,19 +28,17 @@ class UpstreamProvider:
     """Makes agents that run the tool loop on an OpenAI-compatible endpoint."""
 
     @asynccontextmanager
-    async def open(
-        self,
-        config: AgentConfig,
-        workspace: Path,  # noqa: ARG002 - the contract's signature; each turn brings its own
-    ) -> AsyncIterator[AgentFactory]:
-        """Open the connections to the model's server; none is made before the first turn.
+    async def open(self, config: AgentConfig, workspace: Path) -> AsyncIterator[AgentFactory]:
+        """Start the servers of tools. The model's server is not asked before the first turn.
 
         Raises:
             ConfigurationError: the address, the key, a header or a tool cannot be used. The text is one line.
         """
         check(config)
-        tools = {tool.name: tool for tool in find_tools(config.tools, config.options)}
-        async with open_model(config) as model:
+        rules = read_rules(config.options)
+        own = find_tools(config.tools, config.options)
+        async with open_servers(config.mcp, workspace) as others, open_model(config) as model:
+            tools = {tool.name: tool for tool in with_rules((*others, *own), rules)}
 
             def factory(context: AgentContext) -> UpstreamAgent:
                 return UpstreamAgent(config, model, tools, context.workspace)

@@ -14,7 +14,8 @@ from hermes_trio.agents.upstream import provider
 from hermes_trio.agents.upstream.client import chat_url
 from hermes_trio.agents.upstream.loop import UpstreamAgent
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.tools.contract import tool
+from hermes_trio.tools.contract import ToolProblem, ToolUse, tool
+from hermes_trio.tools.lookup import SHIPPED
 from tests.agents.hearing import turn
 
 BASE = "http://127.0.0.1:1/v1"
@@ -38,6 +39,22 @@ async def test_agents_of_a_profile_share_its_model(tmp_path: Path) -> None:
     assert inspect.iscoroutinefunction(agents[0].run)
 
 
+async def test_all_shipped_tools_unless_something_else_is_said(tmp_path: Path) -> None:
+    async with provider.open(AgentConfig(base_url=BASE), tmp_path) as factory:
+        agent: Any = factory(AgentContext(turn("Hi"), tmp_path))
+    assert set(agent.tools) == set(SHIPPED)
+
+
+async def test_rules_about_approvals_hold(tmp_path: Path) -> None:
+    config = AgentConfig(
+        base_url=BASE, tools=(f"{__name__}:mine",), options={"approvals": {"mine": "always"}}
+    )
+    async with provider.open(config, tmp_path) as factory:
+        agent: Any = factory(AgentContext(turn("Hi"), tmp_path))
+    with pytest.raises(ToolProblem, match="did not approve"):
+        await agent.tools["mine"].run({}, ToolUse("c1", tmp_path))
+
+
 SECRET = "pässwörd-0123456789"
 
 
@@ -55,6 +72,8 @@ SECRET = "pässwörd-0123456789"
         ({"options": {"headers": {"X-A": SECRET}}}, "headers: the value of 'X-A'"),
         ({"options": {"headers": {"X-A": 5}}}, "headers: the value of 'X-A'"),
         ({"tools": ("nobody",)}, "no tool 'nobody'"),
+        ({"options": {"approvals": {"terminal": "sometimes"}}}, "approvals: expected"),
+        ({"mcp": {"files": {}}}, "files"),
     ],
 )
 async def test_what_cannot_work_is_told_in_one_line(config: Any, told: str, tmp_path: Path) -> None:

@@ -1,0 +1,193 @@
+"""The list of dangerous programs and arguments. See :mod:`hermes_trio.tools.danger` for how it is used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from posixpath import normpath
+
+from attrs import frozen
+
+SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish", "ash", ".", "source"})
+INTERPRETERS = frozenset(
+    {
+        "python", "python2", "python3", "perl", "ruby", "node", "nodejs", "php", "deno", "bun", "lua",
+        "osascript", "pwsh", "awk", "gawk",
+    }
+)  # fmt: skip
+# They run the command that stands among their words.
+WRAPPERS = frozenset(
+    {
+        "sudo", "doas", "pkexec", "env", "nohup", "nice", "ionice", "timeout", "time", "exec", "command",
+        "builtin", "xargs", "stdbuf", "setsid", "chroot", "busybox", "toybox", "flock", "strace", "unshare",
+        "nsenter", "runuser", "parallel", "systemd-run", "caffeinate", "chronic", "taskset", "chrt",
+    }
+)  # fmt: skip
+# They show what they are given. A mention of SQL among their words runs nothing.
+HARMLESS = frozenset(
+    {
+        "grep", "egrep", "fgrep", "rg", "ag", "ack", "echo", "printf", "cat", "less", "head", "tail", "wc",
+        "sort", "uniq", "git", "ls", "find", "tee", "sed", "awk", "cut", "diff",
+    }
+)  # fmt: skip
+DATABASE = re.compile(
+    r"\bdrop\s+(table|database|schema|keyspace)\b|\btruncate\s+(table\s+)?\w+\s*(;|$)"
+    r"|\bdelete\s+from\s+[\w.\"`]+\s*(;|$)|\bdropDatabase\(|\bflushall\b|\bflushdb\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+CODE_THAT_ACTS = re.compile(
+    r"rmtree|\bunlink\b|os\.remove|removedirs|rmSync|rmdirSync|rm_rf|remove_entry"
+    r"|os\.system|os\.exec|os\.popen|subprocess|child_process|\bsystem\s*\(|\bexec\s*\("
+)
+
+_HOME = re.compile(r"^(?:~\w*|\$HOME|/home/[^/]+|/Users/[^/]+)(?=/|$)")
+_SYSTEM = re.compile(r"^/(etc|boot|usr|bin|sbin|lib\w*|sys|proc|root|private/etc|System|Library)(/|$)|^/$")
+_DEVICE = re.compile(r"^/dev/(?!(null|zero|full|tty|stdin|stdout|stderr|fd/\d+|shm/.*)$)")
+_OWN = re.compile(
+    r"(^|/)(\.ssh|\.gnupg|\.aws|\.kube|\.docker|cron\.\w+|authorized_keys|sudoers)(/|$)"
+    r"|(^|/)\.(bashrc|bash_profile|bash_login|bash_logout|profile|zshrc|zshenv|zprofile|zlogin|netrc|gitconfig|npmrc|pypirc)$"
+)
+
+Test = Callable[[Sequence[str]], bool]
+
+
+def is_private_place(path: str) -> bool:
+    """Whether a path leads to the system's files, to devices, to keys, or to what a shell runs when it starts."""
+    place = normpath(re.sub(r"^/+", "/", path)) if path else ""
+    return any(pattern.search(place) for pattern in (_SYSTEM, _DEVICE, _OWN)) or bool(_HOME.fullmatch(place))
+
+
+@frozen
+class Rule:
+    """Programs by name, and what must hold of their arguments."""
+
+    key: str
+    description: str
+    programs: re.Pattern[str]
+    test: Test
+
+    def applies(self, program: str, arguments: Sequence[str]) -> bool:
+        """Whether a command falls under it."""
+        return self.programs.fullmatch(program) is not None and self.test(arguments)
+
+
+def _always(_arguments: Sequence[str]) -> bool:
+    return True
+
+
+def _has(pattern: str) -> Test:
+    """Some argument matches as a whole."""
+    compiled = re.compile(pattern)
+    return lambda arguments: any(compiled.fullmatch(argument) for argument in arguments)
+
+
+def _both(*tests: Test) -> Test:
+    return lambda arguments: all(test(arguments) for test in tests)
+
+
+def _either(*tests: Test) -> Test:
+    return lambda arguments: any(test(arguments) for test in tests)
+
+
+def _somewhere_private(arguments: Sequence[str]) -> bool:
+    values = [re.sub(r"^(-[a-zA-Z](?=[/~$])|-?-?[\w-]+=)", "", argument) for argument in arguments]
+    return any(is_private_place(value) for value in values if value and not value.startswith("-"))
+
+
+def _target_private(arguments: Sequence[str]) -> bool:
+    """For programs that read from all places but the last."""
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    named = [each for each in arguments if re.match(r"-t.|--target-directory=", each)]
+    after_t = [
+        arguments[place + 1] for place, each in enumerate(arguments[:-1]) if each in ("-t", "-o", "-O")
+    ]
+    return _somewhere_private([*words[-1:], *named, *after_t])
+
+
+def _kills_all(arguments: Sequence[str]) -> bool:
+    """Process 1 is the first of all, and -1 means every process. A single -1 before a process is a signal."""
+    return bool(arguments) and arguments[-1] in ("-1", "1")
+
+
+_RECURSIVE = r"-\w*[rR]\w*|--recursive"
+_FORCE = r"-\w*f\w*|--force\b.*"
+
+
+def _rule(key: str, description: str, programs: str, test: Test = _always) -> Rule:
+    return Rule(key, description, re.compile(programs), test)
+
+
+RULES: tuple[Rule, ...] = (
+    # files
+    _rule("delete-recursive", "deletes folders with all that is in them", "rm|srm", _has(_RECURSIVE)),
+    _rule("delete-recursive", "deletes folders with all that is in them", "find", _has("-delete")),
+    _rule("delete-recursive", "deletes folders with all that is in them", "rsync", _has("--del(ete.*)?")),
+    _rule("delete-recursive", "deletes folders with all that is in them", "rimraf|trash-empty"),
+    _rule("delete-unrecoverably", "overwrites files so that they are gone", "shred|wipe|scrub"),
+    _rule("system-files", "writes to system files, keys or the files of a shell's start",
+          "rm|mv|rmdir|unlink|tee|touch|mkdir|truncate|chmod|chown|chgrp|chattr|setfacl|sponge|patch", _somewhere_private),
+    _rule("system-files", "writes to system files, keys or the files of a shell's start",
+          "cp|ln|install|rsync|scp|curl|wget|tar|unzip", _target_private),
+    _rule("system-files", "writes to system files, keys or the files of a shell's start",
+          "sed|perl|ruby", _both(_has(r"-\w*i.*|--in-place.*"), _somewhere_private)),
+    _rule("system-files", "writes to system files, keys or the files of a shell's start", "ssh-copy-id|visudo"),
+    _rule("open-rights", "lets every user write or act as another user", "chmod",
+          _has(r"[0-7]?[0-7]{2}[2367]|[2467][0-7]{3}|[ugo]*[ao][ugoa]*[+=][rxXst]*w.*|[+=]\w*w\w*|[ugoa]*[+=]\w*s\w*")),
+    _rule("change-owner", "changes the owner of whole folders", "chown|chgrp", _has(_RECURSIVE)),
+    _rule("change-rights", "changes the rights of whole folders", "chmod", _both(_has(_RECURSIVE), _somewhere_private)),
+    # disks
+    _rule("format-disk", "formats or partitions a disk",
+          r"mkfs(\..*)?|mke2fs|mkswap|fdisk|cfdisk|sfdisk|gdisk|sgdisk|parted|wipefs|cryptsetup|lvremove|vgremove|pvremove|blkdiscard|hdparm"),
+    _rule("format-disk", "formats or partitions a disk", "zpool|zfs", _has("destroy")),
+    _rule("format-disk", "formats or partitions a disk", "diskutil", _has("(?i)erase.*|partition.*")),
+    _rule("write-device", "writes to a device", "dd", lambda args: any(
+        is_private_place(each[3:]) for each in args if each.startswith("of="))),
+    _rule("mount", "changes what is mounted", "mount|umount|swapoff|losetup", bool),
+    # rights
+    _rule("other-user", "runs as another user", "sudo|doas|su|pkexec|runuser|sudoedit"),
+    _rule("users", "changes users or passwords",
+          "useradd|userdel|usermod|adduser|deluser|groupadd|groupdel|passwd|chpasswd|vipw"),
+    # the machine
+    _rule("shutdown", "stops or restarts the machine", "shutdown|reboot|halt|poweroff|telinit"),
+    _rule("shutdown", "stops or restarts the machine", "init", _has("[0-6]")),
+    _rule("services", "stops or changes services", "systemctl",
+          _has("stop|disable|mask|kill|poweroff|reboot|halt|restart|isolate|suspend|hibernate|kexec|emergency|rescue")),
+    _rule("services", "stops or changes services", "service|rc-service", _has("stop|restart")),
+    _rule("services", "stops or changes services", "launchctl", _has("unload|bootout|remove|stop|kill")),
+    _rule("kill-many", "ends processes that it does not name", "kill", _kills_all),
+    _rule("kill-many", "ends processes that it does not name", "killall|pkill|killall5|skill"),
+    _rule("kernel", "changes the running kernel", "insmod|rmmod|modprobe|kexec"),
+    _rule("kernel", "changes the running kernel", "sysctl", _has(r"-\w*[wp].*|--write|--system|.*=.*")),
+    _rule("firewall", "changes the firewall", "iptables|ip6tables|nft|ufw|firewall-cmd|ipfw|pfctl"),
+    _rule("schedule", "changes what runs at set times", "crontab", lambda args: "-l" not in args),
+    _rule("schedule", "changes what runs at set times", "at|batch"),
+    # version control
+    _rule("git-force-push", "rewrites or deletes what others see of a repository", "git",
+          _both(_has("push"), _has(f"{_FORCE}|-\\w*d\\w*|--delete|--mirror|--prune|\\+.+|:.+"))),
+    _rule("git-discard", "throws uncommitted work away", "git", _either(
+        _both(_has("reset"), _has("--hard|--merge")),
+        _both(_has("clean"), _has(_FORCE)),
+        _both(_has("checkout|restore|switch"), _has(r"\.|:/|--force|-f|--discard-changes")),
+        _both(_has("stash"), _has("drop|clear")))),
+    _rule("git-rewrite", "deletes branches or rewrites history", "git", _either(
+        _both(_has("branch|tag"), _has(r"-\w*[dD]\w*|--delete")),
+        _both(_has("reflog"), _has("expire|delete")),
+        _both(_has("update-ref"), _has("-d")),
+        _both(_has("worktree"), _has("remove")),
+        _has("filter-branch|filter-repo"))),
+    # elsewhere
+    _rule("containers", "deletes containers, images or volumes", "docker|podman|nerdctl", _either(
+        _has("prune"), _both(_has("volume|system|image|container|network"), _has("rm|remove")),
+        _both(_has("rm|rmi|kill"), _has(_FORCE)), _both(_has("compose|down"), _has("-v|--volumes")))),
+    _rule("containers", "runs with the rights of the machine", "docker|podman|nerdctl",
+          _has(r"--privileged|--pid=host|(-v|--volume=)?/:.*")),
+    _rule("cluster", "deletes things of a cluster or a cloud", "kubectl|oc|helm", _has("delete|uninstall|drain")),
+    _rule("cluster", "deletes things of a cluster or a cloud", "terraform|tofu|pulumi", _has("destroy")),
+    _rule("cluster", "deletes things of a cluster or a cloud", "aws|gcloud|az|gsutil|s3cmd|rclone", _has(
+        r"rm|rb|purge|delete|delete-.*|terminate-.*")),
+    _rule("cluster", "deletes things of a cluster or a cloud", "gh|glab", _has("delete")),
+    _rule("sql-destroy", "drops or empties a database table", "dropdb|dropuser"),
+    _rule("publish", "publishes something for everybody", "npm|yarn|pnpm|cargo|poetry|uv|flit|hatch|gem", _has("publish|push|unpublish|yank")),
+    _rule("publish", "publishes something for everybody", "twine", _has("upload")),
+    _rule("computed-program", "only the run shows which program starts", "alias", bool),
+)  # fmt: skip

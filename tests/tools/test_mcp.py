@@ -1,0 +1,137 @@
+"""Tools of real MCP servers, over pipes and HTTP. Needs the extra ``mcp``: ``nox -s mcp`` runs these."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from hermes_trio.tools.contract import Tool, ToolProblem
+from hermes_trio.tools.mcp import open_servers
+from tests.tools.processes import children
+from tests.tools.uses import Watcher
+
+pytest.importorskip("mcp", reason="the extra mcp is not installed: nox -s mcp runs these tests")
+
+SERVER = str(Path(__file__).with_name("mcp_server.py"))
+PIPES = {"command": sys.executable, "args": [SERVER]}
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    processes = children()
+    yield
+    assert not children() - processes
+
+
+@pytest.fixture
+def watcher(tmp_path: Path) -> Watcher:
+    return Watcher(tmp_path)
+
+
+@asynccontextmanager
+async def opened(watcher: Watcher, **servers: dict[str, Any]) -> AsyncIterator[dict[str, Tool]]:
+    """The tools of servers, by name."""
+    async with open_servers(servers, watcher.workspace) as tools:
+        yield {tool.name: tool for tool in tools}
+
+
+@contextmanager
+def serving_http(port: int = 0) -> Iterator[int]:
+    """A server of its own process."""
+    command = [sys.executable, SERVER, "http", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+async def failure(tool: Tool, watcher: Watcher, **arguments: Any) -> str:
+    with pytest.raises(ToolProblem) as caught:
+        await tool.run(arguments, watcher.use())
+    return str(caught.value)
+
+
+async def test_over_pipes(watcher: Watcher) -> None:
+    async with opened(watcher, box=PIPES) as tools:
+        assert {"box__add", "box__fail", "box__picture"} <= tools.keys()
+        assert tools["box__add"].description == "Add two numbers."
+        assert tools["box__add"].parameters["properties"]["a"]["type"] == "integer"
+        assert await tools["box__add"].run({"a": 2, "b": 3}, watcher.use()) == "5"
+        assert "it did not work" in await failure(tools["box__fail"], watcher)
+        assert await tools["box__picture"].run({}, watcher.use()) == "[image/png]"
+        assert await tools["box__folder"].run({}, watcher.use()) == str(watcher.workspace.resolve())
+        assert "a" in await failure(tools["box__add"], watcher, b=3)
+
+
+async def test_over_http(watcher: Watcher) -> None:
+    with serving_http() as port:
+        async with opened(
+            watcher, web={"url": f"http://127.0.0.1:{port}/mcp", "headers": {"X-A": "b"}}
+        ) as tools:
+            assert await tools["web__add"].run({"a": 2, "b": 3}, watcher.use()) == "5"
+            assert "it did not work" in await failure(tools["web__fail"], watcher)
+
+
+async def test_servers_see_no_secret_but_their_own(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_SERVER_KEY", "canary")
+    monkeypatch.setenv("OPENAI_API_KEY", "canary")
+    async with opened(watcher, box={**PIPES, "env": {"GITHUB_TOKEN": "own"}}) as tools:
+        [tool] = (tool for name, tool in tools.items() if name.startswith("box__read_env_names_"))
+        said = await tool.run({}, watcher.use())
+    assert "GITHUB_TOKEN=own" in said
+    assert "PATH=" in said
+    assert "canary" not in said
+
+
+async def test_a_call_can_be_cancelled(watcher: Watcher) -> None:
+    async with opened(watcher, box=PIPES) as tools:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tools["box__hang"].run, {}, watcher.use())
+            await watcher.happened.wait()
+            nursery.cancel_scope.cancel()
+        assert watcher.heard == "hanging\n"
+        assert await tools["box__add"].run({"a": 1, "b": 1}, watcher.use()) == "2"
+
+
+async def test_a_call_has_a_time_limit(watcher: Watcher) -> None:
+    async with opened(watcher, box={**PIPES, "seconds": 0.5}) as tools:
+        assert await failure(tools["box__hang"], watcher) == "box: took more than 0.5 seconds"
+
+
+async def test_a_server_that_died_is_started_again(watcher: Watcher) -> None:
+    async with opened(watcher, box=PIPES) as tools:
+        said = await failure(tools["box__die"], watcher)
+        assert said.startswith("box: the server was lost in the middle of the call")
+        assert await tools["box__add"].run({"a": 1, "b": 1}, watcher.use()) == "2"
+
+
+async def test_an_http_server_that_comes_back(watcher: Watcher) -> None:
+    with serving_http() as port:
+        async with opened(watcher, web={"url": f"http://127.0.0.1:{port}/mcp", "seconds": 20.0}) as tools:
+            add = tools["web__add"]
+            assert await add.run({"a": 1, "b": 1}, watcher.use()) == "2"
+            await failure(tools["web__die"], watcher)
+            assert "cannot be reached" in await failure(add, watcher, a=1, b=1)
+            with serving_http(port):
+                assert await add.run({"a": 1, "b": 1}, watcher.use()) == "2"
+
+
+async def test_broken_servers_keep_nobody_from_starting(watcher: Watcher) -> None:
+    broken: dict[str, dict[str, Any]] = {
+        "absent": {"command": "no-such-program"},
+        "quitter": {"command": sys.executable, "args": ["-c", "pass"]},
+        "babbler": {"command": sys.executable, "args": ["-c", "print('nonsense')"]},
+        "nobody": {"url": "http://127.0.0.1:1/mcp"},
+        "lost": {**PIPES, "cwd": "no-such-folder"},
+    }
+    async with opened(watcher, **broken, box=PIPES) as tools:
+        assert {name.partition("__")[0] for name in tools} == {"box"}

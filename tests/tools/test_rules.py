@@ -1,0 +1,81 @@
+"""Which tools ask before they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.tools.contract import NOT_APPROVED, Tool, ToolProblem, ToolUse, tool
+from hermes_trio.tools.rules import read_rules, with_rules
+from tests.tools.uses import Question, Watcher
+
+
+@tool
+async def careful(what: str, use: ToolUse) -> str:
+    """Ask for itself."""
+    return f"did {what}" if await use.ask(what, "own question") else "asked in vain"
+
+
+def ruled(**approvals: str) -> Tool:
+    [tool] = with_rules([careful], read_rules({"approvals": approvals, "else": 1}))
+    return tool
+
+
+ARGUMENTS = {"what": "it"}
+
+
+@pytest.mark.parametrize(
+    ("approvals", "asked"),
+    [
+        ({}, Question("it", "own question", ())),
+        ({"careful": "dangerous"}, Question("it", "own question", ())),
+        ({"other": "always"}, Question("it", "own question", ())),
+        (
+            {"careful": "always"},
+            Question('careful {"what":"it"}', "the tool careful asks before every call", ("tool:careful",)),
+        ),
+        (
+            {"care*": "always", "*": "never"},
+            Question('careful {"what":"it"}', "the tool careful asks before every call", ("tool:careful",)),
+        ),
+        ({"*": "always", "careful": "dangerous"}, Question("it", "own question", ())),
+    ],
+)
+async def test_who_asks(approvals: dict[str, str], asked: Question, tmp_path: Path) -> None:
+    watcher = Watcher(tmp_path)
+    assert await ruled(**approvals).run(ARGUMENTS, watcher.use()) == "did it"
+    assert watcher.asked == [asked]
+
+
+async def test_never_asks_nothing(tmp_path: Path) -> None:
+    watcher = Watcher(tmp_path, agrees=False)
+    assert await ruled(careful="never").run(ARGUMENTS, watcher.use()) == "did it"
+    assert watcher.asked == []
+
+
+async def test_a_refusal_ends_the_call(tmp_path: Path) -> None:
+    with pytest.raises(ToolProblem, match=NOT_APPROVED):
+        await ruled(careful="always").run(ARGUMENTS, Watcher(tmp_path, agrees=False).use())
+
+
+async def test_commands_are_shown_as_they_are(tmp_path: Path) -> None:
+    watcher = Watcher(tmp_path)
+
+    @tool
+    async def shell(command: str) -> str:
+        """Do it."""
+        return command
+
+    await with_rules([shell], read_rules({"approvals": {"shell": "always"}}))[0].run(
+        {"command": "ls"}, watcher.use()
+    )
+    assert watcher.asked[0].command == "ls"
+
+
+@pytest.mark.parametrize("table", [5, {"terminal": "sometimes"}, {"terminal": True}, ["terminal"]])
+def test_wrong_tables(table: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^approvals: expected names of tools with one of always"):
+        read_rules({"approvals": table})
