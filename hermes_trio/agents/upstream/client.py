@@ -286,10 +286,21 @@ def _of_exception(error: httpx2.HTTPError, silence: float, url: httpx2.URL) -> P
         case httpx2.ReadTimeout():
             said = f"The model's server was silent for {silence:g} s."
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.ProxyError():
-            said = f"The model's server cannot be reached at {url.host}:{url.port or url.scheme}: {error}"
+            said = (
+                f"The model's server cannot be reached at {url.host}:{url.port or url.scheme}: {_why(error)}"
+            )
         case _:
             said = f"The connection to the model's server broke: {str(error) or type(error).__name__}"
     return Problem(Kind.NETWORK, said.removesuffix(": "))
+
+
+def _why(error: BaseException) -> str:
+    """What the system said, below the layers of the library."""
+    while below := error.__cause__ or error.__context__:
+        error = below
+    if isinstance(error, BaseExceptionGroup):  # every address was tried: the last one speaks for all
+        return str(error.exceptions[-1]).rpartition(": ")[2]
+    return str(error)
 
 
 def chat_url(base_url: str) -> httpx2.URL:

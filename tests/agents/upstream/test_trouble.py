@@ -102,7 +102,16 @@ async def test_nobody_listens(autojump_clock: Any) -> None:
             model = stage.agent.model
             model._url = model._url.copy_with(port=port)
             error = failed(await stage.turn())
-    assert error.startswith(f"The model's server cannot be reached at 127.0.0.1:{port}")
+    assert error == f"The model's server cannot be reached at 127.0.0.1:{port}: Connection refused"
+
+
+async def test_the_server_has_no_tls(autojump_clock: Any) -> None:
+    async with playing([], retries=0) as stage:
+        model = stage.agent.model
+        model._url = model._url.copy_with(scheme="https")
+        error = failed(await stage.turn())
+        await stage.upstream.until_closed()
+    assert error.startswith("The model's server cannot be reached at 127.0.0.1:")
 
 
 @pytest.mark.parametrize("after", [[], [Raw(b": keep-alive\n\n")], [Call("echo", "{")]], ids=str)
