@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import httpx2
@@ -21,6 +20,7 @@ from attrs import evolve, frozen
 
 from hermes_trio.agent.config import AgentConfig
 from hermes_trio.agents.upstream.answer import NO_ANSWER, Answer, Assembly, Delta
+from hermes_trio.agents.upstream.body import pieces_of, run_out, whole_body
 from hermes_trio.agents.upstream.problems import (
     CallFailed,
     CallRefused,
@@ -43,7 +43,6 @@ MAX_ERROR_BYTES = 64 * 1024
 WHOLE_PATIENCE = (
     10  # a whole answer is silent for as long as a stream speaks: its read limit is so many times longer
 )
-LINGER = 0.25  # seconds for a stream to end after its last event, so that its connection can be used again
 DONE = "[DONE]"
 
 
@@ -177,7 +176,7 @@ class ModelClient:
 
 
 async def _read_whole(response: httpx2.Response, hear: Hear, assembly: Assembly) -> None:
-    body = await _body(response, MAX_WHOLE_BYTES)
+    body = await whole_body(response, MAX_WHOLE_BYTES)
     await hear(assembly.read(body.decode("utf-8", "replace")))
     if assembly.answer == NO_ANSWER:
         raise CallFailed(malformed("there is no answer in it"))
@@ -185,10 +184,10 @@ async def _read_whole(response: httpx2.Response, hear: Hear, assembly: Assembly)
 
 async def _read_stream(response: httpx2.Response, hear: Hear, assembly: Assembly) -> None:
     reader = EventReader()
-    async with _pieces(response) as pieces:
+    async with pieces_of(response) as pieces:
         async for piece in pieces:
             if await _take(_fed(reader, piece), hear, assembly):
-                await _run_out(pieces)
+                await run_out(pieces)
                 return
         if await _take(reader.close(), hear, assembly) or assembly.is_finished:
             return
@@ -217,50 +216,9 @@ async def _take(events: list[str], hear: Hear, assembly: Assembly) -> bool:
             await hear(deltas)  # noqa: ASYNC102
 
 
-async def _run_out(pieces: AsyncIterator[bytes]) -> None:
-    """Let the answer end, so that its connection can be used again."""
-    with trio.move_on_after(LINGER), suppress(httpx2.HTTPError):
-        await _skip(pieces)
-
-
-async def _skip(pieces: AsyncIterator[bytes]) -> None:
-    async for _ in pieces:
-        pass
-
-
-@asynccontextmanager
-async def _pieces(response: httpx2.Response) -> AsyncIterator[AsyncIterator[bytes]]:
-    """The bytes as they come.
-
-    The generators inside the library are left unfinished if the reader stops early. Reading on in a cancelled scope
-    ends all of them here and now.
-    """
-    pieces = response.aiter_raw()
-    try:
-        yield pieces
-    finally:
-        with trio.CancelScope(shield=True, deadline=-math.inf):
-            await _skip(pieces)
-
-
-async def _body(response: httpx2.Response, limit: int) -> bytes:
-    """The whole body.
-
-    Raises:
-        CallFailed: it is longer than that.
-    """
-    body = bytearray()
-    async with _pieces(response) as pieces:
-        async for piece in pieces:
-            body += piece
-            if len(body) > limit:
-                raise CallFailed(malformed(f"the answer has more than {limit} bytes"))
-    return bytes(body)
-
-
 async def _refusal(response: httpx2.Response) -> CallRefused:
     try:
-        body = await _body(response, MAX_ERROR_BYTES)
+        body = await whole_body(response, MAX_ERROR_BYTES)
     except CallFailed:
         body = b""  # nobody would read all that
     wait = retry_after(response.headers.get("retry-after", ""), time.time())
