@@ -135,6 +135,9 @@ def _configure_standard(level: int, formatter: logging.Formatter) -> None:
     root = logging.getLogger()
     root.handlers = [other for other in root.handlers if not isinstance(other, LineHandler)] + [handler]
     root.setLevel(level)
+    logging.getLogger("httpx2").setLevel(
+        max(level, logging.WARNING)
+    )  # it tells of every request of a model call
     for name in _ROUTED:
         _route_to_root(logging.getLogger(name))
 

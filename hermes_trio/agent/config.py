@@ -37,8 +37,9 @@ class AgentConfig:
     tools: tuple[str, ...] = ()  # names of tools, or module:attribute
     max_iterations: int = 50  # model calls in one turn
     limits: UpstreamLimits = DEFAULT_LIMITS
-    mcp: Mapping[str, Mapping[str, Any]] = NOTHING  # servers of tools, by name, as the settings file has them
-    options: Mapping[str, Any] = NOTHING  # whatever else a profile's table says
+    # Servers of tools, by name, as the settings file has them; and whatever else it says. Both may hold secrets.
+    mcp: Mapping[str, Mapping[str, Any]] = field(default=NOTHING, repr=False)
+    options: Mapping[str, Any] = field(default=NOTHING, repr=False)
 
 
 DEFAULT_CONFIG = AgentConfig()
