@@ -71,6 +71,11 @@ class Bridge:
         self._thread_over = trio.Event()
         self._parts = set(_Part)
 
+    @property
+    def is_left_behind(self) -> bool:
+        """Whether the agent's thread was given up: it goes on, and nobody listens."""
+        return self._life is _Life.CALLED_OFF and not self._thread_over.is_set()
+
     async def run(self, why: Callable[[], str], on_gone: Callable[[], None]) -> None:
         """Run the agent to its end.
 

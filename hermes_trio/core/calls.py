@@ -16,6 +16,7 @@ from attrs import define, field
 from hermes_trio.core.events import ToolNoticed, ToolStarted
 from hermes_trio.core.items import CallItem
 from hermes_trio.core.lifecycle import CallMove, CallState, move_call
+from hermes_trio.core.printed import Printed
 
 
 @define(eq=False)
@@ -29,7 +30,7 @@ class Call:
     at: float
     has_end: bool  # its producer will tell when it ends
     state: CallState = CallState.NEW
-    said: list[str] = field(factory=list)
+    printed: Printed = field(factory=Printed)
     result: str = ""
     is_error: bool = False
     duration: float = 0.0
@@ -49,12 +50,12 @@ class Call:
     def abandon(self, at: float) -> None:
         """The run ended before the call did: what it had printed is its result."""
         self.state = move_call(self.state, CallMove.ABANDON)
-        self.result, self.is_error = "".join(self.said), True
+        self.result, self.is_error = self.printed.text, True
         self.duration = max(0.0, at - self.at)
 
     def as_item(self) -> CallItem:
         """The call as a value."""
-        result = "".join(self.said) if self.state is CallState.RUNNING else self.result
+        result = self.printed.text if self.state is CallState.RUNNING else self.result
         return CallItem(
             self.call_id,
             self.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from itertools import groupby
 from typing import Any
@@ -179,6 +179,13 @@ def merge_text(events: Iterable[Event]) -> list[Event]:
             merged.append(Text("".join(event.text for event in run if isinstance(event, Text))))
         elif kind is Reasoning:
             merged.append(Reasoning("".join(event.text for event in run if isinstance(event, Reasoning))))
+        elif kind is ToolOutput:
+            merged.extend(_merged_output(event for event in run if isinstance(event, ToolOutput)))
         else:
             merged.extend(run)
     return merged
+
+
+def _merged_output(events: Iterable[ToolOutput]) -> Iterator[ToolOutput]:
+    for call_id, run in groupby(events, key=lambda event: event.call_id):
+        yield ToolOutput(call_id, "".join(event.text for event in run))

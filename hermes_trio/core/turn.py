@@ -149,7 +149,7 @@ class Turn:
     def _take_output(self, event: ToolOutput) -> Iterator[Change]:
         call = self._calls.running(event.call_id)
         if call is not None and event.text:
-            call.said.append(event.text)
+            call.printed.add(event.text)
             yield CallSaid(call.item, call.call_id, event.text)
 
     def _take_completion(self, event: ToolCompleted) -> Iterator[Change]:
@@ -219,7 +219,7 @@ class Turn:
         yield from self._approvals.close(at)
         for call in self._calls.still_running():
             if outcome.status is Status.COMPLETED and not call.has_end:
-                call.finish("".join(call.said), is_error=False, at=at)
+                call.finish(call.printed.text, is_error=False, at=at)
             else:
                 call.abandon(at)
             yield self._over(call)

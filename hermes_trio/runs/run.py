@@ -214,6 +214,11 @@ class Run:
         except* Exception:
             # The tracker has told how the run ended; what is left is to know about it.
             log.exception("a run failed", run_id=self.header.run_id)
+        finally:
+            if bridge.is_left_behind:
+                log.warning(
+                    "an agent did not stop and was given up; its slot stays taken", run_id=self.header.run_id
+                )
 
     async def _track(self) -> None:
         async with trio.open_nursery() as self._helpers:
