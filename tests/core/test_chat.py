@@ -20,7 +20,16 @@ from hermes_trio.core.changes import (
 from hermes_trio.core.dialects.chat import PROGRESS, ChatOptions, ChatStream
 from hermes_trio.core.dialects.chat_batch import ChatCollector
 from hermes_trio.core.errors import ApiError
-from hermes_trio.core.events import Crashed, Event, Finished, Result, Text, ToolNoticed, Verdict
+from hermes_trio.core.events import (
+    ClientCall,
+    Crashed,
+    Event,
+    Finished,
+    Result,
+    Text,
+    ToolNoticed,
+    Verdict,
+)
 from hermes_trio.core.items import MessageItem
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.messages import Usage
@@ -278,3 +287,11 @@ def test_stream_and_reply_agree(script: list[Event], last: Event) -> None:
     texts = [item.text for item in turn.items if isinstance(item, MessageItem)]
     expected = "".join(texts[-1:]) if turn.outcome.status is Status.COMPLETED else turn.text
     assert collector.answer == expected
+
+
+def test_calls_of_the_clients_tools_are_the_answer() -> None:
+    body = collected(ClientCall("a", "get_weather", "{}"), Finished()).reply("").body
+    (choice,) = body["choices"]
+    call = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
+    assert choice["message"] == {"role": "assistant", "content": None, "tool_calls": [call]}
+    assert choice["finish_reason"] == "tool_calls"

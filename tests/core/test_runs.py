@@ -17,14 +17,14 @@ from hermes_trio.core.changes import (
     TextAdded,
 )
 from hermes_trio.core.dialects.runs import RunsStream, frames_after
-from hermes_trio.core.dialects.runs_object import kind_of, run_object
+from hermes_trio.core.dialects.runs_object import ends_of, kind_of, run_object
 from hermes_trio.core.events import Event, Result, Verdict
 from hermes_trio.core.items import MessageItem
 from hermes_trio.core.lifecycle import CallState, RunState
 from hermes_trio.core.messages import Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_cut, of_result
 from hermes_trio.core.progress import Standing
-from hermes_trio.core.record import EndedRun, LiveRun
+from hermes_trio.core.record import ALL_ENDS, EndedRun, LiveRun
 from hermes_trio.core.turn import Turn
 from tests.core.runs_rules import CLOSED, HEADER, TERMINAL, Json, blocks_of, check_whole, events_of
 from tests.core.scripts import feed, played
@@ -300,3 +300,11 @@ def test_the_object_names_the_last_event_and_its_time(script: list[Event]) -> No
     last = events_of(frames_after(HEADER, changes))[-1]
     shown = run_object(LiveRun(HEADER), changes)
     assert (shown["last_event"], shown["updated_at"]) == (last["event"], last["timestamp"])
+
+
+def test_every_end_has_one_word() -> None:
+    words = ["completed", "failed", "cancelled"]
+    ends = [ends_of([word]) for word in words]
+    assert frozenset().union(*ends) == ALL_ENDS
+    assert sum(map(len, ends)) == len(ALL_ENDS)
+    assert (Status.INCOMPLETE, Reason.MAX_OUTPUT_TOKENS) in ends_of(["completed"])

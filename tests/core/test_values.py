@@ -17,6 +17,7 @@ from hermes_trio.core.messages import Message, ToolCall, Usage
 from hermes_trio.core.outcome import Reason, Status, of_cut
 from hermes_trio.core.plain import plain, text_of
 from hermes_trio.core.record import RunHeader
+from hermes_trio.core.sessions import preview
 from hermes_trio.core.stamp import Stamp
 from hermes_trio.core.transcript import transcript
 from hermes_trio.core.wire import data_frame, encode, named_frame
@@ -138,3 +139,8 @@ def test_small_sums() -> None:
     stamp = Stamp("r", 12.9, "m")
     assert stamp.created == 12
     assert RunHeader("ann", stamp, "chat", "s", ()).run_id == "r"
+
+
+def test_the_preview_of_a_message_with_an_image_is_its_text() -> None:
+    parts = ({"type": "image_url"}, {"type": "text", "text": "Look\nhere"})
+    assert preview([Message("assistant", "no"), Message("user", parts)]) == "Look here"

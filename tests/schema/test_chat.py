@@ -44,6 +44,14 @@ def test_the_last_message_is_the_question_and_the_rest_is_history() -> None:
     )
 
 
+def test_results_of_the_clients_tools_are_no_question() -> None:
+    results = [{"role": "tool", "tool_call_id": name, "content": name} for name in "ab"]
+    chat = parsed(USER, *results)
+    assert chat.message == ""
+    assert [message.role for message in chat.history] == ["user", "tool", "tool"]
+    assert [message.tool_call_id for message in chat.messages] == ["a", "b"]
+
+
 def test_system_and_developer_messages_are_the_instructions() -> None:
     request = parsed(
         {"role": "system", "content": "be brief"},
