@@ -1,7 +1,7 @@
 """Between the agent's world and Trio: starts the agent, carries its last word, and calls it off.
 
-An agent is always made in a thread, because making one may take seconds. A plain agent then runs in that same
-thread; an ``async`` one is handed back and runs as a Trio task.
+An agent is made in a thread, because making one may take seconds, unless its factory is marked as quick. A plain agent
+then runs in that same thread; an ``async`` one is handed back and runs as a Trio task.
 
 Called off means: the inbox closes (whatever the agent says next, or still asks, raises in its own thread), the agent's ``interrupt``
 is called, and the agent has a grace period to return. A thread that ignores all of that is abandoned: it cannot be
@@ -85,7 +85,10 @@ class Bridge:
         """
         self._on_gone = on_gone
         try:
-            await trio.to_thread.run_sync(self._in_thread, abandon_on_cancel=True, limiter=self._host.threads)
+            if self._needs_thread():
+                await trio.to_thread.run_sync(
+                    self._in_thread, abandon_on_cancel=True, limiter=self._host.threads
+                )
             if self._is_async():
                 await self._in_task(cast("AsyncAgent", self._agent))
         except trio.Cancelled:
@@ -96,6 +99,19 @@ class Bridge:
             self._inbox.finish()
             self._desk.close()
             self._part_over(_Part.TASK)
+
+    def _needs_thread(self) -> bool:
+        """Make an agent that is quickly made, here and now; then only one that blocks needs a thread."""
+        if not getattr(self._host.factory, "is_quick", False):
+            return True
+        try:
+            self._agent = self._host.factory(self._context)
+        except Exception as error:  # noqa: BLE001 - an agent may raise anything; it ends its own run only
+            self._inbox.post(_crashed(error, self._words))
+        if self._agent is not None and not self._is_async():
+            return True
+        self._part_over(_Part.THREAD)
+        return False
 
     # -- in the thread --
 
@@ -116,7 +132,7 @@ class Bridge:
             return True
 
     def _make_and_run(self) -> None:
-        agent = self._host.factory(self._context)
+        agent = self._agent or self._host.factory(self._context)
         with self._lock:
             self._agent = agent
             called_off = self._life is _Life.CALLED_OFF

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from attrs import frozen
 
@@ -88,6 +88,18 @@ class AsyncAgent(Protocol):
 
 
 AgentFactory = Callable[[AgentContext], Agent | AsyncAgent]
+
+
+F = TypeVar("F", bound=AgentFactory)
+
+
+def quick(factory: F) -> F:
+    """Mark a factory that returns at once: it reads no file, waits for nothing and takes no lock.
+
+    Its agents are made without a thread, and those that are ``async`` then need none at all.
+    """
+    factory.is_quick = True  # type: ignore[attr-defined]  # functions take attributes
+    return factory
 
 
 @runtime_checkable

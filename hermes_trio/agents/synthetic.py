@@ -22,7 +22,7 @@ from typing import Any
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.contract import AgentContext, TurnRequest
+from hermes_trio.agent.contract import AgentContext, TurnRequest, quick
 from hermes_trio.agent.port import AsyncPort, Port
 from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import Usage
@@ -161,6 +161,7 @@ class AsyncSyntheticAgent:
             call.result = self._load.tool_result(number)
 
 
+@quick
 def factory(context: AgentContext) -> SyntheticAgent | AsyncSyntheticAgent:
     """An agent for the load that the turn asks for.
 

@@ -12,6 +12,8 @@ from typing import Any
 # JSON may hold them as they are, but some readers of lines take them for the end of one.
 _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
+# In the ASGI message that starts a response: its first part follows at once, so both may go out in one write.
+BODY_FOLLOWS = "hermes_trio.body_follows"
 KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
 

@@ -8,12 +8,13 @@ from itertools import chain
 from typing import Any
 
 import h11
-from hypercorn.events import Closed, Event
+from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h11 import H2ProtocolAssumedError, H11Protocol
 
 from hermes_trio.core.errors import bad_request
+from hermes_trio.core.wire import BODY_FOLLOWS
 from hermes_trio.server.reading import AHEAD, Gate, Paused, Wait
 from hermes_trio.server.sending import finishing, give_way
 
@@ -51,6 +52,7 @@ class PlainH11(H11Protocol):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self.can_read = Gate(self._pause)
+        self._held = b""  # the head of a response whose first part follows at once
 
     async def _pause(self, over: Wait) -> None:
         """The next request, or an answer to a proposed upgrade, has to come first: let the connection wait for it."""
@@ -72,6 +74,25 @@ class PlainH11(H11Protocol):
             return
         await super().stream_send(event)
         await give_way(event, self.stream is None)
+
+    async def _send_h11_event(self, event: Any) -> None:
+        """Write what an event is on the wire. Where there is nothing to write, nothing is; a head may wait for its body."""
+        try:
+            data = self.connection.send(event)
+        except h11.LocalProtocolError:
+            if self.connection.their_state != h11.ERROR:
+                raise
+            return
+        if type(event) is h11.Response and self._body_follows():
+            self._held = data or b""
+            return
+        data, self._held = self._held + (data or b""), b""
+        if data:
+            await self.send(RawData(data=data))
+
+    def _body_follows(self) -> bool:
+        start = getattr(self.stream, "response", None)
+        return start is not None and start.get(BODY_FOLLOWS, False)
 
     async def _check_protocol(self, event: h11.Request) -> None:
         if is_preface(event):

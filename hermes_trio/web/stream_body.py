@@ -73,6 +73,11 @@ class StreamBody(ResponseBody):
         self._has_end = False
         self._reader: Source
 
+    @property
+    def has_opening(self) -> bool:
+        """Whether something can be sent at once."""
+        return bool(self._waiting)
+
     async def __aenter__(self) -> Self:
         """Start the run."""
         self._reader = await self._run.__aenter__()

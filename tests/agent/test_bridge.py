@@ -12,7 +12,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.agent.bridge import AgentHost, Bridge
-from hermes_trio.agent.contract import Agent, AgentContext, AsyncAgent, TurnRequest
+from hermes_trio.agent.contract import Agent, AgentContext, AsyncAgent, TurnRequest, quick
 from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.inbox import Inbox, RunEnded
 from hermes_trio.agent.port import AsyncPort, Port, Words
@@ -24,9 +24,15 @@ CONTEXT = AgentContext(TurnRequest("run-1", "session", "hello"), Path())
 class Setting:
     """A bridge with everything around it."""
 
-    def __init__(self, make: Callable[[], Any], grace: float = 5.0) -> None:
+    def __init__(self, make: Callable[[], Any], grace: float = 5.0, is_quick: bool = False) -> None:
         self.threads = trio.CapacityLimiter(1)
-        host = AgentHost(lambda _: make(), self.threads, trio.CapacityLimiter(2), grace)
+
+        def factory(_: AgentContext) -> Any:
+            return make()
+
+        host = AgentHost(
+            quick(factory) if is_quick else factory, self.threads, trio.CapacityLimiter(2), grace
+        )
         self.inbox = Inbox()
         self.bridge = Bridge(host, CONTEXT, self.inbox, Words("run-1", lambda: 0.0), Desk())
         self.gone = trio.Event()
@@ -58,9 +64,12 @@ class AsyncTalker:
         return Result("bye")
 
 
+@pytest.mark.parametrize("is_quick", [False, True])
 @pytest.mark.parametrize("make", [Talker, AsyncTalker])
-async def test_an_agent_speaks_and_has_the_last_word(make: Callable[[], Agent | AsyncAgent]) -> None:
-    setting = Setting(make)
+async def test_an_agent_speaks_and_has_the_last_word(
+    make: Callable[[], Agent | AsyncAgent], is_quick: bool
+) -> None:
+    setting = Setting(make, is_quick=is_quick)
     await setting.run()
     await setting.gone.wait()
     assert setting.inbox.drain() == [Text("hello"), Finished(Result("bye"))]
@@ -110,11 +119,27 @@ class Silent:
         (Silent, Finished()),
     ],
 )
-async def test_whatever_an_agent_does_ends_its_own_run_only(make: Callable[[], Any], last: Event) -> None:
-    setting = Setting(make)
+@pytest.mark.parametrize("is_quick", [False, True])
+async def test_whatever_an_agent_does_ends_its_own_run_only(
+    make: Callable[[], Any], last: Event, is_quick: bool
+) -> None:
+    setting = Setting(make, is_quick=is_quick)
     await setting.run()
     await setting.gone.wait()
     assert setting.inbox.drain() == [last]
+
+
+@pytest.mark.parametrize(("is_quick", "is_here"), [(True, True), (False, False)])
+async def test_only_what_is_quickly_made_is_made_here(is_quick: bool, is_here: bool) -> None:
+    threads: list[threading.Thread] = []
+
+    def make() -> AsyncTalker:
+        threads.append(threading.current_thread())
+        return AsyncTalker()
+
+    setting = Setting(make, is_quick=is_quick)
+    await setting.run()
+    assert (threads == [threading.current_thread()]) is is_here
 
 
 class Patient:
@@ -268,3 +293,14 @@ async def test_an_async_agent_called_off_while_it_is_made_frees_its_slot_once() 
     made.set()
     await setting.gone.wait()
     assert setting.times_gone == 1
+
+
+async def test_a_task_that_needed_no_thread_is_called_off() -> None:
+    agent = Sleeper()
+    setting = Setting(lambda: agent, is_quick=True)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(setting.run)
+        await agent.began.wait()
+        nursery.cancel_scope.cancel()
+    assert setting.times_gone == 1
+    assert not setting.bridge.is_left_behind
