@@ -92,6 +92,21 @@ def crash(session: nox.Session) -> None:
 
 
 @nox.session
+def robustness(session: nox.Session) -> None:
+    """Pull every plug, with full counts; the summary goes to a report in Markdown."""
+    install(session, "test")
+    args = ["--full", "--robustness-report=robustness_report.md", *session.posargs]
+    session.run("pytest", "tests/robustness", "-n", "auto", *args)
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Plant known faults one at a time and show that the short part of the robustness suite catches each."""
+    install(session, "test")
+    session.run("python", "-m", "tests.robustness.mutants", *session.posargs)
+
+
+@nox.session
 def bench_store(session: nox.Session) -> None:
     """Measure terminal records per second: group commit beside one commit each."""
     install(session, "test")

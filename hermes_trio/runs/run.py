@@ -248,7 +248,15 @@ class Run:
         return Approvals(self.header, self._services.store, self._desk, floor, seconds)
 
     def _ask(self, wish: ApprovalWanted) -> None:
-        self._helpers.start_soon(self._approvals.ask, wish)
+        self._helpers.start_soon(self._see_to, wish)
+
+    async def _see_to(self, wish: ApprovalWanted) -> None:
+        try:
+            await self._approvals.ask(wish)
+        except Exception:
+            # Our own mistake. Without a word it would look as if the client had left.
+            log.exception("a question could not be asked", run_id=self.header.run_id)
+            self.stop(Reason.SERVER_ERROR)
 
     def _set_deadline(self, seconds: float) -> None:
         if seconds:

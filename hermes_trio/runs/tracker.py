@@ -7,6 +7,7 @@ without waiting, closes what is open, saves the record once, and only then tells
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -15,7 +16,7 @@ from attrs import frozen
 
 from hermes_trio.agent.inbox import Inbox
 from hermes_trio.core.changes import Change, Ended
-from hermes_trio.core.events import ApprovalWanted, Event, merge_text
+from hermes_trio.core.events import ApprovalWanted, Event, Finished, merge_text
 from hermes_trio.core.lifecycle import RUN_ENDS
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_cut
 from hermes_trio.core.progress import Progress, Standing
@@ -59,6 +60,8 @@ class Tracker:
     def __init__(self, inbox: Inbox, out: RunLog, hooks: Hooks, limits: Limits) -> None:
         self._inbox, self._out, self._hooks, self._limits = inbox, out, hooks, limits
         self._turn = Turn()
+        self._unheard: deque[Event] = deque()
+        self._is_broken = False  # something was said that could not be noted
         self._end = Ended(of_cut(Reason.SERVER_ERROR))  # holds if even ending fails
         self._is_saved = False
         self._progress = Progress()
@@ -96,6 +99,7 @@ class Tracker:
             raise
         except Exception:
             log.exception("the tracker failed")
+            self._is_broken = True
             self._hooks.stop(Reason.SERVER_ERROR)
             with trio.CancelScope(shield=True, deadline=self._latest()):
                 await self._close_up(Reason.SERVER_ERROR)
@@ -114,7 +118,14 @@ class Tracker:
             await self._close_up(Reason.SERVER_ERROR)
 
     def _feed(self, events: list[Event]) -> None:
-        self._note([change for event in merge_text(events) for change in self._turn.take(event)])
+        self._unheard += merge_text(events)
+        changes: list[Change] = []
+        try:
+            while self._unheard:
+                changes += self._turn.take(self._unheard.popleft())
+        finally:
+            # Even if one event is too much: what the turn took before it must reach the readers too.
+            self._note(changes)
 
     def _hear(self, events: list[Event]) -> None:
         """What the agent says. Its questions are not noted before it is known that somebody has to be asked."""
@@ -145,12 +156,29 @@ class Tracker:
 
     async def _close_up(self, reason: Reason) -> None:
         """End the turn if it is still open, save it, tell the readers."""
-        self._feed([event for event in self._inbox.drain() if type(event) is not ApprovalWanted])
+        self._hear_the_rest()
         self._note(list(self._turn.cut(reason, self._hooks.now())))
         if not self._is_saved:
             await self._save()
             self._is_saved = True
             self._append((self._end,))
+
+    def _hear_the_rest(self) -> None:
+        """Take everything that was said; what cannot be noted must not keep the run from being ended."""
+        said = [event for event in self._inbox.drain() if type(event) is not ApprovalWanted]
+        rest = [*self._unheard, *merge_text(said)]
+        self._unheard.clear()
+        for event in rest:
+            # An answer with a hole in it is not complete, whatever its agent thinks.
+            if not (self._is_broken and type(event) is Finished):
+                self._try_to_note(event)
+
+    def _try_to_note(self, event: Event) -> None:
+        try:
+            self._note(list(self._turn.take(event)))
+        except Exception:
+            log.exception("something that an agent said could not be noted")
+            self._is_broken = True
 
     async def _save(self) -> None:
         try:
@@ -158,8 +186,16 @@ class Tracker:
                 await self._hooks.save(self._turn, self._end)
         except (StoreError, trio.TooSlowError) as error:
             log.error("a turn could not be stored", error=str(error) or "the store took too long")
-            self._end = Ended(_not_stored(self._end.outcome), self._end.at)
-            self._hooks.save_later(self._turn, self._end)
+            self._put_off()
+        except Exception:
+            # Our own mistake, and it may happen each time. Readers must hear an end all the same.
+            log.exception("a turn could not be stored")
+            self._put_off()
+
+    def _put_off(self) -> None:
+        """Tell that the answer is not stored, and store it when that is possible."""
+        self._end = Ended(_not_stored(self._end.outcome), self._end.at)
+        self._hooks.save_later(self._turn, self._end)
 
     def _latest(self) -> float:
         """Closing up is not cut short by what ended the run; this deadline is what bounds it."""

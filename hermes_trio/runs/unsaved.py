@@ -59,10 +59,15 @@ class UnsavedEnds:
         try:
             await self._store.end_run(unsaved.ended, unsaved.tail, unsaved.items)
         except StoreError as error:
-            unsaved.tries += 1
-            if unsaved.tries < MAX_TRIES:
-                return
-            log.error("gave up saving the end of a run", run_id=run_id, error=str(error))
+            self._failed(unsaved, str(error))
+        except Exception as error:  # noqa: BLE001 - our own mistake, and of one run: all the others are saved here too
+            self._failed(unsaved, repr(error))
         else:
             log.warning("the end of a run was saved late", run_id=run_id)
-        self._unsaved.remove(unsaved)
+            self._unsaved.remove(unsaved)
+
+    def _failed(self, unsaved: UnsavedEnd, error: str) -> None:
+        unsaved.tries += 1
+        if unsaved.tries >= MAX_TRIES:
+            log.error("gave up saving the end of a run", run_id=unsaved.ended.header.run_id, error=error)
+            self._unsaved.remove(unsaved)

@@ -1,0 +1,69 @@
+"""The options of the robustness suite, its marks, and its report.
+
+``pytest`` alone runs the short part. ``nox -s robustness`` runs all of it: ``pytest tests/robustness --full``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.robustness.report import PROPERTY, Summary, Tally, as_property
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("robustness")
+    group.addoption("--full", action="store_true", help="the full counts of the robustness suite")
+    group.addoption("--robustness-report", default="", help="write the summary to this Markdown file")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker("robustness")
+
+
+@pytest.fixture
+def full(request: pytest.FixtureRequest) -> bool:
+    """Whether the full counts are wanted."""
+    return bool(request.config.getoption("--full", default=False))
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
+    """Where a test notes how often it tried what."""
+    counts = Tally()
+    yield counts
+    request.node.user_properties.append(as_property(counts))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    summary = _summary(terminalreporter.stats)
+    if not summary.tried:
+        return
+    terminalreporter.section("robustness")
+    terminalreporter.write_line("\n".join([summary.verdict(), *summary.lines()]))
+    if path := config.getoption("--robustness-report", default=""):
+        Path(path).write_text(summary.markdown(), "utf-8")
+
+
+def _summary(stats: dict[str, list[Any]]) -> Summary:
+    summary = Summary()
+    for outcome, reports in stats.items():
+        for report in reports:
+            if getattr(report, "nodeid", "").startswith("tests/robustness/"):
+                _take(summary, outcome, report)
+    return summary
+
+
+def _take(summary: Summary, outcome: str, report: Any) -> None:
+    if outcome in {"passed", "failed", "error"}:
+        summary.take(report.nodeid, outcome != "passed")
+    if getattr(report, "when", "") == "teardown":  # the counts are there once the fixture is torn down
+        for key, value in report.user_properties:
+            if key == PROPERTY:
+                summary.take_counts(value)

@@ -1,0 +1,141 @@
+"""How a request is ended: from outside, and by a fault of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+from hermes_trio.core.outcome import Reason
+from hermes_trio.core.turn import Turn
+from hermes_trio.runs import tracker
+from hermes_trio.runs.tracker import Limits
+from hermes_trio.stores.contract import StoreError
+from hermes_trio.web.stream_body import StreamBody
+from tests.robustness.judging import STRICT, Leeway
+from tests.robustness.scenes import LIMITS, SHORT, Scene
+from tests.robustness.witness import Bug, House
+
+# -- from outside --
+
+
+@frozen
+class Way:
+    """How a request is ended. Other ends than that of the script must have one of these reasons."""
+
+    name: str
+    strike: Callable[[Scene], None]
+    reasons: frozenset[Reason]
+    limits: Limits = LIMITS
+
+
+def _disconnect(scene: Scene) -> None:
+    if scene.exchange is not None:
+        scene.exchange.disconnect()
+
+
+def _stall(scene: Scene) -> None:
+    if scene.exchange is not None:
+        scene.exchange.stall()
+
+
+def _cancel_owner(scene: Scene) -> None:
+    if scene.scope is not None:
+        scene.scope.cancel()
+
+
+def _stop(scene: Scene) -> None:
+    scene.house.rig.site.services.registry.stop_all(Reason.STOP_REQUESTED)
+
+
+def _drain(scene: Scene) -> None:
+    scene.house.rig.site.admission.is_draining = True
+    scene.house.rig.site.services.registry.stop_all(Reason.SERVER_SHUTDOWN)
+
+
+def _time_passes(scene: Scene) -> None:
+    scene.clock.jump(SHORT.run)
+
+
+WAYS = (
+    Way("disconnect", _disconnect, frozenset({Reason.CLIENT_DISCONNECTED})),
+    Way("owner cancelled", _cancel_owner, frozenset({Reason.CLIENT_DISCONNECTED})),
+    Way("stalled reader", _stall, frozenset({Reason.STALLED_READER, Reason.CLIENT_DISCONNECTED})),
+    Way("stop", _stop, frozenset({Reason.STOP_REQUESTED})),
+    Way("drain", _drain, frozenset({Reason.SERVER_SHUTDOWN})),
+    Way("time limit", _time_passes, frozenset({Reason.TIMEOUT}), SHORT),
+)
+
+
+# -- by a fault of our own --
+
+
+class Fuse:
+    """Fails at the so-manieth use."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+        self.uses = 0
+
+    def burn(self) -> None:
+        """One more use."""
+        self.uses += 1
+        if self.uses == self._at:
+            raise Bug
+
+
+@frozen
+class Crash:
+    """A part that fails at its n-th use."""
+
+    name: str
+    arm: Callable[[ExitStack, House, int], Callable[[], int]]  # returns how often it was used
+    reasons: frozenset[Reason]  # how runs may end, beside the end of their script
+    leeway: Leeway = STRICT
+
+
+def _break_tracker(stack: ExitStack, house: House, at: int) -> Callable[[], int]:
+    fuse = Fuse(at)
+
+    class BrokenTurn(Turn):
+        def take(self, event: Any) -> Any:
+            fuse.burn()
+            return super().take(event)
+
+    stack.enter_context(pytest.MonkeyPatch.context()).setattr(tracker, "Turn", BrokenTurn)
+    return lambda: fuse.uses
+
+
+def _break_dialect(stack: ExitStack, house: House, at: int) -> Callable[[], int]:
+    fuse, render = Fuse(at), StreamBody._render
+
+    def broken(body: StreamBody, changes: Any) -> bytes:
+        fuse.burn()
+        return render(body, changes)
+
+    stack.enter_context(pytest.MonkeyPatch.context()).setattr(StreamBody, "_render", broken)
+    return lambda: fuse.uses
+
+
+def _break_store(
+    error: Exception, lasting: int, stack: ExitStack, house: House, at: int
+) -> Callable[[], int]:
+    house.store.break_at(at, error, lasting)
+    return lambda: house.store.calls
+
+
+_FAILED = frozenset({Reason.SERVER_ERROR})
+_LEFT = frozenset({Reason.SERVER_ERROR, Reason.CLIENT_DISCONNECTED})
+_UNSTORED = Leeway(record=True, order=True)
+CRASHES = (
+    Crash("tracker crash", _break_tracker, _FAILED, Leeway(text=True)),
+    Crash("dialect crash", _break_dialect, _LEFT),
+    Crash("store failure", partial(_break_store, StoreError("the disk is full"), 1), _FAILED, _UNSTORED),
+    Crash("store outage", partial(_break_store, StoreError("the disk is full"), 5), _FAILED, _UNSTORED),
+    Crash("store crash", partial(_break_store, Bug(), 1), _FAILED, _UNSTORED),
+    Crash("store crash, lasting", partial(_break_store, Bug(), 5), _FAILED, _UNSTORED),
+)  # fmt: skip

@@ -1,0 +1,236 @@
+"""A server in memory that is watched: what its agents were heard to say, and what its store was told, in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import trio
+from attrs import define, field, frozen
+
+from hermes_trio.agent.contract import AgentContext, TurnRequest
+from hermes_trio.agent.port import AsyncPort
+from hermes_trio.core.events import Result, Text
+from hermes_trio.core.record import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
+from hermes_trio.runs.run import Keep, Run
+from hermes_trio.stores.memory import MemoryStore
+from tests.asgi import Exchange, Headers, make_scope
+from tests.fakes import AsyncPlayer, NotingRegistry, Rig, Stage, Step, make_rig
+from tests.robustness.invariants import IN_PROGRESS, Ledger, faults_of_record, kept_of_record
+from tests.robustness.wires import Wire, hear
+
+STUCK = 2_000.0  # seconds of a mock clock after which nothing will happen any more
+
+
+class Bug(Exception):
+    """A mistake of ours."""
+
+
+@define(eq=False)
+class Troupe(Stage):
+    """Makes agents that are tasks, and notes what of their words was taken: that must never be lost."""
+
+    taken: dict[str, str] = field(factory=dict)
+    is_async: bool = True
+
+    def factory(self, context: AgentContext) -> Any:
+        """Make an agent."""
+        self.turns.append(context.turn)
+        return Actor(self, context.turn.run_id)
+
+
+@define(eq=False)
+class Actor(AsyncPlayer):
+    """Plays the script of its troupe."""
+
+    run_id: str
+
+    async def run(self, turn: TurnRequest, say: AsyncPort) -> Result | str | None:
+        """Play."""
+        cast("Troupe", self.stage).taken[self.run_id] = ""
+        return await super().run(turn, say)
+
+    async def _play(self, step: Step, say: AsyncPort) -> None:
+        await super()._play(step, say)
+        if isinstance(step, Text):
+            cast("Troupe", self.stage).taken[self.run_id] += step.text
+
+
+class WitnessStore(MemoryStore):
+    """Notes every begin and every end. One of its calls may be made to fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger()
+        self.ends: Counter[str] = Counter()
+        self.calls = 0
+        self._failing, self._error = range(0), Exception()
+
+    def break_at(self, call: int, error: Exception, lasting: int = 1) -> None:
+        """Count from nought; the call with this number fails, and those after it for a while."""
+        self.calls, self._failing, self._error = 0, range(call, call + lasting), error
+
+    async def begin_run(self, header: RunHeader, owner: str) -> None:
+        self._pass()
+        await super().begin_run(header, owner)
+        self.ledger.note(header.run_id, IN_PROGRESS)
+
+    async def append_log(self, batches: Sequence[LogBatch]) -> None:
+        self._pass()
+        await super().append_log(batches)
+
+    async def end_run(
+        self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        self._pass()
+        await super().end_run(ended, tail, items)
+        self.ends[ended.header.run_id] += 1
+        self.ledger.note(ended.header.run_id, str(ended.outcome.status))
+
+    async def find_run(self, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
+        self._pass()
+        return await super().find_run(principal, run_id)
+
+    async def messages(self, principal: str, session_id: str) -> Any:
+        self._pass()
+        return await super().messages(principal, session_id)
+
+    async def claim(self, claim: Any) -> Any:
+        self._pass()
+        return await super().claim(claim)
+
+    def _pass(self) -> None:
+        """One more call."""
+        self.calls += 1
+        if self.calls in self._failing:
+            raise self._error
+
+
+class WatchedExchange(Exchange):
+    """A request whose answer must not tell an end that is not saved."""
+
+    def __init__(self, scope: dict[str, Any], store: WitnessStore, wire: Wire | None) -> None:
+        super().__init__(scope)
+        self._store, self.wire = store, wire
+        self.faults: list[str] = []
+
+    async def _send(self, message: Any) -> None:
+        if self.wire is not None and message["type"] == "http.response.body" and self._status == 200:
+            heard = hear(self.wire, self.raw + message["body"])
+            if heard.ends and not self._store.ends[heard.run_id] and self._is_kept:
+                self.faults.append(f"the end of {heard.run_id} is told before it is saved")
+        await super()._send(message)
+
+    _is_kept = True
+
+
+@frozen
+class House:
+    """A rig whose every part is watched."""
+
+    rig: Rig
+    nursery: trio.Nursery
+
+    @property
+    def store(self) -> WitnessStore:
+        """Its store."""
+        return cast("WitnessStore", self.rig.store)
+
+    @property
+    def troupe(self) -> Troupe:
+        """Its agents."""
+        return cast("Troupe", self.rig.stage)
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run since the last look."""
+        return cast("NotingRegistry", self.rig.site.services.registry).runs
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self.runs.clear()
+        self.rig.ends.clear()
+        self.troupe.turns.clear()
+        self.troupe.left.clear()
+        self.troupe.taken.clear()
+        self.store.ends.clear()
+
+    def exchange(
+        self, method: str, path: str, body: bytes, headers: Headers, wire: Wire | None
+    ) -> WatchedExchange:
+        """A request that is about to be sent."""
+        scope = make_scope(method, path, {**self.rig.client.headers, **headers})
+        exchange = WatchedExchange(scope, self.store, wire)
+        exchange.upload(body)
+        return exchange
+
+    async def until_quiet(self) -> None:
+        """Wait, on a clock that jumps, until nothing is left to do; give up when nothing will happen any more."""
+        with trio.move_on_after(STUCK):
+            while not self.rig.is_idle or self.rig.has_readers or self._unsaved():  # noqa: ASYNC110 - no event tells it
+                await trio.sleep(0.5)
+
+    def _unsaved(self) -> list[Any]:
+        return self.rig.site.services.flusher.ends._unsaved
+
+    async def faults(self, may_be_unsaved: bool = False) -> list[str]:
+        """What is left that must not be, and what is wrong with the records.
+
+        Args:
+            may_be_unsaved: the store failed; then a run that it does not know from its beginning may be missing.
+        """
+        left = list(self._left_over())
+        for run in self.runs:
+            left += [f"{run.header.run_id}: {fault}" async for fault in self._faults_of(run, may_be_unsaved)]
+        left += self.store.ledger.faults
+        return left
+
+    def _left_over(self) -> Iterator[str]:
+        site = self.rig.site
+        if live := len(site.services.registry):
+            yield f"{live} runs are live"
+        if site.admission.in_use:
+            yield f"{site.admission.in_use} slots are taken"
+        if site.turnstile._busy:
+            yield f"sessions are busy: {list(site.turnstile._busy)}"
+        if self.rig.has_readers:
+            yield "somebody still reads"
+        if len(self.troupe.left) != len(self.troupe.taken):
+            yield "an agent is still at work"
+        if self._unsaved():
+            yield "ends are not saved"
+        if (tasks := len(self.nursery.child_tasks)) > 1:  # the flusher
+            yield f"{tasks} tasks are left"
+
+    async def _faults_of(self, run: Run, may_be_unsaved: bool) -> AsyncIterator[str]:
+        run_id = run.header.run_id
+        if not run.ended.is_set():
+            yield "has not ended"
+        found = await self.store.find_run(run.header.principal, run_id)
+        if run._order.keep is Keep.NOTHING or not run.has_begun:
+            if not isinstance(found, NoRun):
+                yield f"must not be stored: {found}"
+            return
+        if isinstance(found, NoRun) and run._order.keep is Keep.END and may_be_unsaved:
+            return
+        if not isinstance(found, EndedRun):
+            yield f"has no terminal record: {found}"
+            return
+        if (ends := self.store.ends[run_id]) != 1:
+            yield f"was ended {ends} times"
+        for fault in faults_of_record(kept_of_record(found)):
+            yield fault
+
+
+@asynccontextmanager
+async def open_house(
+    script: Sequence[Step], end: Any = None, store: WitnessStore | None = None, **more: Any
+) -> AsyncIterator[House]:
+    """A server that is watched, for as long as the block lasts."""
+    async with trio.open_nursery() as nursery:
+        rig = make_rig(Troupe(tuple(script), end), nursery=nursery, store=store or WitnessStore(), **more)
+        nursery.start_soon(rig.site.services.flusher.run)
+        yield House(rig, nursery)
+        nursery.cancel_scope.cancel()
