@@ -287,11 +287,13 @@ class Run:
             self._order.turnstile.release()
 
     def _save_later(self, turn: Turn, end: Ended) -> None:
-        """A run that the store knows to have begun must end there too, as soon as it can."""
-        if self.is_kept:
-            ended = EndedRun(self.header, turn.items, end.outcome, end.at)
-            unsaved = UnsavedEnd(ended, self._kept.batch((end,)), self._order.to_items(ended))
-            self._services.flusher.ends.want(unsaved)
+        """What was said is stored as soon as it can be; and a run that the store knows to have begun must end there."""
+        if self._order.keep is Keep.NOTHING:
+            return
+        ended = EndedRun(self.header, turn.items, end.outcome, end.at)
+        tail = self._kept.batch((end,)) if self.is_kept else ()
+        unsaved = UnsavedEnd(ended, tail, self._order.to_items(ended), has_begun=self.is_kept)
+        self._services.flusher.ends.want(unsaved)
 
     async def _tail(self, end: Ended) -> tuple[LogBatch, ...]:
         """The rest of the log, the end included; it is saved with the record or not at all."""

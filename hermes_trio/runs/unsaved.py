@@ -19,6 +19,7 @@ log = structlog.get_logger(__name__)
 
 RETRY_AFTER = 1.0
 MAX_TRIES = 600  # then it stays in progress, and the next start of the server ends it
+MOST = 1_000  # ends of runs that the store has not heard of; while it takes nothing, there could be any number of them
 
 
 @define(eq=False)
@@ -28,11 +29,12 @@ class UnsavedEnd:
     ended: EndedRun
     tail: tuple[LogBatch, ...]
     items: tuple[Mapping[str, Any], ...]
+    has_begun: bool = True  # in the store: there must be an end to it
     tries: int = 0
 
 
 class UnsavedEnds:
-    """There are never more of them than runs that the store let begin."""
+    """There are never more of them than runs that the store let begin, and a bounded number of others."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -41,6 +43,11 @@ class UnsavedEnds:
 
     def want(self, unsaved: UnsavedEnd) -> None:
         """Save an end as soon as the store can."""
+        if not unsaved.has_begun and len(self._unsaved) >= MOST:
+            log.error(
+                "a turn is lost: the store has taken none for too long", run_id=unsaved.ended.header.run_id
+            )
+            return
         self._unsaved.append(unsaved)
         self._wanted.set()
 

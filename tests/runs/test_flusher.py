@@ -21,7 +21,8 @@ from hermes_trio.runs.flusher import INTERVAL, RETRY_AFTER, Flusher, KeptLog
 from hermes_trio.runs.hosting import attached
 from hermes_trio.runs.log import KEPT, UNSAFE, RunLog
 from hermes_trio.runs.presence import DETACH
-from hermes_trio.runs.unsaved import UnsavedEnd
+from hermes_trio.runs.unsaved import UnsavedEnd, UnsavedEnds
+from hermes_trio.stores.memory import MemoryStore
 from tests.runs.house import Gated, header_of, open_house, whole
 from tests.runs.setting import Script
 
@@ -248,3 +249,12 @@ async def test_a_laggard_reads_the_same_bytes_from_the_store(monkeypatch: pytest
 
 def _bytes(changes: list[Change]) -> bytes:
     return ResponsesStream(header_of("run-1")).render(changes)
+
+
+async def test_of_what_the_store_never_heard_only_so_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unsaved_module, "MOST", 1)
+    ends = UnsavedEnds(MemoryStore())
+    outcome = of_cut(Reason.SERVER_ERROR)
+    for name, has_begun in (("a", False), ("b", False), ("c", True)):
+        ends.want(UnsavedEnd(EndedRun(header_of(name), (), outcome, 0.0), (), (), has_begun))
+    assert [each.ended.header.run_id for each in ends._unsaved] == ["a", "c"]

@@ -17,12 +17,14 @@ from hermes_trio.core.events import (
     ToolOutput,
     ToolStarted,
 )
+from hermes_trio.core.items import MessageItem
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.record import EndedRun
 from hermes_trio.core.transcript import transcript
 from hermes_trio.runs.run import open_run
 from hermes_trio.runs.tracker import Limits
+from hermes_trio.runs.unsaved import RETRY_AFTER
 from hermes_trio.stores.contract import StoreError
 from tests.core.scripts import played
 from tests.runs.setting import Notebook, Script, Setting, rest_of
@@ -237,7 +239,7 @@ async def test_a_store_that_hangs_is_given_up(mock_clock: MockClock) -> None:
     setting.check_nothing_left()
 
 
-async def test_a_mistake_of_ours_takes_the_same_way_out() -> None:
+async def test_a_mistake_of_ours_takes_the_same_way_out(autojump_clock: MockClock) -> None:
     faults = iter([True])
 
     async def fail_once() -> None:
@@ -246,10 +248,17 @@ async def test_a_mistake_of_ours_takes_the_same_way_out() -> None:
 
     agent = Script([Text("a"), Finished()])
     setting = Setting(agent, store=Notebook(fail_once))
-    async with setting.open() as run:
-        changes = await rest_of(run)
-    assert isinstance(changes[-1], Ended)
-    assert [record.outcome.status for record in setting.store.records] == [Status.COMPLETED]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(setting.services.flusher.run)
+        async with setting.open() as run:
+            changes = await rest_of(run)
+        assert isinstance(changes[-1], Ended)
+        assert changes[-1].outcome.reason is Reason.SERVER_ERROR
+        await trio.sleep(2 * RETRY_AFTER)
+        nursery.cancel_scope.cancel()
+    # As it was told, with all that was said: the store took it a moment later.
+    assert [record.outcome for record in setting.store.records] == [changes[-1].outcome]
+    assert setting.store.records[0].items == (MessageItem("a"),)
     setting.check_nothing_left()
 
 
