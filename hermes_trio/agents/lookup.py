@@ -11,7 +11,11 @@ from hermes_trio.agent.naming import NameProblem, find_named, is_qualified, kind
 
 # Imported when they are asked for: a server that serves a user's agent needs none of them.
 SHIPPED: Mapping[str, str] = MappingProxyType(
-    {"demo": "hermes_trio.agents.demo:factory", "synthetic": "hermes_trio.agents.synthetic:factory"}
+    {
+        "demo": "hermes_trio.agents.demo:factory",
+        "synthetic": "hermes_trio.agents.synthetic:factory",
+        "upstream": "hermes_trio.agents.upstream:provider",
+    }
 )
 
 

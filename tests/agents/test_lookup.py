@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from hermes_trio.agents import demo, synthetic
-from hermes_trio.agents.lookup import AgentNotFound, find_agent, is_provider
+from hermes_trio.agents.lookup import SHIPPED, AgentNotFound, find_agent, is_provider
 
+NAMES = ", ".join(SHIPPED)
 MODULES = {
     "lookup_good.py": "class Box:\n    class Inner:\n        def make(context):\n            return context\n\nnumber = 5\n",
     "lookup_broken.py": "raise OSError('first line\\nsecond line')\n",
@@ -66,10 +67,10 @@ def test_a_class_is_called_and_never_opened() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nobody", "no agent 'nobody': there are demo, synthetic, or give module:factory"),
-        ("", "no agent '': there are demo, synthetic, or give module:factory"),
-        (":factory", "no agent ':factory': there are demo, synthetic, or give module:factory"),
-        ("lookup_good:", "no agent 'lookup_good:': there are demo, synthetic, or give module:factory"),
+        ("nobody", f"no agent 'nobody': there are {NAMES}, or give module:factory"),
+        ("", f"no agent '': there are {NAMES}, or give module:factory"),
+        (":factory", f"no agent ':factory': there are {NAMES}, or give module:factory"),
+        ("lookup_good:", f"no agent 'lookup_good:': there are {NAMES}, or give module:factory"),
         ("lookup_none:factory", "there is no module 'lookup_none'"),
         ("lookup_pack.none:factory", "there is no module 'lookup_pack.none'"),
         ("lookup_none.inner:factory", "there is no module 'lookup_none'"),

@@ -1,0 +1,317 @@
+"""The same scripts through the whole server: each ends as it should on chat, responses and runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+from hermes_trio.agent.config import AgentConfig, UpstreamLimits
+from hermes_trio.agent.contract import AgentContext, AgentFactory
+from hermes_trio.agents.upstream import provider
+from tests import fakes
+from tests.agents.upstream import tools_for_tests
+from tests.agents.upstream.playing import KEY
+from tests.agents.upstream.scripted import (
+    CALLED,
+    FINISH,
+    USAGE,
+    Call,
+    Close,
+    Finish,
+    Raw,
+    Reset,
+    Say,
+    Script,
+    Scripted,
+    Stall,
+    Think,
+    calls,
+    chunk,
+    refusal,
+    says,
+    scripted,
+    sse,
+    whole,
+)
+from tests.asgi import patience
+from tests.fakes import CHAT, Rig, ask_stream, open_rig
+from tests.web import reading
+from tests.web.responding import RESPONSES, events, final, stream, text_of
+from tests.web.running import followed, shown, started, stopped
+
+TOOLS = tuple(f"{tools_for_tests.__name__}:{name}" for name in ("paced", "failing"))
+
+
+class Behind(fakes.Stage):
+    """In the place of a scripted agent: the real one."""
+
+    def __init__(self, factory: AgentFactory) -> None:
+        super().__init__(())
+        self._factory = factory
+
+    def factory(self, context: AgentContext) -> Any:
+        return self._factory(context)
+
+
+@asynccontextmanager
+async def serving(*scripts: Script, read: float = 60.0) -> AsyncIterator[tuple[Rig, Scripted]]:
+    """A server with the upstream agent in it, in front of a scripted upstream."""
+    async with scripted(*scripts) as upstream:
+        limits = UpstreamLimits(read=read, retries=1)
+        config = AgentConfig(base_url=upstream.base_url, api_key=KEY, model="m", tools=TOOLS, limits=limits)
+        async with provider.open(config, Path("/nonexistent")) as factory, open_rig(Behind(factory)) as rig:
+            yield rig, upstream
+            await rig.until_idle()
+
+
+@frozen
+class Seen:
+    """What a client saw of a turn."""
+
+    text: str
+    thought: str
+    ends: tuple[tuple[str, bool], ...]  # id and failure of each call, in the order of the ends
+    end: str  # how the route calls the end of the turn
+    error: str
+    wire: str  # every byte
+
+
+async def on_chat(rig: Rig) -> Seen:
+    answer = await rig.client.send(CHAT, ask_stream())
+    told = [event for event in reading.progress(answer) if event["status"] != "running"]
+    last = reading.finish(answer)
+    return Seen(
+        reading.said(answer),
+        reading.said(answer, "reasoning_content"),
+        tuple((event["toolCallId"], event["isError"]) for event in told),
+        reading.reason(answer),
+        (last.get("hermes") or {}).get("error") or "",
+        answer.body.decode(),
+    )
+
+
+async def on_responses(rig: Rig) -> Seen:
+    answer = await rig.client.send(RESPONSES, stream())
+    response = final(answer)
+    output = response["output"]
+    failures = {
+        event["item"]["call_id"]: event["item"]["output"][0]["text"] == "not today"
+        for event in events(answer)
+        if event["type"] == "response.output_item.done" and event["item"]["type"] == "function_call_output"
+    }
+    thoughts = [item["summary"] for item in output if item["type"] == "reasoning"]
+    error = (response["error"] or {}).get("message") or (response.get("hermes") or {}).get("error") or ""
+    return Seen(
+        text_of(response),
+        "".join(part["text"] for summary in thoughts for part in summary),
+        tuple(failures.items()),
+        response["status"],
+        error,
+        answer.body.decode(),
+    )
+
+
+async def on_runs(rig: Rig) -> Seen:
+    run_id = await started(rig)
+    told = await followed(rig, run_id)
+    kept = await shown(rig, run_id)
+
+    def by_kind(kind: str) -> list[Any]:
+        return [event for event in told if event["event"] == kind]
+
+    return Seen(
+        "".join(event["delta"] for event in by_kind("message.delta")),
+        "".join(event["delta"] for event in by_kind("reasoning.delta")),
+        tuple((event["toolCallId"], event["error"]) for event in by_kind("tool.completed")),
+        told[-1]["event"],
+        str(told[-1].get("error") or kept.get("error") or ""),
+        json.dumps([told, kept]),
+    )
+
+
+ROUTES: dict[str, Callable[[Rig], Awaitable[Seen]]] = {
+    "chat": on_chat,
+    "responses": on_responses,
+    "runs": on_runs,
+}
+ENDS = {
+    "completed": {"chat": "stop", "responses": "completed", "runs": "run.completed"},
+    "truncated": {"chat": "length", "responses": "incomplete", "runs": "run.completed"},
+    "incomplete": {"chat": "error", "responses": "incomplete", "runs": "run.completed"},
+    "failed": {"chat": "error", "responses": "failed", "runs": "run.failed"},
+}
+
+
+@frozen
+class Case:
+    """Scripts, and what has to come of them."""
+
+    scripts: tuple[Script, ...]
+    end: str
+    text: str = ""
+    thought: str = ""
+    ends: tuple[tuple[str, bool], ...] = ()
+    error: str = ""
+    read: float = 60.0
+
+
+PACES = [Call("paced", {"steps": steps}, f"c{steps}") for steps in (3, 1, 2)]
+FIRST = (Say("Looking. "), Call("paced", {"steps": 1}, "c1"), CALLED)
+AGAIN = {"Retry-After": "0"}
+BIT_BY_BIT = sse(chunk({"content": "é🌍"})) + sse(chunk({}, "stop"))
+
+CASES = {
+    "text": Case((says("Hel", "lo"),), "completed", "Hello"),
+    "reasoning": Case(
+        ((Think("Hm. "), Think("Yes."), Say("Yes."), FINISH),), "completed", "Yes.", "Hm. Yes."
+    ),
+    "one tool": Case((FIRST, says("Found.")), "completed", "Looking. Found.", ends=(("c1", False),)),
+    "three tools": Case(
+        (calls(*PACES), says("Done.")),
+        "completed",
+        "Done.",
+        ends=(("c1", False), ("c2", False), ("c3", False)),
+    ),
+    "tool error": Case(
+        (calls(Call("failing", {}, "c1")), says("Pity.")), "completed", "Pity.", ends=(("c1", True),)
+    ),
+    "lost before": Case(([Reset()], says("Hello")), "completed", "Hello"),
+    "lost before, for good": Case(([Reset()], [Close()]), "failed", error="broke"),
+    "lost after": Case(([Say("So far"), Reset()],), "incomplete", "So far", error="broke"),
+    "lost after a tool": Case(
+        (FIRST, [Say("So far"), Close()]),
+        "incomplete",
+        "Looking. So far",
+        ends=(("c1", False),),
+        error="broke",
+    ),
+    "stall": Case(([Stall()],) * 2, "failed", error="was silent for 0.1 s", read=0.1),
+    "stall after": Case(([Say("So far"), Stall()],), "incomplete", "So far", error="was silent", read=0.1),
+    "401": Case(([refusal(401, f"wrong key {KEY}")],), "failed", error="refused the key (401)"),
+    "404": Case(([refusal(404, "no model m")],), "failed", error="no model m"),
+    "429": Case(([refusal(429, "slow", AGAIN)], says("Hello")), "completed", "Hello"),
+    "429 for good": Case(([refusal(429, "slow", AGAIN)],) * 2, "failed", error="takes no more requests"),
+    "too long": Case(
+        ([refusal(400, "x", code="context_length_exceeded")],), "failed", error="conversation is too long"
+    ),
+    "garbage": Case(([Raw(b"data: <html>\n\n")],), "failed", error="no valid chat completion"),
+    "half characters": Case(([Raw(bytes([byte])) for byte in BIT_BY_BIT],), "completed", "é🌍"),
+    "no streams": Case(([refusal(400, "no streaming")], [whole("Hello")]), "completed", "Hello"),
+    "out of tokens": Case(([Say("Once"), Finish("length", USAGE)],), "truncated", "Once", error="limit"),
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("name", CASES)
+async def test_every_script_ends_as_it_should(route: str, name: str) -> None:
+    case = CASES[name]
+    async with serving(*case.scripts, read=case.read) as (rig, upstream):
+        with patience():
+            seen = await ROUTES[route](rig)
+    assert (seen.text, seen.thought) == (case.text, case.thought)
+    assert seen.ends == case.ends
+    assert seen.end == ENDS[case.end][route]
+    if case.end != "completed" and not (route == "runs" and "run.completed" in seen.end):
+        assert case.error in seen.error
+    assert KEY not in seen.wire
+    assert not upstream.scripts
+
+
+@pytest.mark.parametrize("route", ["chat", "responses"])
+async def test_options_and_images_reach_the_model(route: str) -> None:
+    image = "data:image/png;base64,AAAA"
+    schema = {"name": "x", "schema": {"type": "object"}}
+    async with serving(says("{}")) as (rig, upstream):
+        if route == "chat":
+            parts: list[Any] = [{"type": "image_url", "image_url": {"url": image}}]
+            shape = {"response_format": {"type": "json_schema", "json_schema": schema}}
+            await rig.client.send(CHAT, ask_stream(parts, max_completion_tokens=9, **shape))
+        else:
+            parts = [{"role": "user", "content": [{"type": "input_image", "image_url": image}]}]
+            shape = {"text": {"format": {"type": "json_schema", **schema}}}
+            await rig.client.send(
+                RESPONSES, stream(parts, max_output_tokens=9, instructions="Look.", **shape)
+            )
+    [sent] = [asked.json for asked in upstream.requests]
+    [part] = sent["messages"][-1]["content"]
+    assert part["image_url"]["url"] == image
+    assert sent["response_format"] == {"type": "json_schema", "json_schema": schema}
+    assert sent["max_tokens"] == 9
+    assert sent["model"] == "m"
+
+
+async def test_the_past_reaches_the_model_with_its_calls() -> None:
+    async with serving(FIRST, says("Found."), says("Again.")) as (rig, upstream):
+        first = final(await rig.client.send(RESPONSES, stream("One")))
+        await rig.client.send(RESPONSES, stream("Two", previous_response_id=first["id"]))
+    told = upstream.requests[-1].json["messages"]
+    assert [(message["role"], message["content"]) for message in told] == [
+        ("user", "One"),
+        ("assistant", "Looking. "),
+        ("tool", "took 1"),
+        ("assistant", "Found."),
+        ("user", "Two"),
+    ]
+    assert told[1]["tool_calls"][0]["id"] == told[2]["tool_call_id"] == "c1"
+
+
+GIVEN: dict[str, Any] = {"type": "function", "function": {"name": "locate", "parameters": {"type": "object"}}}
+BOTH = calls(Call("locate", {"deep": 1}, "c1"), Call("paced", {"steps": 1}, "c2"))
+TOLD = [
+    ("user", "Where am I?"),
+    ("assistant", None),
+    ("tool", "took 1"),
+    ("tool", "Oslo"),
+]
+
+
+async def test_tools_of_the_client_on_responses() -> None:
+    async with serving(BOTH, says("In Oslo.")) as (rig, upstream):
+        flat = {"type": "function", **GIVEN["function"]}
+        first = final(await rig.client.send(RESPONSES, stream("Where am I?", tools=[flat])))
+        assert [(item["type"], item["call_id"]) for item in first["output"]] == [
+            ("function_call", "c2"),
+            ("function_call_output", "c2"),
+            ("function_call", "c1"),
+        ]
+        result = [{"type": "function_call_output", "call_id": "c1", "output": "Oslo"}]
+        more = {"previous_response_id": first["id"], "tools": [flat]}
+        second = final(await rig.client.send(RESPONSES, stream(result, **more)))
+    assert (second["status"], text_of(second)) == ("completed", "In Oslo.")
+    told = upstream.requests[-1].json["messages"]
+    assert [(message["role"], message["content"]) for message in told] == TOLD
+    assert [call["id"] for call in told[1]["tool_calls"]] == ["c2", "c1"]
+
+
+async def test_tools_of_the_client_on_chat() -> None:
+    asked = {"role": "user", "content": "Where am I?"}
+    async with serving(BOTH, says("In Oslo.")) as (rig, upstream):
+        body = {"messages": [asked], "tools": [GIVEN], "stream": True}
+        first = await rig.client.send(CHAT, body)
+        assert reading.reason(first) == "tool_calls"
+        made = [call for delta in reading.deltas(first) for call in delta.get("tool_calls", ())]
+        assert [(call["id"], call["function"]["name"]) for call in made] == [("c1", "locate")]
+        said = {"role": "assistant", "content": None, "tool_calls": made}
+        result = {"role": "tool", "tool_call_id": "c1", "content": "Oslo"}
+        second = await rig.client.send(CHAT, {**body, "messages": [asked, said, result]})
+    assert (reading.reason(second), reading.said(second)) == ("stop", "In Oslo.")
+    told = upstream.requests[-1].json["messages"]
+    assert [message["content"] for message in told] == ["Where am I?", None, "Oslo"]
+
+
+async def test_a_stop_closes_the_connection_to_the_model() -> None:
+    async with serving([Say("So far"), Stall()]) as (rig, upstream):
+        run_id = await started(rig)
+        async with rig.client.open("GET", f"/v1/runs/{run_id}/events") as exchange:
+            while b"So far" not in exchange.raw:
+                await exchange._news.wait()
+            await stopped(rig, run_id)
+            await exchange.end()
+        await upstream.until_closed()
+        assert (await shown(rig, run_id))["status"] == "cancelled"

@@ -1,0 +1,381 @@
+"""What goes wrong between the agent and the model's server: tried again, broken off, or told."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+
+from hermes_trio.agents.upstream.sse import MAX_EVENT_BYTES
+from hermes_trio.core.events import Result, Text, Verdict
+from hermes_trio.core.messages import Usage
+from hermes_trio.tools.contract import tool
+from tests.agents.upstream.playing import KEY, playing
+from tests.agents.upstream.scripted import (
+    FINISH,
+    USAGE,
+    Call,
+    Close,
+    Event,
+    Finish,
+    Raw,
+    Reply,
+    Reset,
+    Say,
+    Script,
+    Stall,
+    Think,
+    calls,
+    chunk,
+    refusal,
+    says,
+    sse,
+    whole,
+)
+
+
+@tool
+async def echo(text: str = "") -> str:
+    """Say it again."""
+    return f"echo: {text}"
+
+
+def failed(result: Result) -> str:
+    """What a failure tells."""
+    assert result.verdict is Verdict.FAILED
+    assert KEY not in result.error
+    return result.error
+
+
+# -- before the first word: tried again --
+
+LOST: list[Script] = [
+    [Reset()],
+    [Close()],
+    [Raw(b": keep-alive\n\n"), Reset()],
+    [Call("echo", '{"text"'), Close()],
+    [Finish("", usage=None, done=False)],  # a whole stream that says nothing
+    [refusal(500, "oops", {"Retry-After": "0"})],
+    [refusal(503, "loading", {"Retry-After": "0"})],
+    [refusal(429, "slow down", {"Retry-After": "0"})],
+    [Event({"error": {"message": "overloaded", "code": 503}})],
+]
+
+
+@pytest.mark.parametrize("lost", LOST, ids=str)
+async def test_before_the_first_word_it_is_tried_again(lost: Script, autojump_clock: Any) -> None:
+    async with playing(lost, lost, says("Hello"), tools=[echo]) as stage:
+        result = await stage.turn()
+    assert (result.verdict, result.usage, stage.ear.said) == (Verdict.COMPLETED, Usage(5, 7), "Hello")
+    assert len({asked.connection for asked in stage.upstream.requests}) == 3
+    assert stage.sent[0] == stage.sent[1] == stage.sent[2]
+
+
+@pytest.mark.parametrize("lost", LOST, ids=str)
+async def test_the_number_of_tries_is_bounded(lost: Script, autojump_clock: Any) -> None:
+    async with playing(lost, lost, retries=1) as stage:
+        assert failed(await stage.turn()).startswith("The ")
+    assert stage.ear.heard == []
+
+
+async def test_the_waits_grow_up_to_a_limit(autojump_clock: Any) -> None:
+    async with playing(*[[refusal(500, "oops")]] * 7, retries=6) as stage:
+        began = trio.current_time()
+        assert "oops" in failed(await stage.turn())
+        assert trio.current_time() - began == pytest.approx(0.5 + 1 + 2 + 4 + 8 + 8, abs=0.1)
+
+
+async def test_a_lost_connection_is_replaced_at_once(autojump_clock: Any) -> None:
+    async with playing([Reset()], says("Hello")) as stage:
+        began = trio.current_time()
+        await stage.turn()
+        assert trio.current_time() - began < 0.1
+
+
+async def test_nobody_listens(autojump_clock: Any) -> None:
+    with trio.socket.socket() as taken:
+        await taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        async with playing() as stage:
+            model = stage.agent.model
+            model._url = model._url.copy_with(port=port)
+            error = failed(await stage.turn())
+    assert error == f"The model's server cannot be reached at 127.0.0.1:{port}: Connection refused"
+
+
+async def test_the_server_has_no_tls(autojump_clock: Any) -> None:
+    async with playing([], retries=0) as stage:
+        model = stage.agent.model
+        model._url = model._url.copy_with(scheme="https")
+        error = failed(await stage.turn())
+        await stage.upstream.until_closed()
+    assert error.startswith("The model's server cannot be reached at 127.0.0.1:")
+
+
+@pytest.mark.parametrize("after", [[], [Raw(b": keep-alive\n\n")], [Call("echo", "{")]], ids=str)
+async def test_a_stall(after: list[Any], autojump_clock: Any) -> None:
+    script = [*after, Stall()]
+    async with playing(script, script, read=7.0, retries=1) as stage:
+        began = trio.current_time()
+        assert failed(await stage.turn()) == "The model's server was silent for 7 s."
+        assert trio.current_time() - began == pytest.approx(14, abs=0.5)
+        await stage.upstream.until_closed()
+
+
+# -- after the first word: what was said stays, and nothing is said twice --
+
+BROKEN: list[tuple[Any, str]] = [
+    (Reset(), "The connection to the model's server broke"),
+    (Close(), "The connection to the model's server broke"),
+    (Stall(), "The model's server was silent for 60 s."),
+    (Finish("", done=False), "The model's server ended its answer in the middle."),
+    (Event({"error": {"message": "out of memory", "code": 500}}), "out of memory"),
+    (Raw(b"data: {broken\n\n"), "not JSON"),
+]
+
+
+@pytest.mark.parametrize(("end", "error"), BROKEN, ids=str)
+@pytest.mark.parametrize("word", [Say("So far"), Think("Hm.")], ids=["text", "reasoning"])
+async def test_after_the_first_word_it_is_incomplete(
+    word: Any, end: Any, error: str, autojump_clock: Any
+) -> None:
+    async with playing([word, Event({"choices": [], "usage": USAGE}), end]) as stage:
+        result = await stage.turn()
+    assert result.verdict is Verdict.INCOMPLETE
+    assert error in result.error
+    assert result.usage == Usage(5, 7)
+    assert stage.ear.said + stage.ear.thought == word.text
+    assert len(stage.sent) == 1
+
+
+async def test_words_before_an_error_in_the_same_packet_are_kept() -> None:
+    packet = sse(chunk({"content": "So far"})) + sse({"error": "no"})
+    async with playing([Raw(packet)]) as stage:
+        result = await stage.turn()
+    assert (result.verdict, stage.ear.said) == (Verdict.INCOMPLETE, "So far")
+
+
+async def test_a_failure_in_a_later_round_keeps_all_that_was_done() -> None:
+    first = [Say("Looking. "), *calls(Call("echo"))]
+    async with playing(first, [refusal(401, "expired")], tools=[echo]) as stage:
+        result = await stage.turn()
+    assert "expired" in failed(result)
+    assert result.usage == Usage(5, 7)
+    assert (stage.ear.said, len(stage.ear.ends)) == ("Looking. ", 1)
+
+
+async def test_a_later_round_is_tried_again_too() -> None:
+    first = [Say("Looking. "), *calls(Call("echo"))]
+    async with playing(first, [Reset()], says("Found."), tools=[echo]) as stage:
+        result = await stage.turn()
+    assert (result.verdict, stage.ear.said) == (Verdict.COMPLETED, "Looking. Found.")
+
+
+@pytest.mark.parametrize("end", [Reset(), Close()], ids=str)
+async def test_a_connection_that_breaks_after_the_finish_breaks_nothing(end: Any) -> None:
+    async with playing([Say("All said."), Finish(usage=USAGE, done=False), end]) as stage:
+        result = await stage.turn()
+    assert (result.verdict, result.usage) == (Verdict.COMPLETED, Usage(5, 7))
+
+
+async def test_a_stream_without_the_mark_of_the_end() -> None:
+    async with playing([Say("All said."), Finish(usage=USAGE, done=False)]) as stage:
+        assert (await stage.turn()).verdict is Verdict.COMPLETED
+
+
+async def test_a_stream_that_is_held_open_after_its_end(autojump_clock: Any) -> None:
+    async with playing([Say("All said."), FINISH, Stall()]) as stage:
+        assert (await stage.turn()).verdict is Verdict.COMPLETED
+        await stage.upstream.until_closed()
+
+
+async def test_connections_are_used_again() -> None:
+    async with playing(says("One"), says("Two")) as stage:
+        await stage.turn()
+        await stage.turn()
+    assert [asked.connection for asked in stage.upstream.requests] == [1, 1]
+
+
+# -- refused --
+
+
+@pytest.mark.parametrize(
+    ("reply", "begins", "holds"),
+    [
+        (refusal(401, f"Incorrect API key: {KEY}"), "The model's server refused the key (401).", "***"),
+        (refusal(403, "not yours"), "The model's server refused the key (403).", "not yours"),
+        (
+            refusal(404, "no model m"),
+            "The model's server knows no such address or model (404).",
+            "no model m",
+        ),
+        (Reply(404, b"<h1>404</h1>"), "The model's server knows no such", "<h1>404</h1>"),
+        (Reply(307, b"", {"Location": "/x"}), "The model's server knows no such", "(307)"),
+        (refusal(400, "bad", code="context_length_exceeded"), "The conversation is too long", "bad"),
+        (refusal(400, "This model's maximum context length is 9"), "The conversation is too long", "9"),
+        (refusal(400, "exceeds the available context size"), "The conversation is too long", "size"),
+        (refusal(400, "no such option"), "The model's server refused the request (400).", "option"),
+        (Reply(422, {"detail": [{"msg": "odd"}]}), "The model's server refused the request (422).", "odd"),
+        (refusal(429, "pay", code="insufficient_quota"), "The quota at the model's server is used up", "pay"),
+        (refusal(429, "wait", {"Retry-After": "3600"}), "The model's server takes no more requests", "wait"),
+        (Reply(400, b"x" * 100_000), "The model's server refused the request (400).", "400"),
+        (Reply(200, {"error": {"message": "no GPU", "code": 400}}), "The model's server refused", "no GPU"),
+    ],
+    ids=str,
+)
+async def test_a_refusal_is_told_at_once(reply: Reply, begins: str, holds: str) -> None:
+    async with playing([reply]) as stage:
+        error = failed(await stage.turn())
+    assert error.startswith(begins)
+    assert holds in error
+    assert len(error) < 700
+
+
+@pytest.mark.parametrize(("headers", "wait"), [({"Retry-After": "20"}, 20), ({}, 0.5)], ids=str)
+async def test_busy(headers: dict[str, str], wait: float, autojump_clock: Any) -> None:
+    async with playing([refusal(429, "slow down", headers)], says("Hello")) as stage:
+        began = trio.current_time()
+        assert (await stage.turn()).verdict is Verdict.COMPLETED
+        assert trio.current_time() - began == pytest.approx(wait, abs=0.1)
+
+
+# -- nonsense --
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        Raw(b"data: {broken\n\n"),
+        Raw(b"data: [1, 2]\n\n"),
+        Raw(b"data: \xff\xfe\n\n"),
+        Raw(b'data: {"choices": [{"delta": "text"}]}\n\n'),
+        Raw(b"data: " + b"[" * 100_000 + b"\n\n"),
+        Reply(200, b"hello"),
+        Reply(200, b"[]"),
+        Reply(200, {"detail": "here is no model"}),
+        Reply(200, b"<html>", {"Content-Type": "text/html; charset=utf-8"}),
+    ],
+    ids=lambda step: str(step)[:30],
+)
+async def test_garbage(garbage: Any) -> None:
+    async with playing([garbage]) as stage:
+        error = failed(await stage.turn())
+    assert error.startswith("The model's server sent no valid chat completion: ")
+    assert stage.ear.heard == []
+
+
+async def test_an_event_without_end() -> None:
+    async with playing([Raw(b"data: " + b"x" * MAX_EVENT_BYTES), Stall()]) as stage:
+        assert f"more than {MAX_EVENT_BYTES} bytes" in failed(await stage.turn())
+        await stage.upstream.until_closed()
+
+
+async def test_half_characters_and_single_bytes() -> None:
+    text = "Grüße, 世界 🌍"
+    stream = sse(chunk({"content": text})) + sse(chunk({}, "stop")) + b"data: [DONE]\n\n"
+    async with playing([Raw(bytes([byte])) for byte in stream]) as stage:
+        assert (await stage.turn()).verdict is Verdict.COMPLETED
+    assert stage.ear.said == text
+
+
+async def test_many_chunks_in_one_packet_are_said_at_once() -> None:
+    packet = b"".join(sse(chunk({"content": f"{n} "})) for n in range(100))
+    async with playing([Raw(packet), FINISH]) as stage:
+        await stage.turn()
+    assert stage.ear.heard == [Text("".join(f"{n} " for n in range(100)))]
+
+
+# -- servers that cannot stream --
+
+
+@pytest.mark.parametrize(
+    "no",
+    [
+        refusal(400, "Streaming is not supported"),
+        refusal(405, "no stream here"),
+        refusal(501, "stream: not implemented"),
+    ],
+    ids=str,
+)
+async def test_a_server_that_refuses_to_stream(no: Reply) -> None:
+    called = whole("Looking. ", [Call("echo", {"text": "x"}, "c1")], "tool_calls", reasoning_content="Hm.")
+    scripts: list[Script] = [[no], [called], [whole("Found.")], [whole("Again.")]]
+    async with playing(*scripts, tools=[echo]) as stage:
+        result = await stage.turn(options={"max_tokens": 9})
+        assert (result.verdict, result.usage) == (Verdict.COMPLETED, Usage(10, 14))
+        assert (stage.ear.thought, stage.ear.said) == ("Hm.", "Looking. Found.")
+        assert stage.ear.ends == [("c1", "echo: x", False)]
+        await stage.turn()
+    assert [sent["stream"] for sent in stage.sent] == [True, False, False, False]
+    assert "stream_options" not in stage.sent[1]
+
+
+async def test_a_server_that_answers_in_one_piece() -> None:
+    async with playing([whole("Hello")], [whole("Again")]) as stage:
+        await stage.turn()
+        await stage.turn()
+    assert stage.ear.said == "HelloAgain"
+    assert [sent["stream"] for sent in stage.sent] == [True, False]
+
+
+async def test_a_whole_answer_may_take_longer(autojump_clock: Any) -> None:
+    async with playing([Stall()], options={"stream": False}, read=5.0, retries=0) as stage:
+        began = trio.current_time()
+        assert "was silent for 50 s" in failed(await stage.turn())
+        assert trio.current_time() - began == pytest.approx(50, abs=0.5)
+
+
+async def test_a_server_that_cannot_count_or_has_another_name_for_the_limit() -> None:
+    scripts: list[Script] = [
+        [refusal(400, "Unknown parameter: stream_options")],
+        [refusal(400, "Use 'max_completion_tokens' instead of max_tokens")],
+        says("Hello"),
+        says("Again"),
+    ]
+    async with playing(*scripts) as stage:
+        assert (await stage.turn(options={"max_tokens": 9})).verdict is Verdict.COMPLETED
+        await stage.turn(options={"max_tokens": 9})
+    for sent in stage.sent[2:]:
+        assert sent["stream"] is True
+        assert sent["max_completion_tokens"] == 9
+        assert sent.keys().isdisjoint({"stream_options", "max_tokens"})
+
+
+async def test_a_refusal_that_only_mentions_streams_teaches_nothing() -> None:
+    no = refusal(400, "your prompt about a stream is odd")
+    async with playing([no], [no], says("Hello")) as stage:
+        assert "is odd" in failed(await stage.turn())
+        await stage.turn()
+    assert [sent["stream"] for sent in stage.sent] == [True, False, True]
+
+
+# -- secrets --
+
+
+async def test_the_key_is_in_no_event_error_or_log(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], autojump_clock: Any
+) -> None:
+    @tool
+    async def leak() -> str:
+        raise RuntimeError(f"Authorization: Bearer {KEY}")
+
+    secret = "header-secret-5d41402abc4b"
+    scripts: list[Script] = [
+        [refusal(500, f"bad key {KEY}")],
+        calls(Call("leak")),
+        [Say("So far"), Event({"error": f"{secret} is not {KEY}"})],
+        [refusal(401, f"{KEY}: {secret}")],
+    ]
+    caplog.set_level(logging.DEBUG)
+    async with playing(*scripts, tools=[leak], options={"headers": {"X-Team": secret}}) as stage:
+        results = [await stage.turn(), await stage.turn()]
+    assert stage.upstream.requests[0].headers["x-team"] == secret
+    assert [result.verdict for result in results] == [Verdict.INCOMPLETE, Verdict.FAILED]
+    printed = capsys.readouterr()
+    assert "a tool failed" in printed.out
+    for place in (results, stage.ear.heard, stage.messages, caplog.text, printed.out, printed.err):
+        assert KEY not in str(place)
+        assert secret not in str(place)
+    assert KEY not in repr(stage.agent)

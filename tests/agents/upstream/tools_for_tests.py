@@ -1,0 +1,23 @@
+"""Tools that the server finds by name."""
+
+from __future__ import annotations
+
+import trio
+
+from hermes_trio.tools.contract import ToolProblem, tool
+
+STEP = 50  # times that the other tasks may go on
+
+
+@tool
+async def paced(steps: int) -> str:
+    """Take so many steps; nobody else takes as many at once."""
+    for _ in range(steps * STEP):
+        await trio.lowlevel.checkpoint()
+    return f"took {steps}"
+
+
+@tool
+async def failing() -> str:
+    """Fail."""
+    raise ToolProblem("not today")
