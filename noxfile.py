@@ -77,6 +77,13 @@ def mcp(session: nox.Session) -> None:
 
 
 @nox.session
+def bridges(session: nox.Session) -> None:
+    """Run the documented examples of asyncio agents with the real packages; the normal suite skips them."""
+    install(session, "test", "bridges")
+    session.run("pytest", "tests/bridges", "tests/agent/test_asyncio_bridge.py", *session.posargs)
+
+
+@nox.session
 def js(session: nox.Session) -> None:
     """Drive a real server with the OpenAI SDK for JavaScript; needs node and npm."""
     install(session, "test")
@@ -108,7 +115,7 @@ def openapi(session: nox.Session) -> None:
 def lock(session: nox.Session) -> None:
     """Write requirements.lock anew from pyproject.toml."""
     session.install("uv")
-    groups = [f"--group={name}" for name in ("test", "lint", "typing", "docs")]
+    groups = [f"--group={name}" for name in ("test", "lint", "typing", "docs", "bridges")]
     session.run(
         "uv", "pip", "compile", "pyproject.toml", "--all-extras", *groups, "--universal", "--no-header",
         "--quiet", "--output-file=requirements.lock", *session.posargs,
