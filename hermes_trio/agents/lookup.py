@@ -13,6 +13,7 @@ from hermes_trio.agent.naming import NameProblem, find_named, is_qualified, kind
 SHIPPED: Mapping[str, str] = MappingProxyType(
     {
         "demo": "hermes_trio.agents.demo:factory",
+        "local": "hermes_trio.agents.local:provider",
         "synthetic": "hermes_trio.agents.synthetic:factory",
         "upstream": "hermes_trio.agents.upstream:provider",
     }
