@@ -79,7 +79,7 @@ class _Ear:
 
 
 async def live(wish: Wish, on_ready: Callable[[str], None], command: tuple[str, ...] = ()) -> str:
-    """Let a child live, and return why it ended, in one line. A cancellation ends it, and its whole group.
+    """Let a child live, and return why it ended, in one line. A cancellation ends it.
 
     Args:
         wish: for the child.
@@ -97,7 +97,6 @@ async def live(wish: Wish, on_ready: Callable[[str], None], command: tuple[str, 
             ear.forget()
             on_ready(address)
         await process.wait()
-        _kill_group(process)  # whatever it started
     return _end(process.returncode, ear.complaint)
 
 
@@ -121,15 +120,12 @@ async def _run(command: tuple[str, ...], task_status: trio.TaskStatus[trio.Proce
 async def _stop(process: trio.Process) -> None:
     """Called in a shielded scope, which ends with the process."""
     assert process.stdin is not None
-    with trio.move_on_after(STOP_SECONDS):
+    with trio.move_on_after(STOP_SECONDS) as patience:
         await process.stdin.aclose()
         await process.wait()
-    _kill_group(process)
-
-
-def _kill_group(process: trio.Process) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    if patience.cancelled_caught:
+        with suppress(ProcessLookupError):  # it ended just now
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 async def _line(stream: trio.abc.ReceiveStream) -> bytes:
