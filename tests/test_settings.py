@@ -124,7 +124,7 @@ def test_the_strongest_source_wins_and_is_reported(
     assert loaded.sources["port"].name == (names.get(winner, winner) if winner else "default")
 
 
-NAMES = sorted(options().keys() - {"certfile", "keyfile", "api_key_file", "data_dir"})
+NAMES = sorted(options().keys() - {"certfile", "keyfile", "api_key_file", "model_path", "data_dir"})
 VALUES: dict[str, tuple[Any, Any, Any]] = {
     "host": ("a.example", "b.example", "c.example"),
     "agent": ("a", "b", "c:d"),

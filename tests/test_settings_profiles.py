@@ -37,6 +37,7 @@ model = "qwen"
 base_url = "http://127.0.0.1:11434/v1"
 api_key = "{SECRET}"
 system_prompt = "Be brief."
+model_path = "models/qwen.gguf"
 tools = ["terminal", "my_tools:search"]
 max_iterations = 7
 keys = ["ann", "bob"]
@@ -60,6 +61,7 @@ def test_everything_that_a_profile_can_say(tmp_path: Path) -> None:
             model="qwen",
             base_url="http://127.0.0.1:11434/v1",
             api_key=SECRET,
+            model_path=tmp_path / "models/qwen.gguf",
             system_prompt="Be brief.",
             tools=("terminal", "my_tools:search"),
             max_iterations=7,
@@ -159,6 +161,7 @@ def test_the_agent_that_the_top_level_means() -> None:
         ("[profiles.x]\nname = 'y'", "profiles.x.name: no such option"),
         ("[profiles.x]\nzzzz = 5", "profiles.x.zzzz: no such option (from {path})"),
         ("[profiles.x]\nmodel = 5", "profiles.x.model: 5 is not a text (from {path}: profiles.x.model)"),
+        ("[profiles.x]\nmodel_path = ''", "profiles.x.model_path: '' is not a path (from {path}: profiles.x.model_path)"),
         ("[profiles.x]\ntools = [5]", "profiles.x.tools: [5] is not a list of texts (from {path}: profiles.x.tools)"),
         ("[profiles.x]\ntools = ['']", "profiles.x.tools: '' is empty or not printable (from {path}: profiles.x.tools)"),
         ("[profiles.x]\nkeys = []", "profiles.x.keys: names nobody; leave it out to let everybody in (from {path})"),
@@ -238,6 +241,7 @@ def test_agents_are_told_what_their_tables_say(tmp_path: Path) -> None:
         SECRET,
         ("terminal", "my_tools:search"),
     )
+    assert told.model_path == tmp_path / "models/qwen.gguf"
     assert (told.system_prompt, told.max_iterations, told.limits.read) == ("Be brief.", 7, 5.0)
     assert {name: dict(server) for name, server in told.mcp.items()} == {"files": {"command": "serve-files"}}
     assert dict(told.options) == {"temperature": 0.5, "stop": ["a"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -33,6 +34,7 @@ class AgentConfig:
     model: str = ""  # the name that the model's server knows
     base_url: str = ""
     api_key: str = field(default="", repr=False)
+    model_path: Path | None = None  # for agents that serve the model themselves
     system_prompt: str = ""
     tools: tuple[str, ...] = ()  # names of tools, or module:attribute
     max_iterations: int = 50  # model calls in one turn

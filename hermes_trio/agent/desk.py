@@ -7,6 +7,7 @@ told so.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 
@@ -41,9 +42,13 @@ class Waiting:
     async def wait_in_trio(self) -> Decision:
         """The same, for tasks."""
         answered = trio.Event()
-        self._decision.add_done_callback(lambda _: answered.set())  # answers are given in Trio's thread
+        self.when_over(answered.set)
         await answered.wait()
         return self._decision.result()
+
+    def when_over(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` when ``wait`` would no longer wait: at once, or later from the Trio thread."""
+        self._decision.add_done_callback(lambda _: tell())
 
 
 class Desk:

@@ -12,6 +12,7 @@ memory channel as one batch. Closing the send end of that channel is the only ma
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import trio
 
@@ -36,6 +37,7 @@ class Inbox:
         self._unread = self._unread_characters = 0
         self._wake_up_pending = self._closed = False
         self._space = trio.Event()
+        self._when_space: list[Callable[[], None]] = []
         # Never full: a batch holds at least one event, and the last word may come on top.
         self._send, self._receive = trio.open_memory_channel[list[Event]](places + 2)
 
@@ -69,6 +71,17 @@ class Inbox:
         with self._changed:
             if not self._closed:
                 self._add(event)
+
+    def when_space(self, tell: Callable[[], None]) -> None:
+        """For speakers that may not wait: ``tell`` is called once, when a place may be free or nobody listens any more.
+
+        It is called at once or later from the Trio thread, and must neither block nor raise.
+        """
+        with self._changed:
+            if self._is_full() and not self._closed:
+                self._when_space.append(tell)
+                return
+        tell()
 
     def _add_open(self, event: Event) -> None:
         if self._closed:
@@ -119,7 +132,7 @@ class Inbox:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._wake_space()
+        self._wake_others()
 
     def drain(self) -> list[Event]:
         """Close, and take everything that was put before, without waiting."""
@@ -144,11 +157,15 @@ class Inbox:
             self._unread -= len(batch)
             self._unread_characters -= sum(map(_size, batch))
             self._changed.notify_all()
-        self._wake_space()
+        self._wake_others()
 
-    def _wake_space(self) -> None:
+    def _wake_others(self) -> None:
         self._space.set()
         self._space = trio.Event()
+        with self._changed:
+            waiting, self._when_space = self._when_space, []
+        for tell in waiting:
+            tell()
 
 
 def _size(event: Event) -> int:

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 from attrs import define
@@ -28,6 +28,8 @@ from hermes_trio.core.events import (
 )
 from hermes_trio.core.plain import plain, text_of
 from hermes_trio.core.redact import redact
+
+Mouthpiece = TypeVar("Mouthpiece")
 
 
 class Words:
@@ -101,6 +103,10 @@ class Port:
     def __init__(self, inbox: Inbox, words: Words, desk: Desk) -> None:
         self._inbox, self._words, self._desk = inbox, words, desk
         self._stopped = threading.Event()
+
+    def in_form(self, kind: Callable[[Inbox, Words, Desk], Mouthpiece]) -> Mouthpiece:
+        """The same mouthpiece in another form, for those who cannot wait as a thread does."""
+        return kind(self._inbox, self._words, self._desk)
 
     @property
     def stopped(self) -> bool:
@@ -240,10 +246,7 @@ class AsyncPort:
         allow_permanent: bool = True,
     ) -> Decision:
         """Ask whether something may be done, and wait for the answer. See :meth:`Port.ask`."""
-        wish = self._words.wanted(command, description, patterns, call_id, allow_permanent)
-        waiting = self._desk.open(wish.approval_id)
-        await self._put(wish)
-        return await waiting.wait_in_trio()
+        return await self._ask(self._words.wanted(command, description, patterns, call_id, allow_permanent))
 
     @asynccontextmanager
     async def tool(self, name: str, args: Mapping[str, Any] | None = None) -> AsyncIterator[ToolRun]:
@@ -258,6 +261,11 @@ class AsyncPort:
             await self.tool_completed(call.call_id, failure, is_error=True)  # noqa: ASYNC120
             raise
         await self.tool_completed(call.call_id, call.result, call.is_error)
+
+    async def _ask(self, wish: ApprovalWanted) -> Decision:
+        waiting = self._desk.open(wish.approval_id)
+        await self._put(wish)
+        return await waiting.wait_in_trio()
 
     async def _put(self, event: Event) -> None:
         await trio.lowlevel.checkpoint()

@@ -69,7 +69,7 @@ def _convert(converter: TSConverter, name: str, target: Any, loaded: LoadedValue
     meta = loaded.loader_meta
     assert isinstance(meta, _Signed)
     value = _structured(converter, name, loaded.value, target, meta.source, options()[name].secret)
-    return Settled(_anchored(value, meta.base_dir), meta.source)
+    return Settled(anchored(value, meta.base_dir), meta.source)
 
 
 def converted(name: str, value: Any, target: Any, source: Source, *, is_secret: bool) -> Any:
@@ -78,7 +78,7 @@ def converted(name: str, value: Any, target: Any, source: Source, *, is_secret: 
     Raises:
         SettingsError: it has the wrong type.
     """
-    return _structured(_converter(), name, value, target, source, is_secret)
+    return _structured(_converter(), name, value, _bare(target), source, is_secret)
 
 
 def _structured(
@@ -91,7 +91,8 @@ def _structured(
         raise SettingsError(f"{name}: {culprit} {_COMPLAINTS[target]} (from {source.name})") from None
 
 
-def _anchored(value: Any, base_dir: Path) -> Any:
+def anchored(value: Any, base_dir: Path) -> Any:
+    """A path that is relative to the folder of whoever named it; anything else as it is."""
     # absolute(), not resolve(): a link stays a link
     return (base_dir / value).absolute() if isinstance(value, Path) else value
 

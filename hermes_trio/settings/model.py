@@ -108,6 +108,10 @@ class Settings:
         "",
         Option("What the model's server calls the model.", "--upstream-model", "NAME", variables=("OPENAI_MODEL",)),
     )  # fmt: skip
+    model_path: Path | None = attrs.field(
+        default=None,
+        metadata=_named_file("Model for the agent local: a GGUF file.", "--model-path"),
+    )
     system_prompt: str = _setting("", Option("What the agent is told before everything else."))
     tools: tuple[str, ...] = _setting(
         (),

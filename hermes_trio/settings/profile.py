@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -48,6 +49,7 @@ class Profile:
     model: str = ""
     base_url: str = attrs.field(default="", validator=checks.a_base_url)
     api_key: str = attrs.field(default="", repr=masked)
+    model_path: Path | None = None
     system_prompt: str = ""
     tools: tuple[str, ...] = attrs.field(default=(), validator=checks.words)
     max_iterations: int = attrs.field(default=50, validator=checks.AtLeast(1))

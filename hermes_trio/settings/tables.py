@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from attrs import frozen
 
 from hermes_trio.settings.checks import shown
-from hermes_trio.settings.engine import Settled, converted
+from hermes_trio.settings.engine import Settled, anchored, converted
 from hermes_trio.settings.errors import SettingsError, WrongValueError
 from hermes_trio.settings.model import Settings
 from hermes_trio.settings.profile import NOTHING, Profile, is_name
@@ -28,6 +28,7 @@ _INHERITED: Mapping[str, str] = {
     "agent": "agent",
     "model": "upstream_model",
     "base_url": "base_url",
+    "model_path": "model_path",
     "system_prompt": "system_prompt",
     "tools": "tools",
     "max_iterations": "max_iterations",
@@ -140,6 +141,8 @@ class _Reader:
         if option == OPTIONS:
             return Settled(self._table(option, value), source)
         read = converted(dotted, value, _KNOWN[option], source, is_secret=option in _NOT_SHOWN)
+        if isinstance(read, Path):
+            read = anchored(read, self.document.path.parent)
         if option == "keys" and not read:
             raise self._refusal(option, "names nobody; leave it out to let everybody in")
         return Settled(read, source)

@@ -154,3 +154,26 @@ async def test_many_threads_lose_nothing(threads: int) -> None:
     for name in range(threads):
         mine = [event for event in events if isinstance(event, Text) and event.text.startswith(f"{name}:")]
         assert mine == [Text(f"{name}:{n} ") for n in range(each)]
+
+
+async def test_a_speaker_that_may_not_wait_is_told_once_when_there_is_space() -> None:
+    inbox = Inbox(places=1)
+    told: list[str] = []
+    inbox.when_space(lambda: told.append("at once"))
+    inbox.put(Text("a"))
+    inbox.when_space(lambda: told.append("later"))
+    assert told == ["at once"]
+    await inbox.receive()
+    inbox.put(Text("b"))
+    await inbox.receive()
+    assert told == ["at once", "later"]
+
+
+async def test_a_speaker_that_may_not_wait_is_told_of_the_end() -> None:
+    inbox = Inbox(places=1)
+    told: list[str] = []
+    inbox.put(Text("a"))
+    inbox.when_space(lambda: told.append("closed"))
+    inbox.close()
+    inbox.when_space(lambda: told.append("and after"))
+    assert told == ["closed", "and after"]

@@ -1,0 +1,375 @@
+"""Agents written for asyncio: they speak, wait, ask and are called off as agents in threads are."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from attrs import frozen
+
+from hermes_trio.agent.asyncio_bridge import AsyncioAgent, AsyncioPort
+from hermes_trio.agent.bridge import AgentHost, Bridge
+from hermes_trio.agent.contract import Agent, AgentContext, TurnRequest
+from hermes_trio.agent.desk import Desk
+from hermes_trio.agent.inbox import Inbox
+from hermes_trio.agent.port import Port, Words
+from hermes_trio.core.approvals import Decision
+from hermes_trio.core.events import (
+    AnsweredBy,
+    ApprovalWanted,
+    Choice,
+    ClientCall,
+    Crashed,
+    Event,
+    Finished,
+    Reasoning,
+    Result,
+    Text,
+    ToolCompleted,
+    ToolOutput,
+    ToolStarted,
+)
+from tests.asgi import patience
+
+YES = Decision(Choice.ONCE, AnsweredBy.CLIENT)
+CONTEXT = AgentContext(TurnRequest("run-1", "session", "hello"), Path())
+Work = Callable[[AsyncioPort], Awaitable[Any]]
+
+
+@frozen
+class Doing(AsyncioAgent):
+    """Does what a test says."""
+
+    does: Work
+
+    async def work(self, turn: TurnRequest, say: AsyncioPort) -> Any:
+        return await self.does(say)
+
+
+class Setting:
+    """An asyncio agent behind a bridge."""
+
+    def __init__(self, does: Work, grace: float = 5.0, places: int = 256) -> None:
+        self.agent = Doing(does)
+        self.inbox, self.desk = Inbox(places), Desk()
+        host = AgentHost(lambda _: self.agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace)
+        self.bridge = Bridge(host, CONTEXT, self.inbox, Words("run-1", lambda: 0.0), self.desk)
+        self.gone, self.began = trio.Event(), threading.Event()
+
+    async def run(self) -> None:
+        await self.bridge.run(lambda: "because", self.gone.set)
+
+    async def to_the_end(self) -> list[Event]:
+        with patience():
+            await self.run()
+            await self.gone.wait()
+        return self.inbox.drain()
+
+    async def called_off_once_begun(self) -> list[Event]:
+        """Cancel it as soon as it has set ``began``."""
+        with patience():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.run)
+                await trio.to_thread.run_sync(self.began.wait)
+                nursery.cancel_scope.cancel()
+        return self.inbox.drain()
+
+
+async def say_everything(say: AsyncioPort) -> Result:
+    await asyncio.sleep(0)  # needs the loop
+    await say.text("a")
+    await say.text(None)
+    await say.reasoning("r")
+    await say.tool_started("c", "t", {"x": 1})
+    await say.tool_output("c", "half")
+    await say.tool_completed("c", "whole")
+    await say.client_call("d", "theirs", "{}")
+    return Result("bye")
+
+
+async def test_an_asyncio_agent_can_say_everything() -> None:
+    assert await Setting(say_everything).to_the_end() == [
+        Text("a"),
+        Reasoning("r"),
+        ToolStarted("c", "t", {"x": 1}),
+        ToolOutput("c", "half"),
+        ToolCompleted("c", "whole"),
+        ClientCall("d", "theirs", "{}"),
+        Finished(Result("bye")),
+    ]
+
+
+def test_it_is_an_agent_for_threads() -> None:
+    agent = Doing(say_everything)
+    assert isinstance(agent, Agent)
+    assert not asyncio.iscoroutinefunction(agent.run)
+
+
+async def use_two_tools(say: AsyncioPort) -> str:
+    async with say.tool("good", {"x": 1}) as call:
+        call.result = "fine"
+    try:
+        async with say.tool("bad"):
+            raise ValueError("no")
+    except ValueError:
+        return "done"
+
+
+async def test_tool_blocks_show_their_calls() -> None:
+    assert await Setting(use_two_tools).to_the_end() == [
+        ToolStarted("call_run-1_1", "good", {"x": 1}),
+        ToolCompleted("call_run-1_1", "fine"),
+        ToolStarted("call_run-1_2", "bad", {}),
+        ToolCompleted("call_run-1_2", "ValueError: no", True),
+        Finished(Result("done")),
+    ]
+
+
+async def crash(say: AsyncioPort) -> None:
+    raise ValueError("boom")
+
+
+async def cancel_oneself(say: AsyncioPort) -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("does", "last"),
+    [(crash, Crashed("boom", "ValueError")), (cancel_oneself, Crashed("CancelledError", "CancelledError"))],
+)
+async def test_an_error_ends_its_own_run_only(does: Work, last: Event) -> None:
+    assert await Setting(does).to_the_end() == [last]
+
+
+async def test_a_slow_reader_makes_the_speaker_wait_and_nobody_else() -> None:
+    turned = threading.Event()
+
+    async def work(say: AsyncioPort) -> None:
+        speaking = asyncio.create_task(speak(say))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        turned.set()
+        await speaking
+
+    async def speak(say: AsyncioPort) -> None:
+        for number in range(4):
+            await say.text(str(number))
+
+    setting = Setting(work, places=2)
+    heard: list[Event] = []
+    with patience():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(setting.run)
+            await trio.to_thread.run_sync(turned.wait)
+            assert setting.inbox._unread == 2  # the third waits, and the loop went on turning
+            await for_batches(setting, heard)
+    assert heard == [*(Text(str(number)) for number in range(4)), Finished(Result())]
+
+
+async def for_batches(setting: Setting, heard: list[Event]) -> None:
+    """Read everything."""
+    while True:
+        try:
+            heard += await setting.inbox.receive()
+        except trio.EndOfChannel:
+            return
+
+
+async def test_a_speaker_that_no_longer_waits_says_nothing_later() -> None:
+    """A time limit of the agent's own: the text is not said behind its back."""
+
+    async def work(say: AsyncioPort) -> str:
+        await say.text("one")
+        try:
+            async with asyncio.timeout(0.01):
+                await say.text("two")
+        except TimeoutError:
+            return "gave up"
+        raise AssertionError
+
+    assert await Setting(work, places=1).to_the_end() == [Text("one"), Finished(Result("gave up"))]
+
+
+async def test_a_cancelled_agent_cleans_up_and_leaves_nothing() -> None:
+    notes: list[str] = []
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            await asyncio.sleep(0)
+            notes.append("generator closed")
+
+    async def background() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            notes.append("task cancelled")
+
+    async def work(say: AsyncioPort) -> None:
+        left = asyncio.create_task(background())
+        kept = numbers()
+        await anext(kept)
+        try:
+            async with say.tool("long"):
+                setting.began.set()
+                await asyncio.sleep(3600)
+        finally:
+            notes.append("work cancelled")
+            del left
+
+    setting = Setting(work)
+    assert await setting.called_off_once_begun() == [ToolStarted("call_run-1_1", "long", {})]
+    assert setting.gone.is_set()
+    assert notes == ["work cancelled", "task cancelled", "generator closed"]
+
+
+async def test_an_agent_that_waits_for_a_place_is_cancelled() -> None:
+    ended: list[type[BaseException]] = []
+
+    async def work(say: AsyncioPort) -> None:
+        try:
+            await say.text("one")
+            asyncio.get_running_loop().call_soon(setting.began.set)
+            await say.text("two")
+        except BaseException as error:
+            ended.append(type(error))
+            raise
+
+    setting = Setting(work, places=1)
+    assert await setting.called_off_once_begun() == [Text("one")]
+    assert setting.gone.is_set()
+    assert ended == [asyncio.CancelledError]
+
+
+async def test_a_framework_that_catches_every_error_cannot_go_on() -> None:
+    """The end of a run is no error of a tool."""
+    caught: list[Exception] = []
+
+    async def work(say: AsyncioPort) -> None:
+        setting.began.set()
+        while True:
+            try:
+                await say.text("again")
+            except Exception as error:  # noqa: BLE001 - what frameworks do with their tools
+                caught.append(error)
+
+    setting = Setting(work, places=4)
+    await setting.called_off_once_begun()
+    assert setting.gone.is_set()
+    assert caught == []
+
+
+async def test_what_comes_after_the_cancellation_is_not_heard() -> None:
+    async def work(say: AsyncioPort) -> str:
+        try:
+            setting.began.set()
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            with pytest.raises(asyncio.CancelledError):
+                await say.text("too late")
+            with pytest.raises(asyncio.CancelledError):
+                await say.ask("rm")
+            return "swallowed"
+        raise AssertionError
+
+    setting = Setting(work)
+    assert await setting.called_off_once_begun() == []
+    assert setting.gone.is_set()
+
+
+async def test_a_task_that_swallows_the_cancellation_is_given_up_after_the_grace() -> None:
+    released = threading.Event()
+
+    async def work(say: AsyncioPort) -> None:
+        setting.began.set()
+        while not released.is_set():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                continue
+
+    setting = Setting(work, grace=0.05)
+    assert await setting.called_off_once_begun() == []
+    assert not setting.gone.is_set()
+    released.set()
+    with patience():
+        await setting.gone.wait()
+
+
+async def test_an_interrupt_before_the_loop_exists_keeps_the_work_from_beginning() -> None:
+    began: list[AsyncioPort] = []
+
+    async def work(say: AsyncioPort) -> None:
+        began.append(say)
+
+    agent = Doing(work)
+    agent.interrupt("early")
+    say = Port(Inbox(), Words("run-1"), Desk())
+    with pytest.raises(asyncio.CancelledError):
+        await trio.to_thread.run_sync(agent.run, CONTEXT.turn, say)
+    assert began == []
+
+
+async def test_an_interrupt_after_the_end_does_nothing() -> None:
+    setting = Setting(say_everything)
+    await setting.to_the_end()
+    setting.agent.interrupt("late")
+    assert setting.gone.is_set()
+
+
+async def ask(say: AsyncioPort) -> str:
+    decision = await say.ask("rm -r x", "deletes x", call_id="c")
+    return decision.choice
+
+
+async def test_an_agent_asks_and_gets_the_answer() -> None:
+    setting = Setting(ask)
+    heard: list[Event] = []
+    with patience():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(setting.run)
+            [wish] = await setting.inbox.receive()
+            assert isinstance(wish, ApprovalWanted)
+            setting.desk.give(wish.approval_id, YES)
+            await for_batches(setting, heard)
+    assert heard == [Finished(Result("once"))]
+
+
+async def test_an_answer_to_an_agent_that_no_longer_waits_goes_nowhere() -> None:
+    async def work(say: AsyncioPort) -> str:
+        try:
+            async with asyncio.timeout(0.01):
+                await say.ask("rm")
+        except TimeoutError:
+            return "nobody answered"
+        raise AssertionError
+
+    setting = Setting(work)
+    wish, last = await setting.to_the_end()
+    assert isinstance(wish, ApprovalWanted)
+    setting.desk.give(wish.approval_id, YES)
+    assert last == Finished(Result("nobody answered"))
+
+
+async def test_an_agent_that_asks_is_cancelled() -> None:
+    async def work(say: AsyncioPort) -> None:
+        asyncio.get_running_loop().call_later(0.01, setting.began.set)
+        await say.ask("rm")
+
+    setting = Setting(work)
+    [wish] = await setting.called_off_once_begun()
+    assert isinstance(wish, ApprovalWanted)
+    assert setting.gone.is_set()
+
+
+def test_whoever_does_not_use_it_does_not_import_it() -> None:
+    code = "import sys, hermes_trio.agent.bridge; sys.exit('hermes_trio.agent.asyncio_bridge' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
