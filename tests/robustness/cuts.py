@@ -41,7 +41,7 @@ async def cut_everywhere(house: House, knife: Knife, clock: MockClock, case: Cas
         if not knife.disarm():
             return struck
         struck += 1
-        await judge(scene, case.script, case.way.reasons)
+        await judge(scene, case.script, case.way.reasons, case.way.leeway)
         at += case.plan.stride
     raise AssertionError(f"{case.route.name}, {case.script.name}: no end in sight")
 

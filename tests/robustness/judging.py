@@ -45,7 +45,7 @@ async def judge(scene: Scene, script: Script, reasons: frozenset[Reason], leeway
     check(await house.faults(leeway.record), about)
     for exchange in scene.exchanges():
         check(() if leeway.order else exchange.faults, about)
-    for run in house.runs:
+    for run in (each for each in house.runs if each.has_begun):
         found = await house.store.find_run(run.header.principal, run.header.run_id)
         if isinstance(found, EndedRun):
             check(_faults_of_end(scene, script, found, reasons, leeway), about)

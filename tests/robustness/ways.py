@@ -31,6 +31,7 @@ class Way:
     strike: Callable[[Scene], None]
     reasons: frozenset[Reason]
     limits: Limits = LIMITS
+    leeway: Leeway = STRICT
 
 
 def _disconnect(scene: Scene) -> None:
@@ -57,6 +58,11 @@ def _drain(scene: Scene) -> None:
     scene.house.rig.site.services.registry.stop_all(Reason.SERVER_SHUTDOWN)
 
 
+def _freeze(scene: Scene) -> None:
+    """The process is stopped for an hour, so that everything that has a deadline is late at once."""
+    scene.clock.jump(3_600.0)
+
+
 def _time_passes(scene: Scene) -> None:
     scene.clock.jump(SHORT.run)
 
@@ -68,6 +74,12 @@ WAYS = (
     Way("stop", _stop, frozenset({Reason.STOP_REQUESTED})),
     Way("drain", _drain, frozenset({Reason.SERVER_SHUTDOWN})),
     Way("time limit", _time_passes, frozenset({Reason.TIMEOUT}), SHORT),
+    Way(
+        "frozen for an hour",
+        _freeze,
+        frozenset({Reason.SERVER_ERROR, Reason.STALLED_READER}),
+        leeway=Leeway(record=True, order=True),
+    ),
 )
 
 
