@@ -36,7 +36,7 @@ async def cut_everywhere(house: House, knife: Knife, clock: MockClock, case: Cas
     at, struck = 1 + case.plan.seed % case.plan.stride, 0
     while at < MAX_STEPS:
         scene = await _one(house, clock, case, at)
-        knife.arm(at, partial(case.way.strike, scene))
+        knife.arm(at, *(partial(strike, scene) for strike in (case.way.strike, *case.way.then)))
         await scene.play()
         if not knife.disarm():
             return struck

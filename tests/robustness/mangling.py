@@ -58,12 +58,43 @@ ODD: tuple[Any, ...] = (
     {"": None}, {"a": {"b": {"c": []}}}, [0] * 200, ["x"] * 1_001, {str(n): n for n in range(100)}, {"type": "message"},
     {"type": "input_text", "text": 1}, {"role": "wizard", "content": "Hi"}, "data:image/png;base64,AAAA", "http://127.0.0.1/x.png",
 )  # fmt: skip
-TEXTS = ("", "0", "-1", "1", "99999999999999999999", "x", "true", "%00", "é", "a" * 300, SECRET, "asc", "desc", "completed", "\ud800")
+TEXTS = (
+    "",
+    "0",
+    "-1",
+    "1",
+    "99999999999999999999",
+    "x",
+    "true",
+    "%00",
+    "é",
+    "a" * 300,
+    SECRET,
+    "asc",
+    "desc",
+    "completed",
+    "\ud800",
+)
 HEADERS = (
     "X-Hermes-Session-Id", "X-Hermes-Session-Key", "Idempotency-Key", "X-Hermes-On-Disconnect", "Last-Event-ID",
     "Content-Type", "X-Request-Id", "Accept", "Origin", "Content-Length", "X-OpenWebUI-Chat-Id",
 )  # fmt: skip
-HEADER_VALUES = ("", "x", "s1", "0", "-5", "1e9", "grace:5", "detach", "a" * 600, "text/html", "null", "caf\xe9", SECRET, "http://evil.test")
+HEADER_VALUES = (
+    "",
+    "x",
+    "s1",
+    "0",
+    "-5",
+    "1e9",
+    "grace:5",
+    "detach",
+    "a" * 600,
+    "text/html",
+    "null",
+    "caf\xe9",
+    SECRET,
+    "http://evil.test",
+)
 
 
 @frozen
@@ -103,7 +134,9 @@ class Mangler:
             known = self._ids(name) or ["x"]
             value = self._chance.choice(known if self._chance.random() < 0.7 else TEXTS)
             path = path.replace(f"{{{name}}}", quote(value, safe="", errors="surrogatepass") or "_")
-        pairs = [(name, self._chance.choice(TEXTS)) for name in operation.query if self._chance.random() < 0.5]
+        pairs = [
+            (name, self._chance.choice(TEXTS)) for name in operation.query if self._chance.random() < 0.5
+        ]
         query = "&".join(f"{name}={quote(value, errors='surrogatepass')}" for name, value in pairs)
         return f"{path}?{query}" if query else path
 
@@ -120,7 +153,11 @@ class Mangler:
         """Change one thing somewhere in it."""
         if isinstance(value, dict) and value and self._chance.random() < 0.85:
             name = self._chance.choice(sorted(value))
-            return {**value, **self._spoilt_field(name, value[name])} if self._chance.random() < 0.9 else _without(value, name)
+            return (
+                {**value, **self._spoilt_field(name, value[name])}
+                if self._chance.random() < 0.9
+                else _without(value, name)
+            )
         if isinstance(value, list) and value and self._chance.random() < 0.7:
             place = self._chance.randrange(len(value))
             return [*value[:place], self._spoil(value[place]), *value[place + self._chance.choice((0, 1)) :]]

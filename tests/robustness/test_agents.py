@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -156,7 +158,7 @@ def saying(value: Any) -> Play:
 
     def play(turn: TurnRequest, say: Port) -> str:
         speak: Any = say
-        for call in (
+        calls: tuple[Callable[[], object], ...] = (
             lambda: speak.text(value),
             lambda: speak.reasoning(value),
             lambda: speak.tool_started(value, "terminal", {}),
@@ -167,11 +169,10 @@ def saying(value: Any) -> Play:
             lambda: speak.tool_completed("c", value, value),
             lambda: speak.tool_completed(value, value, value),
             lambda: speak.client_call(value, value, value),
-        ):
-            try:
+        )
+        for call in calls:
+            with suppress(ValueError, TypeError, RecursionError):
                 call()
-            except (ValueError, TypeError, RecursionError):
-                pass
         return "end"
 
     return play
@@ -185,9 +186,13 @@ async def test_saying_what_is_none_of_the_types(tally: Tally) -> None:
     tally.add("agents", {"wrong types": 10 * len(WRONG)})
 
 
+def returning(value: Any) -> Play:
+    return lambda turn, say: value
+
+
 async def test_returning_what_is_no_result(tally: Tally) -> None:
     for value in WRONG[1:]:
-        record = await streamed(lambda turn, say, value=value: value)
+        record = await streamed(returning(value))
         expected = "completed" if isinstance(value, str) else "failed"
         assert str(record.outcome.status) == expected, (value, record.outcome)
     record = await streamed(lambda turn, say: None)
@@ -214,10 +219,10 @@ def _babble(chance: random.Random) -> Play:
             call, name = chance.choice(["", "a", "b", "a-2"]), chance.choice(["terminal", "_hidden"])
             chance.choice(
                 [
-                    lambda: say.tool_started(call, name, {}),
-                    lambda: say.tool_completed(call, "r"),
-                    lambda: say.tool_output(call, "o"),
-                    lambda: say.text("t"),
+                    partial(say.tool_started, call, name, {}),
+                    partial(say.tool_completed, call, "r"),
+                    partial(say.tool_output, call, "o"),
+                    partial(say.text, "t"),
                 ]
             )()
         return "end"

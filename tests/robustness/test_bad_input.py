@@ -86,6 +86,20 @@ def check_refusal(sent: Sent, answer: Answer) -> None:
     assert "Traceback" not in text, (sent, answer)
 
 
+async def test_the_name_of_a_field_may_be_a_secret() -> None:
+    async with open_house(HELLO) as house:
+        await ids_of(house)
+        sent = Sent(
+            "PATCH",
+            "/api/sessions/s1",
+            {"Content-Type": "application/json"},
+            json.dumps({SECRET: 1}).encode(),
+        )
+        answer = await answered(house, sent)
+        assert answer.status == 400
+        check_refusal(sent, answer)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(SESSIONS))

@@ -43,7 +43,9 @@ async def made(house: House) -> Things:
     ended = (await client.send("/v1/responses", {"input": MARK, "metadata": {"a": MARK}})).json["id"]
     live = (await client.send("/v1/responses", {"input": MARK, "background": True})).json["id"]
     run = (await client.send("/v1/runs", {"input": MARK, "session_id": "ann-session"})).json["run_id"]
-    chat = (await client.send("/v1/chat/completions", {"messages": [{"role": "user", "content": MARK}]})).json["id"]
+    chat = (
+        await client.send("/v1/chat/completions", {"messages": [{"role": "user", "content": MARK}]})
+    ).json["id"]
     session = {"id": "ann-titled", "title": MARK, "system_prompt": MARK}
     assert (await client.send("/api/sessions", session)).status == 201
     await client.send("/api/sessions/ann-titled/chat", {"message": MARK})
