@@ -94,15 +94,13 @@ class Tracker:
         try:
             await self._follow()
         except trio.Cancelled:
-            with trio.CancelScope(shield=True, deadline=self._latest()):
-                await self._close_up(self._hooks.why())
+            await self._close_up(self._hooks.why())  # noqa: ASYNC102, ASYNC120 - saving shields and bounds itself
             raise
         except Exception:
             log.exception("the tracker failed")
             self._is_broken = True
             self._hooks.stop(Reason.SERVER_ERROR)
-            with trio.CancelScope(shield=True, deadline=self._latest()):
-                await self._close_up(Reason.SERVER_ERROR)
+            await self._close_up(Reason.SERVER_ERROR)
         finally:
             self._out.close()
 
@@ -114,8 +112,7 @@ class Tracker:
                 break
             self._hear(events)
             await self._wait_for_readers()
-        with trio.CancelScope(shield=True, deadline=self._latest()):
-            await self._close_up(Reason.SERVER_ERROR)
+        await self._close_up(Reason.SERVER_ERROR)
 
     def _feed(self, events: list[Event]) -> None:
         self._unheard += merge_text(events)
@@ -182,7 +179,9 @@ class Tracker:
 
     async def _save(self) -> None:
         try:
-            with trio.fail_after(self._limits.save):
+            # The one deadline of closing up. A second one around it could pass in the same moment (a process that was
+            # stopped for a while), and the run would end without its end being saved, now or later.
+            with trio.fail_after(self._limits.save, shield=True):
                 await self._hooks.save(self._turn, self._end)
         except (StoreError, trio.TooSlowError) as error:
             log.error("a turn could not be stored", error=str(error) or "the store took too long")
@@ -196,10 +195,6 @@ class Tracker:
         """Tell that the answer is not stored, and store it when that is possible."""
         self._end = Ended(_not_stored(self._end.outcome), self._end.at)
         self._hooks.save_later(self._turn, self._end)
-
-    def _latest(self) -> float:
-        """Closing up is not cut short by what ended the run; this deadline is what bounds it."""
-        return trio.current_time() + 2 * self._limits.save
 
 
 def _not_stored(outcome: Outcome) -> Outcome:

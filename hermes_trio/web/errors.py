@@ -29,8 +29,9 @@ def json_response(body: object, status: int = 200, headers: dict[str, str] | Non
 
 
 async def refused(error: ApiError) -> Response:
-    """A refusal of ours."""
-    shown = {**error.envelope()["error"], "message": redact(error.message)}
+    """A refusal of ours. What it repeats of the request, be it only the name of a field, may hold a secret."""
+    param = error.param if error.param is None else redact(error.param)
+    shown = {**error.envelope()["error"], "message": redact(error.message), "param": param}
     return json_response({"error": shown}, error.status, dict(error.headers))
 
 

@@ -36,12 +36,12 @@ async def cut_everywhere(house: House, knife: Knife, clock: MockClock, case: Cas
     at, struck = 1 + case.plan.seed % case.plan.stride, 0
     while at < MAX_STEPS:
         scene = await _one(house, clock, case, at)
-        knife.arm(at, partial(case.way.strike, scene))
+        knife.arm(at, *(partial(strike, scene) for strike in (case.way.strike, *case.way.then)))
         await scene.play()
         if not knife.disarm():
             return struck
         struck += 1
-        await judge(scene, case.script, case.way.reasons)
+        await judge(scene, case.script, case.way.reasons, case.way.leeway)
         at += case.plan.stride
     raise AssertionError(f"{case.route.name}, {case.script.name}: no end in sight")
 

@@ -45,7 +45,7 @@ async def judge(scene: Scene, script: Script, reasons: frozenset[Reason], leeway
     check(await house.faults(leeway.record), about)
     for exchange in scene.exchanges():
         check(() if leeway.order else exchange.faults, about)
-    for run in house.runs:
+    for run in (each for each in house.runs if each.has_begun):
         found = await house.store.find_run(run.header.principal, run.header.run_id)
         if isinstance(found, EndedRun):
             check(_faults_of_end(scene, script, found, reasons, leeway), about)
@@ -96,11 +96,8 @@ async def _against_store(scene: Scene, heard: Heard, leeway: Leeway) -> list[str
     found = await scene.house.store.find_run("ann", heard.run_id)
     if isinstance(found, EndedRun):
         return list(faults_between(heard, kept_of_record(found)))
-    if (
-        scene.route.keep is Keep.END
-        and leeway.record
-        and heard.ends[-1:] == (frozenset({"failed", "incomplete"}),)
-    ):
+    is_told = not heard.ends or heard.ends[-1] == frozenset({"failed", "incomplete"})
+    if scene.route.keep is Keep.END and leeway.record and is_told:
         return []
     return [f"a client knows of {heard.run_id}, the store does not: {found}"]
 

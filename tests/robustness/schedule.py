@@ -16,6 +16,7 @@ import trio
 from trio._core import _run
 
 T = TypeVar("T")
+GAP = 3  # steps between two strikes
 
 
 def shuffle(seed: int) -> None:
@@ -53,29 +54,29 @@ async def steps(count: int) -> None:
 
 
 class Knife(trio.abc.Instrument):
-    """Counts the steps of all tasks, and does something right after one of them.
+    """Counts the steps of all tasks, and strikes right after one of them; again a few steps later, if that is wanted.
 
     A task that has made a step stands at a checkpoint, so to strike after every step is to cut at every checkpoint.
     """
 
     def __init__(self) -> None:
         self.steps = 0
-        self._at = 0
-        self._strike: Callable[[], None] | None = None
+        self._strikes: dict[int, Callable[[], None]] = {}
+        self._has_struck = False
 
-    def arm(self, at: int, strike: Callable[[], None]) -> None:
+    def arm(self, at: int, *strikes: Callable[[], None]) -> None:
         """Count from nought, and strike after so many steps."""
-        self.steps, self._at, self._strike = 0, at, strike
+        self.steps, self._has_struck = 0, False
+        self._strikes = {at + GAP * number: strike for number, strike in enumerate(strikes)}
 
     def disarm(self) -> bool:
         """Put it away; returns whether it struck."""
-        struck = self._strike is None
-        self._at, self._strike = 0, None
-        return struck
+        self._strikes = {}
+        return self._has_struck
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         """One more step."""
         self.steps += 1
-        if self._strike is not None and self.steps == self._at:
-            strike, self._strike = self._strike, None
-            strike()
+        if self.steps in self._strikes:
+            self._has_struck = True
+            self._strikes[self.steps]()

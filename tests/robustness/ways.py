@@ -31,6 +31,8 @@ class Way:
     strike: Callable[[Scene], None]
     reasons: frozenset[Reason]
     limits: Limits = LIMITS
+    leeway: Leeway = STRICT
+    then: tuple[Callable[[Scene], None], ...] = ()  # what follows a few steps later
 
 
 def _disconnect(scene: Scene) -> None:
@@ -57,18 +59,32 @@ def _drain(scene: Scene) -> None:
     scene.house.rig.site.services.registry.stop_all(Reason.SERVER_SHUTDOWN)
 
 
+def _freeze(scene: Scene) -> None:
+    """The process is stopped for an hour, so that everything that has a deadline is late at once."""
+    scene.clock.jump(3_600.0)
+
+
 def _time_passes(scene: Scene) -> None:
     scene.clock.jump(SHORT.run)
 
 
+_GONE, _STALLED = Reason.CLIENT_DISCONNECTED, Reason.STALLED_READER
+_STOPPED, _SHUT, _LATE = Reason.STOP_REQUESTED, Reason.SERVER_SHUTDOWN, Reason.SERVER_ERROR
+_SLOW = Leeway(record=True, order=True)
+
 WAYS = (
-    Way("disconnect", _disconnect, frozenset({Reason.CLIENT_DISCONNECTED})),
-    Way("owner cancelled", _cancel_owner, frozenset({Reason.CLIENT_DISCONNECTED})),
-    Way("stalled reader", _stall, frozenset({Reason.STALLED_READER, Reason.CLIENT_DISCONNECTED})),
-    Way("stop", _stop, frozenset({Reason.STOP_REQUESTED})),
-    Way("drain", _drain, frozenset({Reason.SERVER_SHUTDOWN})),
+    Way("disconnect", _disconnect, frozenset({_GONE})),
+    Way("owner cancelled", _cancel_owner, frozenset({_GONE})),
+    Way("stalled reader", _stall, frozenset({_STALLED, _GONE})),
+    Way("stop", _stop, frozenset({_STOPPED})),
+    Way("drain", _drain, frozenset({_SHUT})),
     Way("time limit", _time_passes, frozenset({Reason.TIMEOUT}), SHORT),
-)
+    Way("frozen for an hour", _freeze, frozenset({_LATE, _STALLED}), leeway=_SLOW),
+    Way("disconnect, then frozen", _disconnect, frozenset({_GONE, _LATE, _STALLED}), leeway=_SLOW, then=(_freeze,)),
+    Way("stop, then disconnect", _stop, frozenset({_STOPPED, _GONE}), then=(_disconnect,)),
+    Way("disconnect, then drain", _disconnect, frozenset({_GONE, _SHUT}), then=(_drain,)),
+    Way("stalled, then cancelled", _stall, frozenset({_STALLED, _GONE}), then=(_cancel_owner,)),
+)  # fmt: skip
 
 
 # -- by a fault of our own --

@@ -1,0 +1,223 @@
+"""Known faults, planted one at a time in a copy of the package: the short part of the suite must catch each.
+
+``python -m tests.robustness.mutants`` plants all of them, or those whose names are given. A fault whose place is not
+found in the source any more is an error: then the code has changed and the fault has to be written anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from attrs import frozen
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "hermes_trio"
+LIMIT = 600.0  # seconds; a fault that makes the suite hang is caught too
+
+
+@frozen
+class Mutant:
+    """One fault: a text of one file, replaced by another."""
+
+    name: str
+    path: str
+    old: str
+    new: str
+    tests: tuple[str, ...] = ("test_cuts.py",)
+
+
+CUTS, RACES, MODEL, PRINCIPALS = "test_cuts.py", "test_races.py", "test_model.py", "test_principals.py"
+
+MUTANTS = (
+    Mutant(
+        "drop the shield around the last save",
+        "runs/tracker.py",
+        "with trio.fail_after(self._limits.save, shield=True):",
+        "with trio.fail_after(self._limits.save):",
+    ),
+    Mutant(
+        "tell the end before it is saved",
+        "runs/tracker.py",
+        "            await self._save()\n            self._is_saved = True\n            self._append((self._end,))\n",
+        "            self._append((self._end,))\n            await self._save()\n            self._is_saved = True\n",
+    ),
+    Mutant(
+        "a second deadline around the save",
+        "runs/tracker.py",
+        "        await self._close_up(Reason.SERVER_ERROR)\n\n    def _feed",
+        "        with trio.move_on_after(2 * self._limits.save, shield=True):\n            await self._close_up(Reason.SERVER_ERROR)\n\n    def _feed",
+    ),
+    Mutant(
+        "drop what waits in the inbox at the end",
+        "runs/tracker.py",
+        "        rest = [*self._unheard, *merge_text(said)]\n",
+        "        rest = [event for event in (*self._unheard, *merge_text(said)) if type(event) is Finished]\n",
+    ),
+    Mutant(
+        "lose what was taken before a mistake",
+        "runs/tracker.py",
+        "        finally:\n            # Even if one event is too much: what the turn took before it must reach the readers too.\n            self._note(changes)\n",
+        "        except BaseException:\n            raise\n        self._note(changes)\n",
+    ),
+    Mutant(
+        "swallow a cancellation",
+        "runs/tracker.py",
+        "            raise\n        except Exception:\n            log.exception(\"the tracker failed\")",
+        "            self._hooks.stop(Reason.NONE)\n        except Exception:\n            log.exception(\"the tracker failed\")",
+    ),
+    Mutant(
+        "forget to close a call at the end",
+        "core/turn.py",
+        "        for call in self._calls.still_running():\n",
+        "        for call in tuple(self._calls.still_running())[1:]:\n",
+    ),
+    Mutant(
+        "leave questions open at the end",
+        "core/turn.py",
+        "        yield from self._approvals.close(at)\n",
+        "",
+    ),
+    Mutant(
+        "leak a slot when the agent never began",
+        "agent/bridge.py",
+        "        if never_began:\n            self._part_over(_Part.THREAD)\n",
+        "        if never_began:\n            pass\n",
+    ),
+    Mutant(
+        "leak a slot when the request was cut before its run",
+        "web/visit.py",
+        "        self.when_over(slot.forfeit)\n",
+        "",
+    ),
+    Mutant(
+        "leave the session taken",
+        "runs/run.py",
+        "                stack.callback(order.turnstile.release)\n",
+        "",
+    ),
+    Mutant(
+        "do not stop runs when the server drains",
+        "runs/registry.py",
+        "        for run in tuple(self._live.values()):\n            run.stop(reason)\n",
+        "        for run in tuple(self._live.values())[:0]:\n            run.stop(reason)\n",
+        (CUTS,),
+    ),
+    Mutant(
+        "do not save an end later that the store refused",
+        "runs/tracker.py",
+        "        self._hooks.save_later(self._turn, self._end)\n",
+        "",
+    ),
+    Mutant(
+        "blame the client for a mistake of ours",
+        "runs/run.py",
+        "            self.stop(Reason.SERVER_ERROR)\n\n    def _set_deadline",
+        "            raise\n\n    def _set_deadline",
+    ),
+    Mutant(
+        "resume one event too late",
+        "core/dialects/responses.py",
+        "        number = self._number\n        self._number += 1\n        if number <= self._after:\n            return b\"\"\n        return named_frame",
+        "        number = self._number\n        self._number += 1\n        if number <= self._after + 1 * (self._after > 0):\n            return b\"\"\n        return named_frame",
+        (RACES,),
+    ),
+    Mutant(
+        "let two requests with one key both run",
+        "web/starting.py",
+        "    if first.run_id != claim.run_id:\n",
+        "    if first.run_id != claim.run_id and first.fingerprint != claim.fingerprint:\n",
+        (RACES,),
+    ),
+    Mutant(
+        "answer a question twice",
+        "runs/approvals.py",
+        "        if all(question.approval_id != approval_id for question in self._floor.waiting()):\n            return False\n",
+        "",
+        (RACES,),
+    ),
+    Mutant(
+        "hand the live run of one principal to another",
+        "runs/registry.py",
+        "        return self._live.get((principal, run_id))\n",
+        "        return next((run for (_, name), run in self._live.items() if name == run_id), None)\n",
+        (PRINCIPALS,),
+    ),
+    Mutant(
+        "hand the record of one principal to another",
+        "web/runs.py",
+        "    found = await site.services.store.find_run(principal(), run_id)\n    if isinstance(found, NoRun) or is_unstored",
+        "    found = await site.services.store.find_run(\"ann\", run_id)\n    if isinstance(found, NoRun) or is_unstored",
+        (PRINCIPALS,),
+    ),
+    Mutant(
+        "repeat secrets in errors",
+        "web/errors.py",
+        "    param = error.param if error.param is None else redact(error.param)\n",
+        "    param = error.param\n",
+        ("test_bad_input.py",),
+    ),
+)  # fmt: skip
+
+
+class NotFound(Exception):
+    """The place of a fault is not in the source."""
+
+
+def plant(mutant: Mutant, home: Path) -> None:
+    """Copy the package with one fault in it.
+
+    Raises:
+        NotFound: the text is not there, or more than once.
+    """
+    shutil.copytree(ROOT / PACKAGE, home / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tests", home / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", home)
+    path = home / PACKAGE / mutant.path
+    source = path.read_text("utf-8")
+    if source.count(mutant.old) != 1:
+        raise NotFound(f"{mutant.name}: found {source.count(mutant.old)} times in {mutant.path}")
+    path.write_text(source.replace(mutant.old, mutant.new), "utf-8")
+
+
+def is_caught(mutant: Mutant) -> bool:
+    """Whether the tests that should fail do."""
+    with tempfile.TemporaryDirectory() as place:
+        home = Path(place)
+        plant(mutant, home)
+        tests = [f"tests/robustness/{name}" for name in mutant.tests]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+        environ = {**os.environ, "PYTHONPATH": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            done = subprocess.run(
+                command, cwd=home, env=environ, capture_output=True, timeout=LIMIT, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return True
+        if done.returncode not in {0, 1}:  # neither passed nor failed: the fault broke the suite itself
+            raise RuntimeError(done.stdout.decode() + done.stderr.decode())
+        return done.returncode == 1
+
+
+def main(names: Sequence[str]) -> int:
+    """Plant them all; returns how many were not caught."""
+    missed = 0
+    for mutant in MUTANTS:
+        if names and mutant.name not in names:
+            continue
+        began = time.monotonic()
+        caught = is_caught(mutant)
+        missed += not caught
+        word = "caught" if caught else "MISSED"
+        print(f"{word}  {time.monotonic() - began:6.1f} s  {mutant.name}", flush=True)  # noqa: T201
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,288 @@
+"""Two things that happen at the same moment, in every order that a scheduler can put them in.
+
+Each round has a seed of its own, from which follow the order of all tasks and how many steps each of the two waits
+before it moves. A *contest* plays one round, checks what must hold of it, and returns how it went.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, cast
+
+import trio
+from attrs import frozen
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from hermes_trio.core.events import Text
+from hermes_trio.core.record import EndedRun, Retention
+from tests.asgi import JSON, NO_HEADERS, Answer, Headers
+from tests.fakes import Ask, Step
+from tests.robustness.invariants import check, faults_between, faults_of_stream, kept_of_record
+from tests.robustness.scenes import HELLO, LIMITS, TOOLS
+from tests.robustness.schedule import repeatable, shuffle, steps
+from tests.robustness.wires import Heard, Wire, hear
+from tests.robustness.witness import House, WatchedExchange, open_house
+
+RESPONSES, RUNS = "/v1/responses", "/v1/runs"
+FURTHEST = 45  # steps; more than any of these requests takes
+EVERYTHING = Retention(log_seconds=0.0, claim_seconds=0.0)
+LATER = 1e12
+
+
+@frozen
+class Round:
+    """One round of a contest."""
+
+    house: House
+    chance: random.Random
+
+    async def at_random(self, action: Callable[[], Awaitable[Any]]) -> None:
+        """Do something after some steps."""
+        await steps(self.chance.randrange(FURTHEST))
+        await action()
+
+    async def both(self, one: Callable[[], Awaitable[Any]], other: Callable[[], Awaitable[Any]]) -> None:
+        """Let two things happen, each after some steps of its own."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.at_random, one)
+            nursery.start_soon(self.at_random, other)
+
+    async def post(self, path: str, body: object = None, headers: Headers = NO_HEADERS) -> Answer:
+        """A whole answer."""
+        raw = b"" if body is None else json.dumps(body).encode()
+        return await self.ended(self.house.exchange("POST", path, raw, {**JSON, **headers}, None))
+
+    async def get(self, path: str, method: str = "GET") -> Answer:
+        """A whole answer."""
+        return await self.ended(self.house.exchange(method, path, b"", {}, None))
+
+    async def ended(self, exchange: WatchedExchange) -> Answer:
+        """Run an exchange to its end."""
+        await exchange.run(self.house.rig.client.app)
+        check(exchange.faults)
+        return exchange.answer
+
+    async def record(self, run_id: str) -> EndedRun:
+        """The record of a run that is over."""
+        await self.house.until_quiet()
+        found = await self.house.store.find_run("ann", run_id)
+        assert isinstance(found, EndedRun), found
+        return found
+
+    def check_stream(self, wire: Wire, raw: bytes, record: EndedRun) -> Heard:
+        """A stream, or the beginning of one, against the record."""
+        heard = hear(wire, raw)
+        check(faults_of_stream(heard))
+        if heard.run_id:
+            check(faults_between(heard, kept_of_record(record)))
+        return heard
+
+
+Contest = Callable[[Round], Awaitable[str]]
+
+
+async def _stream(one: Round, path: str, body: object, headers: Headers = NO_HEADERS) -> WatchedExchange:
+    return one.house.exchange("POST", path, json.dumps(body).encode(), {**JSON, **headers}, Wire.RESPONSES)
+
+
+async def stop_and_finish(one: Round) -> str:
+    """A run that is about to finish is stopped."""
+    run_id = (await one.post(RUNS, {"input": "Hi"})).json["run_id"]
+    answers: list[Answer] = []
+
+    async def stop() -> None:
+        answers.append(await one.post(f"{RUNS}/{run_id}/stop"))
+
+    await one.at_random(stop)
+    record = await one.record(run_id)
+    events = await one.get(f"{RUNS}/{run_id}/events")
+    assert one.check_stream(Wire.RUNS, events.body, record).ends
+    assert answers[0].json["status"] in {"stopping", str(record.outcome.status)}
+    return str(record.outcome.status)
+
+
+async def cancel_and_disconnect(one: Round) -> str:
+    """A response is cancelled while its client leaves."""
+    exchange = await _stream(one, RESPONSES, {"input": "Hi", "stream": True})
+    answers: list[Answer] = []
+
+    async def leave() -> None:
+        exchange.disconnect()
+
+    async def cancel() -> None:
+        if runs := one.house.rig.site.services.registry.of("ann"):
+            answers.append(await one.post(f"{RESPONSES}/{runs[0].header.run_id}/cancel"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(exchange.run, one.house.rig.client.app)
+        await one.both(leave, cancel)
+    check(exchange.faults)
+    if not one.house.runs:
+        return "never began"
+    record = await one.record(one.house.runs[0].header.run_id)
+    one.check_stream(Wire.RESPONSES, exchange.raw, record)
+    assert all(answer.status in {200, 400} for answer in answers), answers
+    if answers and answers[0].status == 200:
+        assert answers[0].json["status"] == record.outcome.status
+    return f"{record.outcome.status} {record.outcome.reason}"
+
+
+async def resume_and_expiry(one: Round) -> str:
+    """A stream is picked up while its log is forgotten: its bytes come, or a refusal, or a cut; never others."""
+    first = await one.ended(await _stream(one, RESPONSES, {"input": "Hi", "stream": True}))
+    blocks = first.body.split(b"\n\n")
+    after = one.chance.randrange(len(blocks) - 3)
+    run_id = hear(Wire.RESPONSES, first.body).run_id
+    answers: list[Answer] = []
+
+    async def resume() -> None:
+        answers.append(await one.get(f"{RESPONSES}/{run_id}?stream=true&starting_after={after}"))
+
+    async def expire() -> None:
+        await one.house.store.forget(EVERYTHING, LATER)
+
+    await one.both(resume, expire)
+    rest = b"\n\n".join(blocks[after + 1 :])
+    [answer] = answers
+    if answer.status != 200:
+        assert (answer.status, answer.error["code"]) == (404, "events_expired")
+        return "refused"
+    assert rest.startswith(answer.body)
+    return "whole" if answer.body == rest else "cut"
+
+
+async def delete_and_stream(one: Round) -> str:
+    """A response is deleted while somebody reads it."""
+    answer = await one.post(RESPONSES, {"input": "Hi", "background": True})
+    run_id = answer.json["id"]
+    read: list[Answer] = []
+    gone: list[Answer] = []
+
+    async def follow() -> None:
+        read.append(await one.get(f"{RESPONSES}/{run_id}?stream=true"))
+
+    async def delete() -> None:
+        gone.append(await one.get(f"{RESPONSES}/{run_id}", "DELETE"))
+
+    await one.both(follow, delete)
+    assert gone[0].status == 200, gone[0].body
+    assert (await one.get(f"{RESPONSES}/{run_id}")).status == 404
+    one.house.runs.clear()  # its record is gone, as it was asked for
+    [answer] = read
+    if answer.status == 404:
+        return "nothing to read"
+    assert answer.status == 200, answer.body
+    heard = hear(Wire.RESPONSES, answer.body)
+    check(faults_of_stream(heard, 0))
+    return min(heard.ends[0]) if heard.ends else "cut"
+
+
+async def one_key_twice(one: Round) -> str:
+    """Two requests with one key: one run, and the same bytes for both."""
+    body, key = {"input": "Hi", "stream": True}, {"Idempotency-Key": f"k{one.chance.random()}"}
+    both = [await _stream(one, RESPONSES, body, key) for _ in range(2)]
+    first, second = (partial(each.run, one.house.rig.client.app) for each in both)
+    await one.both(first, second)
+    answers = [each.answer for each in both]
+    assert [answer.status for answer in answers] == [200, 200]
+    assert answers[0].body == answers[1].body
+    [run] = one.house.runs
+    assert one.check_stream(Wire.RESPONSES, answers[0].body, await one.record(run.header.run_id)).is_closed
+    replayed = ["idempotency-replayed" in answer.headers for answer in answers]
+    assert sorted(replayed) == [False, True]
+    return "the first" if replayed[1] else "the second"
+
+
+async def approve_and_time_out(one: Round) -> str:
+    """A question is answered at the moment when its time is up: it has one answer, and all tell the same one."""
+    run_id = (await one.post(RUNS, {"input": "Hi"})).json["run_id"]
+    answers: list[Answer] = []
+
+    async def approve() -> None:
+        answers.append(await one.post(f"{RUNS}/{run_id}/approval", {"choice": "once"}))
+
+    async def time_passes() -> None:
+        cast("MockClock", trio.lowlevel.current_clock()).jump(LIMITS.approval)
+
+    await trio.sleep(1)  # on a clock that jumps: until the agent waits
+    await one.both(approve, time_passes)
+    record = await one.record(run_id)
+    events = await one.get(f"{RUNS}/{run_id}/events")
+    one.check_stream(Wire.RUNS, events.body, record)
+    told = [json.loads(line[6:]) for line in events.body.decode().split("\n") if line.startswith("data: ")]
+    [said] = [event for event in told if event["event"] == "approval.responded"]
+    [decision] = one.house.troupe.decisions
+    one.house.troupe.decisions.clear()
+    assert (str(decision.choice), str(decision.by)) == (said["choice"], said["by"])
+    assert (answers[0].status == 200) is (said["by"] == "client"), (answers, said)
+    return str(said["by"])
+
+
+async def two_turns_of_a_session(one: Round) -> str:
+    """Two turns in one session at once: each is done alone or refused, and the transcript has them in order."""
+    session = f"s{one.chance.random()}"
+    answers: list[Answer] = []
+
+    async def turn() -> None:
+        body = {"input": "Hi", "session_id": session}
+        answers.append(await one.post(RUNS, body))
+
+    await one.both(turn, turn)
+    await one.house.until_quiet()
+    statuses = sorted(answer.status for answer in answers)
+    assert statuses in ([202, 202], [202, 409]), answers
+    said = [message.role for message in await one.house.store.messages("ann", session)]
+    assert said == ["user", "assistant"] * statuses.count(202)
+    return str(statuses[1])
+
+
+@frozen
+class Race:
+    """A contest, what the agent does in it, and some ways in which it must have gone in many rounds."""
+
+    name: str
+    contest: Contest
+    script: tuple[Step, ...] = HELLO
+    seen: frozenset[str] = frozenset()
+    dawdle: int = 12  # steps that the agent may take between two words
+
+
+RACES = (
+    Race("stop x finish", stop_and_finish, HELLO, frozenset({"completed", "cancelled"})),
+    Race("cancel x disconnect", cancel_and_disconnect, TOOLS, frozenset({"cancelled stop_requested", "incomplete client_disconnected"})),
+    Race("resume x expiry", resume_and_expiry, TOOLS, frozenset({"refused", "whole"})),
+    Race("delete x stream", delete_and_stream, TOOLS, frozenset({"cancelled", "completed"})),
+    Race("two posts x one key", one_key_twice, TOOLS, frozenset({"the first", "the second"})),
+    Race("approve x time-out", approve_and_time_out, (Text("May I?"), Ask("rm")), frozenset({"client", "timeout"})),
+    Race("two turns x one session", two_turns_of_a_session, HELLO, frozenset({"202", "409"})),
+)  # fmt: skip
+
+
+def run_race(race: Race, rounds: int, seed: int = 0) -> Counter[str]:
+    """Play many rounds; returns how they went."""
+    seen: Counter[str] = Counter()
+
+    async def main() -> None:
+        async with open_house(race.script, limits=LIMITS, max_runs=10) as house:
+            for number in range(seed, seed + rounds):
+                seen[await _play(race, house, number)] += 1
+
+    with repeatable(seed), capture_logs():
+        trio.run(main, clock=MockClock(autojump_threshold=0))
+    return seen
+
+
+async def _play(race: Race, house: House, number: int) -> str:
+    house.forget()
+    shuffle(number)
+    chance = random.Random(number)
+    house.troupe.dawdle = chance.randrange(race.dawdle)
+    how = await race.contest(Round(house, chance))
+    await house.until_quiet()
+    check(await house.faults(), (race.name, number))
+    return how

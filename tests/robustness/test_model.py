@@ -1,0 +1,400 @@
+"""A server beside a very simple model of it: whatever is done in whatever order, both tell the same."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar
+
+import pytest
+import trio
+from attrs import define, field
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from structlog.testing import capture_logs
+from trio.testing import wait_all_tasks_blocked
+
+from hermes_trio.core.record import EndedRun, LiveRun, NoRun, Retention
+from hermes_trio.stores.memory import MemoryStore
+from tests.asgi import JSON, Answer, Exchange, make_scope
+from tests.robustness.guest import Guest
+from tests.robustness.invariants import (
+    check,
+    faults_between,
+    faults_of_record,
+    faults_of_stream,
+    kept_of_record,
+)
+from tests.robustness.puppets import Life, open_life
+from tests.robustness.report import Tally
+from tests.robustness.scenes import LIMITS
+from tests.robustness.schedule import repeatable
+from tests.robustness.wires import Wire, hear
+
+LATER = 1e12
+T = TypeVar("T", bound=Callable[..., Any])
+RULES: Counter[str] = Counter()  # how often each was tried
+
+
+@define(eq=False)
+class Model:
+    """What is known of a run."""
+
+    run_id: str
+    text: str = ""
+    status: str = "in_progress"
+    calls: list[str] = field(factory=list)  # that are open
+    made: int = 0
+    is_asking: bool = False
+    asked: int = 0
+    has_log: bool = True
+    is_deleted: bool = False
+    heard: bytes = b""  # the whole stream, once it was read
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the agent can still do something."""
+        return self.status == "in_progress" and not self.is_deleted
+
+    def end(self, status: str) -> None:
+        """It ends, and everything in it."""
+        self.status, self.is_asking = status, False
+        self.calls.clear()
+
+
+@define(eq=False)
+class Listener:
+    """A request that is under way."""
+
+    model: Model
+    exchange: Exchange
+    owns: bool  # its run ends with it
+
+
+def can_act(model: Model) -> bool:
+    """Whether its agent waits for orders."""
+    return model.is_live and not model.is_asking
+
+
+def any_run(wanted: Callable[[Model], bool]) -> Callable[[T], T]:
+    """A rule for machines that have such a run."""
+    return precondition(lambda machine: any(map(wanted, machine.models)))
+
+
+class Server(RuleBasedStateMachine):
+    """Rules run one by one, each until all tasks wait."""
+
+    runs: Bundle[Model] = Bundle("runs")
+    listeners: Bundle[Listener] = Bundle("listeners")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._world = AsyncExitStack()
+        self._quiet = self._enter_quiet()
+        self.models: list[Model] = []
+        self.store = MemoryStore()
+        self.guest = Guest()
+        self.guest.call(self._open)
+
+    def _enter_quiet(self) -> Any:
+        quiet = capture_logs()
+        quiet.__enter__()
+        return quiet
+
+    async def _open(self) -> None:
+        self._lives = AsyncExitStack()
+        self.life: Life = await self._lives.enter_async_context(open_life(self.store))
+        self._nursery = await self._lives.enter_async_context(trio.open_nursery())
+
+    async def _close(self) -> None:
+        """As a kill does: nothing of it reaches the store any more."""
+        self.life.line.is_cut = True
+        self._nursery.cancel_scope.cancel()
+        await self._lives.aclose()
+
+    def teardown(self) -> None:
+        self.guest.call(self._close)
+        self.guest.close()
+        self._quiet.__exit__(None, None, None)
+
+    # -- requests --
+
+    async def _start(self, method: str, path: str, body: Any = None) -> Exchange:
+        scope = make_scope(method, path, {**self.life.rig.client.headers, **JSON})
+        exchange = Exchange(scope)
+        exchange.upload(b"" if body is None else json.dumps(body).encode())
+        self._nursery.start_soon(exchange.run, self.life.rig.client.app)
+        await wait_all_tasks_blocked()
+        return exchange
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Answer:
+        exchange: Exchange = self.guest.call(self._start, method, path, body)
+        assert exchange.over.is_set(), f"no answer to {method} {path}"
+        assert exchange.answer.status < 500, exchange.answer
+        return exchange.answer
+
+    async def _order(self, model: Model, what: str, value: Any) -> None:
+        self.life.strings.puppets[model.run_id].order(what, value)
+        await wait_all_tasks_blocked()
+
+    def _do(self, model: Model, what: str, value: Any = None) -> None:
+        self.guest.call(self._order, model, what, value)
+
+    # -- rules --
+
+    @rule(target=runs, kind=st.sampled_from(["/v1/runs", "/v1/responses"]))
+    def start(self, kind: str) -> Model:
+        """A run that goes on by itself."""
+        RULES["start"] += 1
+        told = self._ask(
+            "POST", kind, {"input": "Hi", **({} if kind == "/v1/runs" else {"background": True})}
+        ).json
+        return self._new(told.get("run_id") or told["id"])
+
+    @rule(target=listeners)
+    def start_stream(self) -> Listener:
+        """A run that ends with its client."""
+        RULES["start"] += 1
+        exchange: Exchange = self.guest.call(
+            self._start, "POST", "/v1/responses", {"input": "Hi", "stream": True}
+        )
+        model = self._new(hear(Wire.RESPONSES, exchange.raw).run_id)
+        return Listener(model, exchange, owns=True)
+
+    def _new(self, run_id: str) -> Model:
+        model = Model(run_id)
+        self.models.append(model)
+        return model
+
+    @any_run(can_act)
+    @rule(number=st.integers(0, 9), text=st.text(min_size=1, max_size=5))
+    def say(self, number: int, text: str) -> None:
+        """An agent speaks."""
+        if (model := self._pick(number, can_act)) is not None:
+            RULES["say"] += 1
+            self._do(model, "text", text)
+            model.text += text
+
+    @any_run(can_act)
+    @rule(number=st.integers(0, 9))
+    def use_tool(self, number: int) -> None:
+        """An agent begins or ends a call."""
+        if (model := self._pick(number, can_act)) is None:
+            return
+        RULES["tool"] += 1
+        if model.calls:
+            self._do(model, "complete", model.calls.pop())
+        else:
+            model.calls.append(f"c{model.made}")
+            model.made += 1
+            self._do(model, "start", model.calls[-1])
+
+    @any_run(can_act)
+    @rule(number=st.integers(0, 9))
+    def ask(self, number: int) -> None:
+        """An agent asks."""
+        if (model := self._pick(number, can_act)) is not None:
+            RULES["ask"] += 1
+            self._do(model, "ask")
+            model.is_asking = True
+            model.asked += 1
+
+    @any_run(lambda each: True)
+    @rule(number=st.integers(0, 9), choice=st.sampled_from(["once", "deny"]))
+    def approve(self, number: int, choice: str) -> None:
+        """A client answers a run, which may not be asking."""
+        if (model := self._pick(number)) is None:
+            return
+        RULES["approve"] += 1
+        answer = self._ask("POST", f"/v1/runs/{model.run_id}/approval", {"choice": choice})
+        if model.is_asking and model.is_live:
+            assert answer.status == 200, answer.body
+            assert self.life.strings.puppets[model.run_id].decisions[-1] == choice
+            model.is_asking = False
+        else:
+            assert answer.status == (404 if model.is_deleted else 409), answer.body
+
+    @any_run(lambda each: each.is_asking)
+    @rule()
+    def time_passes(self) -> None:
+        """Every question that waits is denied."""
+        RULES["time passes"] += 1
+        self.guest.call(self._jump)
+        for model in self.models:
+            if model.is_asking and model.is_live:
+                assert self.life.strings.puppets[model.run_id].decisions[-1] == "deny"
+                model.is_asking = False
+
+    async def _jump(self) -> None:
+        self.guest.clock.jump(LIMITS.approval)
+        await wait_all_tasks_blocked()
+
+    @any_run(can_act)
+    @rule(number=st.integers(0, 9), word=st.sampled_from(["finish", "fail"]))
+    def finish(self, number: int, word: str) -> None:
+        """An agent has its last word."""
+        if (model := self._pick(number, can_act)) is not None:
+            RULES["finish"] += 1
+            self._do(model, word)
+            is_answer = model.text or model.made
+            model.end("completed" if word == "finish" and is_answer else "failed")
+
+    @any_run(lambda each: True)
+    @rule(number=st.integers(0, 9))
+    def stop(self, number: int) -> None:
+        """A client stops a run, which may have ended."""
+        if (model := self._pick(number)) is None:
+            return
+        RULES["stop"] += 1
+        answer = self._ask("POST", f"/v1/runs/{model.run_id}/stop")
+        if model.is_deleted:
+            assert answer.status == 404
+        elif model.is_live:
+            assert answer.json["status"] == "stopping"
+            model.end("cancelled")
+        else:
+            assert answer.status == 200
+
+    @rule(target=listeners, number=st.integers(0, 9))
+    def read(self, number: int) -> Any:
+        """One more client listens to a run from its beginning."""
+        model = self._pick(number, lambda each: not each.is_deleted)
+        if model is None:
+            return multiple()
+        RULES["read"] += 1
+        exchange: Exchange = self.guest.call(self._start, "GET", f"/v1/runs/{model.run_id}/events")
+        if not model.has_log and not model.is_live:
+            assert exchange.answer.status == 404
+            return multiple()
+        assert exchange.answer.status == 200, exchange.answer
+        return Listener(model, exchange, owns=False)
+
+    @rule(listener=consumes(listeners))
+    def cut(self, listener: Listener) -> None:
+        """A client leaves."""
+        RULES["cut"] += 1
+        if listener.exchange.over.is_set():
+            return
+        self.guest.call(self._leave, listener.exchange)
+        if listener.owns and listener.model.is_live:
+            listener.model.end("incomplete")
+
+    async def _leave(self, exchange: Exchange) -> None:
+        exchange.disconnect()
+        await wait_all_tasks_blocked()
+
+    @any_run(lambda each: not each.is_live and not each.is_deleted)
+    @rule(number=st.integers(0, 9), after=st.integers(0, 30))
+    def resume(self, number: int, after: int) -> None:
+        """A stream that has ended is read again, whole and from some point on: the same bytes, for ever."""
+        model = self._pick(number, lambda each: not each.is_live and not each.is_deleted)
+        if model is None:
+            return
+        RULES["resume"] += 1
+        path = f"/v1/runs/{model.run_id}/events"
+        whole = self._ask("GET", path)
+        if not model.has_log:
+            assert whole.status == 404
+            return
+        assert model.heard in {b"", whole.body}
+        model.heard = whole.body
+        blocks = whole.body.split(b"\n\n")
+        after = min(after, len(blocks) - 3)
+        assert self._ask("GET", f"{path}?last_seq={after}").body == b"\n\n".join(blocks[after + 1 :])
+        heard = hear(Wire.RUNS, whole.body)
+        check(faults_of_stream(heard, 0))
+        record = self.guest.call(self.store.find_run, "ann", model.run_id)
+        assert isinstance(record, EndedRun)
+        check(faults_between(heard, kept_of_record(record)))
+
+    @any_run(lambda each: each.has_log and not each.is_live)
+    @rule()
+    def expire(self) -> None:
+        """The logs of what has ended are forgotten."""
+        RULES["expire"] += 1
+        self.guest.call(self.store.forget, Retention(log_seconds=0.0), LATER)
+        for model in self.models:
+            model.has_log = model.has_log and model.is_live
+
+    @any_run(lambda each: each.run_id.startswith("resp_"))
+    @rule(number=st.integers(0, 9))
+    def delete(self, number: int) -> None:
+        """A response is deleted; one that runs is stopped first."""
+        model = self._pick(number, lambda each: each.run_id.startswith("resp_"))
+        if model is None:
+            return
+        RULES["delete"] += 1
+        answer = self._ask("DELETE", f"/v1/responses/{model.run_id}")
+        assert answer.status == (404 if model.is_deleted else 200), answer.body
+        model.end("gone")
+        model.is_deleted = True
+
+    @any_run(lambda each: each.is_live)
+    @rule()
+    def restart(self) -> None:
+        """The process is killed, and another one takes over."""
+        RULES["restart"] += 1
+        self.guest.call(self._close)
+        self.guest.call(self._open)
+        for model in self.models:
+            if model.is_live:
+                model.end("incomplete")
+
+    def _pick(self, number: int, wanted: Any = lambda each: True) -> Model | None:
+        found = [model for model in self.models if wanted(model)]
+        return found[number % len(found)] if found else None
+
+    # -- what must hold at any time --
+
+    @invariant()
+    def both_tell_the_same(self) -> None:
+        """The store holds what the model says."""
+        for model in self.models:
+            found = self.guest.call(self.store.find_run, "ann", model.run_id)
+            match found:
+                case NoRun():
+                    assert model.is_deleted, model
+                case LiveRun():
+                    assert model.is_live, model
+                case EndedRun():
+                    kept = kept_of_record(found)
+                    check(faults_of_record(kept), model)
+                    assert (kept.status, kept.text) == (model.status, model.text), model
+
+    @invariant()
+    def nothing_is_left(self) -> None:
+        """As many runs and slots as the model knows of."""
+        live = sum(model.is_live for model in self.models)
+        site = self.life.rig.site
+        assert (len(site.services.registry), site.admission.in_use) == (live, live)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_model(full: bool, tally: Tally) -> None:
+    RULES.clear()
+    examples, steps = (400, 50) if full else (15, 40)
+    limits = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    with repeatable():
+        run_state_machine_as_test(Server, settings=limits)
+    assert len(RULES) == 14, RULES  # all of them were tried
+    tally.add("model", RULES)
