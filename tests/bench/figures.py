@@ -40,6 +40,7 @@ MEASURES = (
     Measure("rss_growth", "memory growth, MB"),
     Measure("threads", "threads", 0),
     Measure("files", "open files", 0),
+    Measure("start_up", "start-up, s", 2),
     Measure("delivered", "share delivered", 3, True),
     Measure("failed", "turns failed", 0),
     Measure("client_busy", "client's own CPU share", 2),

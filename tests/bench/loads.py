@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
 from attrs import evolve, frozen
@@ -36,7 +37,7 @@ class Load:
     turns: int = 0  # in all; 0: as many as streams
     seconds: float = 0.0  # how long the client stays; 0: to the end
     limit: float = 120.0  # when the client gives up
-    is_quick: bool = False
+    quick: tuple[str, ...] = ()  # the contenders of a quick run; none: it is left out
 
     @property
     def expected_tokens(self) -> int:
@@ -57,9 +58,18 @@ OTHERS_ASYNC = ("starlette-async", "limit-async")
 LIVE = (*OURS, *OURS_ASYNC, *OURS_STORED, *PEERS, "peer-responses", *OTHERS, *OTHERS_ASYNC)
 
 ALL = (
-    Load("burst", "1 stream, as fast as possible", Kind.STREAM, (*LIVE,), tokens=60_000, is_quick=True),
-    Load("10x50", "10 streams x 50 tokens/s", Kind.STREAM, LIVE, 10, 250, 50, 0.2, limit=60, is_quick=True),
-    Load("100x50", "100 streams x 50 tokens/s", Kind.STREAM, LIVE, 100, 250, 50, 1, limit=120, is_quick=True),
+    Load(
+        "burst", "1 stream, as fast as possible", Kind.STREAM, LIVE, tokens=60_000,
+        quick=("ours", "ours-h2", "ours-responses", "peer", "starlette", "limit"),
+    ),
+    Load(
+        "10x50", "10 streams x 50 tokens/s", Kind.STREAM, LIVE, 10, 250, 50, limit=60,
+        quick=("ours", "ours-async", "peer", "starlette"),
+    ),
+    Load(
+        "100x50", "100 streams x 50 tokens/s", Kind.STREAM, LIVE, 100, 250, 50, 1, limit=120,
+        quick=("ours-h2-async", "limit-async"),
+    ),
     Load(
         "1000x2", "1,000 streams x 2 tokens/s, sync agents", Kind.STREAM,
         (*OURS, "peer-threads", *OTHERS), 1_000, 16, 2, 4,
@@ -75,49 +85,51 @@ ALL = (
     Load(
         "idle", "1,000 idle streams with keep-alive", Kind.IDLE,
         (*OURS, *OURS_ASYNC, "peer-threads", *OTHERS, *OTHERS_ASYNC), 1_000, 2, 0.01, 4, seconds=12,
+        quick=("ours",),
     ),
     Load(
         "slow", "100 slow readers (40 kB/s each)", Kind.SLOW,
-        (*OURS, *OURS_ASYNC, *PEERS, *OTHERS), 100, 1_000_000 - 1, 0, 1, seconds=10,
+        (*OURS, *OURS_ASYNC, *PEERS, *OTHERS), 100, 999_999, 0, 1, seconds=10,
+        quick=("ours",),
     ),
     Load(
         "churn", "short turns, one connection each, 50 at once", Kind.CHURN,
-        (*OURS, *OURS_ASYNC, *PEERS, *OTHERS, *OTHERS_ASYNC), 50, 1, turns=3_000, is_quick=True,
+        (*OURS, *OURS_ASYNC, *PEERS, *OTHERS, *OTHERS_ASYNC), 50, 1, turns=3_000,
+        quick=("ours", "ours-h2", "peer", "limit"),
     ),
     Load(
         "batch", "replies of 100 tokens in one piece, 50 at once", Kind.BATCH,
-        (*OURS, *OURS_ASYNC, *PEERS, *OTHERS, *OTHERS_ASYNC), 50, 100, turns=3_000, is_quick=True,
+        (*OURS, *OURS_ASYNC, *PEERS, *OTHERS, *OTHERS_ASYNC), 50, 100, turns=3_000,
+        quick=("ours", "peer"),
     ),
     Load(
         "stored", "stored responses of 10 tokens, 50 at once", Kind.STORED,
-        ("ours-responses", "ours-responses-async", "peer-responses"), 50, 10, turns=3_000, is_quick=True,
+        (*OURS_STORED, "peer-responses"), 50, 10, turns=3_000,
+        quick=("ours-responses", "peer-responses"),
     ),
     Load(
-        "resume", "200 readers of one response at 50 tokens/s", Kind.RESUME,
-        ("ours-responses", "ours-responses-async"), 200, 400, 50, 2, is_quick=True,
+        "resume", "200 readers of one response at 50 tokens/s", Kind.RESUME, OURS_STORED, 200, 400, 50, 2,
+        quick=("ours-responses",),
     ),
 )  # fmt: skip
-
-QUICK_CONTENDERS = frozenset(
-    {"ours", "ours-h2", "ours-async", "ours-responses", "peer", "starlette", "limit"}
-)
 
 
 def quick(load: Load) -> Load:
     """The same in small: it shows that everything runs, and what is far from anything."""
     return evolve(
         load,
-        contenders=tuple(name for name in load.contenders if name in QUICK_CONTENDERS),
+        contenders=load.quick,
         streams=min(load.streams, 20),
-        tokens=min(load.tokens, 50 if load.rate else 10_000),
+        tokens=min(load.tokens, 50 if load.rate >= 1 else 10_000),
         turns=min(load.turns, 200),
         ramp=min(load.ramp, 0.2),
+        seconds=min(load.seconds, 3.0),
         limit=20.0,
     )
 
 
-def by_name(names: tuple[str, ...]) -> tuple[Load, ...]:
-    """Some of them.
+def by_name(names: Sequence[str]) -> tuple[Load, ...]:
+    """Some of them, or all.
 
     Raises:
         ValueError: there is no such load.
