@@ -8,6 +8,9 @@ from enum import Enum
 from attrs import evolve, frozen
 
 KEEPALIVE_SECONDS = 2.0  # of all contenders that can be told
+THINKING = (
+    0.02  # seconds before the first token of an agent that keeps a pace; part of the time to first token
+)
 
 
 class Kind(Enum):
@@ -46,7 +49,8 @@ class Load:
 
     def words(self, mode: str) -> str:
         """The message that makes the synthetic agent do it."""
-        return f"tokens={self.tokens} rate={self.rate:g} stamp=1 mode={mode}"
+        wait = f" wait={THINKING}" if self.rate else ""
+        return f"tokens={self.tokens} rate={self.rate:g} stamp=1 mode={mode}{wait}"
 
 
 OURS = ("ours", "ours-h2")

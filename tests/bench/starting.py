@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 LOOK_EVERY = 0.005
 LOG = "log"
+AGENT = "tests.bench.agent:factory"
 HEALTH = b"GET /health HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n"
 # Threads inherit the core of the thread that starts them, so it has to be chosen before there is any other.
 PINNED = (
@@ -116,7 +117,7 @@ def command_of(contender: Contender, python: str, port: int, folder: Path) -> Se
     """How to start it."""
     match contender.program:
         case Program.OURS:
-            return (python, "-m", "hermes_trio", "serve", "--agent", "synthetic", "--port", str(port))
+            return (python, "-m", "hermes_trio", "serve", "--agent", AGENT, "--port", str(port))
         case Program.PEER:
             home = str(folder / "hermes")
             return (

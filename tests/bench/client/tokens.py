@@ -86,17 +86,21 @@ class Meter:
                 self._count_token(turn, int(stamp), now)
 
     def _count_token(self, turn: Turn, stamp: int, now: int) -> None:
-        self.lags.append(now - stamp)
-        if turn.tokens:
-            self.gaps.append(now - turn.last)
-        else:
+        if not turn.tokens:
             turn.first, turn.first_stamp = now, stamp
-        if self.rate:
-            due = turn.first_stamp + int(turn.tokens / self.rate * 1e9)
-            self.lates.append(max(0, now - due))
+        if stamp >= turn.sent:  # what was said before anybody asked is a replay and cannot be late
+            self._time(turn, stamp, now)
         turn.last = now
         turn.tokens += 1
         self.tokens += 1
+
+    def _time(self, turn: Turn, stamp: int, now: int) -> None:
+        self.lags.append(now - stamp)
+        if turn.tokens:
+            self.gaps.append(now - turn.last)
+        if self.rate:
+            due = turn.first_stamp + int(turn.tokens / self.rate * 1e9)
+            self.lates.append(max(0, now - due))
 
     def report(self, begun: int, now: int, busy: float, complaint: str) -> Report:
         """All of it. Turns that are not over have lasted until now."""

@@ -78,6 +78,7 @@ class Pile:
 
 async def from_task(load: Load) -> AsyncIterator[str]:
     """What an agent says that is this very task."""
+    await trio.sleep(load.wait)
     start = trio.current_time()
     for number in range(1, load.tokens + 1):
         if load.rate:

@@ -56,6 +56,7 @@ def tokens(load: Load) -> AsyncIterator[str | None]:
 
 async def from_task(load: Load) -> AsyncIterator[str | None]:
     """The agent is this very task. It says nothing about silences."""
+    await asyncio.sleep(load.wait)
     start = time.monotonic()
     for number in range(1, load.tokens + 1):
         await asyncio.sleep(max(0.0, load.due(start, number) - time.monotonic()) if load.rate else 0)

@@ -1,4 +1,4 @@
-"""The load of ``hermes_trio.agents.synthetic`` for servers in whose environments our package is not installed.
+"""The load of ``tests.bench.agent`` for servers in whose environments our package is not installed.
 
 Only the standard library. A test holds it to the original: same words, same tokens, same points in time.
 """
@@ -19,6 +19,7 @@ class Load(NamedTuple):
     size: int = 20
     stamp: bool = False
     mode: str = "sync"
+    wait: float = 0.0  # seconds of silence before the first token
 
     def token(self, number: int) -> str:
         """A piece of text in which its number can be seen, and the time if that is wanted."""
@@ -40,12 +41,15 @@ def parse_load(text: str) -> Load:
         size=int(words.get("size", "20")),
         stamp=words.get("stamp") == "1",
         mode=words.get("mode", "sync"),
+        wait=float(words.get("wait", "0")),
     )
 
 
 def speak(load: Load, say: Callable[[str], object], interrupted: threading.Event) -> list[str]:
     """Make the load from this thread; returns what was said."""
     said: list[str] = []
+    if load.wait:
+        interrupted.wait(load.wait)
     start = time.monotonic()
     for number in range(1, load.tokens + 1):
         left = load.due(start, number) - time.monotonic() if load.rate else 0
