@@ -10,7 +10,8 @@ import gc
 import json
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import islice
 
 import trio
 
@@ -77,14 +78,24 @@ class Pile:
 
 
 async def from_task(load: Load) -> AsyncIterator[str]:
-    """What an agent says that is this very task."""
+    """What an agent says that is this very task: all that is due in one piece."""
     await trio.sleep(load.wait)
     start = trio.current_time()
-    for number in range(1, load.tokens + 1):
-        if load.rate:
-            await trio.sleep_until(load.due(start, number))
-        else:
-            await trio.lowlevel.checkpoint()
+    number = 1
+    while number <= load.tokens:
+        await trio.sleep_until(load.due(start, number))
+        pieces = list(islice(_due(load, start, number), PLACES))
+        number += len(pieces)
+        yield "".join(pieces)
+
+
+def _due(load: Load, start: float, first: int) -> Iterator[str]:
+    """The tokens that should have been said by now, the first in any case."""
+    yield load.token(first)
+    now = trio.current_time()
+    for number in range(first + 1, load.tokens + 1):
+        if load.due(start, number) > now:
+            return
         yield load.token(number)
 
 

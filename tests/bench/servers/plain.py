@@ -59,7 +59,8 @@ async def from_task(load: Load) -> AsyncIterator[str | None]:
     await asyncio.sleep(load.wait)
     start = time.monotonic()
     for number in range(1, load.tokens + 1):
-        await asyncio.sleep(max(0.0, load.due(start, number) - time.monotonic()) if load.rate else 0)
+        if (left := load.due(start, number) - time.monotonic()) > 0:
+            await asyncio.sleep(left)
         yield load.token(number)
 
 
