@@ -17,6 +17,10 @@ nox.options.error_on_missing_interpreters = False
 
 CODE = ("hermes_trio", "tests", "noxfile.py")
 
+# What the benchmark compares us with.
+PEER = ("hermes-agent==0.19.*", "aiohttp==3.14.*")
+PLAIN = ("starlette==1.*", "uvicorn[standard]==0.*")
+
 
 def install(session: nox.Session, *groups: str, package: bool = True) -> None:
     """Install dependency groups, and the package itself unless it is only read."""
@@ -129,6 +133,27 @@ def bench_store(session: nox.Session) -> None:
     """Measure terminal records per second: group commit beside one commit each."""
     install(session, "test")
     session.run("python", "-m", "tests.bench_store", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure ours beside others: ``nox -s bench -- --quick``, ``--only 100x50``, ``--repeat 5``; see ``--help``."""
+    install(session, "test")
+    session.run(
+        "python", "-m", "tests.bench",
+        "--peer-python", other_environment(session, "peer", *PEER),
+        "--plain-python", other_environment(session, "plain", *PLAIN),
+        *session.posargs,
+    )  # fmt: skip
+
+
+def other_environment(session: nox.Session, name: str, *packages: str) -> str:
+    """An environment beside the session's own, for what must not share packages with us; returns its interpreter."""
+    folder = Path(session.virtualenv.location) / "others" / name
+    if not (folder / "bin" / "python").exists():
+        session.run("python", "-m", "venv", str(folder), silent=True)
+        session.run(str(folder / "bin" / "pip"), "install", "-q", *packages, external=True)
+    return str(folder / "bin" / "python")
 
 
 @nox.session

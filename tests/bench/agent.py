@@ -1,0 +1,64 @@
+"""The synthetic agent with one more word: ``wait=SECONDS``, a silence before the first token.
+
+A model thinks before it speaks. An agent that speaks at once hides what happens to its listeners while others work.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from hermes_trio.agent.contract import AgentContext, TurnRequest
+from hermes_trio.agent.port import AsyncPort, Port
+from hermes_trio.agents.synthetic import AsyncSyntheticAgent, Load, SyntheticAgent, parse_load
+from hermes_trio.core.events import Result
+
+WAIT = "wait="
+
+
+class WaitingAgent(SyntheticAgent):
+    """In a thread."""
+
+    def __init__(self, load: Load, wait: float) -> None:
+        super().__init__(load)
+        self._wait = wait
+
+    def run(self, turn: TurnRequest, say: Port) -> Result:
+        """Wait, then do the turn."""
+        if self._wait:
+            say.sleep(self._wait)
+        return super().run(turn, say)
+
+
+class AsyncWaitingAgent(AsyncSyntheticAgent):
+    """As a Trio task."""
+
+    def __init__(self, load: Load, wait: float) -> None:
+        super().__init__(load)
+        self._wait = wait
+
+    async def run(self, turn: TurnRequest, say: AsyncPort) -> Result:
+        """Wait, then do the turn."""
+        if self._wait:
+            await trio.sleep(self._wait)
+        return await super().run(turn, say)
+
+
+def factory(context: AgentContext) -> WaitingAgent | AsyncWaitingAgent:
+    """An agent for the load that the turn asks for.
+
+    Raises:
+        ValueError: it asks for none.
+    """
+    load, wait = parse(context.turn.text)
+    return AsyncWaitingAgent(load, wait) if load.mode == "async" else WaitingAgent(load, wait)
+
+
+def parse(text: str) -> tuple[Load, float]:
+    """The load, and how long to wait before it.
+
+    Raises:
+        ValueError: it is no load.
+    """
+    words = text.split()
+    waits = [float(word.removeprefix(WAIT)) for word in words if word.startswith(WAIT)]
+    return parse_load(" ".join(word for word in words if not word.startswith(WAIT))), sum(waits)

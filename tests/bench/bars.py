@@ -1,0 +1,191 @@
+"""What the benchmark must show, as values, and whether a run shows it."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+
+from attrs import frozen
+
+from tests.bench.figures import Table
+from tests.bench.stats import ratio
+
+STARLETTE_LOADS = ("burst", "10x50", "100x50", "1000x2", "1000x10", "churn", "batch")
+STARLETTE_ASYNC_LOADS = ("burst", "10x50", "100x50", "1000x50", "churn", "batch")
+# Two servers that both keep a pace have the same tokens/s but for the set-up of the last stream.
+LEVEL = 0.99
+
+
+class Verdict(Enum):
+    """Whether a bar is reached."""
+
+    MET = "met"
+    NOT_MET = "**not met**"
+    NOT_MEASURED = "not measured"
+
+
+@frozen
+class Term:
+    """One figure."""
+
+    load: str
+    contender: str
+    measure: str
+
+
+@frozen
+class Bar:
+    """A figure, or the quotient of two, and the bound that it must keep."""
+
+    topic: str
+    text: str
+    term: Term
+    bound: float
+    over: Term | None = None
+    at_most: bool = False
+
+    def judge(self, table: Table) -> Judgement:
+        """Compare with the medians of a run."""
+        value = self._value(table)
+        if math.isnan(value):
+            return Judgement(self, value, Verdict.NOT_MEASURED)
+        is_met = value <= self.bound if self.at_most else value >= self.bound
+        return Judgement(self, value, Verdict.MET if is_met else Verdict.NOT_MET)
+
+    def _value(self, table: Table) -> float:
+        value = table.get(self.term.load, self.term.contender, self.term.measure)
+        if value is None:
+            return math.nan
+        if self.over is None:
+            return value
+        base = table.get(self.over.load, self.over.contender, self.over.measure)
+        return math.nan if base is None else ratio(value, base)
+
+
+@frozen
+class Judgement:
+    """A bar and what was measured."""
+
+    bar: Bar
+    value: float
+    verdict: Verdict
+
+
+def at_most(topic: str, text: str, load: str, contender: str, measure: str, bound: float) -> Bar:
+    """A figure that must not be higher."""
+    return Bar(topic, text, Term(load, contender, measure), bound, at_most=True)
+
+
+def delivered(topic: str, load: str, contender: str) -> Bar:
+    """Every token arrives."""
+    return Bar(topic, "share of tokens delivered", Term(load, contender, "delivered"), 1.0)
+
+
+def quotient(topic: str, text: str, upper: Term, lower: Term, bound: float, at_most: bool = False) -> Bar:
+    """One figure in terms of another."""
+    return Bar(topic, text, upper, bound, lower, at_most)
+
+
+def _peer() -> tuple[Bar, ...]:
+    def faster(load: str, times: float) -> Bar:
+        return quotient(
+            load, "first token p50: hermes-agent / ours",
+            Term(load, "peer", "first_p50"), Term(load, "ours", "first_p50"), times,
+        )  # fmt: skip
+
+    return (
+        faster("10x50", 50),
+        at_most("10x50", "added latency p99, ms", "10x50", "ours", "lag_p99", 20),
+        delivered("100x50", "100x50", "ours"),
+        at_most("100x50", "behind schedule p99, ms (one interval)", "100x50", "ours", "late_p99", 20),
+        faster("100x50", 200),
+        at_most("100x50", "added latency p99, ms", "100x50", "ours", "lag_p99", 20),
+        quotient(
+            "100x50", "CPU per token: ours / hermes-agent with 5,000 threads",
+            Term("100x50", "ours", "cpu_per_token"), Term("100x50", "peer-threads", "cpu_per_token"), 1.0, True,
+        ),
+        quotient(
+            "burst", "tokens/s: ours / hermes-agent",
+            Term("burst", "ours", "tokens_per_s"), Term("burst", "peer", "tokens_per_s"), 15,
+        ),
+    )  # fmt: skip
+
+
+def _thousand() -> tuple[Bar, ...]:
+    return (
+        delivered("1000x2", "1000x2", "ours"),
+        at_most("1000x2", "gap p99, ms (1.2 x ideal)", "1000x2", "ours", "gap_p99", 600),
+        at_most("1000x2", "added latency p99, ms", "1000x2", "ours", "lag_p99", 50),
+        delivered("1000x10", "1000x10", "ours"),
+        at_most("1000x10", "added latency p99, ms", "1000x10", "ours", "lag_p99", 500),
+        delivered("1000x50", "1000x50", "ours-async"),
+        at_most("1000x50", "behind schedule max, ms", "1000x50", "ours-async", "late_max", 1_000),
+        at_most("1000x50", "added latency p99, ms", "1000x50", "ours-async", "lag_p99", 250),
+    )
+
+
+def _limit() -> tuple[Bar, ...]:
+    def lag(load: str, mode: str = "") -> Bar:
+        return quotient(
+            "limit", f"added latency p99 at {load}{mode}: ours / limit",
+            Term(load, f"ours{mode}", "lag_p99"), Term(load, f"limit{mode}", "lag_p99"), 1.5, True,
+        )  # fmt: skip
+
+    return (
+        quotient(
+            "limit", "tokens/s in a burst: ours / limit",
+            Term("burst", "ours", "tokens_per_s"), Term("burst", "limit", "tokens_per_s"), 0.8,
+        ),
+        lag("100x50"),
+        lag("1000x2"),
+        lag("1000x10"),
+        lag("1000x50", "-async"),
+        quotient(
+            "churn", "short turns per second: ours / limit",
+            Term("churn", "ours", "turns_per_s"), Term("churn", "limit", "turns_per_s"), 0.35,
+        ),
+        quotient(
+            "churn", "short turns per second: ours / limit, reaching for",
+            Term("churn", "ours", "turns_per_s"), Term("churn", "limit", "turns_per_s"), 0.5,
+        ),
+        quotient(
+            "churn", "CPU per turn: ours / hermes-agent, reaching for",
+            Term("churn", "ours", "cpu_per_turn"), Term("churn", "peer-threads", "cpu_per_turn"), 1.0, True,
+        ),
+    )  # fmt: skip
+
+
+def _starlette() -> tuple[Bar, ...]:
+    def ahead(load: str, mode: str) -> Bar:
+        return quotient(
+            "Starlette", f"tokens/s at {load}{mode}: ours / Starlette + uvicorn",
+            Term(load, f"ours{mode}", "tokens_per_s"), Term(load, f"starlette{mode}", "tokens_per_s"), LEVEL,
+        )  # fmt: skip
+
+    sync = tuple(ahead(load, "") for load in STARLETTE_LOADS)
+    return sync + tuple(ahead(load, "-async") for load in STARLETTE_ASYNC_LOADS)
+
+
+def _resources() -> tuple[Bar, ...]:
+    def growth(load: str, mode: str) -> Bar:
+        return quotient(
+            "growth", f"CPU per token: {load}{mode} / 100x50{mode}",
+            Term(load, f"ours{mode}", "cpu_per_token"), Term("100x50", f"ours{mode}", "cpu_per_token"), 2.5, True,
+        )  # fmt: skip
+
+    return (
+        at_most("memory", "per idle stream, sync, kB", "idle", "ours", "rss_per_stream", 80),
+        at_most("memory", "per idle stream, async, kB", "idle", "ours-async", "rss_per_stream", 40),
+        at_most("memory", "per slow reader, kB (what an inbox may hold)", "slow", "ours", "rss_per_stream", 256),
+        growth("1000x10", ""),
+        growth("1000x50", "-async"),
+        at_most("start-up", "until /health answers, s", "start-up", "ours", "start_up", 1.5),
+    )  # fmt: skip
+
+
+BARS = (*_peer(), *_thousand(), *_limit(), *_starlette(), *_resources())
+
+
+def judge(table: Table) -> tuple[Judgement, ...]:
+    """All bars."""
+    return tuple(bar.judge(table) for bar in BARS)

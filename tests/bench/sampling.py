@@ -1,0 +1,69 @@
+"""A process as the kernel sees it: time used, memory, threads, open files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import trio
+from attrs import evolve, frozen
+
+EVERY = 0.2
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@frozen
+class Usage:
+    """What a process has used."""
+
+    cpu: float = 0.0  # seconds since it began
+    rss: int = 0  # kilobytes
+    threads: int = 0
+    files: int = 0
+
+    def highest(self, other: Usage) -> Usage:
+        """The larger of each."""
+        return Usage(
+            max(self.cpu, other.cpu),
+            max(self.rss, other.rss),
+            max(self.threads, other.threads),
+            max(self.files, other.files),
+        )
+
+
+def parse_stat(text: str) -> float:
+    """Seconds of processor time in ``/proc/PID/stat``; the name of the program may hold anything."""
+    fields = text.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def parse_status(text: str) -> Usage:
+    """Memory and threads in ``/proc/PID/status``."""
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    return Usage(rss=int(fields["VmRSS"].split()[0]), threads=int(fields["Threads"]))
+
+
+def look_at(pid: int) -> Usage:
+    """A process, now."""
+    folder = Path("/proc") / str(pid)
+    usage = parse_status((folder / "status").read_text())
+    files = len(os.listdir(folder / "fd"))
+    return evolve(usage, cpu=parse_stat((folder / "stat").read_text()), files=files)
+
+
+class Sampler:
+    """Looks at a process again and again, and remembers the highest."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.before = self.highest = look_at(pid)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await trio.sleep(EVERY)
+            self.look()
+
+    def look(self) -> None:
+        """Once more."""
+        self.highest = self.highest.highest(look_at(self._pid))
