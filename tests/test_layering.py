@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "runs": {"core", "agent", "stores.contract"},
     "settings": {"core"},
     "keys": {"core"},
+    "client": {"core"},
     "web": {"core", "keys", "schema", "agent", "runs", "stores.contract"},
 }
 
@@ -39,6 +40,7 @@ RESERVED = {
     "sqlite3": {"stores"},
     "click": {"cli"},
     "typed_settings": {"settings"},
+    "rich": {"client"},
 }
 
 
