@@ -146,6 +146,27 @@ def _chat_flags(context: click.Context) -> dict[str, Any]:
     return {name: context.params[name] for name in names if context.params[name] is not None}
 
 
+@commands.command()
+@settings_flags
+@click.option("--json", "as_json", is_flag=True, help="Show the findings as JSON.")
+@click.pass_context
+def doctor(context: click.Context, /, as_json: bool, **_values: Any) -> None:
+    """Find out what keeps a server from working, and what to do about it."""
+    from hermes_trio.doctor import findings, report  # noqa: PLC0415  # see the top
+
+    try:
+        settings = _load(context).settings
+    except ConfigurationError as error:
+        found = [findings.fail("settings", _one_line(str(error)), "correct that option")]
+    else:
+        from hermes_trio.doctor.examine import examine  # noqa: PLC0415  # slow to import, see the top
+
+        found = [findings.ok("settings", "they can be read"), *examine(settings)]
+    for line in [report.as_json(found)] if as_json else report.lines(found):
+        click.echo(line)
+    context.exit(findings.exit_code(found))
+
+
 @commands.group()
 def config() -> None:
     """Look at the configuration."""

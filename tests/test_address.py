@@ -100,7 +100,11 @@ class Piped(io.StringIO):
 
     def __init__(self, content: bytes) -> None:
         super().__init__()
-        self.buffer = io.BytesIO(content)
+        self._content = io.BytesIO(content)
+
+    @property
+    def buffer(self) -> io.BytesIO:
+        return self._content
 
 
 class Typed(Piped):

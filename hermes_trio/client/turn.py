@@ -109,7 +109,8 @@ class _Turn:
                 async for note in receive:
                     self._take(note)
             except BrokenPipeError:  # whoever read the answer has left: nobody wants the rest
-                await self._stop()
+                with trio.move_on_after(_REPLY_SECONDS, shield=True):
+                    await self._stop()
                 raise
 
     def _begun(self, run_id: str) -> None:
