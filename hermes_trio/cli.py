@@ -151,7 +151,7 @@ def _chat_flags(context: click.Context) -> dict[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help="Show the findings as JSON.")
 @click.pass_context
 def doctor(context: click.Context, /, as_json: bool, **_values: Any) -> None:
-    """Find out what keeps a server from working, and what to do about it."""
+    """Find out what keeps a server from working, and what helps."""
     from hermes_trio.doctor import findings, report  # noqa: PLC0415  # see the top
 
     try:
