@@ -116,6 +116,57 @@ def serve(context: click.Context, /, check: bool, **_values: Any) -> None:
     context.exit(server.main(loaded))
 
 
+@commands.command()
+@click.argument("prompt", default="")
+@click.option("--session", metavar="NAME", default="", help="Continue this session, or begin it.")
+@click.option("--model", metavar="NAME", default="", help="Model id: the server's own, or that of a profile.")
+@click.option("--url", metavar="URL", default="", help="Address of the server. Default: as the settings say.")
+@click.option("--key-file", metavar="FILE", help="File with the key. Default: the key that the server has.")
+@click.option("--json", "as_json", is_flag=True, help="Show every event as JSON, one to a line.")
+@click.option("--plain", is_flag=True, help="Show the answer alone, as text.")
+@click.option(
+    "--approve",
+    type=click.Choice(["once", "session", "always", "deny", "wait"]),
+    help="Answer to an agent that asks; wait leaves it to others. Default: ask you, or deny where that cannot be.",
+)
+@click.option("--data-dir", metavar="DIR", help="Folder of the server's records and its generated key.")
+@_config_flag()
+@click.pass_context
+def chat(context: click.Context, /, prompt: str, **_values: Any) -> None:
+    """Talk to a server. Without PROMPT, standard input is read; on a terminal, line by line."""
+    from hermes_trio import chatting  # noqa: PLC0415  # slow to import, see the top
+
+    context.exit(
+        chatting.main(_load(context).settings, chatting.Flags(prompt=prompt, **_chat_flags(context)))
+    )
+
+
+def _chat_flags(context: click.Context) -> dict[str, Any]:
+    names = ("session", "model", "url", "key_file", "as_json", "plain", "approve")
+    return {name: context.params[name] for name in names if context.params[name] is not None}
+
+
+@commands.command()
+@settings_flags
+@click.option("--json", "as_json", is_flag=True, help="Show the findings as JSON.")
+@click.pass_context
+def doctor(context: click.Context, /, as_json: bool, **_values: Any) -> None:
+    """Find out what keeps a server from working, and what helps."""
+    from hermes_trio.doctor import findings, report  # noqa: PLC0415  # see the top
+
+    try:
+        settings = _load(context).settings
+    except ConfigurationError as error:
+        found = [findings.fail("settings", _one_line(str(error)), "correct that option")]
+    else:
+        from hermes_trio.doctor.examine import examine  # noqa: PLC0415  # slow to import, see the top
+
+        found = [findings.ok("settings", "they can be read"), *examine(settings)]
+    for line in [report.as_json(found)] if as_json else report.lines(found):
+        click.echo(line)
+    context.exit(findings.exit_code(found))
+
+
 @commands.group()
 def config() -> None:
     """Look at the configuration."""

@@ -16,7 +16,17 @@ from hermes_trio.keys import KeysError
 from hermes_trio.settings import ConfigurationError, Kind, Loaded, Source, options
 
 SERVE = "hermes_trio.server.serve"
-HEAVY = ("trio", "quart", "quart_trio", "hypercorn", "typed_settings", "structlog", "httpx2", "sqlite3")
+HEAVY = (
+    "trio",
+    "quart",
+    "quart_trio",
+    "hypercorn",
+    "typed_settings",
+    "structlog",
+    "httpx2",
+    "rich",
+    "sqlite3",
+)
 
 
 @define
@@ -276,7 +286,9 @@ def test_a_long_value_is_cut(tmp_path: Path) -> None:
     assert f" {'x' * 100}... " in result.output
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["config", "show", "-h"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["serve", "--help"], ["config", "show", "-h"], ["chat", "-h"]]
+)
 def test_help(arguments: list[str]) -> None:
     result = python(*arguments)
     assert (result.returncode, result.stderr) == (0, "")
@@ -292,8 +304,9 @@ def test_help_names_every_flag_and_its_default() -> None:
     assert "--check" in text
 
 
-def test_help_imports_nothing_heavy() -> None:
-    program = f"import sys, hermes_trio.cli as c; c.run(['serve', '--help']); print([*sys.modules.keys() & {{*{HEAVY}}}])"
+@pytest.mark.parametrize("command", ["serve", "chat", "doctor"])
+def test_help_imports_nothing_heavy(command: str) -> None:
+    program = f"import sys, hermes_trio.cli as c; c.run(['{command}', '--help']); print([*sys.modules.keys() & {{*{HEAVY}}}])"
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True,
         cwd=Path(cli.__file__).parent.parent,

@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "runs": {"core", "agent", "stores.contract"},
     "settings": {"core"},
     "keys": {"core"},
+    "client": {"core"},
     "web": {"core", "keys", "schema", "agent", "runs", "stores.contract"},
 }
 
@@ -39,6 +40,15 @@ RESERVED = {
     "sqlite3": {"stores"},
     "click": {"cli"},
     "typed_settings": {"settings"},
+    "rich": {"client"},
+}
+
+# Parts of ours that only some others may import: no server needs a client or a doctor.
+USERS = {
+    "client": {"client", "address", "chatting"},
+    "address": {"chatting", "doctor"},
+    "chatting": {"cli"},
+    "doctor": {"doctor", "cli"},
 }
 
 
@@ -105,6 +115,17 @@ def test_libraries_stay_in_their_part(path: Path) -> None:
     for name, line in imports(path):
         homes = RESERVED.get(name.split(".")[0])
         assert homes is None or part_of(path) in homes, f"{path.name}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("path", sources(), ids=named(sources()))
+def test_servers_know_nothing_of_clients(path: Path) -> None:
+    for name, line in imports(path):
+        users = (
+            USERS.get(name.removeprefix("hermes_trio.").split(".")[0])
+            if name.startswith("hermes_trio.")
+            else None
+        )
+        assert users is None or part_of(path) in users, f"{path.name}:{line} imports {name}"
 
 
 def test_the_checks_can_fail() -> None:

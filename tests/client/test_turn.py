@@ -1,0 +1,253 @@
+"""One turn with a person: questions, Ctrl-C, trouble, and what the exit code says of it."""
+
+from __future__ import annotations
+
+import io
+import signal
+
+import pytest
+import trio
+import trio.testing
+from attrs import Factory, define
+
+from hermes_trio.client.calls import Ask, Caller
+from hermes_trio.client.events import Question, read_event
+from hermes_trio.client.screen import JsonLines, PlainText
+from hermes_trio.client.state import View
+from hermes_trio.client.stream import Heard, Patience
+from hermes_trio.client.turn import Asker, LeaveIt, TurnEnd, always, leave_it, run_turn, strongest
+from hermes_trio.core.dialects.runs import frames_after
+from hermes_trio.core.events import (
+    AnsweredBy,
+    ApprovalAnswered,
+    ApprovalWanted,
+    Choice,
+    Crashed,
+    Event,
+    Finished,
+    Result,
+    Text,
+    ToolStarted,
+    Verdict,
+)
+from hermes_trio.core.outcome import Reason
+from tests.client.runs import HEADER, RUN_ID, changes_of
+from tests.client.server import HEAD, Asked, Flaky, calling, error, reply
+
+ASK = Ask("hello", "once")
+HASTY = Patience(attempts=2, first=0.0)
+FINISHED = Finished(Result(), 3.0)
+WANTED = ApprovalWanted("q", "", "rm x", "why", ("rm",), True, 1.0, 60.0)
+
+
+@define
+class Person:
+    """Plain text, with what the person was told."""
+
+    out: io.StringIO = Factory(io.StringIO)
+    err: io.StringIO = Factory(io.StringIO)
+
+    @property
+    def screen(self) -> PlainText:
+        return PlainText(self.out, self.err)
+
+
+async def turn(caller: Caller, person: Person, asker: Asker = leave_it) -> TurnEnd:
+    with trio.fail_after(10):
+        return await run_turn(caller, ASK, person.screen, asker, HASTY)
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "told"),
+    [
+        (FINISHED, 0, ""),
+        (Finished(Result(verdict=Verdict.TRUNCATED), 3.0), 0, "incomplete: "),
+        (Crashed("oh", "ValueError", 3.0), 1, "failed: oh"),
+    ],
+)
+async def test_a_turn_ends_as_its_run_does(last: Event, code: int, told: str) -> None:
+    person = Person()
+    script: list[Event] = [Text("one"), ToolStarted("a", "t", {}, 1.0), Text("\n\ntwo"), last]
+    async with calling(Flaky(changes_of(script))) as caller:
+        end = await turn(caller, person)
+    assert (end.code, end.quit) == (code, False)
+    assert person.out.getvalue() == "one\n\ntwo\n"
+    assert told in person.err.getvalue()
+
+
+async def test_a_run_that_somebody_stopped() -> None:
+    person = Person()
+    async with calling(Flaky(changes_of([], Reason.STOP_REQUESTED))) as caller:
+        assert (await turn(caller, person)).code == 130
+    assert person.out.getvalue() == ""
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, 2), (429, 1)])
+async def test_a_server_that_says_no(status: int, code: int) -> None:
+    person = Person()
+    async with calling(Flaky([], answers=[error(status, "because")])) as caller:
+        assert (await turn(caller, person)).code == code
+    assert person.err.getvalue() == "no: because\n"
+
+
+async def test_trouble_is_told() -> None:
+    person = Person()
+    server = Flaky(changes_of([Text("x"), FINISHED]), budget=lambda number: 0 if number == 0 else 10_000)
+    async with calling(server) as caller:
+        assert (await turn(caller, person)).code == 0
+    assert person.err.getvalue() == "the connection was closed; trying again in 0 s (1 of 2)\n"
+
+
+# Questions
+
+
+@define
+class Desk:
+    """A server whose run asks; it ends when there is an answer, or when it is stopped."""
+
+    by: AnsweredBy = AnsweredBy.CLIENT
+    silent: int = 0  # so many answers get no reply
+    refuses: bool = False
+    over: trio.Event = Factory(trio.Event)
+    got: list[object] = Factory(list)
+    stops: int = 0
+    is_deaf: bool = False  # to a stop
+
+    async def respond(self, asked: Asked, stream: trio.SocketStream) -> None:
+        if asked.path.endswith("/approval"):
+            await self._take(asked, stream)
+        elif asked.path.endswith("/stop"):
+            self.stops += 1
+            if not self.is_deaf:
+                self.over.set()
+            await stream.send_all(reply(200, {}))
+        elif asked.path.endswith("/events"):
+            await stream.send_all(HEAD + frames_after(HEADER, changes_of([WANTED])[:1]))
+            await self.over.wait()
+            await stream.send_all(frames_after(HEADER, changes_of(self._script()), 1))
+        else:
+            await stream.send_all(reply(202, {"run_id": RUN_ID}))
+
+    async def _take(self, asked: Asked, stream: trio.SocketStream) -> None:
+        self.got.append(asked.json)
+        if len(self.got) > self.silent:
+            self.over.set()
+            await stream.send_all(error(409, "approval_not_pending") if self.refuses else reply(200, {}))
+
+    def _script(self) -> list[Event]:
+        if self.stops:
+            return [WANTED]
+        return [WANTED, ApprovalAnswered("q", Choice.ONCE, self.by, 2.0), Text("ok"), FINISHED]
+
+
+@pytest.mark.parametrize(
+    "desk", [Desk(), Desk(refuses=True), Desk(silent=1)], ids=["heard", "too late", "unheard"]
+)
+async def test_a_question_is_answered(desk: Desk) -> None:
+    desk.over = trio.Event()
+    person = Person()
+    async with calling(desk) as caller:
+        end = await turn(caller, person, always(Choice.ALWAYS))
+    assert end.code == 0
+    assert person.out.getvalue() == "ok\n"
+    assert desk.got == [{"approval_id": "q", "choice": "always"}] * (desk.silent + 1)
+    assert ("did not get through" in person.err.getvalue()) == bool(desk.silent)
+
+
+async def test_somebody_else_answers_while_we_think() -> None:
+    desk, asked = Desk(), list[Question]()
+
+    async def think(question: Question) -> Choice:
+        asked.append(question)
+        desk.over.set()
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with calling(desk) as caller:
+        assert (await turn(caller, Person(), think)).code == 0
+    assert len(asked) == 1
+    assert desk.got == []
+
+
+async def test_a_question_that_is_left_to_others() -> None:
+    desk = Desk()
+
+    async def leave(question: Question) -> LeaveIt:
+        desk.over.set()
+        return await leave_it(question)
+
+    async with calling(desk) as caller:
+        assert (await turn(caller, Person(), leave)).code == 0
+    assert desk.got == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "offered", "given"),
+    [
+        (Choice.ALWAYS, tuple(Choice), Choice.ALWAYS),
+        (Choice.ALWAYS, (Choice.ONCE, Choice.SESSION, Choice.DENY), Choice.SESSION),
+        (Choice.SESSION, (Choice.ONCE, Choice.DENY), Choice.ONCE),
+        (Choice.ONCE, (Choice.ALWAYS, Choice.DENY), Choice.DENY),
+        (Choice.DENY, tuple(Choice), Choice.DENY),
+        (Choice.ONCE, (), Choice.DENY),
+    ],
+)
+def test_no_answer_is_stronger_than_wanted(
+    wanted: Choice, offered: tuple[Choice, ...], given: Choice
+) -> None:
+    assert strongest(wanted, offered) is given
+
+
+# Signals
+
+
+def interrupting(*numbers: int) -> Asker:
+    """Somebody who answers a question with signals."""
+
+    async def press(_question: Question) -> LeaveIt:
+        for number in numbers:
+            signal.raise_signal(number)
+            await trio.testing.wait_all_tasks_blocked()
+        return LeaveIt()
+
+    return press
+
+
+async def test_ctrl_c_stops_the_run() -> None:
+    desk, person = Desk(), Person()
+    async with calling(desk) as caller:
+        end = await turn(caller, person, interrupting(signal.SIGINT))
+    assert (end.code, end.quit, desk.stops) == (130, False, 1)
+    assert person.err.getvalue() == "stopping; Ctrl-C again quits\n"
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,)])
+async def test_leaving(numbers: tuple[int, ...]) -> None:
+    async with calling(Desk(is_deaf=True)) as caller:
+        end = await turn(caller, Person(), interrupting(*numbers))
+    assert (end.code, end.quit) == (130, True)
+
+
+async def test_whoever_read_the_answer_has_left() -> None:
+    class Gone(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise BrokenPipeError
+
+    desk, screen = Desk(), JsonLines(Gone(), io.StringIO())
+    async with calling(desk) as caller:
+        with pytest.RaisesGroup(BrokenPipeError):
+            await run_turn(caller, ASK, screen, leave_it, HASTY)
+    assert desk.stops == 1
+
+
+# What scripts get
+
+
+async def test_json_lines() -> None:
+    out = io.StringIO()
+    screen = JsonLines(out, io.StringIO())
+    heard = Heard(read_event('{"seq": 0,\n"event": "x"}'), '{"seq": 0,\n"event": "x"}')
+    screen.show(View(), heard)
+    screen.tick(View())
+    screen.finish(View())
+    assert out.getvalue() == '{"seq": 0, "event": "x"}\n'

@@ -1,0 +1,148 @@
+"""A client on the same machine finds the server and its key as the server does, and sends the key nowhere else."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes_trio import chatting
+from hermes_trio.address import find_target, own_url
+from hermes_trio.chatting import LONGEST, Flags, joined, read_text
+from hermes_trio.client import chat
+from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.keys import LOCAL_FILE
+from hermes_trio.settings import Settings
+
+KEY = "a-key-that-is-long-enough"
+
+
+def key_file(path: Path, text: str = KEY) -> Path:
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8642"),
+        ("0.0.0.0", "http://127.0.0.1:8642"),
+        ("::", "http://[::1]:8642"),
+        ("example.org", "http://example.org:8642"),
+    ],
+)
+def test_the_address_is_that_of_the_settings(host: str, url: str) -> None:
+    assert own_url(Settings(host=host)) == url
+
+
+def test_a_port_that_nobody_knows() -> None:
+    with pytest.raises(ConfigurationError, match="give --url"):
+        own_url(Settings(port=0))
+
+
+def test_the_generated_key_is_found(tmp_path: Path) -> None:
+    key_file(tmp_path / LOCAL_FILE)
+    target = find_target(Settings(data_dir=tmp_path))
+    assert (target.url, target.key, target.is_near) == ("http://127.0.0.1:8642", KEY, True)
+
+
+def test_the_generated_key_is_sent_to_no_other_machine(tmp_path: Path) -> None:
+    key_file(tmp_path / LOCAL_FILE)
+    with pytest.raises(ConfigurationError, match="no key: API_SERVER_KEY is not set"):
+        find_target(Settings(data_dir=tmp_path), "https://example.org")
+
+
+def test_there_is_no_key_yet(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="has the server been started"):
+        find_target(Settings(data_dir=tmp_path))
+
+
+def test_the_order_of_keys(tmp_path: Path) -> None:
+    key_file(tmp_path / LOCAL_FILE, "generated-generated")
+    of_settings = key_file(
+        tmp_path / "keys.toml", '[keys]\nother = "other-other-other-1"\ndefault = "mine-mine-mine-mine"'
+    )
+    own = key_file(tmp_path / "own", "own-own-own-own-own")
+    settings = Settings(data_dir=tmp_path, api_key_file=of_settings)
+    assert find_target(settings).key == "mine-mine-mine-mine"
+    assert find_target(settings, key_file=own).key == "own-own-own-own-own"
+    assert find_target(Settings(data_dir=tmp_path, api_key=KEY)).key == KEY
+
+
+def test_several_keys_and_none_is_ours(tmp_path: Path) -> None:
+    names = key_file(tmp_path / "keys", '[keys]\na = "aaaaaaaaaaaaaaaaaa"\nb = "bbbbbbbbbbbbbbbbbb"')
+    with pytest.raises(ConfigurationError, match=r"several keys \(a, b\)") as caught:
+        find_target(Settings(data_dir=tmp_path, api_key_file=names))
+    assert "aaaa" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["nowhere", "http://", "ftp://a", "http://u:p@a", "http://a/?q", "http://a:x", "http://a:0"]
+)
+def test_what_is_no_address(url: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="url: the value is not an address"):
+        find_target(Settings(data_dir=tmp_path, api_key=KEY), url)
+
+
+@pytest.mark.parametrize("url", ["http://a/p/x", "http://a/p/x/", "http://a/p/x/v1", "http://a/p/x/v1/"])
+def test_an_address_may_be_that_of_a_profile(url: str, tmp_path: Path) -> None:
+    assert find_target(Settings(data_dir=tmp_path, api_key=KEY), url).url == "http://a/p/x"
+
+
+# What is asked
+
+
+class Piped(io.StringIO):
+    """Standard input that is no terminal."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__()
+        self._content = io.BytesIO(content)
+
+    @property
+    def buffer(self) -> io.BytesIO:
+        return self._content
+
+
+class Typed(Piped):
+    """One that is."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_question_comes_before_what_it_is_about() -> None:
+    assert joined("explain", "text\n") == "explain\n\ntext"
+    assert joined("", "text\n") == "text"
+    assert joined("explain", "") == "explain"
+
+
+def test_too_much_to_read() -> None:
+    with pytest.raises(ConfigurationError, match="more than"):
+        read_text(io.BytesIO(b"x" * (LONGEST + 1)))
+    assert read_text(io.BytesIO(b"\xff")) == "\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("flags", "stdin", "complaint"),
+    [
+        (Flags(as_json=True), Typed(b""), "there is nothing to ask"),
+        (Flags(), Piped(b" \n"), "there is nothing to ask"),
+        (Flags("x", as_json=True, plain=True), Piped(b""), "--json and --plain"),
+        (Flags("x", url="nowhere"), Piped(b""), "url: the value"),
+        (Flags("x", key_file="/no/such"), Piped(b""), "/no/such: No such file"),
+    ],
+)
+def test_misuse(flags: Flags, stdin: Piped, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", stdin)
+    with pytest.raises(ConfigurationError, match=complaint):
+        chatting.main(Settings(api_key=KEY), flags)
+
+
+def test_without_rich_there_is_no_live_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'hermes-trio\[chat\]'"):
+        chat.chat(find_target(Settings(api_key=KEY)), chat.Wanted("x"))
