@@ -48,15 +48,22 @@ def browse(draws: bool) -> int:
         return fail(f"no browser: install one of {', '.join(BROWSERS)} (Debian: apt-get install chromium)")
     if call("npm", "ci", "--no-audit", "--no-fund", seconds=INSTALL_SECONDS) != 0:
         return fail("npm could not install playwright-core and axe-core: is the registry reachable?")
+    code = serve_and_test(sorted(HERE.glob("browser/*.test.js")), browser)
+    if code != 0 or not draws:
+        return code
+    PICTURES.mkdir(exist_ok=True)
+    return serve_and_test([HERE / "browser" / "pictures.js"], browser, PICTURES=str(PICTURES))
+
+
+def serve_and_test(files: list[Path], browser: str, **more: str) -> int:
+    """Run some tests against a server that nobody else has used."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "config.toml")
         config.write_text(PROFILES, "utf-8")
         plan = Plan(Path(folder), flags=("--config", str(config)))
         with serving(plan, expected="refused a key|a run failed|the agent failed") as server:
-            variables = {"BASE_URL": server.url, "API_KEY": server.key, "BROWSER": browser, "GREETING": server.greeting}
-            if draws:
-                variables["PICTURES"] = str(PICTURES)
-            return node(sorted(HERE.glob("browser/*.test.js")), **variables)
+            ours = {"BASE_URL": server.url, "API_KEY": server.key, "GREETING": server.greeting}
+            return node(files, BROWSER=browser, **ours, **more)
 
 
 def node(files: list[Path], **variables: str) -> int:

@@ -20,6 +20,11 @@ function takeKey() {
   return sessionStorage.getItem(KEY) ?? "";
 }
 
+// The link may be opened in a tab that has the page already. This listener is the first one: the route never sees the key.
+window.addEventListener("hashchange", () => {
+  if (location.hash.startsWith("#key=")) key.set(takeKey());
+});
+
 export function signIn(text) {
   sessionStorage.setItem(KEY, text);
   key.set(text);

@@ -3,8 +3,9 @@
 import { BASE, health, key, signIn, signOut } from "./api.js";
 import { Problem } from "./bits.js";
 import { useCell } from "./cell.js";
-import { Chat, loadModels } from "./chat.js";
+import { Chat } from "./chat.js";
 import { html, useEffect, useRef, useState } from "./lib.js";
+import { loadModels } from "./models.js";
 import { Notes } from "./notes.js";
 import { theme } from "./plot.js";
 import { go, route } from "./route.js";

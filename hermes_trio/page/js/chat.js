@@ -1,21 +1,16 @@
 // The chat: one session, or a new one.
 
-import { get } from "./api.js";
 import { Problem } from "./bits.js";
 import { Cell, useCell } from "./cell.js";
 import { Composer } from "./composer.js";
 import { branch, conversation, newConversation } from "./conversation.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
+import { defaultModel, models } from "./models.js";
 import { go } from "./route.js";
 import { contentOf, imagesOf } from "./transcript.js";
 import { TurnView } from "./turn_view.js";
 
-export const models = new Cell([]);
 const chosen = new Cell(""); // of the picker, for turns to come
-
-export async function loadModels() {
-  models.set((await get("/v1/models")).data.map((model) => model.id));
-}
 
 export function Chat({ sessionId }) {
   return sessionId ? html`<${Opened} key=${sessionId} sessionId=${sessionId} />` : html`<${Fresh} />`;
@@ -25,7 +20,7 @@ function Fresh() {
   const [problem, setProblem] = useState("");
   const ask = async (content) => {
     try {
-      const made = await newConversation(chosen.value);
+      const made = await newConversation(chosen.value || defaultModel());
       void made.ask(content);
       go(`/s/${encodeURIComponent(made.id)}`, true);
     } catch (error) {
@@ -60,7 +55,7 @@ function Opened({ sessionId }) {
     chosen.set("");
     if (talk.state === "new" || talk.state === "failed") void talk.load();
   }, [talk]);
-  const current = talk.session?.model || talk.turns.findLast((turn) => turn.model)?.model || "";
+  const current = talk.session?.model || talk.turns.findLast((turn) => turn.model)?.model || defaultModel();
   const inBranch = async (turn, content, model) => {
     try {
       const made = await branch(talk, turn, content, model);
@@ -72,7 +67,7 @@ function Opened({ sessionId }) {
   const ask = (content) => {
     const model = chosen.value;
     // A session keeps its model, so another one goes on in a branch.
-    if (model && model !== (current || models.value[0])) return inBranch({ messageId: 0, runId: "" }, content, model);
+    if (model && model !== current) return inBranch({ messageId: 0, runId: "" }, content, model);
     return talk.ask(content);
   };
   const actions = {

@@ -3,6 +3,7 @@
 import { ApiFailure, get, now, part, randomId, request, send } from "./api.js";
 import { Cell } from "./cell.js";
 import { isLive } from "./events.js";
+import { defaultModel } from "./models.js";
 import { announce } from "./notes.js";
 import { followRun, followTurn } from "./run_stream.js";
 import { historyBefore, turnsOf } from "./transcript.js";
@@ -118,7 +119,7 @@ export class Conversation {
 
   // Ask something. Nothing that was asked is asked twice: the key makes a repeated request the same one.
   ask(content) {
-    const turn = this.#add({ question: content, model: this.session?.model ?? "" });
+    const turn = this.#add({ question: content, model: this.session?.model || defaultModel() });
     const headers = { "Idempotency-Key": randomId(), "X-Hermes-On-Disconnect": "detach" };
     const start = (path, signal) => request("POST", path, { body: { message: content }, headers, signal });
     return this.#follow(turn, { start });
@@ -126,6 +127,8 @@ export class Conversation {
 
   // The first turn of a branch: what was said before comes along.
   async askAfter(history, content, model) {
+    this.state = "ready"; // there is nothing to load yet
+    this.#loading = Promise.resolve();
     const turn = this.#add({ question: content, model });
     const body = { input: [{ role: "user", content }], model, session_id: this.id, conversation_history: history };
     try {
@@ -136,8 +139,6 @@ export class Conversation {
       this.#fail(turn, error);
       return;
     }
-    this.state = "ready";
-    this.#loading = Promise.resolve();
     const turns = turnsOf(history.map((message, number) => ({ ...message, id: number + 1, tool_name: message.name })));
     this.turns = [...turns.map((each) => ({ ...each, runId: "", messageId: 0 })), ...this.turns];
     this.cell.poke();

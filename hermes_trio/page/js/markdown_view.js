@@ -31,12 +31,12 @@ const VIEWS = {
   quote: (block) => html`<blockquote>${blocks(block.blocks)}</blockquote>`,
   code: ({ language, text, isOpen }) => html`<div class="code">
     <div class="code-head"><span>${language || "text"}</span><${CopyButton} text=${text} title="Copy this code" /></div>
-    <pre tabindex="0" role="region" aria-label=${`Code, ${language || "text"}`} aria-busy=${isOpen}><code>${pieces(text)}</code></pre>
+    <pre tabindex="0" role="group" aria-label=${`Code, ${language || "text"}`} aria-busy=${isOpen}><code>${pieces(text)}</code></pre>
   </div>`,
   list: ({ ordered, start, items }) => ordered
     ? html`<ol start=${start}>${items.map(item)}</ol>`
     : html`<ul>${items.map(item)}</ul>`,
-  table: ({ head, align, rows }) => html`<div class="table" tabindex="0" role="region" aria-label="Table"><table>
+  table: ({ head, align, rows }) => html`<div class="table" tabindex="0" role="group" aria-label="Table"><table>
     <thead><tr>${head.map((cell, n) => html`<th scope="col" class=${SIDES[align[n]]}>${inline(cell)}</th>`)}</tr></thead>
     <tbody>${rows.map((row) => html`<tr>${row.map((cell, n) => html`<td class=${SIDES[align[n]]}>${inline(cell)}</td>`)}</tr>`)}</tbody>
   </table></div>`,

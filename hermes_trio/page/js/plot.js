@@ -4,7 +4,8 @@ import { Cell, useCell } from "./cell.js";
 import { html, useEffect, useLayoutEffect, useRef } from "./lib.js";
 
 const HEIGHT = 130;
-const SPAN = 300; // seconds
+const SHORTEST = 60; // seconds on the axis
+const LONGEST = 300;
 export const theme = new Cell(0); // counts changes of light and dark
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme.set(theme.value + 1));
@@ -48,7 +49,7 @@ function options(plot, place) {
     height: HEIGHT,
     legend: { show: false },
     cursor: { show: false },
-    scales: { x: { range: (_, low, high) => [(high ?? 0) - SPAN, high ?? SPAN] }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, (high ?? 1) * 1.1)] } },
+    scales: { x: { range: (_, low, high) => [high - Math.min(LONGEST, Math.max(SHORTEST, high - low)), high] }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, (high ?? 1) * 1.1)] } },
     axes: [{ ...axis, size: 24, space: 70, values: (_, ticks) => ticks.map(clock) }, { ...axis, space: 26 }],
     series: [{}, ...Object.keys(plot.series).map((label, n) => ({ label, stroke: lines[n], width: 1.5, points: { size: 3 }, spanGaps: false }))],
   };

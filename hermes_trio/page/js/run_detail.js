@@ -120,7 +120,7 @@ function RawEvents({ events }) {
   const all = () => events.map((event) => JSON.stringify(event)).join("\n");
   return html`<div class="raw"><div class="row"><button type="button" class="fold" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
       <span class="arrow" aria-hidden="true"></span>Events (${count(events.length)})</button><span class="spring"></span><${CopyButton} label="Copy events" text=${all} /></div>
-    ${isOpen && html`<div class="events" tabindex="0" role="region" aria-label="Events">
+    ${isOpen && html`<div class="events" tabindex="0" role="group" aria-label="Events">
       ${events.length > SHOWN && html`<p class="faint">The last ${SHOWN}; "Copy events" has all.</p>`}
       ${events.slice(-SHOWN).map((event) => html`<${RawEvent} key=${event.seq} event=${event} />`)}</div>`}
   </div>`;

@@ -105,7 +105,7 @@ class Piece extends Component {
 
   render({ name, text }) {
     return html`<div class="piece"><div class="piece-head"><span>${name}</span><${CopyButton} text=${text} title=${`Copy: ${name}`} /></div>
-      <pre tabindex="0" role="region" aria-label=${name} ref=${(field) => { this.field = field; }}>${text}</pre></div>`;
+      <pre tabindex="0" role="group" aria-label=${name} ref=${(field) => { this.field = field; }}>${text}</pre></div>`;
   }
 }
 
@@ -119,7 +119,7 @@ function Approval({ part, turn, actions }) {
   return html`<section class="approval ${isOpen ? "open" : ""}" role="group" aria-label="The agent asks for approval">
     <div class="approval-head"><strong>${isOpen ? "May I run this?" : "Asked for approval"}</strong>
       ${isOpen && html`<span class="time" title="Time to answer">${running(left)} left</span>`}</div>
-    <pre tabindex="0" role="region" aria-label="Command">${part.command}</pre>
+    <pre tabindex="0" role="group" aria-label="Command">${part.command}</pre>
     ${part.description && html`<p>${part.description}</p>`}
     ${part.patterns.length > 0 && html`<p class="faint">Remembered by: ${part.patterns.join(", ")}</p>`}
     ${isOpen

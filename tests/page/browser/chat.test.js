@@ -128,6 +128,7 @@ test("edit and retry make branches", () => withPage(async ({ page }) => {
   assert.deepEqual(await page.locator(".question .words").allTextContents(), ["first question", "another question"]);
   await page.locator(".turn").nth(0).getByRole("button", { name: "Retry" }).click();
   await page.waitForURL((url) => url.href !== branch);
+  await eventually(async () => await page.locator(".turn").count() === 1);
   await ended(page);
   assert.deepEqual(await page.locator(".question .words").allTextContents(), ["first question"]);
   await page.goto(source);
@@ -145,6 +146,7 @@ test("the model is picked, and another one goes on in a branch", () => withPage(
   await page.selectOption("select", "hermes-agent");
   await say(page, "and you?");
   await page.waitForURL((now) => now.href !== url);
+  await page.getByText("“and you?”").waitFor();
   await ended(page);
   assert.match(await page.locator(".foot").last().textContent(), /hermes-agent/);
   assert.deepEqual(await page.locator(".question .words").allTextContents(), ["hello", "and you?"]);
@@ -170,7 +172,10 @@ test("images are pasted, shown, sent and removed", () => withPage(async ({ page 
   assert.ok(await page.locator(".question img").evaluate((image) => image.naturalWidth === 1));
   await page.reload();
   await page.locator(".question img").waitFor();
+  const url = page.url();
   await page.getByRole("button", { name: "Retry" }).click(); // pictures come along into a branch
+  await page.waitForURL((now) => now.href !== url);
+  await page.locator(".waiting").waitFor();
   await ended(page);
   assert.match(await page.locator(".answer").textContent(), /You sent me 1 image/);
 }));

@@ -1,45 +1,17 @@
 import assert from "node:assert/strict";
-import { mkdir } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { test } from "node:test";
-import { api, BASE, ended, eventually, say, withPage } from "./setup.js";
+import { ended, eventually, say, withPage } from "./setup.js";
+import { fill, show, VIEWS } from "./tour.js";
 
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
-const PICTURES = process.env.PICTURES;
-const VIEWS = ["chat", "sessions", "runs", "run", "server"];
 const PHONE = { viewport: { width: 320, height: 640 }, isMobile: true, hasTouch: true };
-
-async function fill(page) {
-  await page.waitForSelector("#message");
-  await say(page, "/think Which files are there, and what do they say?\n/write notes.md # Plans\n/terminal ls -l; sleep 1; cat notes.md\n/read missing.txt");
-  await ended(page);
-  return page.url();
-}
-
-async function show(page, view, chat) {
-  if (view === "chat") await page.goto(chat);
-  else if (view === "run") {
-    await page.goto(`${BASE}/#/runs`);
-    await page.locator("table.runs tbody a").first().click();
-    await page.locator(".timeline").waitFor();
-  } else await page.goto(`${BASE}/#/${view}`);
-  if (view === "chat") await page.locator(".foot").waitFor();
-  if (view === "sessions") await page.locator(".sessions li").first().waitFor();
-  if (view === "runs") await page.locator("table.runs tbody tr").first().waitFor();
-  if (view === "server") await page.getByRole("region", { name: "Settings" }).waitFor();
-}
-
-async function picture(page, name) {
-  if (!PICTURES) return;
-  await mkdir(PICTURES, { recursive: true });
-  await page.screenshot({ path: `${PICTURES}/${name}.png` });
-}
 
 async function accessible(page, where) {
   // The page's own policy forbids scripts that are put in; a test may.
   const session = await page.context().newCDPSession(page);
-  const source = await (await import("node:fs/promises")).readFile(AXE, "utf-8");
-  await session.send("Runtime.evaluate", { expression: source });
+  await session.send("Runtime.evaluate", { expression: await readFile(AXE, "utf-8") });
   const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
   const told = violations.map(({ id, nodes }) => `${where}: ${id}: ${nodes.map((node) => `${node.html} ${node.any[0]?.message ?? ""}`).join("; ")}`);
   assert.deepEqual(told, []);
@@ -91,7 +63,6 @@ test("320 pixels: nothing is wider than the screen", () => withPage(async ({ pag
     await show(page, view, chat);
     const widest = await page.evaluate(() => Math.max(document.documentElement.scrollWidth, ...[...document.querySelectorAll(".view, .scroll, .composer, .side")].map((each) => each.scrollWidth)));
     assert.ok(widest <= 320, `${view} is ${widest} pixels wide`);
-    if (view === "chat") await picture(page, "phone");
   }
   await page.goto(chat);
   await say(page, "/ask echo here");
@@ -125,25 +96,4 @@ test("nothing jumps while an answer streams", () => withPage(async ({ page }) =>
   await ended(page);
   const shifts = await page.evaluate(() => window.shifts);
   assert.ok(shifts < 0.1, `layout shift ${shifts}`);
-}));
-
-test("the pictures of the documentation", { skip: !PICTURES }, () => withPage(async ({ page }) => {
-  await api("POST", "/v1/runs", { input: "/long 400" });
-  const chat = await fill(page);
-  await api("PATCH", `/api/sessions/${decodeURIComponent(chat.split("/s/")[1])}`, { title: "Notes and plans" });
-  await page.reload();
-  for (const view of VIEWS) {
-    await show(page, view, chat);
-    if (view === "server") await new Promise((resolve) => { setTimeout(resolve, 9000); });
-    await picture(page, view);
-  }
-  await page.goto(chat);
-  await say(page, "/terminal for n in 1 2 3 4 5 6 7 8; do echo step $n; sleep 1; done\n/terminal rm -rf build");
-  await page.locator(".tool.running").getByText("step 3").first().waitFor();
-  await picture(page, "working");
-  await page.locator(".approval.open").waitFor({ timeout: 20_000 });
-  await page.emulateMedia({ colorScheme: "dark" });
-  await picture(page, "asking_dark");
-  await page.getByRole("button", { name: "Deny" }).click();
-  await ended(page);
 }));
