@@ -122,13 +122,13 @@ test("the server: plots, checks, settings, version", () => withPage(async ({ pag
 test("the page below the prefix of a profile is for that profile", () => withPage(async ({ page }) => {
   await page.waitForSelector("#message");
   assert.equal(page.url(), `${BASE}/p/second/#/`);
-  await say(page, "hello");
+  await say(page, "below the prefix");
   await ended(page);
   assert.match(await page.locator(".foot").textContent(), /second-agent/);
   await page.goto(`${BASE}/#/sessions`); // elsewhere its records are not to be seen
   await page.evaluate((key) => sessionStorage.setItem("hermes-trio-key", key), KEY);
   await page.reload();
   await page.locator("[role=status]", { hasText: "of" }).first().waitFor();
-  await page.fill("#search", "hello second");
+  await page.fill("#search", "below the prefix");
   await page.getByText(/^0 of/).waitFor();
 }, { path: `/p/second#key=${KEY}` }));
