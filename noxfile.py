@@ -107,6 +107,20 @@ def js(session: nox.Session) -> None:
 
 
 @nox.session
+def page(session: nox.Session) -> None:
+    """Test the page in a real browser; needs node, npm and chromium. ``-- --pictures`` draws those of the documentation."""
+    install(session, "test")
+    session.run("python", "-m", "tests.page.run", *session.posargs)
+
+
+@nox.session
+def vendor(session: nox.Session) -> None:
+    """Fetch the files of others that the page is made with, and check them; needs npm."""
+    install(session, "test")
+    session.run("python", "-m", "tests.update_vendor", *session.posargs)
+
+
+@nox.session
 def crash(session: nox.Session) -> None:
     """Kill a loaded server at random moments and check that nothing a client had seen is lost."""
     install(session, "test")

@@ -30,12 +30,13 @@ from hermes_trio.runs.tidying import keep_tidy
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.settings import Settings
 from hermes_trio.settings.place import SqliteFile
+from hermes_trio.settings.shown import shown_settings
 from hermes_trio.stores.contract import Store
 from hermes_trio.stores.opening import open_store
 from hermes_trio.web.app import make_app
 from hermes_trio.web.gate import Gate
 from hermes_trio.web.metrics import Metrics
-from hermes_trio.web.options import Health, ServedProfile, Site, WebOptions
+from hermes_trio.web.options import Health, ServedProfile, ShownSetting, Site, WebOptions
 from hermes_trio.web.responses import to_items
 
 # Interrupts return at once; should one hang, the others must not wait for it.
@@ -136,6 +137,7 @@ def _services(parts: Parts, store: Store, workplaces: Mapping[str, Workplace], m
         ),
         owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         on_end=_counting(metrics),
+        on_first_text=metrics.first_text,
     )
 
 
@@ -180,12 +182,15 @@ def _web_options(settings: Settings) -> WebOptions:
             ServedProfile(profile.name, profile.model_name, profile.keys)
             for profile in settings.profiles.values()
         ),
+        settings=tuple(
+            ShownSetting(option.name, option.value, option.help) for option in shown_settings(settings)
+        ),
     )
 
 
 def _counting(metrics: Metrics) -> Any:
     def count(outcome: Outcome, seconds: float) -> None:
-        metrics.run_ended(str(outcome.status), str(outcome.reason), seconds)
+        metrics.run_ended(str(outcome.status), str(outcome.reason), seconds, outcome.usage.output_tokens)
 
     return count
 

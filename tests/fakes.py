@@ -323,7 +323,7 @@ def make_rig(
 
     def note_end(outcome: Outcome, seconds: float) -> None:
         ends.append((str(outcome.status), str(outcome.reason)))
-        metrics.run_ended(*ends[-1], seconds)
+        metrics.run_ended(*ends[-1], seconds, outcome.usage.output_tokens)
 
     host = AgentHost(stage.factory, trio.CapacityLimiter(10), trio.CapacityLimiter(10))
     services = Services(
@@ -335,6 +335,7 @@ def make_rig(
         limits,
         wall_clock=wall_clock,
         on_end=note_end,
+        on_first_text=metrics.first_text,
         workplaces={
             name: Workplace(evolve(host, factory=other.factory), workspace / name)
             for name, other in stages.items()

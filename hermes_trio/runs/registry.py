@@ -54,6 +54,10 @@ class Registry(Generic[R]):
             if not self._live:
                 self._empty.set()
 
+    def __iter__(self) -> Iterator[R]:
+        """All that are live now."""
+        return iter(list(self._live.values()))
+
     def find(self, principal: str, run_id: str) -> R | None:
         """A live run, if there is one of that name and it is the principal's."""
         return self._live.get((principal, run_id))

@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 import trio
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from hermes_trio.agent.bridge import AgentHost, Bridge
 from hermes_trio.agent.contract import AgentContext, TurnRequest
@@ -37,6 +37,7 @@ from hermes_trio.runs.log import Changes, Reader, RunLog
 from hermes_trio.runs.presence import DETACH, OnDisconnect, Presence
 from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.replay import load_changes
+from hermes_trio.runs.tally import Tally
 from hermes_trio.runs.tracing import traced
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Hooks, Limits, Tracker
 from hermes_trio.runs.unsaved import UnsavedEnd
@@ -83,6 +84,8 @@ class Services:
     workplaces: Mapping[str, Workplace] = (
         NO_WORKPLACES  # of the profiles, by name; those above are for everybody else
     )
+    on_first_text: Callable[[float], None] = lambda seconds: None  # noqa: ARG005 - seconds after the run began
+    tally: Tally = field(factory=Tally)
 
     def workplace(self, profile: str) -> Workplace:
         """Where a turn is done."""
@@ -119,7 +122,15 @@ class Run:
         self.ended = trio.Event()
         self._begun_or_not = trio.Event()
         self._has_begun = False
-        hooks = Hooks(self._save, self._save_later, self.stop, self._why, self._words.now, self._ask)
+        hooks = Hooks(
+            self._save,
+            self._save_later,
+            self.stop,
+            self._why,
+            self._words.now,
+            self._ask,
+            services.on_first_text,
+        )
         self._tracker = Tracker(self._inbox, self.log, hooks, services.limits)
         self._approvals = self._make_approvals()
 
@@ -269,6 +280,7 @@ class Run:
         return Reason.TIMEOUT if trio.current_time() >= self._deadline else Reason.CLIENT_DISCONNECTED
 
     def _count(self) -> None:
+        self._services.tally.events += self.log.end
         self._services.on_end(self._tracker.told, self._words.now())
 
     def _log_grew(self) -> None:

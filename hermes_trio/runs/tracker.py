@@ -15,7 +15,7 @@ import trio
 from attrs import frozen
 
 from hermes_trio.agent.inbox import Inbox
-from hermes_trio.core.changes import Change, Ended
+from hermes_trio.core.changes import Change, Ended, TextAdded
 from hermes_trio.core.events import ApprovalWanted, Event, Finished, merge_text
 from hermes_trio.core.lifecycle import RUN_ENDS
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_cut
@@ -39,6 +39,7 @@ class Hooks:
     why: Callable[[], Reason]  # the reason, once the run is cancelled
     now: Callable[[], float]  # seconds since the run began
     ask: Callable[[ApprovalWanted], None]  # sees to it that a question is asked and answered
+    first_text: Callable[[float], None] = lambda seconds: None  # noqa: ARG005 - told once, if there is text
 
 
 @frozen
@@ -65,6 +66,7 @@ class Tracker:
         self._end = Ended(of_cut(Reason.SERVER_ERROR))  # holds if even ending fails
         self._is_saved = False
         self._progress = Progress()
+        self._is_silent = True
 
     @property
     def standing(self) -> Standing:
@@ -142,6 +144,9 @@ class Tracker:
         for change in changes:
             self._progress.take(change)
         self._out.append(changes)
+        if self._is_silent and any(type(change) is TextAdded for change in changes):
+            self._is_silent = False
+            self._hooks.first_text(self._hooks.now())
 
     async def _wait_for_readers(self) -> None:
         with trio.move_on_after(self._limits.stall) as patience:

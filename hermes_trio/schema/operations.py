@@ -61,6 +61,7 @@ _ABOUT_AND_CHAT = (
         "get", "/v1/models/{model_id}", "One model", replies.Model, statuses=(404,), parameters=("model_id",)
     ),
     Operation("get", "/v1/capabilities", "What this server can do", replies.Capabilities),
+    Operation("get", "/v1/settings", "What the operator chose, secrets masked", replies.SettingList),
     Operation(
         "post",
         "/v1/chat/completions",

@@ -149,6 +149,23 @@ class ModelList:
 
 
 @frozen
+class ShownSetting:
+    """One option of the server; the value is empty if it is not set."""
+
+    name: str
+    value: str
+    help: str
+
+
+@frozen
+class SettingList:
+    """All of them."""
+
+    data: list[ShownSetting]
+    object: Literal["list"] = "list"
+
+
+@frozen
 class Health:
     """The process answers."""
 

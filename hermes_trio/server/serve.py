@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import cast
+from urllib.parse import quote
 
 import trio
 from hypercorn.typing import Framework
@@ -102,6 +103,7 @@ def greet(parts: Parts, url: str) -> None:
         *(f"  model  {name}" for name in served_names(settings)),
         f"  data   {settings.data_dir}",
         *_key_lines(parts),
+        f"  page   {page_link(parts, url, sys.stdout.isatty())}",
         "",
         "Try it:",
         f"  {_curl(parts, url)}",
@@ -114,6 +116,15 @@ def greet(parts: Parts, url: str) -> None:
 def served_names(settings: Settings) -> list[str]:
     """The model ids that clients may ask for."""
     return [settings.model_name, *(profile.model_name for profile in settings.profiles.values())]
+
+
+def page_link(parts: Parts, url: str, is_terminal: bool) -> str:
+    """The address of the page. A click on it signs in, if a person sees it; a log is no place for a key that is not new."""
+    origin = parts.keys.origin
+    if isinstance(origin, Made) or (isinstance(origin, Kept) and is_terminal):
+        [named] = parts.keys.keyring.keys
+        return f"{url}/#key={quote(named.key, safe='')}"
+    return f"{url}/"
 
 
 def _key_lines(parts: Parts) -> list[str]:

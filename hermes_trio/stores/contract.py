@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from hermes_trio.core.approvals import Grant
 from hermes_trio.core.messages import Message
@@ -264,6 +264,16 @@ class ApprovalStore(Protocol):
 
     async def revoke(self, principal: str, session_id: str, pattern: str) -> bool:
         """Forget one; False if there is none."""
+        ...
+
+
+@runtime_checkable
+class CountsCommits(Protocol):
+    """A store that can tell how many transactions it has made. Not all have something to count."""
+
+    @property
+    def commits(self) -> int:
+        """How many, since it was opened."""
         ...
 
 

@@ -42,6 +42,11 @@ class SqliteStore(SqlStore):
         self._writer = writer
         self._readers = readers
 
+    @property
+    def commits(self) -> int:
+        """How many transactions there were."""
+        return self._writer.commits
+
     async def close(self) -> None:
         """Finish what was begun, the last notes too."""
         await self.write_notes()

@@ -69,6 +69,7 @@ class Writer:
         self._scope = trio.CancelScope(shield=True)
         self._ended = trio.Event()
         self._batch: Sequence[_Job] = ()
+        self.commits = 0  # transactions so far, those that failed included
 
     async def submit(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a job in the next transaction and return what it returned, once that is committed.
@@ -120,6 +121,7 @@ class Writer:
             run_batch, self._connection, works, abandon_on_cancel=True, limiter=self._limiter
         )
         self._batch = ()
+        self.commits += 1
         for job, outcome in zip(batch, outcomes, strict=True):
             job.finish(outcome)
 

@@ -17,6 +17,7 @@ from hermes_trio.web import (
     conversations,
     errors,
     info,
+    page,
     responses,
     runs,
     session_api,
@@ -29,6 +30,7 @@ from hermes_trio.web.gate import Gate
 from hermes_trio.web.headers import Cors
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.options import Site
+from hermes_trio.web.page import is_page, load_page
 from hermes_trio.web.profiles import check_profile
 from hermes_trio.web.run_list import list_runs
 
@@ -74,12 +76,14 @@ def _add_routes(app: App, site: Site, metrics: Metrics) -> None:
     _route(app, "GET", "/v1/models", partial(info.models, site))
     _route(app, "GET", "/v1/models/<path:model_id>", partial(info.model, site))
     _route(app, "GET", "/v1/capabilities", partial(info.capabilities, site))
+    _route(app, "GET", "/v1/settings", partial(info.settings, site))
     _route(app, "POST", "/v1/chat/completions", partial(chat_completions, site))
     _add_responses(app, site)
     _add_conversations(app, site)
     _add_runs(app, site)
     _add_approvals(app, site)
     _add_sessions(app, site)
+    _add_page(app)
 
 
 def _add_responses(app: App, site: Site) -> None:
@@ -133,6 +137,12 @@ def _add_sessions(app: App, site: Site) -> None:
     _route(app, "GET", f"{one}/chat/stream", partial(session_chat.chat_events, site))
 
 
+def _add_page(app: App) -> None:
+    files = load_page()
+    _route(app, "GET", "/", partial(page.document, files))
+    _route(app, "GET", "/page/<digest>/<path:name>", partial(page.asset, files))
+
+
 def _route(app: App, method: str, path: str, view: View) -> None:
     async def run_view(**values: Any) -> Response:
         return await view(**values)
@@ -149,7 +159,8 @@ def _add_error_handlers(app: App) -> None:
 
 async def _identify(site: Site) -> None:
     identify(site.keyring)
-    check_profile(site)  # afterwards: whoever has no key does not learn which there are
+    if not is_page(request.path):
+        check_profile(site)  # afterwards: whoever has no key does not learn which there are
 
 
 async def _count(metrics: Metrics, response: Response) -> Response:

@@ -8,6 +8,7 @@ from quart import request
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.redact import header_safe
 from hermes_trio.keys import Keyring, Nobody
+from hermes_trio.web.page import is_page
 from hermes_trio.web.visit import visit_of
 
 log = structlog.get_logger(__name__)
@@ -26,7 +27,7 @@ def identify(keyring: Keyring) -> None:
     principal = keyring.principal(_token(request.headers.get("Authorization", "")))
     if not isinstance(principal, Nobody):
         visit_of(request.scope).principal = principal  # type: ignore[arg-type]  # the scope is a dictionary
-    elif request.path not in OPEN_PATHS:
+    elif not (request.path in OPEN_PATHS or is_page(request.path)):
         _refuse()
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import trio
+from attrs import asdict
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from quart import Response
 
 from hermes_trio import __version__
 from hermes_trio.schema.openapi import document
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.contract import CountsCommits, StoreError
 from hermes_trio.web.errors import json_response
-from hermes_trio.web.metrics import Metrics
+from hermes_trio.web.metrics import Metrics, Seen
 from hermes_trio.web.options import Site
 from hermes_trio.web.profiles import choose, model_names, no_model
 
@@ -102,9 +103,27 @@ async def openapi() -> Response:
 
 async def metrics(site: Site, counters: Metrics) -> Response:
     """Prometheus text. Rendering takes milliseconds, so a thread does it."""
-    counters.observe_state(len(site.services.registry), site.admission.in_use)
+    counters.observe_state(len(site.services.registry), site.admission.in_use, await _seen(site))
     text = await trio.to_thread.run_sync(generate_latest, counters.registry)
     return Response(text, 200, {"Content-Type": CONTENT_TYPE_LATEST})
+
+
+async def _seen(site: Site) -> Seen:
+    """What is counted elsewhere. Its own wait is the lag: how long a task that could go on has to wait for the others."""
+    began = trio.current_time()
+    await trio.lowlevel.checkpoint()
+    services = site.services
+    return Seen(
+        streams=services.tally.streams,
+        events=services.tally.events + sum(run.log.end for run in services.registry),
+        commits=services.store.commits if isinstance(services.store, CountsCommits) else 0,
+        lag=trio.current_time() - began,
+    )
+
+
+async def settings(site: Site) -> Response:
+    """What the operator chose, secrets masked."""
+    return json_response({"object": "list", "data": [asdict(shown) for shown in site.options.settings]})
 
 
 FEATURES_ON = (

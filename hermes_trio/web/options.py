@@ -28,6 +28,15 @@ class ServedProfile:
 
 
 @frozen
+class ShownSetting:
+    """An option of the server as clients may see it."""
+
+    name: str
+    value: str  # "" if it is not set
+    help: str
+
+
+@frozen
 class WebOptions:
     """Settings of the HTTP side, already checked."""
 
@@ -39,6 +48,7 @@ class WebOptions:
     open_webui_status: str = "auto"  # auto, on or off
     on_disconnect: OnDisconnect = INTERRUPT  # unless a request says otherwise
     profiles: tuple[ServedProfile, ...] = ()
+    settings: tuple[ShownSetting, ...] = ()
 
 
 @frozen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -11,9 +12,11 @@ import pytest
 from openai.types import Model
 
 from hermes_trio import __version__
-from hermes_trio.core.events import Text
+from hermes_trio.core.events import Result, Text
+from hermes_trio.core.messages import Usage
 from hermes_trio.schema import replies
-from hermes_trio.web.options import WebOptions
+from hermes_trio.stores.sqlite import open_sqlite
+from hermes_trio.web.options import ShownSetting, WebOptions
 from tests.asgi import Answer, Client
 from tests.fakes import CHAT, BrokenStore, Pause, ask, ask_stream, make_rig
 
@@ -221,3 +224,42 @@ async def test_labels_cannot_be_invented_by_clients() -> None:
     labels = "".join(await figures(client))
     assert not re.search(r"nowhere|M\d|N\d|models/\d", labels)
     assert 'method="other"' in labels
+
+
+async def test_streams_events_and_first_words_are_counted() -> None:
+    pause = Pause()
+    rig = make_rig([Text("one"), pause, Text("two")])
+    async with rig.client.post(CHAT, ask_stream()) as exchange:
+        await exchange.content("one")
+        await pause.wait_reached()
+        during = await figures(rig.client)
+        pause.go()
+        await exchange.end()
+    after = await figures(rig.client)
+    assert (during["hermes_trio_streams_open"], after["hermes_trio_streams_open"]) == (1, 0)
+    assert (during["hermes_trio_run_events_total"], after["hermes_trio_run_events_total"]) == (1, 3)
+    assert (
+        during["hermes_trio_first_text_seconds_count"] == after["hermes_trio_first_text_seconds_count"] == 1
+    )
+    assert after["hermes_trio_loop_lag_seconds"] >= 0
+    assert after["process_resident_memory_bytes"] > 1_000_000
+
+
+async def test_tokens_are_counted_when_a_run_ends() -> None:
+    rig = make_rig([Text("x")], Result(usage=Usage(3, 40)))
+    await rig.client.send(CHAT, ask())
+    assert (await figures(rig.client))["hermes_trio_output_tokens_total"] == 40
+
+
+async def test_commits_of_a_store_that_counts_them(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path / "db") as store:
+        rig = make_rig([Text("x")], store=store)
+        before = (await figures(rig.client))["hermes_trio_store_commits_total"]
+        await rig.client.send(CHAT, ask())
+        assert (await figures(rig.client))["hermes_trio_store_commits_total"] > before
+
+
+async def test_settings() -> None:
+    options = WebOptions(settings=(ShownSetting("port", "8642", "Where to listen."),))
+    shown = described(await make_rig(options=options).client.get("/v1/settings"), replies.SettingList)
+    assert shown["data"] == [{"name": "port", "value": "8642", "help": "Where to listen."}]

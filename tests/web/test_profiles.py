@@ -189,8 +189,6 @@ async def test_without_a_key_a_prefix_changes_nothing(operation: Operation) -> N
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/p/coder", (404, "not_found")),
-        ("/p/coder/", (404, "not_found")),
         ("/p/coder/nowhere", (404, "not_found")),
         ("/p/coder/p/coder/v1/models", (404, "not_found")),
         ("/p", (404, "not_found")),

@@ -1,0 +1,129 @@
+// The frame around the views: signing in, navigation, theme, keys.
+
+import { BASE, health, key, signIn, signOut } from "./api.js";
+import { Problem } from "./bits.js";
+import { useCell } from "./cell.js";
+import { Chat } from "./chat.js";
+import { html, useEffect, useRef, useState } from "./lib.js";
+import { loadModels } from "./models.js";
+import { Notes } from "./notes.js";
+import { theme } from "./plot.js";
+import { go, route } from "./route.js";
+import { RunDetail } from "./run_detail.js";
+import { Runs } from "./runs.js";
+import { Server } from "./server.js";
+import { Sessions, SideList } from "./sessions.js";
+
+const PLACES = [["", "Chat"], ["sessions", "Sessions"], ["runs", "Runs"], ["server", "Server"]];
+const THEME = "hermes-trio-theme";
+
+export function App() {
+  const isKnown = useCell(key) !== "";
+  return isKnown ? html`<${Frame} />` : html`<${SignIn} />`;
+}
+
+function SignIn() {
+  const [text, setText] = useState("");
+  const [problem, setProblem] = useState("");
+  const submit = async (event) => {
+    event.preventDefault();
+    const response = await fetch(`${BASE}v1/models`, { headers: { Authorization: `Bearer ${text.trim()}` } }).catch(() => null);
+    if (response?.ok) signIn(text.trim());
+    else setProblem(response ? "This key does not open the server." : "The server cannot be reached.");
+  };
+  return html`<main class="sign-in"><form onSubmit=${submit}><h1>hermes-trio</h1>
+    <p>Open the link that the server printed when it started, or paste the key.</p>
+    <label>Key <input type="password" autocomplete="off" value=${text} onInput=${(event) => setText(event.target.value)} /></label>
+    ${problem && html`<${Problem} text=${problem} />`}
+    <button type="submit" class="main" disabled=${!text.trim()}>Sign in</button>
+    <p class="faint">The key is kept in this tab and is gone when you close it.</p></form></main>`;
+}
+
+function Frame() {
+  const { name, argument } = useCell(route);
+  const view = useRef(null);
+  const isFirst = useRef(true);
+  const [isHelp, setHelp] = useState(false);
+  useEffect(() => {
+    void loadModels().catch(() => {});
+    void health().catch(() => {});
+  }, []);
+  useEffect(() => {
+    document.title = `${PLACES.find(([place]) => place === name)?.[1] ?? "Chat"} – hermes-trio`;
+    if (!isFirst.current && name !== "" && name !== "s") view.current?.querySelector("h1")?.focus();
+    isFirst.current = false;
+  }, [name, argument]);
+  useEffect(() => {
+    const keys = (event) => shortcut(event, setHelp);
+    document.addEventListener("keydown", keys);
+    return () => document.removeEventListener("keydown", keys);
+  }, []);
+  return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); view.current.focus(); }}>Skip to content</a>
+    <div class="frame">
+      <header class="side">
+        <a class="brand" href="#/">hermes-trio</a>
+        <nav aria-label="Views"><ul>${PLACES.map(([place, label]) => html`<li key=${place}><a href=${`#/${place}`} aria-current=${isAt(place, name) ? "page" : undefined}>${label}</a></li>`)}</ul></nav>
+        <a class="button new" href="#/">New chat</a>
+        <${SideList} current=${name === "s" ? argument : ""} />
+        <div class="row tools"><${ThemeButton} /><button type="button" class="quiet" onClick=${() => setHelp(true)} title="Keyboard shortcuts (?)">Keys</button>
+          <button type="button" class="quiet" onClick=${signOut}>Sign out</button></div>
+      </header>
+      <main id="main" ref=${view} tabindex="-1"><${View} name=${name} argument=${argument} /></main>
+    </div>
+    ${isHelp && html`<${Help} close=${() => setHelp(false)} />`}
+    <${Notes} />`;
+}
+
+function isAt(place, name) {
+  return place === name || (place === "" && name === "s");
+}
+
+function View({ name, argument }) {
+  if (name === "sessions") return html`<${Sessions} />`;
+  if (name === "runs") return argument ? html`<${RunDetail} runId=${argument} />` : html`<${Runs} />`;
+  if (name === "server") return html`<${Server} />`;
+  return html`<${Chat} sessionId=${name === "s" ? argument : ""} />`;
+}
+
+const SHORTCUTS = [
+  ["Enter", "send the message"], ["Shift Enter", "new line"], ["Esc", "stop the turn, from the message field"],
+  ["/", "write a message"], ["n", "new chat"], ["s", "sessions"], ["r", "runs"], ["v", "server"], ["?", "this list"],
+];
+const GOES = { n: "/", s: "/sessions", r: "/runs", v: "/server" };
+
+function shortcut(event, setHelp) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
+  if (event.key in GOES) go(GOES[event.key]);
+  else if (event.key === "?") setHelp(true);
+  else if (event.key === "/") document.querySelector("#message, #search")?.focus();
+  else return;
+  event.preventDefault();
+}
+
+function Help({ close }) {
+  const show = (dialog) => dialog && !dialog.open && dialog.showModal();
+  return html`<dialog ref=${show} onClose=${close} aria-labelledby="keys-title"><h2 id="keys-title">Keys</h2>
+    <dl class="keys">${SHORTCUTS.map(([name, text]) => html`<div key=${name}><dt><kbd>${name}</kbd></dt><dd>${text}</dd></div>`)}</dl>
+    <form method="dialog"><button class="main">Close</button></form></dialog>`;
+}
+
+// -- light and dark --
+
+const THEMES = ["system", "light", "dark"];
+
+export function applyTheme(name = localStorage.getItem(THEME) ?? "system") {
+  if (name === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = name;
+  theme.set(theme.value + 1);
+  return name;
+}
+
+function ThemeButton() {
+  const [name, setName] = useState(() => localStorage.getItem(THEME) ?? "system");
+  const next = () => {
+    const chosen = THEMES[(THEMES.indexOf(name) + 1) % THEMES.length];
+    localStorage.setItem(THEME, chosen);
+    setName(applyTheme(chosen));
+  };
+  return html`<button type="button" class="quiet" onClick=${next} title="Light, dark or as the system">Theme: ${name}</button>`;
+}

@@ -1,0 +1,278 @@
+// One session on the screen: its turns, and the one that is under way. It goes on while other views are open.
+
+import { ApiFailure, get, now, part, randomId, request, send } from "./api.js";
+import { Cell } from "./cell.js";
+import { isLive } from "./events.js";
+import { defaultModel } from "./models.js";
+import { announce } from "./notes.js";
+import { followRun, followTurn } from "./run_stream.js";
+import { historyBefore, turnsOf } from "./transcript.js";
+import { isOver, newTurn, take } from "./turn.js";
+
+const RECALLED = 10; // turns
+const RECALL_PATIENCE = 5000; // milliseconds
+
+const open = new Map(); // of this tab, by session id
+export const changed = new Cell(0); // sessions came, went or were used
+
+export function conversation(sessionId) {
+  if (!open.has(sessionId)) open.set(sessionId, new Conversation(sessionId));
+  return open.get(sessionId);
+}
+
+export function forget(sessionId) {
+  open.get(sessionId)?.close();
+  open.delete(sessionId);
+  changed.set(changed.value + 1);
+}
+
+export async function allMessages(sessionId) {
+  const messages = [];
+  for (let more = true; more;) {
+    const after = messages.at(-1)?.id ?? 0;
+    const page = await get(`/api/sessions/${part(sessionId)}/messages?after=${after}`);
+    messages.push(...page.data);
+    more = page.has_more && page.data.length > 0;
+  }
+  return messages;
+}
+
+// What was asked in a run that has no transcript yet, for a page that is loaded anew in the meantime.
+const question = {
+  keep: (runId, content) => {
+    try {
+      sessionStorage.setItem(`question-${runId}`, JSON.stringify(content));
+    } catch {
+      // too large: then it is shown when the run has ended
+    }
+  },
+  find: (runId) => JSON.parse(sessionStorage.getItem(`question-${runId}`) ?? "null"),
+  drop: (runId) => sessionStorage.removeItem(`question-${runId}`),
+};
+
+export class Conversation {
+  #leaving = new AbortController();
+  #loading = null;
+
+  constructor(id) {
+    this.id = id;
+    this.cell = new Cell(this);
+    this.state = "new";
+    this.failure = "";
+    this.session = null;
+    this.turns = [];
+  }
+
+  get live() {
+    const last = this.turns.at(-1);
+    return last && !isOver(last) ? last : null;
+  }
+
+  close() {
+    this.#leaving.abort();
+  }
+
+  load() {
+    this.#loading ??= this.#load();
+    return this.#loading;
+  }
+
+  async #load() {
+    this.state = "loading";
+    this.cell.poke();
+    try {
+      await this.#read();
+      this.state = "ready";
+    } catch (error) {
+      this.state = "failed";
+      this.failure = error.message;
+      this.#loading = null;
+    }
+    this.cell.poke();
+  }
+
+  async #read() {
+    const path = `/api/sessions/${part(this.id)}`;
+    const [found, messages, runs] = await Promise.all([
+      get(path), allMessages(this.id), get(`/v1/runs?session_id=${part(this.id)}&limit=100`),
+    ]);
+    this.session = found.session;
+    const byId = new Map(runs.data.map((run) => [run.run_id, run]));
+    this.turns = turnsOf(messages, byId);
+    await Promise.all(latestWithTools(this.turns).map(recall));
+    const told = new Set(messages.map((message) => message.run_id));
+    const missing = runs.data.filter((run) => !told.has(run.run_id)).reverse();
+    for (const run of missing.filter((each) => isLive(each.status))) this.#resume(run);
+  }
+
+  #resume(run) {
+    const turn = this.#add({ runId: run.run_id, model: run.model, question: question.find(run.run_id), began: run.created_at });
+    this.#follow(turn, run.kind === "sessions" ? {} : { isRun: true });
+  }
+
+  #add(fields) {
+    const turn = newTurn({ key: randomId(), began: now(), cell: new Cell(null), ...fields });
+    this.turns = [...this.turns, turn];
+    this.cell.poke();
+    return turn;
+  }
+
+  // Ask something. Nothing that was asked is asked twice: the key makes a repeated request the same one.
+  ask(content) {
+    const turn = this.#add({ question: content, model: this.session?.model || defaultModel() });
+    const headers = { "Idempotency-Key": randomId(), "X-Hermes-On-Disconnect": "detach" };
+    const start = (path, signal) => request("POST", path, { body: { message: content }, headers, signal });
+    return this.#follow(turn, { start });
+  }
+
+  // The first turn of a branch: what was said before comes along.
+  async askAfter(history, content, model) {
+    this.state = "ready"; // there is nothing to load yet
+    this.#loading = Promise.resolve();
+    const turn = this.#add({ question: content, model });
+    const body = { input: [{ role: "user", content }], model, session_id: this.id, conversation_history: history };
+    try {
+      const { run_id: runId } = await send("POST", "/v1/runs", body, { headers: { "Idempotency-Key": randomId() } });
+      turn.runId = runId;
+      question.keep(runId, content);
+    } catch (error) {
+      this.#fail(turn, error);
+      return;
+    }
+    const turns = turnsOf(history.map((message, number) => ({ ...message, id: number + 1, tool_name: message.name })));
+    this.turns = [...turns.map((each) => ({ ...each, runId: "", messageId: 0 })), ...this.turns];
+    this.cell.poke();
+    await this.#follow(turn, { isRun: true });
+  }
+
+  async #follow(turn, { start, isRun }) {
+    const options = {
+      after: () => turn.seq,
+      run: () => turn.runId,
+      take: (event) => this.#take(turn, event),
+      state: (text) => this.#connection(turn, text),
+      signal: this.#leaving.signal,
+      start,
+    };
+    changed.set(changed.value + 1);
+    try {
+      await (isRun ? followRun(turn.runId, options) : followTurn(this.id, options));
+    } catch (error) {
+      await this.#lost(turn, error);
+    }
+    if (this.#leaving.signal.aborted) return;
+    await this.#settle(turn);
+  }
+
+  #take(turn, event) {
+    const before = turn.status;
+    take(turn, event);
+    turn.cell.poke();
+    if (turn.status !== before) this.cell.poke();
+    tell(turn, event, before);
+  }
+
+  #connection(turn, text) {
+    if (turn.connection === text) return;
+    turn.connection = text;
+    if (text) announce("Connection lost. Trying again.");
+    turn.cell.poke();
+  }
+
+  // Its events cannot be had. It may still run: then its record tells when it has ended.
+  async #lost(turn, error) {
+    const isHidden = turn.runId && error instanceof ApiFailure && error.code === "events_expired";
+    if (!isHidden) {
+      this.#fail(turn, error);
+      return;
+    }
+    turn.connection = "events are not kept";
+    turn.cell.poke();
+    for (let run = { status: "running" }; isLive(run.status) && !this.#leaving.signal.aborted;) {
+      await new Promise((resolve) => { setTimeout(resolve, 2000); });
+      run = await get(`/v1/runs/${part(turn.runId)}`).catch(() => run);
+    }
+    this.#loading = null;
+    await this.load();
+  }
+
+  #fail(turn, error) {
+    Object.assign(turn, { status: "failed", error: error.message, ended: now(), connection: "" });
+    announce(`The turn failed: ${error.message}`);
+    turn.cell.poke();
+    this.cell.poke();
+  }
+
+  async #settle(turn) {
+    if (turn.runId) question.drop(turn.runId);
+    const found = await get(`/api/sessions/${part(this.id)}`).catch(() => null);
+    if (found) this.session = found.session;
+    this.cell.poke();
+    changed.set(changed.value + 1);
+  }
+
+  async stop() {
+    const turn = this.live;
+    if (!turn?.runId) return;
+    turn.status = "stopping";
+    turn.cell.poke();
+    await send("POST", `/v1/runs/${part(turn.runId)}/stop`).catch((error) => announce(error.message));
+  }
+
+  // Answer a question of the agent's. The stream tells what became of it.
+  async answer(turn, approval, choice) {
+    approval.failure = "";
+    try {
+      await send("POST", `/v1/runs/${part(turn.runId)}/approval`, { choice, approval_id: approval.id });
+    } catch (error) {
+      approval.failure = error.message;
+    }
+    turn.cell.poke();
+  }
+}
+
+function latestWithTools(turns) {
+  const lastOf = new Map(turns.filter((turn) => turn.runId).map((turn) => [turn.runId, turn]));
+  return [...lastOf.values()].filter((turn) => turn.parts.some((part) => part.type === "tool")).slice(-RECALLED);
+}
+
+// A transcript has no durations and does not say which tools failed. The events do, for as long as they are kept.
+async function recall(turn) {
+  const told = newTurn({ key: turn.key });
+  const note = (event) => take(told, event);
+  try {
+    await followRun(turn.runId, { after: () => told.seq, take: note, state: () => {}, signal: AbortSignal.timeout(RECALL_PATIENCE) });
+  } catch {
+    return; // then it is shown as the transcript has it
+  }
+  if (isOver(told)) turn.parts = told.parts;
+}
+
+function tell(turn, event, before) {
+  if (event.event === "tool.started") announce(`Tool ${event.tool} is running.`);
+  if (event.event === "approval.request") announce("The agent asks for approval.");
+  if (isOver(turn) && before !== turn.status) announce(turn.status === "completed" ? "The answer is complete." : `The turn ended: ${turn.status}.`);
+}
+
+// -- making sessions --
+
+export async function newConversation(model) {
+  const { session } = await send("POST", "/api/sessions", model ? { model } : {});
+  const made = conversation(session.id);
+  Object.assign(made, { session, state: "ready" });
+  changed.set(changed.value + 1);
+  return made;
+}
+
+// Ask something else, or the same again, instead of what a turn asked: in a session of its own, so nothing is lost.
+export async function branch(source, turn, content, model) {
+  const history = historyBefore(await allMessages(source.id), turn);
+  if (!history.length) {
+    const made = await newConversation(model);
+    void made.ask(content);
+    return made;
+  }
+  const made = conversation(`page_${randomId()}`);
+  void made.askAfter(history, content, model);
+  return made;
+}

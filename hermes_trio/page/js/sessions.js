@@ -1,0 +1,113 @@
+// The list of sessions: find, open, rename, fork, delete.
+
+import { get, now, part, send } from "./api.js";
+import { Problem } from "./bits.js";
+import { Cell, useCell } from "./cell.js";
+import { changed, forget } from "./conversation.js";
+import { ago, count, moment, oneLine } from "./format.js";
+import { html, useEffect, useState } from "./lib.js";
+import { announce } from "./notes.js";
+import { go } from "./route.js";
+
+const PAGE = 200;
+const MOST = 2000;
+
+export const sessions = new Cell({ list: [], failure: "", isLoaded: false });
+let latest = 0;
+
+export async function loadSessions() {
+  const number = (latest += 1);
+  try {
+    const list = [];
+    for (let more = true; more && list.length < MOST;) {
+      const page = await get(`/api/sessions?limit=${PAGE}&offset=${list.length}`);
+      list.push(...page.data);
+      more = page.has_more && page.data.length > 0;
+    }
+    if (number === latest) sessions.set({ list, failure: "", isLoaded: true });
+  } catch (error) {
+    if (number === latest) sessions.set({ ...sessions.value, failure: error.message, isLoaded: true });
+  }
+}
+
+export function useSessions() {
+  const version = useCell(changed);
+  useEffect(() => { void loadSessions(); }, [version]);
+  return useCell(sessions);
+}
+
+export function titleOf(session) {
+  return session.title || oneLine(session.preview ?? "", 60) || "New session";
+}
+
+export function matches(session, words) {
+  const text = `${session.title ?? ""} ${session.preview ?? ""} ${session.id} ${session.model ?? ""}`.toLowerCase();
+  return words.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+}
+
+export function SideList({ current }) {
+  const { list } = useSessions();
+  return html`<ul class="side-list" aria-label="Recent sessions">${list.slice(0, 40).map((session) => html`<li key=${session.id}>
+    <a href=${`#/s/${part(session.id)}`} aria-current=${session.id === current ? "page" : undefined} title=${titleOf(session)}>${titleOf(session)}</a></li>`)}</ul>`;
+}
+
+export function Sessions() {
+  const { list, failure, isLoaded } = useSessions();
+  const [words, setWords] = useState("");
+  const [problem, setProblem] = useState("");
+  const found = list.filter((session) => matches(session, words));
+  const attempt = async (work, told) => {
+    setProblem("");
+    try {
+      await work();
+      announce(told);
+    } catch (error) {
+      setProblem(error.message);
+    }
+    changed.set(changed.value + 1);
+  };
+  return html`<div class="view"><div class="head"><h1 tabindex="-1">Sessions</h1>
+      <input type="search" id="search" aria-label="Search sessions" placeholder="Search" value=${words} onInput=${(event) => setWords(event.target.value)} />
+      <a class="button main" href="#/">New chat</a></div>
+    ${(failure || problem) && html`<${Problem} text=${failure || problem} />`}
+    <p class="faint" role="status">${isLoaded ? `${found.length} of ${list.length}` : "Loading…"}</p>
+    <ul class="sessions">${found.slice(0, 300).map((session) => html`<${Row} key=${session.id} session=${session} attempt=${attempt} />`)}</ul>
+  </div>`;
+}
+
+function Row({ session, attempt }) {
+  const [mode, setMode] = useState("");
+  const path = `/api/sessions/${part(session.id)}`;
+  const rename = (title) => attempt(() => send("PATCH", path, { title: title || null }), "Renamed.");
+  const fork = () => attempt(async () => {
+    const made = await send("POST", `${path}/fork`);
+    go(`/s/${part(made.session.id)}`);
+  }, "Forked.");
+  const remove = () => attempt(async () => {
+    await send("DELETE", path);
+    forget(session.id);
+  }, "Deleted.");
+  return html`<li>
+    <div class="about">
+      ${mode === "rename"
+        ? html`<${Rename} title=${session.title ?? ""} done=${(title) => { setMode(""); if (title !== null) void rename(title); }} />`
+        : html`<a class="title" href=${`#/s/${part(session.id)}`}>${titleOf(session)}</a>`}
+      <div class="faint"><span title=${moment(session.last_active)}>${ago(session.last_active, now())}</span>
+        <span>${count(session.message_count)} messages</span>${session.tool_call_count > 0 && html`<span>${count(session.tool_call_count)} tool calls</span>`}
+        <span>${session.kind}</span>${session.model && html`<span>${session.model}</span>`}${session.end_reason && html`<span>${session.end_reason}</span>`}</div>
+    </div>
+    ${mode === "delete"
+      ? html`<div class="row"><span>Delete it and its runs?</span><button type="button" class="danger" onClick=${remove}>Delete</button><button type="button" onClick=${() => setMode("")}>Keep</button></div>`
+      : html`<div class="row"><button type="button" class="quiet" onClick=${() => setMode("rename")}>Rename</button>
+          <button type="button" class="quiet" onClick=${fork}>Fork</button><button type="button" class="quiet" onClick=${() => setMode("delete")}>Delete</button></div>`}
+  </li>`;
+}
+
+function Rename({ title, done }) {
+  const [text, setText] = useState(title);
+  const keys = (event) => event.key === "Escape" && done(null);
+  return html`<form class="row" onSubmit=${(event) => { event.preventDefault(); done(text.trim()); }}>
+    <input type="text" aria-label="Title" maxlength="100" value=${text} ref=${(field) => field && !field.dataset.seen && (field.dataset.seen = "1", field.focus())}
+      onInput=${(event) => setText(event.target.value)} onKeyDown=${keys} />
+    <button type="submit" class="main">Save</button><button type="button" onClick=${() => done(null)}>Cancel</button></form>`;
+}

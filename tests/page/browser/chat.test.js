@@ -1,0 +1,234 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { api, BASE, CLIPBOARD, clipboard, ended, eventually, KEY, say, withPage } from "./setup.js";
+
+const PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+test("the printed link signs in, and one message shows a tool card", () => withPage(async ({ page }) => {
+  const [link] = process.env.GREETING.match(/http\S+#key=\S+/);
+  await page.goto("about:blank");
+  await page.goto(link);
+  await page.waitForSelector("#message");
+  assert.ok(!page.url().includes("key="), page.url());
+  assert.equal(await page.evaluate(() => JSON.stringify(localStorage).includes("ht-")), false);
+  await say(page, "/terminal echo hello");
+  await page.waitForSelector(".tool");
+  await ended(page);
+}));
+
+test("signing in by hand, with a wrong key first", () => withPage(async ({ page }) => {
+  await page.fill("input[type=password]", "not-the-key-0123456789");
+  await page.click("text=Sign in");
+  await page.getByText("This key does not open the server.").waitFor();
+  await page.fill("input[type=password]", KEY);
+  await page.click("button:has-text('Sign in')");
+  await page.waitForSelector("#message");
+  await page.click("text=Sign out");
+  await page.waitForSelector("input[type=password]");
+  assert.equal(await page.evaluate(() => sessionStorage.length), 0);
+}, { path: "/", expected: /401/ }));
+
+test("the first paint is quick and nothing is fetched from elsewhere", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
+  assert.ok(paint < 1000, `${paint} ms`);
+}));
+
+test("a turn with reasoning, text, tools and their ends", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "/think about it\n/terminal echo one; sleep 1; echo two\n/read nothing.txt\n/write note.txt hi");
+  const card = page.locator(".tool").first();
+  await page.waitForSelector(".tool.running");
+  await card.getByText("one").first().waitFor(); // live output
+  assert.equal(await card.getAttribute("aria-label"), "Tool terminal, running");
+  await ended(page);
+  assert.match(await card.locator(".time").textContent(), /1\.\d s/);
+  assert.deepEqual(await page.locator(".tool .state").allTextContents(), ["completed", "failed", "completed"]);
+  await card.locator(".tool-head").click();
+  assert.match(await card.locator("pre").nth(0).textContent(), /"command": "echo one/);
+  assert.equal(await card.locator("pre").nth(1).textContent(), "one\ntwo");
+  const fold = page.locator(".reasoning .fold");
+  assert.equal(await fold.getAttribute("aria-expanded"), "false");
+  await fold.click();
+  assert.equal(await page.locator(".reasoning .markdown").textContent(), "about it");
+  await page.locator(".markdown li code").first().waitFor();
+  assert.match(await page.locator(".foot").textContent(), /hermes-agent.*tokens/);
+}));
+
+test("answers are Markdown, and safe", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "<img src=x onerror=alert(1)> **bold** [bad](javascript:alert(1)) [good](https://example.test/)");
+  await ended(page);
+  const answer = page.locator(".answer").last();
+  assert.equal(await answer.locator("strong").textContent(), "bold");
+  assert.equal(await answer.locator("img").count(), 0);
+  assert.deepEqual(await answer.locator("a").evaluateAll((links) => links.map((link) => [link.href, link.rel])), [["https://example.test/", "noopener noreferrer"]]);
+  await say(page, "/terminal printf 'a\\nb\\n'");
+  await ended(page);
+  await page.locator(".code .copy").last().click();
+  assert.equal(await clipboard(page), "a\nb");
+}, CLIPBOARD));
+
+test("stop ends a turn at once", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "/sleep 60");
+  await page.waitForSelector(".tool.running");
+  await page.click("button:has-text('Stop')");
+  await ended(page);
+  assert.match(await page.locator(".foot").textContent(), /stopped by you/);
+  assert.equal(await page.locator(".tool .state").textContent(), "cancelled");
+  await say(page, "/sleep 61");
+  await page.waitForSelector(".tool.running");
+  await page.press("#message", "Escape");
+  await ended(page);
+  assert.equal(await page.locator(".tool .state").last().textContent(), "cancelled");
+}));
+
+test("a failure is told", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "/fail on purpose");
+  await ended(page);
+  await page.locator(".problem").waitFor();
+  assert.match(await page.locator(".foot").textContent(), /failed/);
+}));
+
+test("questions of the agent are answered", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "/ask echo allowed");
+  const card = page.locator(".approval.open");
+  await card.waitFor();
+  assert.match(await card.textContent(), /echo allowed.*You told me to ask/s);
+  await card.getByRole("button", { name: "Allow once" }).click();
+  await ended(page);
+  assert.equal(await page.locator(".decision").textContent(), "Allow once");
+  assert.equal(await page.locator(".tool .state").textContent(), "completed");
+  await say(page, "/ask echo denied");
+  await page.locator(".approval.open").getByRole("button", { name: "Deny" }).click();
+  await ended(page);
+  assert.equal(await page.locator(".tool .state").last().textContent(), "failed");
+}));
+
+test("edit and retry make branches", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "first question");
+  await ended(page);
+  await say(page, "second question");
+  await ended(page);
+  const source = page.url();
+  await page.locator(".turn").nth(1).locator(".edit").click();
+  await page.fill(".editing textarea", "another question");
+  await page.click("text=Ask in a branch");
+  await page.waitForURL((url) => url.href !== source);
+  await page.locator(".turn").nth(1).getByText("“another question”").waitFor();
+  await ended(page);
+  assert.deepEqual(await page.locator(".question .words").allTextContents(), ["first question", "another question"]);
+  const branch = page.url();
+  await page.reload(); // as the server has it
+  await eventually(async () => await page.locator(".turn").count() === 2);
+  assert.deepEqual(await page.locator(".question .words").allTextContents(), ["first question", "another question"]);
+  await page.locator(".turn").nth(0).getByRole("button", { name: "Retry" }).click();
+  await page.waitForURL((url) => url.href !== branch);
+  await eventually(async () => await page.locator(".turn").count() === 1);
+  await ended(page);
+  assert.deepEqual(await page.locator(".question .words").allTextContents(), ["first question"]);
+  await page.goto(source);
+  await eventually(async () => await page.locator(".turn").count() === 2);
+}));
+
+test("the model is picked, and another one goes on in a branch", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await eventually(async () => await page.locator("select option").count() === 2);
+  await page.selectOption("select", "second-agent");
+  await say(page, "hello");
+  await ended(page);
+  assert.match(await page.locator(".foot").textContent(), /second-agent/);
+  const url = page.url();
+  await page.selectOption("select", "hermes-agent");
+  await say(page, "and you?");
+  await page.waitForURL((now) => now.href !== url);
+  await page.getByText("“and you?”").waitFor();
+  await ended(page);
+  assert.match(await page.locator(".foot").last().textContent(), /hermes-agent/);
+  assert.deepEqual(await page.locator(".question .words").allTextContents(), ["hello", "and you?"]);
+}));
+
+test("images are pasted, shown, sent and removed", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  const paste = () => page.evaluate((pixel) => {
+    const bytes = Uint8Array.from(atob(pixel), (letter) => letter.charCodeAt(0));
+    const data = new DataTransfer();
+    data.items.add(new File([bytes], "dot.png", { type: "image/png" }));
+    document.querySelector("#message").dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true }));
+  }, PIXEL);
+  await paste();
+  await page.locator(".images img").waitFor();
+  await page.getByRole("button", { name: "Remove image 1" }).click();
+  assert.equal(await page.locator(".images img").count(), 0);
+  await paste();
+  await page.locator(".images img").waitFor();
+  await say(page, "what is this?");
+  await ended(page);
+  assert.match(await page.locator(".answer").textContent(), /You sent me 1 image/);
+  assert.ok(await page.locator(".question img").evaluate((image) => image.naturalWidth === 1));
+  await page.reload();
+  await page.locator(".question img").waitFor();
+  const url = page.url();
+  await page.getByRole("button", { name: "Retry" }).click(); // pictures come along into a branch
+  await page.waitForURL((now) => now.href !== url);
+  await page.locator(".waiting").waitFor();
+  await ended(page);
+  assert.match(await page.locator(".answer").textContent(), /You sent me 1 image/);
+}));
+
+test("requests are copied as curl and Python, without the key", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "it's me");
+  await ended(page);
+  await page.getByRole("button", { name: "curl" }).click();
+  const curl = await clipboard(page);
+  assert.ok(curl.startsWith(`curl -N '${BASE}/v1/responses'`), curl);
+  await page.getByRole("button", { name: "Python" }).click();
+  const python = await clipboard(page);
+  assert.match(python, /client\.responses\.create\(model="hermes-agent", input="it's me"/);
+  assert.ok(![curl, python].some((text) => text.includes(KEY)));
+}, CLIPBOARD));
+
+test("the keyboard is enough", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await page.keyboard.type("line one");
+  await page.keyboard.press("Shift+Enter");
+  await page.keyboard.type("line two");
+  assert.equal(await page.inputValue("#message"), "line one\nline two");
+  await page.keyboard.press("Enter");
+  await ended(page);
+  await page.evaluate(() => document.activeElement.blur());
+  for (const [key, title] of [["s", "Sessions"], ["r", "Runs"], ["v", "Server"]]) {
+    await page.keyboard.press(key);
+    await page.getByRole("heading", { name: title, level: 1 }).waitFor();
+    assert.equal(await page.evaluate(() => document.activeElement.tagName), "H1");
+  }
+  await page.keyboard.press("?");
+  await page.getByRole("dialog").waitFor();
+  await page.keyboard.press("Escape");
+  await eventually(async () => await page.getByRole("dialog").count() === 0);
+  await page.keyboard.press("n");
+  await page.getByRole("heading", { name: "New chat" }).waitFor();
+}));
+
+test("a turn that is refused says why, and the page goes on", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "/sleep 60");
+  await page.waitForSelector(".tool.running");
+  const id = decodeURIComponent(page.url().split("/s/")[1]);
+  const second = await page.context().newPage();
+  await second.goto(`${BASE}/#key=${KEY}`);
+  await second.goto(`${BASE}/#/s/${id}`);
+  await second.locator(".tool.running").waitFor(); // two pages follow one turn
+  await second.click("button:has-text('Stop')");
+  await ended(page);
+  await ended(second);
+  await api("DELETE", `/api/sessions/${id}`);
+  await say(page, "still there?");
+  await page.locator(".problem").waitFor();
+  assert.match(await page.locator(".problem").textContent(), /There is no session/);
+}, { expected: /404/ }));

@@ -1,0 +1,99 @@
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { test } from "node:test";
+import { ended, eventually, say, withPage } from "./setup.js";
+import { fill, show, VIEWS } from "./tour.js";
+
+const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
+const PHONE = { viewport: { width: 320, height: 640 }, isMobile: true, hasTouch: true };
+
+async function accessible(page, where) {
+  // The page's own policy forbids scripts that are put in; a test may.
+  const session = await page.context().newCDPSession(page);
+  await session.send("Runtime.evaluate", { expression: await readFile(AXE, "utf-8") });
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  const told = violations.map(({ id, nodes }) => `${where}: ${id}: ${nodes.map((node) => `${node.html} ${node.any[0]?.message ?? ""}`).join("; ")}`);
+  assert.deepEqual(told, []);
+}
+
+for (const colorScheme of ["light", "dark"]) {
+  test(`accessible in ${colorScheme}`, () => withPage(async ({ page }) => {
+    const chat = await fill(page);
+    for (const head of await page.locator(".tool-head, .fold").all()) if (await head.getAttribute("aria-expanded") === "false") await head.click();
+    await accessible(page, "chat");
+    for (const view of VIEWS.slice(1)) {
+      await show(page, view, chat);
+      await accessible(page, view);
+    }
+    await page.keyboard.press("?");
+    await page.getByRole("dialog").waitFor();
+    await accessible(page, "keys");
+  }, { colorScheme }));
+}
+
+test("accessible before signing in, and while the agent works and asks", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "/ask echo hello");
+  await page.locator(".approval.open").waitFor();
+  await accessible(page, "asking");
+  await page.getByRole("button", { name: "Deny" }).click();
+  await ended(page);
+  await page.click("text=Sign out");
+  await page.waitForSelector("input[type=password]");
+  await accessible(page, "sign in");
+}));
+
+test("light and dark, by the system and by hand", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  assert.equal(await ground(), "rgb(20, 23, 26)");
+  await page.click("text=Theme: system");
+  assert.equal(await ground(), "rgb(255, 255, 255)");
+  await page.click("text=Theme: light");
+  assert.equal(await ground(), "rgb(20, 23, 26)");
+  await page.reload();
+  await page.getByText("Theme: dark").waitFor();
+}, { colorScheme: "dark" }));
+
+test("320 pixels: nothing is wider than the screen", () => withPage(async ({ page }) => {
+  const chat = await fill(page);
+  for (const head of await page.locator(".tool-head").all()) if (await head.getAttribute("aria-expanded") === "false") await head.click();
+  for (const view of VIEWS) {
+    await show(page, view, chat);
+    const widest = await page.evaluate(() => Math.max(document.documentElement.scrollWidth, ...[...document.querySelectorAll(".view, .scroll, .composer, .side")].map((each) => each.scrollWidth)));
+    assert.ok(widest <= 320, `${view} is ${widest} pixels wide`);
+  }
+  await page.goto(chat);
+  await say(page, "/ask echo here");
+  await page.locator(".approval.open").getByRole("button", { name: "Deny" }).click(); // all can be reached
+}, PHONE));
+
+test("a screen reader hears what happens, not every word", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await page.evaluate(() => {
+    window.heard = [];
+    const status = document.querySelector(".unseen[role=status]");
+    new MutationObserver(() => window.heard.push(status.textContent)).observe(status, { childList: true, characterData: true, subtree: true });
+  });
+  await say(page, "/sleep 1");
+  await ended(page);
+  await eventually(async () => (await page.evaluate(() => window.heard)).at(-1) === "The answer is complete.");
+  const heard = await page.evaluate(() => window.heard);
+  assert.ok(heard.includes("Tool sleep is running."), `${heard}`);
+  assert.ok(heard.length < 6, `${heard}`);
+  assert.equal(await page.locator("[role=log]").getAttribute("aria-live"), "off");
+}));
+
+test("nothing jumps while an answer streams", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await page.evaluate(() => {
+    window.shifts = 0;
+    new PerformanceObserver((list) => { for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifts += entry.value; })
+      .observe({ type: "layout-shift", buffered: false });
+  });
+  await say(page, "/think so\n/terminal echo one; sleep 0.3; echo two\n/long 60");
+  await ended(page);
+  const shifts = await page.evaluate(() => window.shifts);
+  assert.ok(shifts < 0.1, `layout shift ${shifts}`);
+}));

@@ -1,0 +1,154 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { api, ended, eventually, say, SECONDS, timer, withPage } from "./setup.js";
+
+test("a reload during a long tool: the card still runs, with the right timer, and completes", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, `/think first\n/sleep ${SECONDS}\n/terminal echo after`);
+  const card = page.locator(".tool").first();
+  await page.waitForSelector(".tool.running");
+  const began = Date.now();
+  await eventually(() => Date.now() - began > 3500);
+  await page.reload();
+  await page.waitForSelector(".tool.running");
+  const passed = (Date.now() - began) / 1000;
+  assert.ok(Math.abs(await timer(card) - passed) < 2, `the timer shows ${await timer(card)} after ${passed} s`);
+  assert.equal(await page.locator(".question .words").textContent(), `/think first\n/sleep ${SECONDS}\n/terminal echo after`);
+  await ended(page, (SECONDS + 15) * 1000);
+  assert.deepEqual(await page.locator(".tool .state").allTextContents(), ["completed", "completed"]);
+  assert.match(await card.locator(".time").textContent(), new RegExp(`^${SECONDS}\\.\\d s|0:30`));
+  assert.equal(await page.locator(".turn").count(), 1);
+}));
+
+test("a reload while text streams loses no word and doubles none", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "/long 200");
+  await page.getByText("word20 ").waitFor();
+  await page.reload();
+  await page.getByText("word40 ").waitFor();
+  await page.reload();
+  await ended(page);
+  const words = (await page.locator(".answer").textContent()).match(/word\d+/g);
+  assert.deepEqual(words, Array.from({ length: 200 }, (_, n) => `word${n + 1}`));
+}));
+
+test("the network goes and comes: the stream goes on where it was", () => withPage(async ({ page, context }) => {
+  await page.waitForSelector("#message");
+  await say(page, "/long 250\n/terminal echo late");
+  await page.getByText("word20 ").waitFor();
+  await context.setOffline(true);
+  await page.locator(".waiting.lost").waitFor();
+  const before = (await page.locator(".answer").textContent()).match(/word\d+/g).length;
+  await new Promise((resolve) => { setTimeout(resolve, 1500); });
+  assert.equal((await page.locator(".answer").textContent()).match(/word\d+/g).length, before);
+  await context.setOffline(false);
+  await ended(page);
+  const words = (await page.locator(".answer").textContent()).match(/word\d+/g);
+  assert.deepEqual(words, Array.from({ length: 250 }, (_, n) => `word${n + 1}`));
+  assert.equal(await page.locator(".tool .state").textContent(), "completed");
+}, { expected: /ERR_INTERNET_DISCONNECTED|ERR_NETWORK/ }));
+
+test("a request whose answer never arrived is not asked twice", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  let cut = 0;
+  await page.route("**/chat/stream", async (route) => {
+    cut += 1;
+    if (cut > 2) return route.continue();
+    await fetch(route.request().url(), { method: "POST", headers: await route.request().allHeaders(), body: route.request().postData() });
+    return route.abort("connectionreset");
+  });
+  await say(page, "only once");
+  await ended(page);
+  assert.equal(cut, 3);
+  assert.equal(await page.locator(".turn").count(), 1);
+  const id = decodeURIComponent(page.url().split("/s/")[1]);
+  assert.equal((await api("GET", `/v1/runs?session_id=${id}`)).data.length, 1);
+}, { expected: /ERR_CONNECTION_RESET/ }));
+
+test("a question that waits is still there after a reload", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "/ask echo later");
+  await page.locator(".approval.open").waitFor();
+  await page.reload();
+  await page.locator(".approval.open").getByRole("button", { name: "Allow once" }).click();
+  await ended(page);
+  assert.equal(await page.locator(".tool .state").textContent(), "completed");
+}));
+
+test("a turn goes on while another view is open", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "/sleep 3");
+  await page.waitForSelector(".tool.running");
+  const url = page.url();
+  await page.click("nav >> text=Runs");
+  await page.locator("table.runs tbody tr").first().getByText("running").waitFor();
+  await page.goto(url);
+  await page.waitForSelector(".tool");
+  await ended(page);
+}));
+
+test("a branch that is under way survives a reload too", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "begin");
+  await ended(page);
+  await say(page, "to be changed");
+  await ended(page);
+  await page.locator(".turn").nth(1).locator(".edit").click();
+  await page.fill(".editing textarea", "/sleep 4");
+  await page.press(".editing textarea", "Enter");
+  await page.waitForSelector(".tool.running");
+  await page.reload();
+  await page.waitForSelector(".tool.running");
+  assert.equal(await page.locator(".question .words").last().textContent(), "/sleep 4");
+  await ended(page);
+}));
+
+test("an answer of ten thousand tokens stays smooth", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await page.evaluate(() => {
+    window.gaps = [];
+    let last = performance.now();
+    const look = (now) => { window.gaps.push(now - last); last = now; requestAnimationFrame(look); };
+    requestAnimationFrame(look);
+  });
+  // As fast as a stream can come: a whole answer of that size is replayed in one go.
+  const id = await page.evaluate(async () => {
+    const key = sessionStorage.getItem("hermes-trio-key");
+    const headers = { Authorization: `Bearer ${key}`, "Content-Type": "application/json" };
+    const { session } = await (await fetch("api/sessions", { method: "POST", headers, body: "{}" })).json();
+    return session.id;
+  });
+  await page.goto(`${page.url().split("#")[0]}#/s/${id}`);
+  const body = Array.from({ length: 10_000 }, (_, n) => {
+    const text = n % 50 === 49 ? "\n\n" : n % 400 === 0 ? "\n\n```js\nlet a = 1;\n```\n\n" : `word **${n}** `;
+    return `event: assistant.delta\nid: ${n + 3}\ndata: ${JSON.stringify({ run_id: "run_x", seq: n + 3, ts: 1, message_id: "m", delta: text })}\n\n`;
+  });
+  const head = 'event: run.started\nid: 1\ndata: {"run_id": "run_x", "seq": 1, "ts": 1, "user_message": {"content": "x"}}\n\n';
+  const tail = 'event: run.completed\nid: 20000\ndata: {"run_id": "run_x", "seq": 20000, "ts": 9, "usage": {"output_tokens": 10000}}\n\nevent: done\nid: 20001\ndata: {"run_id": "run_x", "seq": 20001, "ts": 9, "status": "completed"}\n\n';
+  await page.evaluate(({ head: first, body: middle, tail: last }) => {
+    const real = window.fetch;
+    window.fetch = (url, options) => {
+      if (!String(url).endsWith("/chat/stream")) return real(url, options);
+      const encoder = new TextEncoder();
+      let at = 0;
+      const stream = new ReadableStream({
+        start: (controller) => controller.enqueue(encoder.encode(first)),
+        async pull(controller) {
+          await new Promise((resolve) => { setTimeout(resolve, 8); });
+          controller.enqueue(encoder.encode(at < middle.length ? middle.slice(at, at + 20).join("") : last));
+          if (at >= middle.length) controller.close();
+          at += 20;
+        },
+      });
+      return Promise.resolve(new Response(stream, { headers: { "Content-Type": "text/event-stream" } }));
+    };
+    window.gaps.length = 0;
+  }, { head, body, tail });
+  await say(page, "go");
+  await ended(page, 60_000);
+  const gaps = await page.evaluate(() => window.gaps.slice().sort((a, b) => a - b));
+  const slow = gaps.filter((gap) => gap > 100).length;
+  assert.ok(gaps[Math.floor(gaps.length * 0.95)] < 60, `95 % of frames within ${gaps[Math.floor(gaps.length * 0.95)]} ms`);
+  assert.ok(slow <= 3, `${slow} frames took longer than 100 ms; the longest ${gaps.at(-1)}`);
+  assert.match(await page.locator(".foot").textContent(), /10,000 tokens/);
+}));

@@ -1,0 +1,134 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { api, BASE, CLIPBOARD, clipboard, ended, eventually, KEY, say, withPage } from "./setup.js";
+
+async function open(page, name) {
+  await page.click(`nav >> text=${name}`);
+  await page.getByRole("heading", { name, level: 1 }).waitFor();
+}
+
+test("sessions: find, rename, open, fork, delete", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  for (const text of ["about apples", "about pears"]) {
+    await say(page, text);
+    await ended(page);
+    await page.click("text=New chat");
+    await page.getByRole("heading", { name: "New chat" }).waitFor();
+  }
+  await open(page, "Sessions");
+  await page.fill("#search", "apples");
+  const rows = page.locator(".sessions li");
+  await eventually(async () => await rows.count() === 1);
+  await page.getByRole("button", { name: "Rename" }).click();
+  await page.fill("input[aria-label=Title]", "Fruit");
+  await page.click("text=Save");
+  await page.fill("#search", "fruit");
+  await page.locator(".sessions .title", { hasText: "Fruit" }).waitFor();
+  assert.match(await rows.first().textContent(), /2 messages/);
+  await page.getByRole("button", { name: "Fork" }).click();
+  await page.locator(".question .words", { hasText: "about apples" }).waitFor();
+  await open(page, "Sessions");
+  await page.fill("#search", "fruit #2");
+  await eventually(async () => await rows.count() === 1);
+  await page.getByRole("button", { name: "Delete" }).click();
+  await page.locator(".sessions button.danger").click();
+  await eventually(async () => await rows.count() === 0);
+  await page.fill("#search", "fruit");
+  await page.locator(".sessions .title", { hasText: "Fruit" }).click();
+  await page.locator(".question .words", { hasText: "about apples" }).waitFor();
+  assert.match(await page.locator(".foot a").getAttribute("href"), /^#\/runs\/run_/); // each message with its run
+}));
+
+test("a title that is taken is refused with its reason", () => withPage(async ({ page }) => {
+  await api("POST", "/api/sessions", { title: "Taken" });
+  await api("POST", "/api/sessions", { title: "Free" });
+  await open(page, "Sessions");
+  await page.fill("#search", "free");
+  await page.getByRole("button", { name: "Rename" }).click();
+  await page.fill("input[aria-label=Title]", "Taken");
+  await page.click("text=Save");
+  await page.getByText("Another session has this title.").waitFor();
+}, { expected: /400/ }));
+
+test("runs: a live list, stop, filters", () => withPage(async ({ page }) => {
+  await open(page, "Runs");
+  const { run_id: id } = await api("POST", "/v1/runs", { input: "/sleep 60" });
+  const row = page.locator("table.runs tbody tr", { has: page.locator(`a[title="${id}"]`) });
+  await row.getByText("running").waitFor();
+  await page.getByRole("button", { name: "live" }).click();
+  await row.getByRole("button", { name: /^Stop/ }).click();
+  await eventually(async () => await row.count() === 0);
+  await page.getByRole("button", { name: "stopped" }).click();
+  await row.getByText("stop_requested").waitFor();
+}));
+
+test("one run: facts, timeline, events, copies", () => withPage(async ({ page }) => {
+  const { run_id: id } = await api("POST", "/v1/runs", { input: "/think x\n/sleep 2\n/read none\n/terminal echo end" });
+  await page.goto(`${BASE}/#/runs/${id}`);
+  await page.locator(".bar-tool").first().waitFor(); // while it runs
+  await page.locator(".status.completed").waitFor();
+  assert.equal(await page.locator(".bar-tool").count(), 2);
+  assert.equal(await page.locator(".bar-failed").count(), 1);
+  const widths = await page.locator(".bar-tool").evaluateAll((bars) => bars.map((bar) => bar.getBoundingClientRect().width));
+  assert.ok(widths[0] > 5 * widths[1], `${widths}`); // two seconds beside a moment
+  assert.match(await page.locator(".facts").textContent(), /Kindruns.*out/s);
+  await page.click("text=/^Events/");
+  assert.match(await page.locator(".events").textContent(), /0 run\.started.*run\.completed/s);
+  await page.click("text=Copy events");
+  const lines = (await clipboard(page)).split("\n").map((line) => JSON.parse(line));
+  assert.deepEqual(lines.map((line) => line.seq), lines.map((_, n) => n));
+  assert.equal(lines.at(-1).event, "run.completed");
+  await page.click("text=Copy as curl");
+  assert.ok((await clipboard(page)).includes(`${BASE}/v1/runs/${id}/events`));
+  await page.click("text=Copy as Python");
+  assert.ok(!(await clipboard(page)).includes(KEY));
+}, CLIPBOARD));
+
+test("an approval is answered where the run is looked at", () => withPage(async ({ page }) => {
+  const { run_id: id } = await api("POST", "/v1/runs", { input: "/terminal rm -rf ./nothing-here" });
+  await page.goto(`${BASE}/#/runs/${id}`);
+  await page.locator(".approval.open").getByRole("button", { name: "Always allow" }).click();
+  await page.locator(".status.completed").waitFor();
+  assert.equal(await page.locator(".bar-approval").count(), 1);
+  await open(page, "Server");
+  const grants = page.locator(".sessions li");
+  await grants.first().waitFor();
+  const count = await grants.count();
+  await grants.first().getByRole("button", { name: "Forget" }).click();
+  await eventually(async () => await grants.count() === count - 1);
+}));
+
+test("a run that is not there says so", () => withPage(async ({ page }) => {
+  await page.goto(`${BASE}/#/runs/run_nothing`);
+  await page.getByText("There is no run").waitFor();
+}, { expected: /404/ }));
+
+test("the server: plots, checks, settings, version", () => withPage(async ({ page }) => {
+  await open(page, "Server");
+  await eventually(async () => await page.locator(".plot canvas").count() === 8);
+  await api("POST", "/v1/runs", { input: "/long 100" });
+  await page.getByText(/version \d+\.\d+/).waitFor();
+  assert.match(await page.locator(".facts").first().textContent(), /storeok/);
+  const shown = (name) => page.locator(".plot", { hasText: name }).locator(".now").textContent();
+  await eventually(async () => /resident \d+/.test(await shown("Memory")));
+  await eventually(async () => /commits [1-9.]|commits 0\.\d/.test(await shown("Store commits")));
+  await eventually(async () => /events [1-9]/.test(await shown("Events per second")));
+  await eventually(async () => /mean \d/.test(await shown("Time to first text")));
+  const settings = page.getByRole("region", { name: "Settings" });
+  await settings.getByText("model_name").waitFor();
+  assert.ok(!(await page.content()).includes(KEY));
+}));
+
+test("the page below the prefix of a profile is for that profile", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  assert.equal(page.url(), `${BASE}/p/second/#/`);
+  await say(page, "below the prefix");
+  await ended(page);
+  assert.match(await page.locator(".foot").textContent(), /second-agent/);
+  await page.goto(`${BASE}/#/sessions`); // elsewhere its records are not to be seen
+  await page.evaluate((key) => sessionStorage.setItem("hermes-trio-key", key), KEY);
+  await page.reload();
+  await page.locator("[role=status]", { hasText: "of" }).first().waitFor();
+  await page.fill("#search", "below the prefix");
+  await page.getByText(/^0 of/).waitFor();
+}, { path: `/p/second#key=${KEY}` }));

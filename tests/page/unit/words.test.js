@@ -1,0 +1,37 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { mean, parseFigures, rate } from "../../../hermes_trio/page/js/figures.js";
+import { ago, bytes, oneLine, running, seconds } from "../../../hermes_trio/page/js/format.js";
+import { askWithCurl, askWithPython, followWithCurl, shellQuoted } from "../../../hermes_trio/page/js/snippets.js";
+
+test("times", () => {
+  assert.deepEqual([0.0004, 0.25, 1, 59.94, 60, 3725].map(seconds), ["0 ms", "250 ms", "1.0 s", "59.9 s", "1:00", "1:02:05"]);
+  assert.deepEqual([-1, 0.9, 31.7, 75].map(running), ["0 s", "0 s", "31 s", "1:15"]);
+  assert.deepEqual([5, 120, 7200].map((passed) => ago(1000, 1000 + passed)), ["just now", "2 min ago", "2 h ago"]);
+});
+
+test("sizes and lines", () => {
+  assert.deepEqual([512, 1536, 5 * 1048576].map(bytes), ["512 B", "1.5 KiB", "5.0 MiB"]);
+  assert.equal(oneLine(" a\n b ".repeat(50), 10).length, 10);
+});
+
+test("figures of Prometheus", () => {
+  const text = '# HELP x y\nx_total{a="1",b="{}"} 3\nx_total{a="2"} 4.5\nlag 1e-05\n';
+  const figures = parseFigures(text);
+  assert.deepEqual([figures.get("x_total"), figures.get("lag")], [7.5, 0.00001]);
+  assert.equal(rate("x_total", new Map([["x_total", 3.5]]), figures, 2), 2);
+  assert.equal(rate("x_total", null, figures, 2), null);
+  assert.equal(rate("x_total", new Map([["x_total", 100]]), figures, 2), 0);
+  assert.equal(mean("t", new Map([["t_sum", 1], ["t_count", 1]]), new Map([["t_sum", 7], ["t_count", 4]])), 2);
+  assert.equal(mean("t", new Map(), new Map()), null);
+});
+
+test("commands to copy hold no key and survive quotes", () => {
+  assert.equal(shellQuoted("it's"), `'it'\\''s'`);
+  const curl = askWithCurl("http://s", "m", "it's $HOME");
+  assert.ok(curl.includes(`'{"model":"m","input":"it'\\''s $HOME","stream":true}'`));
+  assert.ok(curl.includes('"Authorization: Bearer $API_SERVER_KEY"'));
+  assert.ok(followWithCurl("http://s", "run_1").includes("http://s/v1/runs/run_1/events"));
+  const picture = [{ type: "text", text: "x" }, { type: "image_url", image_url: { url: "data:image/png;base64,AA" } }];
+  assert.ok(askWithPython("http://s", "m", picture).includes('"type":"input_image"'));
+});

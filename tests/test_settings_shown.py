@@ -1,0 +1,37 @@
+"""What clients may see of the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hermes_trio.settings import MASK, Settings, options
+from hermes_trio.settings.shown import shown_settings
+
+
+def shown(**values: object) -> dict[str, str]:
+    return {option.name: option.value for option in shown_settings(Settings(**values))}  # type: ignore[arg-type]
+
+
+def test_every_option_is_there_with_its_meaning() -> None:
+    listed = shown_settings(Settings())
+    assert [option.name for option in listed] == list(options())
+    assert all(option.help for option in listed)
+
+
+def test_values_as_people_write_them() -> None:
+    values = shown(port=9000, cors_origins=("https://a.test", "https://b.test"))
+    assert values["port"] == "9000"
+    assert values["cors_origins"] == "https://a.test, https://b.test"
+    assert values["api_key"] == values["system_prompt"] == ""
+
+
+def test_nothing_that_opens_a_door(tmp_path: Path) -> None:
+    secret = "a-very-long-secret-0123456789"
+    values = shown(
+        api_key=secret,
+        upstream_api_key=secret,
+        system_prompt=f"You know {secret}.",
+        api_key_file=tmp_path / secret,
+    )
+    assert secret not in str(values)
+    assert values["api_key"] == values["system_prompt"] == MASK

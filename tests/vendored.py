@@ -1,0 +1,80 @@
+"""The files of others that the page is made with: where each comes from, and what it must be to the byte.
+
+``hermes_trio/page/vendor/vendor.json`` is the list. The files are copied from packages of npm as they are.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+
+from attrs import frozen
+
+FOLDER = Path(__file__).parents[1] / "hermes_trio" / "page" / "vendor"
+LIST = "vendor.json"
+
+
+@frozen
+class Package:
+    """A package as npm has it. ``integrity`` is npm's own: SHA-512 in base64."""
+
+    name: str
+    version: str
+    licence: str
+    integrity: str
+    files: dict[str, str]  # of ours, by their names there
+    sha256: dict[str, str]  # by our names
+
+    @property
+    def tarball(self) -> str:
+        """What ``npm pack`` calls it."""
+        return f"{self.name}-{self.version}.tgz"
+
+
+def packages() -> list[Package]:
+    """All that the list names."""
+    return [Package(**entry) for entry in json.loads((FOLDER / LIST).read_text("utf-8"))]
+
+
+def problems(package: Package, folder: Path = FOLDER) -> list[str]:
+    """What is not as the list says."""
+    return [
+        f"{name} is not the file of {package.name} {package.version}"
+        for name in package.files.values()
+        if not (folder / name).is_file() or digest((folder / name).read_bytes()) != package.sha256.get(name)
+    ]
+
+
+def strangers(folder: Path = FOLDER) -> list[str]:
+    """Files that the list does not name."""
+    known = {name for package in packages() for name in package.files.values()} | {LIST}
+    return sorted({path.name for path in folder.iterdir()} - known)
+
+
+def unpack(package: Package, tarball: bytes) -> dict[str, bytes]:
+    """The files of a downloaded package, by our names.
+
+    Raises:
+        ValueError: it is not the package that the list means.
+    """
+    found = "sha512-" + base64.b64encode(hashlib.sha512(tarball).digest()).decode("ascii")
+    if found != package.integrity:
+        raise ValueError(f"{package.tarball} has the hash {found}")
+    with tarfile.open(fileobj=io.BytesIO(tarball)) as archive:
+        return {ours: _member(archive, f"package/{theirs}") for theirs, ours in package.files.items()}
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    member = archive.extractfile(name)
+    if member is None:
+        raise ValueError(f"{name} is no file")
+    return member.read()
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 in hex."""
+    return hashlib.sha256(data).hexdigest()
