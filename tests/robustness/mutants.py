@@ -51,8 +51,8 @@ MUTANTS = (
     Mutant(
         "a second deadline around the save",
         "runs/tracker.py",
-        "        await self._close_up(Reason.SERVER_ERROR)\n\n    def _feed",
-        "        with trio.move_on_after(2 * self._limits.save, shield=True):\n            await self._close_up(Reason.SERVER_ERROR)\n\n    def _feed",
+        "with trio.fail_after(self._limits.save, shield=True):",
+        "with trio.move_on_after(2 * self._limits.save, shield=True), trio.fail_after(self._limits.save):",
     ),
     Mutant(
         "drop what waits in the inbox at the end",
