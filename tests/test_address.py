@@ -12,6 +12,8 @@ from hermes_trio import chatting
 from hermes_trio.address import find_target, own_url
 from hermes_trio.chatting import LONGEST, Flags, joined, read_text
 from hermes_trio.client import chat
+from hermes_trio.client.state import EMPTY
+from hermes_trio.client.turn import TurnEnd
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.keys import LOCAL_FILE
 from hermes_trio.settings import Settings
@@ -146,3 +148,46 @@ def test_without_rich_there_is_no_live_view(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(chat, "find_spec", lambda _name: None)
     with pytest.raises(ConfigurationError, match=r"pip install 'hermes-trio\[chat\]'"):
         chat.chat(find_target(Settings(api_key=KEY)), chat.Wanted("x"))
+
+
+# Typing
+
+
+def typing(
+    monkeypatch: pytest.MonkeyPatch, *lines: str | type[BaseException], quits: bool = False
+) -> tuple[int, list[str]]:
+    """What comes of somebody who types these lines: the exit code, and what was asked."""
+    asked: list[str] = []
+    waiting = iter(lines)
+
+    def read(_prompt: str) -> str:
+        line = next(waiting)
+        if not isinstance(line, str):
+            raise line
+        return line
+
+    async def open_session(*_arguments: object) -> chat._Opened:
+        return chat._Opened("s", ["said before"])
+
+    def turn(_target: object, wanted: chat.Wanted) -> TurnEnd:
+        asked.append(f"{wanted.session}: {wanted.prompt}")
+        return TurnEnd(EMPTY, 130, quit=quits)
+
+    monkeypatch.setattr("builtins.input", read)
+    monkeypatch.setattr(chat, "_open", open_session)
+    monkeypatch.setattr(chat, "_one_turn", turn)
+    wanted = chat.Wanted(look=chat.Look.PLAIN)
+    return chat.chat(find_target(Settings(api_key=KEY)), wanted), asked
+
+
+def test_typing_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A run that was stopped does not end the conversation.
+    assert typing(monkeypatch, "one", " ", "two ", EOFError) == (0, ["s: one", "s: two"])
+
+
+def test_leaving_while_typing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert typing(monkeypatch, "one", KeyboardInterrupt) == (130, ["s: one"])
+
+
+def test_leaving_during_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert typing(monkeypatch, "one", "two", quits=True) == (130, ["s: one"])

@@ -24,7 +24,7 @@ from attrs import define
 
 from tests.e2e.server import PATIENCE, ROOT, Server, has_ended
 
-pytestmark = pytest.mark.xdist_group("e2e-shared")
+pytestmark = [pytest.mark.xdist_group("e2e-shared"), pytest.mark.slow]
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -249,5 +249,5 @@ def test_earlier_prompts_of_a_session_come_back(server: Server) -> None:
         screen.type("\x1b[A\r")
         assert "“from before”" in screen.until("tokens")
         screen.until("> ")
-        screen.type("\x03")
-        assert screen.code() == 130
+        screen.type("\x04")
+        assert screen.code() == 0
