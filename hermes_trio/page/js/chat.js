@@ -23,8 +23,10 @@ function Fresh() {
       const made = await newConversation(chosen.value || defaultModel());
       void made.ask(content);
       go(`/s/${encodeURIComponent(made.id)}`, true);
+      return true;
     } catch (error) {
       setProblem(error.message);
+      return false;
     }
   };
   return html`<div class="chat">
@@ -60,8 +62,10 @@ function Opened({ sessionId }) {
     try {
       const made = await branch(talk, turn, content, model);
       go(`/s/${encodeURIComponent(made.id)}`);
+      return true;
     } catch (error) {
       setProblem(error.message);
+      return false;
     }
   };
   const ask = (content) => {

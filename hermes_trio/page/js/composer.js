@@ -1,4 +1,5 @@
 // Where messages are written. Enter sends, Shift+Enter is a new line, images are pasted, dropped or chosen.
+// A composer stays with its place; another place has another one.
 
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { announce } from "./notes.js";
@@ -12,8 +13,8 @@ export function Composer({ place, isBusy, canStop, onSend, onStop, tools }) {
   const [images, setImages] = useState([]);
   const [problem, setProblem] = useState("");
   const field = useRef(null);
-  useEffect(() => { sessionStorage.setItem(DRAFT + place, text); }, [text, place]);
-  useEffect(() => { setText(sessionStorage.getItem(DRAFT + place) ?? ""); field.current?.focus({ preventScroll: true }); }, [place]);
+  useEffect(() => { sessionStorage.setItem(DRAFT + place, text); }, [text]);
+  useEffect(() => { field.current?.focus({ preventScroll: true }); }, []);
   useEffect(() => fit(field.current), [text]);
 
   const add = async (files) => {
@@ -30,9 +31,17 @@ export function Composer({ place, isBusy, canStop, onSend, onStop, tools }) {
   const submit = (event) => {
     event.preventDefault();
     if (isBusy || !(text.trim() || images.length)) return;
-    onSend(contentOf(text, images));
+    void deliver();
+  };
+  // What could not be sent is put back.
+  const deliver = async () => {
+    sessionStorage.removeItem(DRAFT + place);
     setText("");
     setImages([]);
+    if (await onSend(contentOf(text, images)) === false) {
+      setText(text);
+      setImages(images);
+    }
   };
   const keys = (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);

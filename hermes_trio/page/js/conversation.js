@@ -93,9 +93,13 @@ export class Conversation {
 
   async #read() {
     const path = `/api/sessions/${part(this.id)}`;
-    const [found, messages, runs] = await Promise.all([
-      get(path), allMessages(this.id), get(`/v1/runs?session_id=${part(this.id)}&limit=100`),
-    ]);
+    const runs = await get(`/v1/runs?session_id=${part(this.id)}&limit=100`);
+    // A session whose first turn is one of Chat Completions is there when that has ended.
+    const isLater = runs.data.some((run) => isLive(run.status));
+    const [found, messages] = await Promise.all([get(path), allMessages(this.id)]).catch((error) => {
+      if (!isLater || error.status !== 404) throw error;
+      return [{ session: null }, []];
+    });
     this.session = found.session;
     const byId = new Map(runs.data.map((run) => [run.run_id, run]));
     this.turns = turnsOf(messages, byId);

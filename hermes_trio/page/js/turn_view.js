@@ -144,8 +144,10 @@ function Waiting({ turn }) {
 }
 
 const REASONS = {
-  stop_requested: "stopped by you", client_disconnected: "the client left", timeout: "time limit", length: "ran out of tokens",
-  process_died: "the server died", shutdown: "the server stopped",
+  stop_requested: "stopped by you", client_disconnected: "the client left", timeout: "time limit",
+  max_output_tokens: "ran out of tokens", agent_incomplete: "the agent gave up", agent_error: "the agent failed",
+  process_died: "the server died", server_shutdown: "the server stopped", stalled_reader: "nobody read on",
+  server_error: "a mistake of the server",
 };
 
 function Foot({ turn, actions, isBusy }) {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { api, ended, eventually, say, SECONDS, timer, withPage } from "./setup.js";
+import { ownServer } from "./own_server.js";
+import { api, BASE, ended, eventually, KEY, say, SECONDS, timer, withPage } from "./setup.js";
 
 test("a reload during a long tool: the card still runs, with the right timer, and completes", () => withPage(async ({ page }) => {
   await page.waitForSelector("#message");
@@ -65,6 +66,59 @@ test("a request whose answer never arrived is not asked twice", () => withPage(a
   assert.equal((await api("GET", `/v1/runs?session_id=${id}`)).data.length, 1);
 }, { expected: /ERR_CONNECTION_RESET/ }));
 
+test("what could not be sent is not lost", () => withPage(async ({ page, context }) => {
+  await page.waitForSelector("#message");
+  await context.setOffline(true);
+  await say(page, "a long thought");
+  await page.locator(".problem").waitFor();
+  assert.equal(await page.inputValue("#message"), "a long thought");
+  await context.setOffline(false);
+  await page.reload();
+  assert.equal(await page.inputValue("#message"), "a long thought"); // drafts survive too
+  await page.press("#message", "Enter");
+  await ended(page);
+  await page.click("text=New chat");
+  await page.locator("h1", { hasText: "New chat" }).waitFor();
+  assert.equal(await page.inputValue("#message"), "");
+}, { expected: /ERR_INTERNET_DISCONNECTED|ERR_NETWORK/ }));
+
+test("a turn that another client follows is shown when it has ended", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  const body = JSON.stringify({ messages: [{ role: "user", content: "/sleep 4" }], stream: true });
+  const headers = { Authorization: `Bearer ${KEY}`, "X-Hermes-Session-Id": "other-client" };
+  const other = await fetch(`${BASE}/v1/chat/completions`, { method: "POST", headers, body });
+  await eventually(async () => (await api("GET", "/v1/runs?kind=chat&status=running")).data.length === 1);
+  void other.text();
+  await new Promise((resolve) => { setTimeout(resolve, 1500); }); // its beginning is gone by now
+  const run = (await api("GET", "/v1/runs?kind=chat&status=running")).data[0];
+  await page.goto(`${BASE}/#/s/${run.session_id}`);
+  await page.locator(".tool.completed").waitFor({ timeout: 20_000 });
+  assert.equal(await page.locator(".question .words").textContent(), "/sleep 4");
+}, { expected: /404/ }));
+
+test("the server dies and comes back: the page takes up what is left of the turn", () => withPage(async ({ page }) => {
+  const server = await ownServer();
+  try {
+    await page.goto("about:blank");
+    await page.goto(server.link);
+    await page.waitForSelector("#message");
+    await say(page, "/long 20\n/sleep 60");
+    await page.waitForSelector(".tool.running");
+    await new Promise((resolve) => { setTimeout(resolve, 1500); }); // until it is logged
+    await server.kill();
+    await page.locator(".waiting.lost").waitFor();
+    await server.start();
+    await ended(page, 30_000);
+    assert.match(await page.locator(".foot").textContent(), /the server died/);
+    assert.equal(await page.locator(".tool .state").textContent(), "cancelled");
+    assert.equal((await page.locator(".answer").textContent()).match(/word\d+/g).length, 20);
+    await say(page, "are you there?");
+    await page.getByText("“are you there?”").waitFor();
+  } finally {
+    await server.close();
+  }
+}, { expected: /ERR_CONNECTION_REFUSED|ERR_INCOMPLETE|ERR_CONNECTION_RESET|ERR_EMPTY|fetched/ }));
+
 test("a question that waits is still there after a reload", () => withPage(async ({ page }) => {
   await page.waitForSelector("#message");
   await say(page, "/ask echo later");
@@ -103,7 +157,13 @@ test("a branch that is under way survives a reload too", () => withPage(async ({
   await ended(page);
 }));
 
-test("an answer of ten thousand tokens stays smooth", () => withPage(async ({ page }) => {
+const SHAPES = {
+  "many paragraphs": (n) => (n % 50 === 49 ? "\n\n" : n % 400 === 0 ? "\n\n```js\nlet a = 1;\n```\n\n" : `word **${n}** `),
+  "one paragraph": (n) => `word${n} `,
+  "one block of code": (n) => (n === 0 ? "```js\n" : n % 8 ? `word${n} ` : "\n"),
+};
+
+for (const [shape, piece] of Object.entries(SHAPES)) test(`an answer of ten thousand tokens stays smooth: ${shape}`, () => withPage(async ({ page }) => {
   await page.waitForSelector("#message");
   await page.evaluate(() => {
     window.gaps = [];
@@ -120,8 +180,7 @@ test("an answer of ten thousand tokens stays smooth", () => withPage(async ({ pa
   });
   await page.goto(`${page.url().split("#")[0]}#/s/${id}`);
   const body = Array.from({ length: 10_000 }, (_, n) => {
-    const text = n % 50 === 49 ? "\n\n" : n % 400 === 0 ? "\n\n```js\nlet a = 1;\n```\n\n" : `word **${n}** `;
-    return `event: assistant.delta\nid: ${n + 3}\ndata: ${JSON.stringify({ run_id: "run_x", seq: n + 3, ts: 1, message_id: "m", delta: text })}\n\n`;
+    return `event: assistant.delta\nid: ${n + 3}\ndata: ${JSON.stringify({ run_id: "run_x", seq: n + 3, ts: 1, message_id: "m", delta: piece(n) })}\n\n`;
   });
   const head = 'event: run.started\nid: 1\ndata: {"run_id": "run_x", "seq": 1, "ts": 1, "user_message": {"content": "x"}}\n\n';
   const tail = 'event: run.completed\nid: 20000\ndata: {"run_id": "run_x", "seq": 20000, "ts": 9, "usage": {"output_tokens": 10000}}\n\nevent: done\nid: 20001\ndata: {"run_id": "run_x", "seq": 20001, "ts": 9, "status": "completed"}\n\n';

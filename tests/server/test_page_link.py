@@ -1,0 +1,37 @@
+"""The link to the page that is printed at the start: a click signs in, and no log gets a key that is not new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hermes_trio.compose import Parts
+from hermes_trio.crew import find_crew
+from hermes_trio.keys import Configured, Kept, Keyring, Made, NamedKey, OpenedKeys
+from hermes_trio.server.serve import page_link
+from hermes_trio.settings import Settings
+
+URL = "http://127.0.0.1:8642"
+KEY = "ht-0123456789/+abc"
+PLACE = Path("/data/api-key")
+
+
+def link(origin: Configured | Kept | Made, is_terminal: bool, *more: NamedKey) -> str:
+    keys = OpenedKeys(Keyring((NamedKey("default", KEY), *more)), origin)
+    return page_link(Parts(Settings(), keys, find_crew(Settings())), URL, is_terminal)
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_terminal"), [(Made(PLACE, KEY), True), (Made(PLACE, KEY), False), (Kept(PLACE), True)]
+)
+def test_whoever_may_see_the_key_gets_it(origin: Kept | Made, is_terminal: bool) -> None:
+    assert link(origin, is_terminal) == f"{URL}/#key=ht-0123456789%2F%2Babc"
+
+
+def test_a_log_gets_no_key_that_is_not_new() -> None:
+    assert link(Kept(PLACE), is_terminal=False) == f"{URL}/"
+
+
+def test_keys_of_the_operator_are_never_shown() -> None:
+    assert link(Configured(), True, NamedKey("bob", "another-key-0123456789")) == f"{URL}/"
