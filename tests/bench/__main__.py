@@ -22,7 +22,9 @@ from tests.bench.sanity import problems
 from tests.bench.starting import Interpreters, NotStarted, start_up_seconds
 from tests.bench.writing import Run, read, setting_of, write
 
-DOCS = Path(__file__).parents[2] / "docs" / "discussion"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "discussion"
+ELSEWHERE = ROOT / "build" / "bench"
 
 
 @frozen
@@ -50,15 +52,16 @@ class Choice:
 def main() -> int:
     """Do what the command line asks for."""
     options = parser().parse_args()
+    out = options.out or (ELSEWHERE if options.only or options.contender else DOCS)
     if options.render:
-        return finish(read(options.out), options.out)
+        return finish(read(out), out)
     os.sched_setaffinity(0, {CLIENT_CORE})  # this process, too, leaves the servers alone
     choice = choose(options)
     load_average = os.getloadavg()[0]
     results = trio.run(measure_all, choice)
     run = Run(setting_of(choice.interpreters, choice.repeat, load_average), tuple(results))
     if not options.quick:
-        return finish(run, options.out)
+        return finish(run, out)
     with tempfile.TemporaryDirectory() as folder:  # small loads say nothing about the bars
         write(run, Path(folder))
     return complain(problems(results))
@@ -75,7 +78,11 @@ def parser() -> argparse.ArgumentParser:
         "--contender", action="append", default=[], metavar="NAME", help="only this one; repeatable"
     )
     made.add_argument("--repeat", type=int, default=0, help="how often; 3, or once if quick")
-    made.add_argument("--out", type=Path, default=DOCS, help="folder for benchmark.md and benchmark/")
+    made.add_argument(
+        "--out",
+        type=Path,
+        help="folder for the files; else docs/discussion, or build/bench if not all is measured",
+    )
     made.add_argument("--render", action="store_true", help="measure nothing: write page and plots anew")
     made.add_argument("--peer-python", default="", help="interpreter that has hermes-agent; else left out")
     made.add_argument("--plain-python", default="", help="interpreter that has Starlette; else left out")

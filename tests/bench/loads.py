@@ -8,9 +8,8 @@ from enum import Enum
 from attrs import evolve, frozen
 
 KEEPALIVE_SECONDS = 2.0  # of all contenders that can be told
-THINKING = (
-    0.02  # seconds before the first token of an agent that keeps a pace; part of the time to first token
-)
+# Seconds of silence before the first token of an agent that keeps a pace: models think first.
+THINKING = 0.1
 
 
 class Kind(Enum):
@@ -47,10 +46,14 @@ class Load:
         """How many tokens there are to deliver; 0 where the client leaves before."""
         return 0 if self.seconds else self.tokens * max(self.streams, self.turns)
 
+    @property
+    def wait(self) -> float:
+        """How long the agent is silent before its first token."""
+        return THINKING if self.rate else 0.0
+
     def words(self, mode: str) -> str:
         """The message that makes the synthetic agent do it."""
-        wait = f" wait={THINKING}" if self.rate else ""
-        return f"tokens={self.tokens} rate={self.rate:g} stamp=1 mode={mode}{wait}"
+        return f"tokens={self.tokens} rate={self.rate:g} stamp=1 mode={mode} wait={self.wait:g}"
 
 
 OURS = ("ours", "ours-h2")

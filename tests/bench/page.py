@@ -17,6 +17,7 @@ from tests.bench.stats import Summary
 _STREAMED = (
     "tokens_per_s", "frames_per_s", "first_p50", "first_p99", "lag_p50", "lag_p99", "gap_p99", "late_p99",
     "cpu_per_token", "rss_per_stream", "threads", "files", "delivered",
+    "client_busy",
 )  # fmt: skip
 _TURNS = (
     "turns_per_s",
@@ -27,6 +28,7 @@ _TURNS = (
     "threads",
     "files",
     "delivered",
+    "client_busy",
 )
 _HELD = ("rss_per_stream", "rss_growth", "cpu_per_turn", "threads", "files", "failed")
 COLUMNS = {

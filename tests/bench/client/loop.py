@@ -34,7 +34,7 @@ class Client:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._meter = Meter(order.rate)
+        self._meter = Meter(order.rate, order.wait)
         self._wires: dict[int, Wire] = {}
         self._epoll = select.epoll()
         self._begun = time.monotonic_ns()

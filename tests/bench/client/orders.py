@@ -28,6 +28,7 @@ class Order:
     seconds: float = 0.0  # leave after so long, whatever is under way; 0: stay to the end
     limit: float = 120.0  # give up after so long
     rate: float = 0.0  # tokens per second that each stream should bring
+    wait: float = 0.0  # seconds of silence before the first, which no server can help
     http2: bool = False
     reuse: bool = False  # the next turn on the same connection
     slow_bytes: int = 0  # read so many bytes from each connection ...
@@ -58,9 +59,7 @@ class Report:
     frames: int
     keepalives: int
     received: int  # bytes
-    first: (
-        Spread  # request to first token; a stream that never brought one counts as long as it was waited for
-    )
+    first: Spread  # request to first token, less the agent's own silence; what never came counts until now
     lag: Spread  # a token said to the same token read
     gap: Spread  # between two tokens of a stream
     late: Spread  # a token read to the moment when it was due, counted from the first

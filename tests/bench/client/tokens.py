@@ -45,6 +45,7 @@ class Meter:
     """Counts and times of all turns."""
 
     rate: float = 0.0
+    wait: float = 0.0
     turns: list[Turn] = Factory(list)
     tokens: int = 0
     frames: int = 0
@@ -117,7 +118,7 @@ class Meter:
             frames=self.frames,
             keepalives=self.keepalives,
             received=self.received,
-            first=spread(answered + silent),
+            first=spread([max(0, time - int(self.wait * 1e9)) for time in answered + silent]),
             lag=spread(self.lags),
             gap=spread(self.gaps),
             late=spread(self.lates),
