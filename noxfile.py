@@ -143,6 +143,19 @@ def mutants(session: nox.Session) -> None:
 
 
 @nox.session
+def schemathesis(session: nox.Session) -> None:
+    """Let Schemathesis make requests of our OpenAPI document, to a real server: never a 5xx."""
+    install(session, "test")
+    # Not in the lock file: it wants other versions of what the tests use, so it has an environment of its own.
+    other = Path(session.create_tmp()) / "schemathesis"
+    session.run("python", "-m", "venv", str(other))
+    session.run(str(other / "bin" / "pip"), "install", "--quiet", "schemathesis", external=True)
+    session.run(
+        "python", "-m", "tests.robustness.openapi_run", str(other / "bin" / "schemathesis"), *session.posargs
+    )
+
+
+@nox.session
 def bench_store(session: nox.Session) -> None:
     """Measure terminal records per second: group commit beside one commit each."""
     install(session, "test")

@@ -18,6 +18,8 @@ def test_every_guarantee_has_its_test(path: str, name: str) -> None:
 
 
 def test_every_row_names_a_test() -> None:
-    rows = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| guarantee")]
+    rows = [
+        line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| guarantee")
+    ]
     assert len(rows) > 20
     assert [row for row in rows if "::" not in row] == []
