@@ -43,6 +43,7 @@ MEASURES = (
     Measure("start_up", "start-up, s", 2),
     Measure("delivered", "share delivered", 3, True),
     Measure("failed", "turns failed", 0),
+    Measure("unanswered", "turns never answered", 0),
     Measure("client_busy", "client's own CPU share", 2),
 )
 
@@ -76,15 +77,17 @@ def figures_of(load: Load, report: Report, before: Usage, highest: Usage) -> dic
     figures = {
         "turns_per_s": ratio(report.finished, report.seconds),
         "cpu_per_turn": ratio(cpu * 1e3, report.started),
-        "rss_per_stream": growth / load.streams,
         "rss_growth": growth / 1024,
         "threads": float(highest.threads),
         "files": float(highest.files),
         "failed": float(report.failed),
+        "unanswered": float(report.unanswered),
         "client_busy": report.busy,
         "first_p50": report.first.p50,
         "first_p99": report.first.p99,
     }
+    if answered := min(load.streams, report.started - report.unanswered):
+        figures["rss_per_stream"] = growth / answered
     if report.tokens:
         figures |= _of_tokens(report, cpu)
     if load.expected_tokens:

@@ -57,10 +57,11 @@ async def test_ours_waits_before_it_speaks(mode: str, autojump_clock: trio.testi
 def test_a_thread_says_all_of_it_unless_interrupted() -> None:
     heard: list[str] = []
     interrupted = threading.Event()
-    assert schedule.speak(schedule.Load(tokens=3, rate=10_000), heard.append, interrupted) == heard
+    schedule.speak(schedule.Load(tokens=3, rate=10_000), heard.append, interrupted)
     assert [re.sub(r"\W", "", token) for token in heard] == ["t000001", "t000002", "t000003"]
     interrupted.set()
-    assert schedule.speak(schedule.Load(tokens=3), heard.append, interrupted) == []
+    schedule.speak(schedule.Load(tokens=3), heard.append, interrupted)
+    assert len(heard) == 3
 
 
 def test_the_frames_are_ours_to_the_byte() -> None:

@@ -42,7 +42,14 @@ class SyntheticAgent:
         self, user_message: str, conversation_history: list[Any], **_: object
     ) -> dict[str, Any]:
         """Do the turn."""
-        text = "".join(speak(parse_load(user_message), self._say, self._interrupted))
+        said: list[str] = []
+
+        def say(token: str) -> None:
+            said.append(token)
+            self._say(token)
+
+        speak(parse_load(user_message), say, self._interrupted)
+        text = "".join(said)
         messages = [
             *conversation_history,
             {"role": "user", "content": user_message},

@@ -45,9 +45,8 @@ def parse_load(text: str) -> Load:
     )
 
 
-def speak(load: Load, say: Callable[[str], object], interrupted: threading.Event) -> list[str]:
-    """Make the load from this thread; returns what was said."""
-    said: list[str] = []
+def speak(load: Load, say: Callable[[str], object], interrupted: threading.Event) -> None:
+    """Make the load from this thread. Nothing is kept of it."""
     if load.wait:
         interrupted.wait(load.wait)
     start = time.monotonic()
@@ -55,9 +54,7 @@ def speak(load: Load, say: Callable[[str], object], interrupted: threading.Event
         left = load.due(start, number) - time.monotonic() if load.rate else 0
         if interrupted.wait(left) if left > 0 else interrupted.is_set():
             break
-        said.append(load.token(number))
-        say(said[-1])
-    return said
+        say(load.token(number))
 
 
 def _sized(label: str, size: int) -> str:
