@@ -183,18 +183,21 @@ class Tracker:
             self._is_broken = True
 
     async def _save(self) -> None:
-        try:
-            # The one deadline of closing up. A second one around it could pass in the same moment (a process that was
-            # stopped for a while), and the run would end without its end being saved, now or later.
-            with trio.fail_after(self._limits.save, shield=True):
-                await self._hooks.save(self._turn, self._end)
-        except (StoreError, trio.TooSlowError) as error:
-            log.error("a turn could not be stored", error=str(error) or "the store took too long")
-            self._put_off()
-        except Exception:
-            # Our own mistake, and it may happen each time. Readers must hear an end all the same.
-            log.exception("a turn could not be stored")
-            self._put_off()
+        for _ in range(2):
+            try:
+                # The one deadline of closing up. A second one around it could pass in the same moment (a process that
+                # was stopped for a while), and the run would end without its end being saved, now or later.
+                with trio.fail_after(self._limits.save, shield=True):
+                    await self._hooks.save(self._turn, self._end)
+            except (StoreError, trio.TooSlowError) as error:
+                log.error("a turn could not be stored", error=str(error) or "the store took too long")
+                break
+            except Exception:
+                # Our own mistake, perhaps of the moment. If it happens again, readers must hear an end all the same.
+                log.exception("a turn could not be stored")
+            else:
+                return
+        self._put_off()
 
     def _put_off(self) -> None:
         """Tell that the answer is not stored, and store it when that is possible."""

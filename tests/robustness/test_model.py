@@ -59,6 +59,8 @@ class Model:
     made: int = 0
     is_asking: bool = False
     asked: int = 0
+    is_detached: bool = True  # goes on when nobody listens
+    listening: int = 0
     has_log: bool = True
     is_deleted: bool = False
     heard: bytes = b""  # the whole stream, once it was read
@@ -80,7 +82,6 @@ class Listener:
 
     model: Model
     exchange: Exchange
-    owns: bool  # its run ends with it
 
 
 def can_act(model: Model) -> bool:
@@ -165,13 +166,14 @@ class Server(RuleBasedStateMachine):
 
     @rule(target=listeners)
     def start_stream(self) -> Listener:
-        """A run that ends with its client."""
+        """A run that ends when nobody listens any more."""
         RULES["start"] += 1
         exchange: Exchange = self.guest.call(
             self._start, "POST", "/v1/responses", {"input": "Hi", "stream": True}
         )
         model = self._new(hear(Wire.RESPONSES, exchange.raw).run_id)
-        return Listener(model, exchange, owns=True)
+        model.is_detached, model.listening = False, 1
+        return Listener(model, exchange)
 
     def _new(self, run_id: str) -> Model:
         model = Model(run_id)
@@ -279,7 +281,8 @@ class Server(RuleBasedStateMachine):
             assert exchange.answer.status == 404
             return multiple()
         assert exchange.answer.status == 200, exchange.answer
-        return Listener(model, exchange, owns=False)
+        model.listening += 1
+        return Listener(model, exchange)
 
     @rule(listener=consumes(listeners))
     def cut(self, listener: Listener) -> None:
@@ -288,8 +291,10 @@ class Server(RuleBasedStateMachine):
         if listener.exchange.over.is_set():
             return
         self.guest.call(self._leave, listener.exchange)
-        if listener.owns and listener.model.is_live:
-            listener.model.end("incomplete")
+        model = listener.model
+        model.listening -= 1
+        if model.is_live and not model.listening and not model.is_detached:
+            model.end("incomplete")
 
     async def _leave(self, exchange: Exchange) -> None:
         exchange.disconnect()
