@@ -1,16 +1,16 @@
-"""Starts a server with something wrong around it: ``python -m tests.robustness.real_launch uid=7 -- serve --port 0``.
+"""Starts a server with something wrong around it: ``python -m tests.robustness.real_launch clock=/tmp/shift -- serve --port 0``.
 
-``uid=N`` gives up root, so that a limit on threads counts; ``clock=FILE`` shifts the wall clock by the seconds that the
+``threads=FILE`` lets no thread start while the file is there; ``clock=FILE`` shifts the wall clock by the seconds that the
 file holds, at any time; ``readonly=FILE`` lets nobody write to the database while the file is there; ``sockets=quick``
 has vanished clients noticed in seconds instead of half a minute.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +19,15 @@ from typing import Any
 QUICK_SECONDS = 2  # until a client that vanished is given up
 
 
-def _give_up_root(uid: str) -> None:
-    os.setgroups([])
-    os.setgid(int(uid))
-    os.setuid(int(uid))
+def _forbid_threads(path: str) -> None:
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if Path(path).exists():
+            raise RuntimeError("can't start new thread")  # as the interpreter says it at the system's limit
+        real(thread)
+
+    threading.Thread.start = start  # type: ignore[method-assign,assignment]
 
 
 def _shift_the_clock(path: str) -> None:
@@ -53,7 +58,7 @@ def _notice_soon(_: str) -> None:
 
 
 _FAULTS: dict[str, Callable[[str], None]] = {
-    "uid": _give_up_root,
+    "threads": _forbid_threads,
     "clock": _shift_the_clock,
     "readonly": _forbid_writing,
     "sockets": _notice_soon,
