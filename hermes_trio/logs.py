@@ -7,6 +7,7 @@ before it is written.
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
@@ -19,6 +20,7 @@ Redact = Callable[[str], str]
 
 # Libraries that bring their own handlers; theirs would bypass format and redaction.
 _ROUTED = ("hypercorn", "hypercorn.access", "hypercorn.error", "quart", "quart.app", "quart.serving")
+_ACCEPTING = "trio.serve_listeners"
 _MANY_LINES = ("exception", "stack")
 # A client can put these in a path or a header; written raw they would forge lines or drive the terminal.
 _CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160))}
@@ -48,6 +50,25 @@ def configure(level: str, fmt: str, redact: Redact = by_core) -> None:
 
 class LineHandler(logging.StreamHandler[TextIO]):
     """Our handler on the root logger, told apart from those that tests and embedding programs add."""
+
+
+class OncePerWhile(logging.Filter):
+    """Lets one line through now and then, without its traceback.
+
+    Trio tells ten times a second that it has no descriptor left for a new connection: on a full disk that helps nobody.
+    """
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        super().__init__()
+        self._seconds, self._next = seconds, -math.inf
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is due."""
+        if record.created < self._next and self._next - record.created < self._seconds:
+            return False
+        self._next = record.created + self._seconds
+        record.exc_info = None
+        return True
 
 
 @frozen
@@ -140,6 +161,7 @@ def _configure_standard(level: int, formatter: logging.Formatter) -> None:
     )  # it tells of every request of a model call
     for name in _ROUTED:
         _route_to_root(logging.getLogger(name))
+    logging.getLogger(_ACCEPTING).filters = [OncePerWhile()]
 
 
 def _route_to_root(logger: logging.Logger) -> None:

@@ -28,6 +28,8 @@ from hermes_trio.agent.port import AsyncPort, Port, Words
 from hermes_trio.core.events import Crashed, Event, Finished, Result
 from hermes_trio.core.plain import text_of
 
+_NO_THREAD = "The server has no thread left to run the agent in."
+
 
 @frozen
 class AgentHost:
@@ -86,9 +88,7 @@ class Bridge:
         self._on_gone = on_gone
         try:
             if self._needs_thread():
-                await trio.to_thread.run_sync(
-                    self._in_thread, abandon_on_cancel=True, limiter=self._host.threads
-                )
+                await self._host_thread()
             if self._is_async():
                 await self._in_task(cast("AsyncAgent", self._agent))
         except trio.Cancelled:
@@ -112,6 +112,14 @@ class Bridge:
             return True
         self._part_over(_Part.THREAD)
         return False
+
+    async def _host_thread(self) -> None:
+        try:
+            await trio.to_thread.run_sync(self._in_thread, abandon_on_cancel=True, limiter=self._host.threads)
+        except RuntimeError:
+            # The system has no thread left. Nothing that an agent raises comes this way.
+            self._inbox.post(Crashed(_NO_THREAD, "RuntimeError", self._words.now()))
+            self._part_over(_Part.THREAD)
 
     # -- in the thread --
 
@@ -181,10 +189,12 @@ class Bridge:
     async def _interrupt(self, reason: str) -> None:
         interrupt = getattr(self._agent, "interrupt", None)
         if interrupt is not None:
-            # Somebody else's code: on the loop it could block everybody.
-            await trio.to_thread.run_sync(
-                _quietly, interrupt, reason, abandon_on_cancel=True, limiter=self._host.interrupts
-            )
+            # Somebody else's code: on the loop it could block everybody. Where no thread can be had, the closed inbox
+            # has to do.
+            with suppress(RuntimeError):
+                await trio.to_thread.run_sync(
+                    _quietly, interrupt, reason, abandon_on_cancel=True, limiter=self._host.interrupts
+                )
 
 
 def _quietly(interrupt: Callable[[str], object], reason: str) -> None:

@@ -194,6 +194,7 @@ class HealthDetails:
     platforms: dict[str, Any]
     active_agents: int
     slots: dict[str, int]
+    tasks: int
     gateway_busy: bool
     gateway_drainable: bool
     exit_reason: str | None

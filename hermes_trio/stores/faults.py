@@ -27,6 +27,11 @@ def kind(error: BaseException) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & _PRIMARY
 
 
+def has_no_thread(error: RuntimeError) -> bool:
+    """Whether the system had no thread left for the work. The interpreter tells it in words only."""
+    return "can't start new thread" in str(error)
+
+
 def explained(error: Exception, where: str = "sqlite store") -> StoreError:
     """The error to show to a caller. A new one each time: several callers may wait for the same failure."""
     if isinstance(error, StoreError):

@@ -10,7 +10,7 @@ from typing import TypeVar
 import trio
 
 from hermes_trio.stores.contract import StoreError
-from hermes_trio.stores.faults import CLOSED, explained
+from hermes_trio.stores.faults import CLOSED, explained, has_no_thread
 
 T = TypeVar("T")
 
@@ -37,6 +37,10 @@ class Readers:
             )
         except sqlite3.Error as error:
             raise explained(error) from error
+        except RuntimeError as error:
+            if has_no_thread(error):
+                raise explained(error) from error
+            raise
 
     def _borrow(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._idle.pop()

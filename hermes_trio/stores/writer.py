@@ -115,15 +115,20 @@ class Writer:
 
     async def _commit(self, batch: Sequence[_Job]) -> None:
         self._batch = batch
-        works = [job.work for job in batch]
-        # Only abandon() reaches through the shield, so only it can leave the thread behind.
-        outcomes = await trio.to_thread.run_sync(
-            run_batch, self._connection, works, abandon_on_cancel=True, limiter=self._limiter
-        )
+        outcomes = await self._run([job.work for job in batch])
         self._batch = ()
         self.commits += 1
         for job, outcome in zip(batch, outcomes, strict=True):
             job.finish(outcome)
+
+    async def _run(self, works: Sequence[Work]) -> list[Outcome]:
+        try:
+            # Only abandon() reaches through the shield, so only it can leave the thread behind.
+            return await trio.to_thread.run_sync(
+                run_batch, self._connection, works, abandon_on_cancel=True, limiter=self._limiter
+            )
+        except RuntimeError as error:  # no thread could be started: that must not end the writer
+            return [Outcome(error=error)] * len(works)
 
 
 def run_batch(connection: sqlite3.Connection, works: Sequence[Work]) -> list[Outcome]:

@@ -50,6 +50,7 @@ async def detailed(site: Site) -> Response:
             "platforms": {},
             "active_agents": len(site.services.registry),
             "slots": {"in_use": site.admission.in_use, "limit": site.admission.limit},
+            "tasks": trio.lowlevel.current_statistics().tasks_living,
             "gateway_busy": len(site.services.registry) > 0,
             "gateway_drainable": True,
             "exit_reason": None,

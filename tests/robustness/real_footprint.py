@@ -1,0 +1,150 @@
+"""What a real server has in hand: tasks, threads, descriptors, slots. After every batch it must be what it was before."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from attrs import frozen
+
+from hermes_trio.core.record import EndedRun, LiveRun, NoRun
+from hermes_trio.keys import DEFAULT_PRINCIPAL
+from hermes_trio.stores import statements_runs
+from tests.e2e.records import unfinished
+from tests.e2e.server import Server
+from tests.robustness.invariants import (
+    faults_between,
+    faults_of_record,
+    faults_of_stream,
+    kept_of_record,
+)
+from tests.robustness.wires import Heard, Wire
+
+CALM_SECONDS = 20.0  # only a server that does not come to rest is waited for so long
+LOOK_SECONDS = 0.05
+_FAILED = frozenset({"incomplete", "failed"})  # what a chat says with "error"
+
+
+@frozen
+class Footprint:
+    """What a process has in hand."""
+
+    tasks: int
+    threads: int
+    descriptors: int
+    runs: int
+    slots: int
+
+    def beyond(self, before: Footprint) -> list[str]:
+        """Where it has more than before."""
+        names = ("tasks", "threads", "descriptors", "runs", "slots")
+        pairs = [(name, getattr(self, name), getattr(before, name)) for name in names]
+        return [f"{name}: {now}, before {then}" for name, now, then in pairs if now > then]
+
+
+def footprint(server: Server) -> Footprint:
+    """What a server has in hand now. Asking takes a connection, which is the same each time."""
+    health = server.health()
+    return Footprint(
+        tasks=health["tasks"],
+        threads=len(os.listdir(f"/proc/{server.pid}/task")),
+        descriptors=sum(descriptors(server).values()),
+        runs=health["active_agents"],
+        slots=health["slots"]["in_use"],
+    )
+
+
+def descriptors(server: Server) -> Counter[str]:
+    """What the process has open, by kind. The readers of the store open their log when they first need it."""
+    kinds: Counter[str] = Counter()
+    for name in os.listdir(f"/proc/{server.pid}/fd"):
+        with suppress(FileNotFoundError):
+            kinds[os.readlink(f"/proc/{server.pid}/fd/{name}").partition(":")[0]] += 1
+    del kinds[str(server.plan.data_dir / "hermes.db-wal")]
+    return kinds
+
+
+def memory(server: Server) -> int:
+    """Resident kilobytes."""
+    status = Path(f"/proc/{server.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
+
+
+def at_rest(server: Server) -> Footprint:
+    """What a server has in hand once it has been used and let be."""
+    return _lowest(server, 1.0)
+
+
+def _lowest(server: Server, seconds: float) -> Footprint:
+    found, begun = footprint(server), time.monotonic()
+    while time.monotonic() - begun < seconds:
+        now = footprint(server)
+        found = now if not found.beyond(now) else found
+        time.sleep(LOOK_SECONDS)
+    return found
+
+
+def faults_at_rest(server: Server, before: Footprint, idle_threads: int = 0) -> list[str]:
+    """What a server keeps that it did not have before, however long one waits; and runs that never ended.
+
+    Args:
+        idle_threads: Trio keeps those for 10 s; who will not wait so long allows for as many as ran at once.
+    """
+    begun, more = time.monotonic(), ["not looked at"]
+    while more and time.monotonic() - begun < CALM_SECONDS:
+        more = _more(server, before, idle_threads)
+        time.sleep(LOOK_SECONDS if more else 0)
+    return more
+
+
+def _more(server: Server, before: Footprint, idle_threads: int) -> list[str]:
+    now = footprint(server)
+    allowed = Footprint(
+        before.tasks, before.threads + idle_threads, before.descriptors, before.runs, before.slots
+    )
+    left = unfinished(server)
+    return [*now.beyond(allowed), *([f"{left} runs are in progress"] if left else [])]
+
+
+@contextmanager
+def store_of(server: Server) -> Iterator[sqlite3.Connection]:
+    """The records of a server, as another program may read them at any time."""
+    path = server.plan.data_dir / "hermes.db"
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=20)) as connection:
+        yield connection
+
+
+def found_in(store: sqlite3.Connection, run_id: str) -> EndedRun | LiveRun | NoRun:
+    """The record of a run."""
+    return statements_runs.find(store, DEFAULT_PRINCIPAL, run_id)
+
+
+def faults_of_all(server: Server, streams: Iterable[Heard], store_failed: bool = False) -> list[str]:
+    """Where streams that were cut anywhere, or went to their end, break an invariant.
+
+    Args:
+        store_failed: then a chat, which is stored at its end only, may be missing if its client was told.
+    """
+    with store_of(server) as store:
+        return [fault for heard in streams for fault in _faults_of(store, heard, store_failed)]
+
+
+def _faults_of(store: sqlite3.Connection, heard: Heard, store_failed: bool) -> Iterator[str]:
+    about = f"{heard.wire} {heard.run_id}"
+    first = None if heard.wire is Wire.RUNS else int(heard.wire is Wire.SESSION)
+    yield from (f"{about}: {fault}" for fault in faults_of_stream(heard, first))
+    if not heard.run_id:
+        return
+    record = found_in(store, heard.run_id)
+    if store_failed and isinstance(record, NoRun) and heard.wire is Wire.CHAT and _FAILED in heard.ends:
+        return
+    if not isinstance(record, EndedRun):
+        yield f"{about}: a client knows it, and the store has {type(record).__name__}"
+        return
+    kept = kept_of_record(record)
+    yield from (f"{about}: {fault}" for fault in (*faults_of_record(kept), *faults_between(heard, kept)))

@@ -1,0 +1,102 @@
+"""Real servers for tests of this folder, and small things to do with them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from attrs import frozen
+
+from tests.e2e.server import PATIENCE, Plan, Server, serving
+from tests.e2e.wire import PATH, chat_body
+from tests.robustness.real_launch import command
+from tests.robustness.wires import Heard, Wire, hear
+
+
+@frozen
+class Reply:
+    """What came of one request; the body may be cut."""
+
+    status: int
+    body: bytes
+
+    @property
+    def heard(self) -> Heard:
+        """As a chat stream."""
+        return hear(Wire.CHAT, self.body)
+
+
+def chat(server: Server, text: str, seconds: float = PATIENCE) -> Reply:
+    """One turn, streamed, to its end or until it breaks off."""
+    headers = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}
+    body, status = b"", 0
+    with httpx2.Client(trust_env=False, timeout=seconds) as http:
+        try:
+            with http.stream("POST", server.url + PATH, content=chat_body(text), headers=headers) as answer:
+                status = answer.status_code
+                for piece in answer.iter_raw():
+                    body += piece
+        except httpx2.HTTPError:
+            pass
+    return Reply(status, body)
+
+
+@contextmanager
+def server_in(folder: Path, agent: str, expected: str = "", **more: Any) -> Iterator[Server]:
+    """A server; what begins with ``fault_`` is wrong around it, the rest are its settings."""
+    faults = {name.removeprefix("fault_"): value for name, value in more.items() if name.startswith("fault_")}
+    settings = {name: value for name, value in more.items() if not name.startswith("fault_")}
+    plan = Plan(folder, ("--agent", agent), {"drain_seconds": 1, **settings}, command(**faults))
+    with serving(plan, expected=expected) as server:
+        yield server
+
+
+@contextmanager
+def limited(server: Server, what: int, most: int) -> Iterator[None]:
+    """A resource of a server is scarce for the length of a block."""
+    soft, hard = resource.prlimit(server.pid, what)
+    resource.prlimit(server.pid, what, (most, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(server.pid, what, (soft, hard))
+
+
+def limit_with_room(server: Server, room: int) -> int:
+    """The limit of descriptors under which so many more can be opened: each gets the lowest free number."""
+    taken = {int(name) for name in os.listdir(f"/proc/{server.pid}/fd")}
+    free = (number for number in count() if number not in taken)
+    return next(islice(free, room, None))
+
+
+@contextmanager
+def being_there(file: Path) -> Iterator[None]:
+    """A file that switches a fault on for the length of a block."""
+    file.touch()
+    try:
+        yield
+    finally:
+        file.unlink()
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A file system with little room, in memory. Needs to be root.
+
+    Raises:
+        PermissionError: nobody may mount here.
+    """
+    folder.mkdir(parents=True)
+    with ExitStack() as undo:
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "none", str(folder)]
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            raise PermissionError("cannot mount")
+        undo.callback(subprocess.run, ["umount", "--lazy", str(folder)], check=True)
+        yield folder

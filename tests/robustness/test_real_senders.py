@@ -1,0 +1,260 @@
+"""Clients that read slowly or not at all, that send slowly, too early, too much or nonsense, or that only sit there."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.e2e.server import Server
+from tests.robustness.real_abuse import BAD_BODIES, HOSTILE, hostile_h2
+from tests.robustness.real_footprint import Footprint, at_rest, faults_at_rest, memory
+from tests.robustness.real_lines import Ask, Line1, Target, request_bytes
+from tests.robustness.real_servers import chat, server_in
+from tests.robustness.real_visits import AT_ONCE, Notes, crowd
+from tests.robustness.report import Tally
+from tests.robustness.test_real_disconnects import some_seed
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-senders"), pytest.mark.timeout(1500)]
+
+HUGE = "tokens=10000000 size=200"
+CHAT = "/v1/chat/completions"
+HEALTH = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
+HEADER_SECONDS = 10.0  # of the server
+BODY_SECONDS = 2.0
+SLACK = 15.0  # for a busy machine; a leak lasts for ever
+MOST_MEGABYTES = 40
+IDLE, LORIS, READERS, SOAK_SECONDS = 5_000, 1_000, 100, 600.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    settings = {"body_seconds": BODY_SECONDS, "stall_seconds": 1, "write_seconds": 1, "max_runs": 500}
+    expected = "gave up a reader|connection_fault"
+    with server_in(tmp_path, "synthetic", expected, fault_sockets="quick", **settings) as running:
+        chat(running, "tokens=3")
+        yield running
+
+
+async def resting(server: Server) -> Footprint:
+    return await trio.to_thread.run_sync(at_rest, server)
+
+
+async def check_rest(server: Server, before: Footprint) -> None:
+    assert await trio.to_thread.run_sync(faults_at_rest, server, before, 2 * READERS) == []
+
+
+@asynccontextmanager
+async def watched(server: Server) -> AsyncIterator[None]:
+    """A stream that must not notice what goes on beside it."""
+    async with trio.open_nursery() as nursery:
+        target = Target.of(server)
+        line = Line1(await trio.open_tcp_stream("127.0.0.1", target.port), target)
+        body = {"stream": True, "messages": [{"role": "user", "content": "tokens=5000 rate=50"}]}
+        await line.ask(Ask("POST", CHAT, body))
+        gaps: list[float] = []
+
+        async def read() -> None:
+            while True:
+                begun = trio.current_time()
+                await line.receive()
+                gaps.append(trio.current_time() - begun)
+
+        nursery.start_soon(read)
+        yield
+        assert line.status == 200
+        assert len(gaps) > 3
+        assert max(gaps[1:]) < 5  # it says something 50 times a second; the rest is a machine with other work
+        nursery.cancel_scope.cancel()
+        await trio.aclose_forcefully(line.stream)
+
+
+async def until_closed(stream: trio.SocketStream) -> bytes:
+    seen = b""
+    try:
+        while data := await stream.receive_some(65536):
+            seen += data
+    except trio.BrokenResourceError:
+        pass
+    return seen
+
+
+async def test_slow_and_stalled_readers(server: Server, full: bool, tally: Tally) -> None:
+    """The stalled are given up in time, the slow are served, and neither costs memory."""
+    before, count = await resting(server), READERS if full else 10
+    kilobytes, target = memory(server), Target.of(server)
+
+    async def read(is_slow: bool) -> None:
+        sock = trio.socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        await sock.connect(("127.0.0.1", target.port))
+        load = "tokens=300 size=100 rate=100" if is_slow else HUGE
+        body = {"stream": True, "messages": [{"role": "user", "content": load}]}
+        async with trio.SocketStream(sock) as stream:
+            await stream.send_all(request_bytes(Ask("POST", CHAT, body), target))
+            if not is_slow:
+                await given_up.wait()
+                return
+            seen = b""
+            while b"[DONE]" not in seen:
+                seen += await stream.receive_some(2000)
+                await trio.sleep(0.01)
+
+    given_up = trio.Event()
+    async with watched(server), trio.open_nursery() as nursery:
+        for _ in range(count):
+            nursery.start_soon(read, True)
+            nursery.start_soon(read, False)
+        with trio.fail_after(60):
+            while (await trio.to_thread.run_sync(server.health))["active_agents"] > 1:  # noqa: ASYNC110 - a process
+                await trio.sleep(0.05)
+        assert memory(server) - kilobytes < MOST_MEGABYTES * 1024
+        given_up.set()
+    await check_rest(server, before)
+    tally.add("real clients", {"slow readers": count, "stalled readers": count})
+
+
+async def test_slow_senders(server: Server, full: bool, tally: Tally) -> None:
+    """Heads and bodies that come byte by byte are waited for so long and not longer."""
+    before, count = await resting(server), LORIS if full else 10
+    target, statuses = Target.of(server), list[bytes]()
+    request = request_bytes(
+        Ask("POST", CHAT, {"messages": [{"role": "user", "content": "tokens=1"}]}), target
+    )
+    head, _, body = request.partition(b"\r\n\r\n")
+
+    async def drip(stream: trio.SocketStream, data: bytes) -> None:
+        for n in range(len(data)):
+            await stream.send_all(data[n : n + 1])
+            await trio.sleep(1)
+
+    async def send(first: bytes, rest: bytes, limit: float) -> None:
+        stream = await trio.open_tcp_stream("127.0.0.1", target.port)
+        begun = trio.current_time()
+        async with stream, trio.open_nursery() as nursery:
+            await stream.send_all(first)
+            nursery.start_soon(_quietly, drip, stream, rest)
+            statuses.append((await until_closed(stream))[9:12])
+            assert trio.current_time() - begun < limit + SLACK
+            nursery.cancel_scope.cancel()
+
+    async with watched(server), trio.open_nursery() as nursery:
+        for n in range(count):
+            if full or n % 2:
+                nursery.start_soon(send, head + b"\r\n\r\n", body, BODY_SECONDS + HEADER_SECONDS)
+            if full:
+                nursery.start_soon(send, b"", head, HEADER_SECONDS)
+    assert set(statuses) <= {b"408", b""}
+    assert b"408" in statuses
+    await check_rest(server, before)
+    tally.add("real clients", {"slow senders": len(statuses)})
+
+
+async def _quietly(send: object, *args: object) -> None:
+    try:
+        await send(*args)  # type: ignore[operator]
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+
+
+async def test_pipelined_requests(server: Server, full: bool, tally: Tally) -> None:
+    """Answered in order; or the client leaves with some of them unanswered."""
+    before, count, target = await resting(server), 500 if full else 20, Target.of(server)
+    turn = request_bytes(Ask("POST", CHAT, {"messages": [{"role": "user", "content": "tokens=2"}]}), target)
+
+    async def send(dice: random.Random) -> None:
+        async with await trio.open_tcp_stream("127.0.0.1", target.port) as stream:
+            await stream.send_all(turn + HEALTH * 5 + turn)
+            seen = b""
+            if dice.random() < 0.5:
+                await trio.sleep(dice.uniform(0, 0.2))
+                return
+            while seen.count(b"HTTP/1.1 200") < 7 or not seen.endswith(b"}"):
+                data = await stream.receive_some(65536)
+                assert data, seen
+                seen += data
+            assert seen.count(b"HTTP/1.1 ") == 7
+
+    async with trio.open_nursery() as nursery:
+        limit = trio.CapacityLimiter(AT_ONCE)
+
+        async def one(n: int) -> None:
+            async with limit:
+                with trio.fail_after(60):
+                    await send(random.Random(n))
+
+        for n in range(count):
+            nursery.start_soon(one, n)
+    await check_rest(server, before)
+    tally.add("real clients", {"pipelines of seven requests": count})
+
+
+async def test_idle_connections(server: Server, full: bool, tally: Tally) -> None:
+    """Thousands of them harm nobody, and go when their time is over."""
+    before, count = await resting(server), IDLE if full else 200
+    streams = []
+    async with watched(server):
+        for _ in range(count):
+            streams.append(await trio.open_tcp_stream("127.0.0.1", server.port))
+        answer = await trio.to_thread.run_sync(chat, server, "tokens=3")
+        assert len(answer.heard.ends) == 1
+        if full:
+            with trio.fail_after(HEADER_SECONDS + 4 * SLACK):
+                for stream in streams:
+                    assert await until_closed(stream) == b""
+        for stream in streams:
+            await trio.aclose_forcefully(stream)
+    await check_rest(server, before)
+    tally.add("real clients", {"idle connections": count})
+
+
+async def test_hostile_bytes(server: Server, full: bool, tally: Tally) -> None:
+    """Whatever comes: no 5xx, the stream beside it goes on, and nothing is left."""
+    before, target, times = await resting(server), Target.of(server), 20 if full else 1
+    statuses: list[bytes] = []
+
+    async def send(data: bytes) -> None:
+        with trio.fail_after(HEADER_SECONDS + 4 * SLACK):
+            async with await trio.open_tcp_stream("127.0.0.1", target.port) as stream:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_quietly, stream.send_all, data)
+                    with trio.move_on_after(1):  # what waits for more is right too; another test sees it end
+                        statuses.append((await until_closed(stream))[9:12])
+                    nursery.cancel_scope.cancel()
+
+    bodies = [request_bytes(Ask("POST", CHAT), target).replace(b"content-length: 0", b"content-length: %d" % len(body)) + body for body in BAD_BODIES]  # fmt: skip
+    async with watched(server):
+        for _ in range(times):
+            async with trio.open_nursery() as nursery:
+                for data in (*HOSTILE, *bodies):
+                    nursery.start_soon(send, data)
+            await hostile_h2(target.port)
+    assert [status for status in statuses if status.startswith(b"5")] == [], statuses
+    await check_rest(server, before)
+    tally.add("real clients", {"hostile requests": times * (len(HOSTILE) + len(bodies) + 4)})
+
+
+async def test_memory_over_a_soak(server: Server, full: bool, tally: Tally) -> None:
+    """Clients come, leave and stay; the memory that a while of it takes is all that more of it takes."""
+    seconds, seed, rounds = SOAK_SECONDS if full else 3.0, some_seed(), 0
+    before = await resting(server)
+    begun, kilobytes = time.monotonic(), list[int]()
+    while time.monotonic() - begun < seconds or rounds < 2:
+        notes = Notes()
+        size = 500 if full else 60
+        await crowd(Target.of(server), f"{seed}-soak-{rounds}", range(size), notes)
+        await notes.forget_the_vanished()
+        assert notes.faults == []
+        kilobytes.append(memory(server))
+        tally.add("soak", {"visits": size})
+        rounds += 1
+    await check_rest(server, before)
+    half = len(kilobytes) // 2
+    growth = min(kilobytes[half:]) - min(kilobytes[1:half] or kilobytes)
+    assert growth < (8 if full else MOST_MEGABYTES) * 1024, kilobytes
