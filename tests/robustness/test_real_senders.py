@@ -6,7 +6,7 @@ import random
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -157,10 +157,8 @@ async def test_slow_senders(server: Server, full: bool, tally: Tally) -> None:
 
 
 async def _quietly(send: object, *args: object) -> None:
-    try:
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
         await send(*args)  # type: ignore[operator]
-    except (trio.BrokenResourceError, trio.ClosedResourceError):
-        pass
 
 
 async def test_pipelined_requests(server: Server, full: bool, tally: Tally) -> None:
@@ -200,8 +198,7 @@ async def test_idle_connections(server: Server, full: bool, tally: Tally) -> Non
     before, count = await resting(server), IDLE if full else 200
     streams = []
     async with watched(server):
-        for _ in range(count):
-            streams.append(await trio.open_tcp_stream("127.0.0.1", server.port))
+        streams += [await trio.open_tcp_stream("127.0.0.1", server.port) for _ in range(count)]
         answer = await trio.to_thread.run_sync(chat, server, "tokens=3")
         assert len(answer.heard.ends) == 1
         if full:
@@ -221,12 +218,12 @@ async def test_hostile_bytes(server: Server, full: bool, tally: Tally) -> None:
 
     async def send(data: bytes) -> None:
         with trio.fail_after(HEADER_SECONDS + 4 * SLACK):
-            async with await trio.open_tcp_stream("127.0.0.1", target.port) as stream:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_quietly, stream.send_all, data)
-                    with trio.move_on_after(1):  # what waits for more is right too; another test sees it end
-                        statuses.append((await until_closed(stream))[9:12])
-                    nursery.cancel_scope.cancel()
+            stream = await trio.open_tcp_stream("127.0.0.1", target.port)
+            async with stream, trio.open_nursery() as nursery:
+                nursery.start_soon(_quietly, stream.send_all, data)
+                with trio.move_on_after(1):  # what waits for more is right too; another test sees it end
+                    statuses.append((await until_closed(stream))[9:12])
+                nursery.cancel_scope.cancel()
 
     bodies = [request_bytes(Ask("POST", CHAT), target).replace(b"content-length: 0", b"content-length: %d" % len(body)) + body for body in BAD_BODIES]  # fmt: skip
     async with watched(server):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -239,15 +241,29 @@ async def test_a_store_that_hangs_is_given_up(mock_clock: MockClock) -> None:
     setting.check_nothing_left()
 
 
-async def test_a_mistake_of_ours_takes_the_same_way_out(autojump_clock: MockClock) -> None:
-    faults = iter([True])
+async def test_a_mistake_of_the_moment_is_made_good() -> None:
+    setting = Setting(Script([Text("a"), Finished()]), store=Notebook(failing(1)))
+    async with setting.open() as run:
+        changes = await rest_of(run)
+    assert isinstance(changes[-1], Ended)
+    assert [record.outcome.status for record in setting.store.records] == [Status.COMPLETED]
+    setting.check_nothing_left()
 
-    async def fail_once() -> None:
+
+def failing(times: int) -> Callable[[], Awaitable[None]]:
+    """A store that makes a mistake, so many times."""
+    faults = iter([True] * times)
+
+    async def fail() -> None:
         if next(faults, False):
             raise ZeroDivisionError
 
+    return fail
+
+
+async def test_a_mistake_of_ours_takes_the_same_way_out(autojump_clock: MockClock) -> None:
     agent = Script([Text("a"), Finished()])
-    setting = Setting(agent, store=Notebook(fail_once))
+    setting = Setting(agent, store=Notebook(failing(2)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(setting.services.flusher.run)
         async with setting.open() as run:
