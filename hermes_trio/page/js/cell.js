@@ -28,6 +28,7 @@ export class Cell {
 
   constructor(value) {
     this.value = value;
+    this.version = 0;
   }
 
   set(value) {
@@ -37,6 +38,7 @@ export class Cell {
 
   // The value changed inside.
   poke() {
+    this.version += 1;
     for (const viewer of this.#viewers) soon(viewer);
   }
 
@@ -51,7 +53,12 @@ export class Cell {
 
 export function useCell(cell) {
   const [, draw] = useState(0);
-  useEffect(() => cell.watch(() => draw((number) => number + 1)), [cell]);
+  const drawn = cell.version;
+  useEffect(() => {
+    const again = () => draw((number) => number + 1);
+    if (cell.version !== drawn) again(); // it changed after it was drawn and before anybody watched
+    return cell.watch(again);
+  }, [cell]);
   return cell.value;
 }
 

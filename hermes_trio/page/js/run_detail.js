@@ -5,7 +5,7 @@ import { CopyButton, Problem, Status } from "./bits.js";
 import { Cell, useCell, useTicks } from "./cell.js";
 import { isLive } from "./events.js";
 import { count, moment, running, seconds } from "./format.js";
-import { html, useEffect, useState } from "./lib.js";
+import { html, useEffect, useMemo, useState } from "./lib.js";
 import { announce } from "./notes.js";
 import { followRun } from "./run_stream.js";
 import { followWithCurl, followWithPython } from "./snippets.js";
@@ -64,13 +64,11 @@ class Watched {
 }
 
 export function RunDetail({ runId }) {
-  const [watched, setWatched] = useState(() => new Watched(runId));
+  const watched = useMemo(() => new Watched(runId), [runId]);
   useEffect(() => {
-    const fresh = new Watched(runId);
-    setWatched(fresh);
-    void fresh.watch();
-    return () => fresh.leaving.abort();
-  }, [runId]);
+    void watched.watch();
+    return () => watched.leaving.abort();
+  }, [watched]);
   return html`<${Detail} key=${runId} watched=${watched} />`;
 }
 

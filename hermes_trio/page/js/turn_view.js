@@ -10,7 +10,7 @@ import { askWithCurl, askWithPython } from "./snippets.js";
 import { imagesOf, plainText } from "./transcript.js";
 import { answerText, isOver } from "./turn.js";
 
-const STILL = { watch: () => () => {}, value: null }; // of a turn that cannot change
+const STILL = { watch: () => () => {}, value: null, version: 0 }; // of a turn that cannot change
 
 export function TurnView({ turn, actions, isBusy }) {
   useCell(turn.cell ?? STILL);
