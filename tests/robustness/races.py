@@ -200,11 +200,12 @@ async def one_key_twice(one: Round) -> str:
 
 async def approve_and_time_out(one: Round) -> str:
     """A question is answered at the moment when its time is up: it has one answer, and all tell the same one."""
+    choice = one.chance.choice(["once", "session"])  # to remember takes a while, in which time goes on
     run_id = (await one.post(RUNS, {"input": "Hi"})).json["run_id"]
     answers: list[Answer] = []
 
     async def approve() -> None:
-        answers.append(await one.post(f"{RUNS}/{run_id}/approval", {"choice": "once"}))
+        answers.append(await one.post(f"{RUNS}/{run_id}/approval", {"choice": choice}))
 
     async def time_passes() -> None:
         cast("MockClock", trio.lowlevel.current_clock()).jump(LIMITS.approval)
@@ -214,6 +215,7 @@ async def approve_and_time_out(one: Round) -> str:
     record = await one.record(run_id)
     events = await one.get(f"{RUNS}/{run_id}/events")
     one.check_stream(Wire.RUNS, events.body, record)
+    assert str(record.outcome.status) == "completed", record.outcome
     told = [json.loads(line[6:]) for line in events.body.decode().split("\n") if line.startswith("data: ")]
     [said] = [event for event in told if event["event"] == "approval.responded"]
     [decision] = one.house.troupe.decisions
