@@ -140,13 +140,6 @@ MUTANTS = (
         RACES,
     ),
     Mutant(
-        "answer a question twice",
-        "runs/approvals.py",
-        "        if all(question.approval_id != approval_id for question in self._floor.waiting()):\n            return False\n",
-        "",
-        RACES,
-    ),
-    Mutant(
         "hand the live run of one principal to another",
         "runs/registry.py",
         "        return self._live.get((principal, run_id))\n",

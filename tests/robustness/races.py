@@ -211,11 +211,15 @@ async def approve_and_time_out(one: Round) -> str:
         cast("MockClock", trio.lowlevel.current_clock()).jump(LIMITS.approval)
 
     await trio.sleep(1)  # on a clock that jumps: until the agent waits
-    await one.both(approve, time_passes)
+    async with trio.open_nursery() as nursery:  # time is up while the answer is on its way
+        nursery.start_soon(approve)
+        await steps(one.chance.randrange(25))
+        await time_passes()
     record = await one.record(run_id)
     events = await one.get(f"{RUNS}/{run_id}/events")
     one.check_stream(Wire.RUNS, events.body, record)
-    assert str(record.outcome.status) == "completed", record.outcome
+    # The jump of the clock may also make the last save late, and nothing else may go wrong.
+    assert str(record.outcome.status) == "completed" or record.outcome.failure.kind == "store_error", record
     told = [json.loads(line[6:]) for line in events.body.decode().split("\n") if line.startswith("data: ")]
     [said] = [event for event in told if event["event"] == "approval.responded"]
     [decision] = one.house.troupe.decisions
