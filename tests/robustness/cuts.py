@@ -12,8 +12,11 @@ from functools import partial
 import trio
 from attrs import frozen
 from structlog.testing import capture_logs
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
+from hermes_trio.core.events import Text
+from tests.fakes import Pause
+from tests.robustness.invariants import check
 from tests.robustness.judging import judge
 from tests.robustness.scenes import LIMITS, Route, Scene, Script
 from tests.robustness.schedule import Knife, repeatable, shuffle
@@ -114,3 +117,31 @@ def run_crashes(route: Route, script: Script) -> dict[str, int]:
 async def _make_session(house: House) -> None:
     answer = await house.rig.client.send("/api/sessions", {"id": "s1"})
     assert answer.status == 201, answer.body
+
+
+def run_endless(route: Route, way: Way) -> list[tuple[str, str]]:
+    """End an agent that would wait for ever; returns how its run ended."""
+    ends: list[tuple[str, str]] = []
+
+    async def main() -> None:
+        pause = Pause()
+        async with (
+            open_house((Text("Hi"), pause), limits=way.limits) as house,
+            trio.open_nursery() as nursery,
+        ):
+            await _make_session(house)
+            scene = Scene(house, route, 0, clock)
+            nursery.start_soon(scene.play)
+            await pause.reached.wait()
+            await wait_all_tasks_blocked()
+            way.strike(scene)
+            await house.until_quiet()
+            check(await house.faults(), (route.name, way.name))
+            ends.extend(house.rig.ends)
+            nursery.cancel_scope.cancel()
+
+    clock = MockClock()
+    clock.autojump_threshold = 0.001
+    with repeatable():
+        trio.run(main, clock=clock)
+    return ends

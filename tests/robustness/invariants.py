@@ -4,6 +4,7 @@
 * The events of a stream are numbered without a gap; at most one of them tells the end, and nothing follows it.
 * The text of a stream is the text of the record, or the beginning of it where the stream was cut.
 * Each call that is shown running ends once; when the end is told, none is left running; so it is in the record.
+* Each question has one answer, at the latest when the end is told.
 * The end that a stream tells is the end that the record has.
 
 Faults are returned as texts, so that a long session can count them; ``check`` raises them.
@@ -91,6 +92,10 @@ def faults_of_stream(heard: Heard, first: int | None = None) -> Iterator[str]:
     if any(each.text or each.started or each.ended for each in after):
         yield "something is said after the end"
     yield from _faults_of_calls(heard)
+    asked = Counter(told.asked for told in heard.told if told.asked)
+    answered = Counter(told.answered for told in heard.told if told.answered)
+    if answered - asked or (heard.ends and asked - answered):
+        yield f"questions {dict(asked)}, answers {dict(answered)}"
 
 
 def _faults_of_calls(heard: Heard) -> Iterator[str]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.robustness.cuts import Plan, run_crashes, run_cuts
+from hermes_trio.core.outcome import Reason
+from tests.robustness.cuts import Plan, run_crashes, run_cuts, run_endless
 from tests.robustness.report import Tally
 from tests.robustness.scenes import ROUTES, SCRIPTS, Route, Script
-from tests.robustness.ways import CRASHES, WAYS
+from tests.robustness.ways import CRASHES, WAYS, Way
 
 SHORT = {"tools", "asking"}
+ENDING = [way for way in WAYS if way.name in {"stop", "drain", "time limit"}]  # whoever listens or does not
 STRIDE = 13
 by_name = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 by_route = pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
@@ -44,3 +46,10 @@ def test_crashes(route: Route, script: Script, full: bool, tally: Tally) -> None
     assert set(counts) == {crash.name for crash in CRASHES}
     assert counts["tracker crash"] >= len(script.steps)
     tally.add("our own faults", counts)
+
+
+@by_route
+@pytest.mark.parametrize("way", ENDING, ids=lambda way: way.name)
+def test_an_agent_that_never_ends_is_ended(route: Route, way: Way) -> None:
+    [outcome] = run_endless(route, way)
+    assert Reason(outcome[1]) in way.reasons

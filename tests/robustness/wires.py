@@ -41,6 +41,8 @@ class Told:
     text: str = ""
     started: str = ""  # the call that begins
     ended: str = ""  # the call that ends
+    asked: str = ""  # the question that begins to wait
+    answered: str = ""  # the question that has its answer
     end: frozenset[str] = frozenset()  # the run ends, in one of these states
 
 
@@ -111,6 +113,8 @@ def _number(data: Json) -> int:
 def _of_chat(event: Event) -> Told:
     if "toolCallId" in event.data:
         return _call(event.data["toolCallId"], event.data["status"] == "running")
+    if "approval" in event.data:
+        return _question(event.data["approval"], event.name == "hermes.approval.request")
     for choice in event.data["choices"]:
         finish = choice["finish_reason"]
         return Told(choice["delta"].get("content", ""), end=_CHAT_ENDS[finish] if finish else frozenset())
@@ -148,6 +152,8 @@ def _of_runs(event: Event) -> Told:
             return Told(data["delta"])
         case "tool.started" | "tool.completed":
             return _call(data["toolCallId"], data["event"] == "tool.started")
+        case "approval.request" | "approval.responded":
+            return _question(data, data["event"] == "approval.request")
         case "run.completed":
             return Told(end=frozenset({"incomplete" if data.get("incomplete") else "completed"}))
         case "run.cancelled":
@@ -165,6 +171,8 @@ def _of_session(event: Event) -> Told:
             return Told(data["delta"])
         case "tool.started" | "tool.completed":
             return _call(data["toolCallId"], event.name == "tool.started")
+        case "approval.request" | "approval.responded":
+            return _question(data, event.name == "approval.request")
         case "run.completed" if data["completed"]:
             return Told(end=frozenset({"completed"}))
         case "run.completed" | "error":
@@ -173,6 +181,10 @@ def _of_session(event: Event) -> Told:
             )
         case _:
             return NOTHING
+
+
+def _question(data: Json, begins: bool) -> Told:
+    return Told(asked=data["approval_id"]) if begins else Told(answered=data["approval_id"])
 
 
 def _call(call_id: str, starts: bool) -> Told:
