@@ -68,7 +68,7 @@ BAD_BODIES = (
     b'{"messages": 1e999}',
     b'{"messages": ' + b"9" * 10_000 + b"}",
     b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
-    b'{"messages": [{"role": "user", "content": "\\u0000"}]}',
+    b'{"stream": true, "messages": [{"role": "user", "content": "\\u0000"}]}',
     b'{"messages": [{"role": "user"}]}',
     b'{"messages": [{"content": "x"}]}',
     b'{"messages": [[]]}',

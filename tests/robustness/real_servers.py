@@ -12,12 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from attrs import frozen
 
 from tests.e2e.server import PATIENCE, Plan, Server, serving
 from tests.e2e.wire import PATH, chat_body
 from tests.robustness.real_launch import command
 from tests.robustness.wires import Heard, Wire, hear
+
+
+def long_session(full: bool) -> None:
+    """Leave a test that takes seconds, or has a shorter sibling, to ``nox -s robustness``."""
+    if not full:
+        pytest.skip("in the full session only")
 
 
 @frozen

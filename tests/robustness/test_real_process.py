@@ -15,7 +15,7 @@ from tests.e2e.records import unfinished
 from tests.e2e.server import Server, eventually
 from tests.e2e.wire import chat_bytes, talking
 from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all
-from tests.robustness.real_servers import server_in
+from tests.robustness.real_servers import long_session, server_in
 from tests.robustness.real_turns import turning
 from tests.robustness.report import Tally
 from tests.robustness.test_real_disconnects import some_seed
@@ -30,7 +30,8 @@ KILLS, TERMS, STOPS = 200, 60, 10
 
 @pytest.mark.xdist_group("robustness-kills")
 def test_kills(tmp_path: Path, full: bool, tally: Tally) -> None:
-    report = run_rounds(tmp_path, KILLS if full else 1, int(some_seed()), slack=1.0)
+    long_session(full)  # the normal suite has tests/crash
+    report = run_rounds(tmp_path, KILLS, int(some_seed()), slack=1.0)
     assert report.findings.violations == [], report.summary
     found = report.findings
     tally.add("process faults", {"kill -9": report.kills})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 import socket
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -36,7 +38,7 @@ IDLE, LORIS, READERS, SOAK_SECONDS = 5_000, 1_000, 100, 600.0
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     settings = {"body_seconds": BODY_SECONDS, "stall_seconds": 1, "write_seconds": 1, "max_runs": 500}
-    expected = "gave up a reader|connection_fault"
+    expected = "gave up a reader|connection_fault|refused a key"
     with server_in(tmp_path, "synthetic", expected, fault_sockets="quick", **settings) as running:
         chat(running, "tokens=3")
         yield running
@@ -75,13 +77,12 @@ async def watched(server: Server) -> AsyncIterator[None]:
         await trio.aclose_forcefully(line.stream)
 
 
-async def until_closed(stream: trio.SocketStream) -> bytes:
+async def until_closed(stream: trio.SocketStream, seconds: float = math.inf) -> bytes:
+    """All that comes before the server closes, or before some time is over."""
     seen = b""
-    try:
+    with trio.move_on_after(seconds), suppress(trio.BrokenResourceError):
         while data := await stream.receive_some(65536):
             seen += data
-    except trio.BrokenResourceError:
-        pass
     return seen
 
 
@@ -196,9 +197,8 @@ async def test_pipelined_requests(server: Server, full: bool, tally: Tally) -> N
 async def test_idle_connections(server: Server, full: bool, tally: Tally) -> None:
     """Thousands of them harm nobody, and go when their time is over."""
     before, count = await resting(server), IDLE if full else 200
-    streams = []
     async with watched(server):
-        streams += [await trio.open_tcp_stream("127.0.0.1", server.port) for _ in range(count)]
+        streams = [await trio.open_tcp_stream("127.0.0.1", server.port) for _ in range(count)]
         answer = await trio.to_thread.run_sync(chat, server, "tokens=3")
         assert len(answer.heard.ends) == 1
         if full:
@@ -214,16 +214,17 @@ async def test_idle_connections(server: Server, full: bool, tally: Tally) -> Non
 async def test_hostile_bytes(server: Server, full: bool, tally: Tally) -> None:
     """Whatever comes: no 5xx, the stream beside it goes on, and nothing is left."""
     before, target, times = await resting(server), Target.of(server), 20 if full else 1
-    statuses: list[bytes] = []
+    statuses = Counter[bytes]()
 
     async def send(data: bytes) -> None:
-        with trio.fail_after(HEADER_SECONDS + 4 * SLACK):
-            stream = await trio.open_tcp_stream("127.0.0.1", target.port)
-            async with stream, trio.open_nursery() as nursery:
-                nursery.start_soon(_quietly, stream.send_all, data)
-                with trio.move_on_after(1):  # what waits for more is right too; another test sees it end
-                    statuses.append((await until_closed(stream))[9:12])
-                nursery.cancel_scope.cancel()
+        async with (
+            await trio.open_tcp_stream("127.0.0.1", target.port) as stream,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(_quietly, stream.send_all, data)
+            # What waits for more is right too; another test sees that end.
+            statuses[(await until_closed(stream, 1.0))[9:12]] += 1
+            nursery.cancel_scope.cancel()
 
     bodies = [request_bytes(Ask("POST", CHAT), target).replace(b"content-length: 0", b"content-length: %d" % len(body)) + body for body in BAD_BODIES]  # fmt: skip
     async with watched(server):
@@ -232,14 +233,16 @@ async def test_hostile_bytes(server: Server, full: bool, tally: Tally) -> None:
                 for data in (*HOSTILE, *bodies):
                     nursery.start_soon(send, data)
             await hostile_h2(target.port)
-    assert [status for status in statuses if status.startswith(b"5")] == [], statuses
+    # 501 is what HTTP wants for a transfer coding that nobody knows.
+    assert [status for status in statuses if status.startswith(b"5") and status != b"501"] == [], statuses
+    assert statuses[b"400"] > len(bodies) / 2
     await check_rest(server, before)
     tally.add("real clients", {"hostile requests": times * (len(HOSTILE) + len(bodies) + 4)})
 
 
 async def test_memory_over_a_soak(server: Server, full: bool, tally: Tally) -> None:
     """Clients come, leave and stay; the memory that a while of it takes is all that more of it takes."""
-    seconds, seed, rounds = SOAK_SECONDS if full else 3.0, some_seed(), 0
+    seconds, seed, rounds = SOAK_SECONDS if full else 1.0, some_seed(), 0
     before = await resting(server)
     begun, kilobytes = time.monotonic(), list[int]()
     while time.monotonic() - begun < seconds or rounds < 2:

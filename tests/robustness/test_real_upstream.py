@@ -24,6 +24,7 @@ from tests.robustness.real_footprint import (
 )
 from tests.robustness.real_lines import Ask, Line1, Target
 from tests.robustness.real_proxy import Proxy, proxied
+from tests.robustness.real_servers import long_session
 from tests.robustness.report import Tally
 from tests.robustness.wires import Heard, Wire, hear
 
@@ -157,8 +158,9 @@ async def _no_half_call_was_made(made: Stand) -> None:
 
 
 async def test_a_line_that_trickles_and_delays(tmp_path: Path, full: bool, tally: Tally) -> None:
+    long_session(full)
     async with stand(tmp_path, 400) as made:
-        times = 50 if full else 3
+        times = 50
         texts = [f"trickle=1 n{n}" for n in range(times)] + [f"delay=0.2 tool n{n}" for n in range(times)]
         await made.turns(texts)
         await made.check()
@@ -167,8 +169,9 @@ async def test_a_line_that_trickles_and_delays(tmp_path: Path, full: bool, tally
 
 
 async def test_a_line_that_falls_silent(tmp_path: Path, full: bool, tally: Tally) -> None:
+    long_session(full)
     async with stand(tmp_path, 400, upstream_read_seconds=0.5) as made:
-        texts = [f"cut={n} by=stall" for n in range(0, made.proxy.longest, 10 if full else 150)]
+        texts = [f"cut={n} by=stall" for n in range(0, made.proxy.longest, 10)]
         await made.turns(texts)
         await made.check()
         tally.add("upstream faults", {"silent after n bytes": len(texts)})
@@ -189,8 +192,9 @@ async def test_garbage_in_between(tmp_path: Path, full: bool, tally: Tally) -> N
 
 
 async def test_another_try_where_nothing_was_said(tmp_path: Path, full: bool, tally: Tally) -> None:
+    long_session(full)
     async with stand(tmp_path, 400, upstream_retries=1) as made:
-        texts = [f"cut={n} by=RST" for n in range(0, 200, 20 if full else 60)]
+        texts = [f"cut={n} by=RST" for n in range(0, 200, 20)]
         await made.turns(texts)
         await made.check()
         tally.add("upstream faults", {"cut twice": len(texts)})
