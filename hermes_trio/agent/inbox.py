@@ -5,14 +5,16 @@ takes a place when it is put and frees it when the tracker takes it, and a threa
 the back-pressure which a slow reader puts on an agent.
 
 Crossing into Trio is dear (a wake-up costs more than a hundred puts), so it happens once for all events that wait:
-the first put asks Trio to call ``_deliver``, the others only add to the pile. ``_deliver`` moves the pile into a
-memory channel as one batch. Closing the send end of that channel is the only mark of the end.
+the first put asks Trio to tell the tracker, the others only add to the pile. The news travels through a memory channel
+with room for one piece of it, and the tracker takes the whole pile at once. Closing the send end of that channel is the
+only mark of the end.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 
@@ -34,12 +36,12 @@ class Inbox:
         self._places, self._characters = places, characters
         self._changed = threading.Condition()
         self._pile: list[Event] = []
-        self._unread = self._unread_characters = 0
-        self._wake_up_pending = self._closed = False
+        self._unread_characters = 0
+        self._is_told = self._closed = False  # told: the tracker knows, or is about to, that something waits
         self._space = trio.Event()
         self._when_space: list[Callable[[], None]] = []
-        # Never full: a batch holds at least one event, and the last word may come on top.
-        self._send, self._receive = trio.open_memory_channel[list[Event]](places + 2)
+        # Holds one piece of news at most: something waits on the pile.
+        self._send, self._news = trio.open_memory_channel[None](1)
 
     # -- the speaking side, any thread --
 
@@ -66,6 +68,23 @@ class Inbox:
             self._add_open(event)
             return True
 
+    def try_put_here(self, event: Event) -> bool:
+        """The same for the Trio thread, where telling the tracker costs next to nothing.
+
+        Raises:
+            RunEnded: nobody listens any more.
+        """
+        with self._changed:
+            if self._closed:
+                raise RunEnded
+            if self._is_full():
+                return False
+            self._pile_up(event)
+            was_told, self._is_told = self._is_told, True
+        if not was_told:
+            self._tell()
+        return True
+
     def post(self, event: Event) -> None:
         """The last word of an agent: never waits and never raises, and is lost only if the run ended before."""
         with self._changed:
@@ -89,21 +108,23 @@ class Inbox:
         self._add(event)
 
     def _add(self, event: Event) -> None:
-        self._pile.append(event)
-        self._unread += 1
-        self._unread_characters += _size(event)
-        if not self._wake_up_pending:
-            self._wake_up_pending = True
+        self._pile_up(event)
+        if not self._is_told:
+            self._is_told = True
             self._wake_trio()
+
+    def _pile_up(self, event: Event) -> None:
+        self._pile.append(event)
+        self._unread_characters += _size(event)
 
     def _wake_trio(self) -> None:
         try:
-            self._token.run_sync_soon(self._deliver)
+            self._token.run_sync_soon(self._tell)
         except trio.RunFinishedError:
             self._closed = True
 
     def _is_full(self) -> bool:
-        return self._unread >= self._places or self._unread_characters >= self._characters
+        return len(self._pile) >= self._places or self._unread_characters >= self._characters
 
     # -- the Trio side --
 
@@ -117,14 +138,24 @@ class Inbox:
         Raises:
             trio.EndOfChannel: the agent has had its last word.
         """
-        batch = await self._receive.receive()
-        self._took(batch)
-        return batch
+        if self._pile:
+            await (
+                trio.lowlevel.checkpoint()
+            )  # an agent that never stops must not keep the others from working
+        while not self._pile:
+            await self._wait()
+        return self._take()
+
+    async def _wait(self) -> None:
+        try:
+            await self._news.receive()
+        except trio.EndOfChannel:
+            if not self._pile:  # the last word may have been on its way
+                raise
 
     def finish(self) -> None:
-        """Nothing more comes: hand over what is left and close the send end."""
+        """Nothing more comes. What waits can still be received."""
         self.close()
-        self._deliver()
         self._send.close()
 
     def close(self) -> None:
@@ -137,31 +168,25 @@ class Inbox:
     def drain(self) -> list[Event]:
         """Close, and take everything that was put before, without waiting."""
         self.close()
-        self._deliver()
-        events: list[Event] = []
-        while True:
-            try:
-                events += self._receive.receive_nowait()
-            except (trio.WouldBlock, trio.EndOfChannel):
-                return events
+        return self._take()
 
-    def _deliver(self) -> None:
+    def _tell(self) -> None:
+        with suppress(trio.WouldBlock, trio.ClosedResourceError):  # it knows already, or all is said
+            self._send.send_nowait(None)
+
+    def _take(self) -> list[Event]:
         with self._changed:
-            self._wake_up_pending = False
             pile, self._pile = self._pile, []
-        if pile:
-            self._send.send_nowait(pile)
-
-    def _took(self, batch: list[Event]) -> None:
-        with self._changed:
-            self._unread -= len(batch)
-            self._unread_characters -= sum(map(_size, batch))
+            self._unread_characters = 0
+            self._is_told = False
             self._changed.notify_all()
         self._wake_others()
+        return pile
 
     def _wake_others(self) -> None:
-        self._space.set()
-        self._space = trio.Event()
+        if self._space.statistics().tasks_waiting:
+            self._space.set()
+            self._space = trio.Event()
         with self._changed:
             waiting, self._when_space = self._when_space, []
         for tell in waiting:

@@ -32,6 +32,9 @@ from hermes_trio.core.redact import redact
 Mouthpiece = TypeVar("Mouthpiece")
 
 
+GIVE_WAY = 64  # how often something is said until the others have their turn
+
+
 class Words:
     """From the words of an agent to events: copies what could change later, takes the time, makes ids."""
 
@@ -202,10 +205,14 @@ class Port:
 
 
 class AsyncPort:
-    """For agents that are Trio tasks. Every method is a checkpoint and waits while the reader is behind."""
+    """For agents that are Trio tasks. Every method waits while the reader is behind, and can be cancelled.
+
+    Not every call lets the other tasks work: what is said in one go is better sent in one piece.
+    """
 
     def __init__(self, inbox: Inbox, words: Words, desk: Desk) -> None:
         self._inbox, self._words, self._desk = inbox, words, desk
+        self._said = 0
 
     async def text(self, text: str | None) -> None:
         """Say a piece of the answer."""
@@ -268,6 +275,10 @@ class AsyncPort:
         return await waiting.wait_in_trio()
 
     async def _put(self, event: Event) -> None:
-        await trio.lowlevel.checkpoint()
-        while not self._inbox.try_put(event):
+        while not self._inbox.try_put_here(event):
             await self._inbox.wait_space()
+        self._said += 1
+        if self._said % GIVE_WAY:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            await trio.lowlevel.checkpoint()

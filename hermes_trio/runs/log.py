@@ -89,8 +89,13 @@ class RunLog:
 
     async def room(self) -> None:
         """Return when every reader that holds back is close behind, and the store not too far."""
-        while self.is_store_behind or any(map(self._is_behind, self._readers)):
+        while not self.has_room:
             await self._taken.wait()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether nobody has to be waited for."""
+        return not (self.is_store_behind or any(map(self._is_behind, self._readers)))
 
     def _is_behind(self, reader: Reader) -> bool:
         return reader.holds_back and self.end - reader.position > LAG

@@ -149,6 +149,8 @@ class Tracker:
             self._hooks.first_text(self._hooks.now())
 
     async def _wait_for_readers(self) -> None:
+        if self._out.has_room:
+            return
         with trio.move_on_after(self._limits.stall) as patience:
             await self._out.room()
         if patience.cancelled_caught:

@@ -98,9 +98,10 @@ class StreamBody(ResponseBody):
 
     async def __anext__(self) -> bytes:
         """All frames that wait, in one piece; a comment when nothing came for a while."""
-        with trio.move_on_after(self._keepalive_seconds):
-            while not self._waiting:  # changes that this dialect does not show leave the wire silent
-                self._waiting = await self._receive()
+        if not self._waiting:
+            with trio.move_on_after(self._keepalive_seconds):
+                while not self._waiting:  # changes that this dialect does not show leave the wire silent
+                    self._waiting = await self._receive()
         frames, self._waiting = self._waiting or KEEPALIVE, b""
         return frames
 

@@ -168,7 +168,7 @@ async def test_a_slow_reader_makes_the_speaker_wait_and_nobody_else() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(setting.run)
             await trio.to_thread.run_sync(turned.wait)
-            assert setting.inbox._unread == 2  # the third waits, and the loop went on turning
+            assert len(setting.inbox._pile) == 2  # the third waits, and the loop went on turning
             await for_batches(setting, heard)
     assert heard == [*(Text(str(number)) for number in range(4)), Finished(Result())]
 

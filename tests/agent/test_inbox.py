@@ -177,3 +177,31 @@ async def test_a_speaker_that_may_not_wait_is_told_of_the_end() -> None:
     inbox.close()
     inbox.when_space(lambda: told.append("and after"))
     assert told == ["closed", "and after"]
+
+
+async def test_the_last_word_is_heard_by_one_who_waits_already() -> None:
+    inbox = Inbox()
+    heard: list[Event] = []
+
+    async def listen() -> None:
+        heard.extend(await inbox.receive())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listen)
+        await wait_all_tasks_blocked()
+        inbox.post(Text("bye"))
+        inbox.finish()  # before Trio came to tell
+    assert heard == [Text("bye")]
+    with pytest.raises(trio.EndOfChannel):
+        await inbox.receive()
+
+
+async def test_a_task_tells_without_leaving_trio() -> None:
+    inbox = Inbox(places=2)
+    assert inbox.try_put_here(Text("a"))
+    assert inbox.try_put_here(Text("b"))
+    assert not inbox.try_put_here(Text("c"))
+    assert await inbox.receive() == [Text("a"), Text("b")]
+    inbox.close()
+    with pytest.raises(RunEnded):
+        inbox.try_put_here(Text("d"))

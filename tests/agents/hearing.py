@@ -48,7 +48,7 @@ class Ear:
         if isinstance(event, ApprovalWanted):
             self.desk.give(event.approval_id, self.decision)
 
-    def try_put(self, event: Event) -> bool:
+    def try_put_here(self, event: Event) -> bool:
         self.put(event)
         return True
 
