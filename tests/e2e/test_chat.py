@@ -22,11 +22,20 @@ from typing import Any
 import pytest
 from attrs import define
 
-from tests.e2e.server import PATIENCE, ROOT, Server, has_ended
+from tests.e2e.conftest import AGENTS
+from tests.e2e.server import PATIENCE, ROOT, Plan, Server, has_ended, serving
 
 pytestmark = [pytest.mark.xdist_group("e2e-shared"), pytest.mark.slow]
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One of its own: a client that leaves at once leaves its run behind, and a server that was stopped has its delays."""
+    plan = Plan(tmp_path_factory.mktemp("chat-server"), ("--agent", AGENTS), {"drain_seconds": 0})
+    with serving(plan, expected="refused a key") as running:
+        yield running
 
 
 def command(server: Server, arguments: Sequence[str]) -> list[str]:

@@ -112,7 +112,9 @@ def test_a_stalled_reader_holds_nothing_up(launch: Launch, measured: Measured) -
 
 @pytest.mark.xdist_group("e2e-shutdown-2")
 def test_a_deaf_agent_holds_nothing_up(launch: Launch, measured: Measured) -> None:
-    server = launch("--agent", AGENTS, drain_seconds=0, grace_seconds=0.3)
+    server = launch(
+        "--agent", AGENTS, drain_seconds=0, grace_seconds=0.3, expected="did not stop and was given up"
+    )
     with listening(server, "deaf", "!deaf 60") as stream:
         stream.until("ready")
         with exit_within(server, 3, measured):

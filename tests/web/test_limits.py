@@ -74,7 +74,6 @@ async def test_a_target_that_is_no_path(target: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
         "/v1",
         "/v1/chat",
         "/V1/models",
