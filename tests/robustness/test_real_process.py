@@ -58,7 +58,8 @@ def _term_round(folder: Path, dice: random.Random, about: str) -> None:
             talking(server),
             turning(server, [LONG] * 8) as crowd,
         ):
-            stalled.send(chat_bytes(server, "stalled", HUGE))
+            # What is long enough fills all buffers: then the server waits for it, as long as it must.
+            stalled.send(chat_bytes(server, "stalled", dice.choice((HUGE, LONG, LONG))))
             stalled.until(b"t000001")
             eventually(crowd.have_begun)
             time.sleep(dice.uniform(0, 0.5))  # the moment is what is tested
