@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hermes_trio.core.events import Text, ToolOutput, ToolStarted
+from hermes_trio.core.events import Reasoning, Text, ToolOutput, ToolStarted
 from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.web.options import WebOptions
@@ -82,13 +82,18 @@ async def test_whole_answers_have_no_comments(mock_clock: MockClock) -> None:
 
 
 async def test_a_reader_that_stops_reading_is_given_up(mock_clock: MockClock) -> None:
-    first, second = Pause(), Pause()
-    words = [Text(f"{n} ") for n in range(10)]
-    rig = make_rig(Stage([first, *words, second], is_async=True), limits=Limits(stall=30))
+    first, second, third = Pause(), Pause(), Pause()
+    more = [
+        event for n in range(1, 10) for event in (Text(f"{n} "), Reasoning("."))
+    ]  # of two kinds: not one piece
+    rig = make_rig(Stage([first, Text("0 "), second, *more, third], is_async=True), limits=Limits(stall=30))
     async with rig.client.post(CHAT, ask_stream("Go"), SESSION) as exchange:
         await first.wait_reached()
         exchange.stall()
         first.go()
+        await second.wait_reached()
+        await wait_all_tasks_blocked()  # the first piece waits to be read; now there is more behind it
+        second.go()
         await wait_all_tasks_blocked()
         mock_clock.jump(29.75)
         await wait_all_tasks_blocked()

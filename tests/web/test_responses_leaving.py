@@ -176,16 +176,22 @@ async def test_a_time_limit(mock_clock: MockClock) -> None:
 
 
 async def test_a_reader_that_does_not_read(mock_clock: MockClock) -> None:
-    pause, last = Pause(), Pause()
-    words = [Text(f"{n} ") for n in range(10)]
+    pause, middle, last = Pause(), Pause(), Pause()
+    more = [
+        event for n in range(1, 10) for event in (Text(f"{n} "), Reasoning("."))
+    ]  # of two kinds: not one piece
+    script: list[Step] = [pause, Text("0 "), middle, *more, last]
     async with (
-        idle_rig(Stage([pause, *words, last], is_async=True), limits=Limits(stall=30)) as rig,
+        idle_rig(Stage(script, is_async=True), limits=Limits(stall=30)) as rig,
         rig.client.post(RESPONSES, stream()) as exchange,
     ):
         await created(exchange)
         await pause.wait_reached()
         exchange.stall()
         pause.go()
+        await middle.wait_reached()
+        await wait_all_tasks_blocked()  # the first piece waits to be read; now there is more behind it
+        middle.go()
         await wait_all_tasks_blocked()
         mock_clock.jump(30)
         await until_ended(rig)
