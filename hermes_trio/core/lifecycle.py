@@ -105,6 +105,7 @@ RUN_ENDS: Mapping[RunMove, RunState] = MappingProxyType(
         RunMove.CANCEL: RunState.CANCELLED,
     }
 )
+ENDED_STATES = frozenset(RUN_ENDS.values())
 # A run that is told to stop may still finish first, or fail: what it is in the end, its end tells.
 RUN_MOVES: Mapping[tuple[RunState, RunMove], RunState] = MappingProxyType(
     {

@@ -40,7 +40,12 @@ class Printed:
             surplus -= dropped
 
     @property
+    def is_cut(self) -> bool:
+        """Whether some of it was dropped."""
+        return self._left_out > 0
+
+    @property
     def text(self) -> str:
         """All of it, or its two ends around a note."""
-        note = f"\n[... {self._left_out} characters left out ...]\n" if self._left_out else ""
+        note = f"\n[... {self._left_out} characters left out ...]\n" if self.is_cut else ""
         return "".join((*self._head, note, *self._tail))

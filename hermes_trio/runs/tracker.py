@@ -17,7 +17,7 @@ from attrs import frozen
 from hermes_trio.agent.inbox import Inbox
 from hermes_trio.core.changes import Change, Ended, TextAdded
 from hermes_trio.core.events import ApprovalWanted, Event, Finished, merge_text
-from hermes_trio.core.lifecycle import RUN_ENDS
+from hermes_trio.core.lifecycle import ENDED_STATES
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_cut
 from hermes_trio.core.progress import Progress, Standing
 from hermes_trio.core.turn import Turn
@@ -25,8 +25,6 @@ from hermes_trio.runs.log import RunLog
 from hermes_trio.stores.contract import StoreError
 
 log = structlog.get_logger(__name__)
-
-ENDED = frozenset(RUN_ENDS.values())
 
 
 @frozen
@@ -79,7 +77,7 @@ class Tracker:
 
     def stopping(self) -> None:
         """The run is told to end; one that has ended stays as it is."""
-        if self.standing.state not in ENDED:
+        if self.standing.state not in ENDED_STATES:
             self._progress.stop()
 
     def tell(self, event: Event) -> None:

@@ -8,7 +8,7 @@ from quart import Response, request
 
 from hermes_trio.core.approvals import Grant
 from hermes_trio.core.errors import ApiError, bad_request
-from hermes_trio.core.lifecycle import RUN_ENDS
+from hermes_trio.core.lifecycle import ENDED_STATES
 from hermes_trio.core.record import NoRun
 from hermes_trio.runs.approvals import Answer, NotOffered, NotPending
 from hermes_trio.runs.run import Run
@@ -17,8 +17,6 @@ from hermes_trio.web.asked import body, principal
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.options import Site
 from hermes_trio.web.starting import not_found
-
-ENDED = frozenset(RUN_ENDS.values())
 
 
 async def answer_run(site: Site, run_id: str) -> Response:
@@ -48,7 +46,7 @@ async def _answered(site: Site, run_id: str, missing: ApiError) -> Response:
 
 async def _live(site: Site, run_id: str, missing: ApiError) -> Run:
     run = site.services.registry.find(principal(), run_id)
-    if run is not None and run.standing.state not in ENDED:
+    if run is not None and run.standing.state not in ENDED_STATES:
         return run
     if run is None and isinstance(await site.services.store.find_run(principal(), run_id), NoRun):
         raise missing

@@ -10,6 +10,8 @@ from quart import request
 from hermes_trio.core.errors import bad_request
 from hermes_trio.web.visit import Visit, visit_of
 
+LAST_EVENT_HEADER = "Last-Event-ID"
+ENOUGH = 2**53
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -60,3 +62,19 @@ def whole(text: str, name: str, low: int, high: int) -> int:
 def is_on(name: str) -> bool:
     """A switch of the query."""
     return request.args.get(name, "").lower() in {"1", "true", "yes", "on"}
+
+
+def last_event_id() -> str:
+    """What a browser that comes back says that it has, "" if it does not."""
+    return request.headers.get(LAST_EVENT_HEADER, "").strip()
+
+
+def last_seq(header: str, none: int) -> int:
+    """The number of the last event that the client has. The header counts: a browser repeats the query as it was.
+
+    Raises:
+        ApiError: 400, naming the header or the parameter.
+    """
+    if header:
+        return whole(header, LAST_EVENT_HEADER, none, ENOUGH)
+    return whole_number("last_seq", none, none, ENOUGH)

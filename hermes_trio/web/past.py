@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import EndedRun, LiveRun, NoConversation, NoRun, RunHeader
+from hermes_trio.core.record import EndedRun, LiveRun, NoConversation, NoRun
 from hermes_trio.schema.input_items import items_to_messages
 from hermes_trio.schema.responses import ResponsesRequest
 from hermes_trio.web.asked import principal
@@ -29,11 +29,6 @@ class Past:
     messages: tuple[Message, ...] = ()
     instructions: str = ""
     parent: str = ""
-
-
-def is_unstored(header: RunHeader) -> bool:
-    """Whether a client asked not to store this run: if it is kept, then only to answer the same request again."""
-    return not header.is_stored
 
 
 async def session_of(site: Site, asked: ResponsesRequest) -> Session:
@@ -96,7 +91,7 @@ async def _of_response(site: Site, response_id: str) -> Past:
 
 async def _previous(site: Site, response_id: str) -> LiveRun | EndedRun:
     run = await site.services.store.find_run(principal(), response_id)
-    if isinstance(run, NoRun) or is_unstored(run.header):
+    if isinstance(run, NoRun) or not run.header.is_stored:
         message = f"There is no response '{response_id}' to continue."
         raise ApiError(404, message, param="previous_response_id", code="previous_response_not_found")
     return run

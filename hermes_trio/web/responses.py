@@ -25,7 +25,7 @@ from hermes_trio.schema.responses import ResponsesRequest, parse_responses
 from hermes_trio.web.asked import body, is_on, principal, visit, whole_number
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.options import Site
-from hermes_trio.web.past import find_past, is_unstored, session_of
+from hermes_trio.web.past import find_past, session_of
 from hermes_trio.web.places import enter
 from hermes_trio.web.sessions import SessionNames
 from hermes_trio.web.starting import Started, admitted_first, find, not_found, policy, start
@@ -71,7 +71,7 @@ async def _order(
 
 def to_items(ended: EndedRun) -> Items:
     """What a conversation gains by a turn: the input, and everything the agent did."""
-    if not ended.header.conversation or is_unstored(ended.header):
+    if not ended.header.conversation or not ended.header.is_stored:
         return ()
     return (*ended.header.input_items, *output_items(ended.header.run_id, ended.items, ended.outcome))
 
@@ -99,7 +99,7 @@ async def get_response(site: Site, response_id: str) -> Response:
 
 
 def _is_shown(header: RunHeader) -> bool:
-    return header.kind == KIND and not is_unstored(header)
+    return header.kind == KIND and header.is_stored
 
 
 async def _find(site: Site, response_id: str) -> LiveRun | EndedRun:

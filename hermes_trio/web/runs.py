@@ -29,10 +29,10 @@ from hermes_trio.runs.presence import DETACH
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.runs.run import Keep, Order, Run
 from hermes_trio.schema.runs import RunRequest, parse_run
-from hermes_trio.web.asked import body, principal, visit, whole, whole_number
+from hermes_trio.web.asked import body, last_event_id, last_seq, principal, visit
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.options import Site
-from hermes_trio.web.past import find_past, is_unstored, new_session, session_of
+from hermes_trio.web.past import find_past, new_session, session_of
 from hermes_trio.web.places import Session, enter, named
 from hermes_trio.web.run_list import is_shown
 from hermes_trio.web.sessions import SessionNames
@@ -43,8 +43,6 @@ from hermes_trio.web.turns import header_of, logged, turn_of
 
 ID_PREFIX = "run_"
 KIND = "runs"
-LAST_EVENT_HEADER = "Last-Event-ID"
-ENOUGH = 2**53
 
 
 async def create_run(site: Site) -> Response:
@@ -97,21 +95,14 @@ async def _as_logged(site: Site, run_id: str) -> dict[str, Any]:
 
 async def run_events(site: Site, run_id: str) -> Response:
     """The events of a run, live or ended, from any point on."""
-    header = request.headers.get(LAST_EVENT_HEADER, "").strip()
-    after = _last_seq(header)
+    header = last_event_id()
+    after = last_seq(header, FROM_THE_START)
     found = await _find(site, run_id)
     started = await _listen(site, run_id)
     if header and isinstance(found, EndedRun) and await _is_last(site, run_id, after):
         # A browser comes back even after a stream that ended well; only this tells it that it need not.
         return Response(b"", 204)
     return streamed(site, started.open, RunsStream(started.header, after), {})
-
-
-def _last_seq(header: str) -> int:
-    """The number of the last event that the client has. The header counts: a browser repeats the query as it was."""
-    if header:
-        return whole(header, LAST_EVENT_HEADER, FROM_THE_START, ENOUGH)
-    return whole_number("last_seq", FROM_THE_START, FROM_THE_START, ENOUGH)
 
 
 async def _is_last(site: Site, run_id: str, seq: int) -> bool:
@@ -138,7 +129,7 @@ async def _find(site: Site, run_id: str) -> LiveRun | EndedRun:
     if run is not None and is_shown(run) and not run.is_kept:
         return LiveRun(run.header)
     found = await site.services.store.find_run(principal(), run_id)
-    if isinstance(found, NoRun) or is_unstored(found.header):
+    if isinstance(found, NoRun) or not found.header.is_stored:
         raise ApiError(404, f"There is no run '{run_id}'.", param="run_id", code="run_not_found")
     return found
 

@@ -23,20 +23,19 @@ from hermes_trio.runs.presence import OnDisconnect
 from hermes_trio.runs.run import Keep, Order
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.schema.sessions import SessionChatRequest, parse_session_chat
-from hermes_trio.web.asked import asker, body, principal, visit, whole, whole_number
+from hermes_trio.web.asked import asker, body, last_event_id, last_seq, principal, visit
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.media import inline_media
 from hermes_trio.web.options import Site
 from hermes_trio.web.places import enter, named
 from hermes_trio.web.profiles import choose
-from hermes_trio.web.session_api import ENOUGH, KIND, find_session
+from hermes_trio.web.session_api import KIND, find_session
 from hermes_trio.web.sessions import SessionNames
 from hermes_trio.web.starting import Started, admitted_first, find, policy, start
 from hermes_trio.web.streaming import streamed
 from hermes_trio.web.turns import logged
 
 ID_PREFIX = "run_"
-LAST_EVENT_HEADER = "Last-Event-ID"
 
 
 @frozen
@@ -125,21 +124,14 @@ def _header(site: Site, turn: TurnRequest) -> RunHeader:
 
 async def chat_events(site: Site, session_id: str) -> Response:
     """The stream of a turn, live or ended, from any point on."""
-    last = request.headers.get(LAST_EVENT_HEADER, "").strip()
-    after = _last_seq(last)
+    last = last_event_id()
+    after = last_seq(last, FROM_THE_START)
     found = await _find_run(site, session_id)
     started = await find(site, found.header.run_id)
     if last and isinstance(found, EndedRun) and await _has_all(site, found.header, after):
         # A browser comes back even after a stream that ended well; only this tells it that it need not.
         return Response(b"", 204)
     return streamed(site, started.open, SessionStream(started.header, after), {})
-
-
-def _last_seq(header: str) -> int:
-    """The number of the last event that the client has. The header counts: a browser repeats the query as it was."""
-    if header:
-        return whole(header, LAST_EVENT_HEADER, FROM_THE_START, ENOUGH)
-    return whole_number("last_seq", FROM_THE_START, FROM_THE_START, ENOUGH)
 
 
 async def _find_run(site: Site, session_id: str) -> LiveRun | EndedRun:

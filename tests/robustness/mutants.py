@@ -149,8 +149,8 @@ MUTANTS = (
     Mutant(
         "hand the record of one principal to another",
         "web/runs.py",
-        "    found = await site.services.store.find_run(principal(), run_id)\n    if isinstance(found, NoRun) or is_unstored",
-        "    found = await site.services.store.find_run(\"ann\", run_id)\n    if isinstance(found, NoRun) or is_unstored",
+        "    found = await site.services.store.find_run(principal(), run_id)\n    if isinstance(found, NoRun) or not found",
+        "    found = await site.services.store.find_run(\"ann\", run_id)\n    if isinstance(found, NoRun) or not found",
         PRINCIPALS,
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Starts a server with something wrong around it: ``python -m tests.robustness.real_launch clock=/tmp/shift -- serve --port 0``.
+"""Starts a server with something wrong around it: ``python -m tests.robustness.real_launch clock=FILE -- serve --port 0``.
 
 ``threads=FILE`` lets no thread start while the file is there; ``clock=FILE`` shifts the wall clock by the seconds that the
 file holds, at any time; ``readonly=FILE`` lets nobody write to the database while the file is there; ``sockets=quick``
