@@ -4,7 +4,7 @@ import { BASE, health, key, signIn, signOut } from "./api.js";
 import { Problem } from "./bits.js";
 import { useCell } from "./cell.js";
 import { Chat } from "./chat.js";
-import { html, useEffect, useRef, useState } from "./lib.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
 import { loadModels } from "./models.js";
 import { Notes } from "./notes.js";
 import { theme } from "./plot.js";
@@ -48,7 +48,7 @@ function Frame() {
     void loadModels().catch(() => {});
     void health().catch(() => {});
   }, []);
-  useEffect(() => {
+  useLayoutEffect(() => { // before the view is painted: whoever sees it can go on from its heading
     document.title = `${PLACES.find(([place]) => place === name)?.[1] ?? "Chat"} – hermes-trio`;
     if (!isFirst.current && name !== "" && name !== "s") view.current?.querySelector("h1")?.focus();
     isFirst.current = false;
