@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import structlog
 from hypothesis import HealthCheck, settings
 
 # Time limits of single examples say more about a busy machine than about the code.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+# Where nobody configured it, structlog draws a traceback with all local values: that takes seconds, and the time limits
+# of tests would count them.
+_plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _plain])

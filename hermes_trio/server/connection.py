@@ -1,7 +1,8 @@
 """One connection: whatever comes in on it, or fails to go out, ends at most that connection.
 
 Hypercorn's own ``TCPServer`` lets any exception of a connection reach the nursery of the server, and writes under
-a shield that has no deadline. ``GuardedTCPServer`` keeps its place and its interface and changes those two things.
+a shield that has no deadline. ``GuardedTCPServer`` keeps its place and its interface and changes those two things. It
+also needs fewer tasks: an idle connection ends by a deadline of its reader, not by a task that waits.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any
 
 import trio
 from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.trio.task_group import TaskGroup
-from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
+from hypercorn.trio.worker_context import EventWrapper
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
+from hermes_trio.server.applications import Applications
 from hermes_trio.server.faults import Faults, OnFault
+from hermes_trio.server.parting import hang_up, let_read
 from hermes_trio.server.protocols import Address, Wire
 from hermes_trio.server.reading import GONE, Paused, until_gone
 from hermes_trio.server.sockets import ensure_options
@@ -55,6 +58,11 @@ class Connections:
         finally:
             self._open.discard(connection)
 
+    def close_idle(self) -> None:
+        """End the connections that wait for a request."""
+        for connection in list(self._open):
+            connection.close_if_idle()
+
     def limit_writes(self, deadline: float) -> None:
         """Let no write, running or to come, outlast a point in time: a stalled reader cannot hold a shutdown."""
         self.write_limit = deadline
@@ -69,6 +77,18 @@ class Guards:
         self.write_seconds = write_seconds
         self.faults = Faults(on_fault)
         self.connections = Connections()
+
+        self._terminated: EventWrapper | None = None
+
+    def end_idle_with(self, terminated: EventWrapper) -> None:
+        """When a server is to end, so are its idle connections."""
+        if self._terminated is not terminated:
+            self._terminated = terminated
+            trio.lowlevel.spawn_system_task(self._close_idle_after, terminated)
+
+    async def _close_idle_after(self, terminated: EventWrapper) -> None:
+        await terminated.wait()
+        self.connections.close_idle()
 
     def write_deadline(self) -> float:
         """When a write that begins now must be through."""
@@ -87,7 +107,8 @@ class GuardedTCPServer(TCPServer):
         self._reading = trio.CancelScope()
         self._writing: trio.CancelScope | None = None
         self._burst = 0
-        self._ended = False
+        self._is_idle = True
+        self._is_parting = False
 
     async def run(self) -> None:
         """Serve the connection to its end. Only cancellation, an interrupt or an exit goes further up."""
@@ -107,9 +128,19 @@ class GuardedTCPServer(TCPServer):
             pass  # reset before we looked at it, or no handshake in time: not a fault of ours
         else:
             await self._converse(alpn, client, server)
+            if self._is_parting and self._plain is not None:
+                await let_read(self._plain)
         finally:
-            with trio.move_on_after(CLEANUP_SECONDS, shield=True):
-                await self._close()
+            await self._close()  # noqa: ASYNC102 - it bounds itself
+
+    async def _close(self) -> None:
+        """Close in spite of cancellation: at once, or with a farewell of TLS that has a deadline."""
+        if self._plain is not None:
+            hang_up(self._plain.socket)
+            self._plain.socket.close()
+            return
+        with trio.move_on_after(CLEANUP_SECONDS, shield=True):
+            await super()._close()
 
     async def _handshake(self) -> str | None:
         if self._plain is not None:
@@ -132,20 +163,19 @@ class GuardedTCPServer(TCPServer):
         )
 
     async def _converse(self, alpn: str | None, client: Address, server: Address) -> None:
-        with trio.CancelScope() as scope:
-            async with TaskGroup() as group:
-                self._task_group = group
-                state = ConnectionState(self.state)
-                secure = self._plain is None
-                parts = (
-                    *(self.app, self.config, self.context, group, state),
-                    *(secure, client, server, self.protocol_send),
-                )
-                self.protocol = Wire(parts, alpn, scope.cancel)  # type: ignore[assignment]
-                await self.protocol.initiate()
-                await self.idle_task.restart(group, self._idle_timeout)
-                await self._read()
-                await self._stop_the_clock()
+        self.guards.end_idle_with(self.context.terminated)  # type: ignore[arg-type]  # declared as any event
+        async with Applications() as applications:
+            state = ConnectionState(self.state)
+            secure = self._plain is None
+            parts = (
+                *(self.app, self.config, self.context, applications, state),
+                *(secure, client, server, self.protocol_send),
+            )
+            self._wire = Wire(parts, alpn, applications.abandon)
+            self.protocol = self._wire  # type: ignore[assignment]  # it has the same interface
+            await self._wire.initiate()
+            self._rest(True)
+            await self._read()
 
     async def _read(self) -> None:
         """Read until the client or the connection is gone, wherever the reader is held up just then."""
@@ -153,6 +183,33 @@ class GuardedTCPServer(TCPServer):
             await self._read_data()
         if self._reading.cancelled_caught:
             await self.protocol.handle(Closed())
+
+    async def _read_data(self) -> None:
+        if self.config.read_timeout:
+            await super()._read_data()
+            return
+        while True:  # the same without a cancel scope for each piece
+            try:
+                data = await self.stream.receive_some(MAX_RECV)
+            except GONE:
+                break
+            await self.protocol.handle(RawData(bytes(data)))
+            if not data:
+                break
+        await self.protocol.handle(Closed())
+
+    def _rest(self, is_idle: bool) -> None:
+        """Note whether the connection waits for a request; it waits so long and no longer, and not while we end."""
+        self._is_idle = is_idle
+        rest = self.config.keep_alive_timeout if is_idle else math.inf
+        self._reading.deadline = trio.current_time() + rest
+        if self.context.terminated.is_set():
+            self.close_if_idle()
+
+    def close_if_idle(self) -> None:
+        """End a connection that waits for a request."""
+        if self._is_idle:
+            self._reading.cancel()
 
     async def _wait_out(self, paused: Paused) -> None:
         """The reader has to wait: let it go when the pause is over, and end it when the client leaves."""
@@ -165,21 +222,26 @@ class GuardedTCPServer(TCPServer):
         await until_gone(self.stream, self._socket, paused)
         self._reading.cancel()
 
-    async def _stop_the_clock(self) -> None:
-        """The client is gone: the timer of idle connections must not keep this one open, now or later."""
-        self._ended = True
-        await self.idle_task.stop()
-
     async def protocol_send(self, event: Event) -> None:
         """Take an event of the protocol: bytes to write, or news about the connection."""
         if isinstance(event, RawData):
             await self._write(event.data)
         elif isinstance(event, Paused):
             await self._wait_out(event)
-        elif not (self._ended and isinstance(event, Updated)):
-            await super().protocol_send(event)
-            if isinstance(event, Closed):
-                self._reading.cancel()  # only now: the reader itself may be the one that closes
+        elif isinstance(event, Updated):
+            self._rest(event.idle)
+        elif isinstance(event, Closed):
+            await self._part()
+            await self.protocol.handle(event)
+            self._reading.cancel()  # only now: the reader itself may be the one that closes
+
+    async def _part(self) -> None:
+        """Our last word is said. A client that is still speaking would lose it if we closed: then that comes later."""
+        self._is_parting = self._plain is not None and self._wire.is_unheard
+        if self._is_parting:
+            hang_up(self._socket)
+        else:
+            await self._close()
 
     async def _write(self, data: bytes) -> None:
         """Write all of the data, or close; cancellation waits.

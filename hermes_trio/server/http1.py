@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 import h11
 from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.events import StreamClosed
-from hypercorn.protocol.h11 import H2ProtocolAssumedError, H11Protocol
+from hypercorn.protocol.events import Request, StreamClosed
+from hypercorn.protocol.h11 import STREAM_ID, H2ProtocolAssumedError, H11Protocol
+from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.wire import BODY_FOLLOWS
@@ -46,18 +48,43 @@ def is_preface(request: h11.Request) -> bool:
     return first == (b"PRI", b"*", b"2.0") and not list(request.headers)
 
 
+class Exchange(HTTPStream):
+    """One request and its answer."""
+
+    response: Any = MappingProxyType({})  # the application has not answered yet
+    is_last = False  # what is sent now is the end of the answer, or next to it
+
+    async def app_send(self, message: Any) -> None:
+        """Send what the application says."""
+        if message is not None and message["type"] == "http.response.body":
+            self.is_last = not message.get("more_body", False)
+        await super().app_send(message)
+
+    @property
+    def holds(self) -> bool:
+        """Whether more follows at once, so that both may go out in one write."""
+        if self.state is ASGIHTTPState.REQUEST:
+            return bool(self.response.get(BODY_FOLLOWS, False))
+        return self.is_last
+
+
 class PlainH11(H11Protocol):
     """HTTP/1.1, and the way over to HTTP/2 for clients that begin with its preface."""
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self.can_read = Gate(self._pause)
-        self._held = b""  # the head of a response whose first part follows at once
+        self._held = b""  # of a response: what is followed by more at once
 
     async def _pause(self, over: Wait) -> None:
         """The next request, or an answer to a proposed upgrade, has to come first: let the connection wait for it."""
         waiting, _ = self.connection.trailing_data
         await self.send(Paused(over, self.connection.receive_data, AHEAD - len(waiting)))
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether the client may be in the middle of a request, or of something that is none."""
+        return self.connection.their_state in {h11.SEND_BODY, h11.ERROR}
 
     async def handle(self, event: Event) -> None:
         """Take bytes or the end of the connection."""
@@ -73,26 +100,44 @@ class PlainH11(H11Protocol):
                 await super().stream_send(event)
             return
         await super().stream_send(event)
-        await give_way(event, self.stream is None)
+        if not self._held:  # what is held must go out with what follows it
+            await give_way(event, self.stream is None)
 
     async def _send_h11_event(self, event: Any) -> None:
-        """Write what an event is on the wire. Where there is nothing to write, nothing is; a head may wait for its body."""
+        """Write what an event is on the wire, together with what was held; or hold it, too, if more follows."""
         try:
             data = self.connection.send(event)
         except h11.LocalProtocolError:
             if self.connection.their_state != h11.ERROR:
                 raise
             return
-        if type(event) is h11.Response and self._body_follows():
-            self._held = data or b""
-            return
         data, self._held = self._held + (data or b""), b""
-        if data:
+        if type(event) is not h11.EndOfMessage and self._more_follows():
+            self._held = data
+        elif data:
             await self.send(RawData(data=data))
 
-    def _body_follows(self) -> bool:
-        start = getattr(self.stream, "response", None)
-        return start is not None and start.get(BODY_FOLLOWS, False)
+    def _more_follows(self) -> bool:
+        return isinstance(self.stream, Exchange) and self.stream.holds
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        """Start a request. Upgrades were refused before, so there is one kind."""
+        self.stream = Exchange(
+            *(self.app, self.config, self.context, self.task_group, self.ssl),
+            *(self.client, self.server, self.stream_send, STREAM_ID),
+        )
+        await self.stream.handle(
+            Request(
+                stream_id=STREAM_ID,
+                headers=list(request.headers),
+                http_version=request.http_version.decode("ascii"),
+                method=request.method.decode("ascii").upper(),
+                raw_path=request.target,
+                state=self.connection_state,
+            )
+        )
+        self.keep_alive_requests += 1
+        await self.context.mark_request()
 
     async def _check_protocol(self, event: h11.Request) -> None:
         if is_preface(event):

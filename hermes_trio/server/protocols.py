@@ -27,6 +27,11 @@ class Wire:
         self._abandon = abandon
         self.protocol: Protocol = BoundedH2(*parts) if alpn == "h2" else PlainH11(*parts)
 
+    @property
+    def is_unheard(self) -> bool:
+        """Whether the client may be in the middle of a request."""
+        return isinstance(self.protocol, PlainH11) and self.protocol.is_unheard
+
     async def initiate(self) -> None:
         """Send what the server says first."""
         await self.protocol.initiate()

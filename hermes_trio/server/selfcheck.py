@@ -51,14 +51,17 @@ _SETTINGS = (  # Hypercorn accepts unknown settings without a word
 PARTS = (
     Part("hypercorn.trio.run", "TCPServer"),
     Part("hypercorn.trio.run", "worker_serve", None, "TCPServer serve_listeners"),
-    Part(_TCP, "TCPServer.__init__", "self app config context state stream", "send_lock idle_task stream"),
+    Part(_TCP, "TCPServer.__init__", "self app config context state stream", "send_lock stream"),
     Part(_TCP, "TCPServer.__await__", "self", "run"),
-    Part(_TCP, "TCPServer.run", "self", "protocol_send _read_data _close _idle_timeout _task_group initiate"),
-    Part(_TCP, "TCPServer.protocol_send", "self event", "_close _task_group _idle_timeout"),
+    Part(_TCP, "TCPServer.run", "self", "protocol_send _read_data _close _idle_timeout initiate"),
+    Part(_TCP, "TCPServer.protocol_send", "self event", "_close protocol"),
     Part(_TCP, "TCPServer._read_data", "self", "protocol handle"),
     Part(_TCP, "TCPServer._close", "self", "send_eof aclose"),
     Part(_TCP, "TCPServer._idle_timeout", "self", "terminated keep_alive_timeout"),
-    Part("hypercorn.trio.task_group", "TaskGroup.spawn_app", "self app config scope send"),
+    Part(
+        "hypercorn.trio.task_group", "TaskGroup.spawn_app", "self app config scope send", "_handle _nursery"
+    ),
+    Part("hypercorn.trio.task_group", "_handle", "app config scope receive send sync_spawn call_soon"),
     Part("hypercorn.trio.lifespan", "Lifespan.__init__", "self app config state"),
     Part("hypercorn.trio.lifespan", "Lifespan.wait_for_startup", "self"),
     Part("hypercorn.trio.lifespan", "Lifespan.wait_for_shutdown", "self"),

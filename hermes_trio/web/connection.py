@@ -1,8 +1,11 @@
-"""One HTTP request in Quart-Trio, with two repairs and a short cut.
+"""One HTTP request in Quart-Trio, with two repairs and two short cuts.
 
 The end of a response makes Hypercorn send ``http.disconnect``, and Quart-Trio answers by cancelling the very task that
 is still closing or recycling the connection: sockets of ``Connection: close`` clients are then never closed. So the
 disconnect is ignored once the last part of the body is on its way.
+
+A request that is there as a whole is handled in the task that the server gave it: its mailbox tells when the client
+leaves. Others have Quart-Trio's nursery with one task that collects and waits, and one that handles.
 
 An answer that is there as a whole goes out as one part, and together with its head; Quart would send its end alone.
 
@@ -11,6 +14,7 @@ A slot that was reserved for a run which never began is given back here, whateve
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import structlog
@@ -21,8 +25,13 @@ from quart.wrappers.response import DataBody
 from quart_trio.asgi import TrioASGIHTTPConnection
 
 from hermes_trio.core.wire import BODY_FOLLOWS
+from hermes_trio.mailbox import KEY as MAILBOX
+from hermes_trio.mailbox import Mailbox
 from hermes_trio.web.stream_body import BodyCut, StreamBody
 from hermes_trio.web.visit import visit_of
+
+BRIEFLY = 0.02
+"""How many seconds a request has to follow its head, before it gets a task that collects it."""
 
 log = structlog.get_logger(__name__)
 
@@ -43,8 +52,16 @@ def _part(data: bytes, more: bool) -> dict[str, Any]:
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
+async def _has_all(mailbox: Mailbox) -> bool:
+    """Whether a request is there as a whole; most follow their head at once."""
+    if not mailbox.has_all:
+        with trio.move_on_after(BRIEFLY):
+            await mailbox.settled()
+    return mailbox.has_all
+
+
 class Connection(TrioASGIHTTPConnection):
-    """Handles one request in a nursery of its own: one task waits for the disconnect, one handles."""
+    """Handles one request."""
 
     _is_finishing = False
 
@@ -57,7 +74,11 @@ class Connection(TrioASGIHTTPConnection):
             await send(message)
 
         try:
-            await super().__call__(receive, send_noting_the_end)
+            mailbox: Any = self.scope.get(MAILBOX)
+            if mailbox is not None and await _has_all(mailbox):
+                await self._handle_whole(mailbox, send_noting_the_end)
+            else:
+                await super().__call__(receive, send_noting_the_end)
         except* BodyCut:
             log.warning("gave up a reader that did not read")
         except* Exception:
@@ -65,6 +86,13 @@ class Connection(TrioASGIHTTPConnection):
             log.exception("a request failed while it was answered")
         finally:
             visit_of(self.scope).leave()  # type: ignore[arg-type]  # the scope is a dictionary
+
+    async def _handle_whole(self, mailbox: Mailbox, send: Any) -> None:
+        request = self._create_request_from_scope(send)
+        request.body.append(mailbox.take_all())
+        request.body.set_complete()
+        with trio.CancelScope() as scope, mailbox.telling(partial(self._client_left, scope)):
+            await self._send_response(send, await self.app.handle_request(request))
 
     async def _send_response(self, send: Any, response: Any) -> None:
         """Send an answer, one that is there as a whole in as few parts as there can be."""
@@ -83,5 +111,8 @@ class Connection(TrioASGIHTTPConnection):
     ) -> None:
         """Collect the body; cancel the request when the client leaves, unless it has all of its answer."""
         await super(TrioASGIHTTPConnection, self).handle_messages(request, receive)
+        self._client_left(nursery.cancel_scope)
+
+    def _client_left(self, scope: trio.CancelScope) -> None:
         if not self._is_finishing:
-            nursery.cancel_scope.cancel(reason="client_disconnected")
+            scope.cancel(reason="client_disconnected")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import trio
 
-from hermes_trio.agent.contract import AgentContext, TurnRequest
+from hermes_trio.agent.contract import AgentContext, TurnRequest, quick
 from hermes_trio.agent.port import AsyncPort, Port
 from hermes_trio.agents.synthetic import AsyncSyntheticAgent, Load, SyntheticAgent, parse_load
 from hermes_trio.core.events import Result
@@ -43,6 +43,7 @@ class AsyncWaitingAgent(AsyncSyntheticAgent):
         return await super().run(turn, say)
 
 
+@quick
 def factory(context: AgentContext) -> WaitingAgent | AsyncWaitingAgent:
     """An agent for the load that the turn asks for.
 

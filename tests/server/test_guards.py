@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 import trio
+from hypercorn.events import Event, Updated
 from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 
 from hermes_trio.server import connection, protocols
+from hermes_trio.server.applications import Applications
 from hermes_trio.server.connection import GuardedTCPServer
 from hermes_trio.server.faults import Faults
 from hermes_trio.server.guards import install_guards, installed_guards, remove_guards
@@ -49,19 +52,33 @@ async def test_no_packet_harms_another_stream(way: Serving, trigger: Trigger) ->
     assert live.guards.faults.count == 0  # each of these is understood, not only survived
 
 
+async def stock_send(connection: GuardedTCPServer, event: Event) -> None:
+    """What Hypercorn does with an event of a protocol, but for its tasks that wait for idle connections."""
+    if isinstance(event, Updated):
+        await OWN_SEND(connection, event)
+    else:
+        await TCPServer.protocol_send(connection, event)
+
+
+OWN_SEND = GuardedTCPServer.protocol_send
+
+
 @both_ways
 @every_trigger
 async def test_the_guard_holds_without_our_protocols(
     way: Serving, trigger: Trigger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With Hypercorn's own protocols and writes each trigger raises, which proves both the trigger and the guard."""
-    monkeypatch.setattr(GuardedTCPServer, "protocol_send", TCPServer.protocol_send)
+    monkeypatch.setattr(GuardedTCPServer, "protocol_send", stock_send)
+    monkeypatch.setattr(Applications, "spawn_app", TaskGroup.spawn_app)
     monkeypatch.setattr(protocols, "PlainH11", H11Protocol)
     monkeypatch.setattr(protocols, "BoundedH2", H2Protocol)
     app = Demo()
     async with way(app) as live:
-        await beside_a_stream(app, live, trigger)
-        assert live.guards.faults.count >= 1
+        fault = trio.Event()
+        live.guards.faults._on_fault = lambda _: fault.set()
+        while not fault.is_set():  # which task meets the error is a matter of their order
+            await beside_a_stream(app, live, trigger)
 
 
 async def test_any_error_in_a_connection_closes_just_that(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import h2.events
@@ -68,6 +69,34 @@ async def test_headers_without_end_are_refused() -> None:
     async with serving(Demo()) as live, await connect(live.port) as client:
         await client.send_all(b"GET / HTTP/1.1\r\nX: " + b"x" * 100_000)
         assert (await read_to_end(client)).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_who_sends_too_much_can_read_why() -> None:
+    """A reset would overtake the answer: nothing of what is sent may be left unread when we close."""
+    async with serving(refusing) as live, await connect(live.port) as client:
+        await client.send_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000\r\n\r\n")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_much, client, 9_000_000)
+            answer = await read_to_end(client)
+            nursery.cancel_scope.cancel()
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert answer.endswith(b"too much")
+
+
+async def refusing(scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers without reading."""
+    if scope["type"] == "lifespan":
+        await lifespan(receive, send)
+        return
+    await start(send, 413, (b"content-length", b"8"))
+    await body(send, b"too much")
+
+
+async def send_much(client: trio.SocketStream, count: int) -> None:
+    """Send until the server has had enough."""
+    with suppress(trio.BrokenResourceError):
+        for _ in range(0, count, 60_000):
+            await client.send_all(bytes(60_000))
 
 
 async def test_slow_headers_are_cut() -> None:

@@ -1,0 +1,30 @@
+"""The end of a connection whose client is still speaking.
+
+A socket that is closed with something unread in it is reset, and the reset overtakes the answer: a client that sends
+too much would see a broken connection in place of the error that says so. So we hang up, take what still comes for a
+while without looking at it, and close then.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import trio
+
+PARTING_SECONDS = 2.0
+"""How long a client has to see that there is no more use in speaking."""
+
+PIECE = 2**16
+
+
+def hang_up(sock: trio.socket.SocketType) -> None:
+    """Say that nothing more will be sent. It does not matter if the client has left, or we have."""
+    with suppress(OSError):
+        sock.shutdown(trio.socket.SHUT_WR)
+
+
+async def let_read(stream: trio.SocketStream) -> None:
+    """Return when the client has left, or had time to."""
+    with trio.move_on_after(PARTING_SECONDS), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        while await stream.receive_some(PIECE):
+            pass
