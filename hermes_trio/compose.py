@@ -37,6 +37,7 @@ from hermes_trio.web.app import make_app
 from hermes_trio.web.gate import Gate
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.options import Health, ServedProfile, ShownSetting, Site, WebOptions
+from hermes_trio.web.pulse import Pulse
 from hermes_trio.web.responses import to_items
 
 # Interrupts return at once; should one hang, the others must not wait for it.
@@ -146,7 +147,9 @@ def _build(parts: Parts, services: Services, hosting: Hosting, metrics: Metrics)
     health = Health(lambda: state.not_ready, _details)
     options, keyring = _web_options(parts.settings), parts.keys.keyring
     turnstile = _turnstile(parts.settings)
-    site = Site(options, keyring, admission, turnstile, services, hosting, health)
+    pulse = Pulse(options.keepalive_seconds)
+    hosting.nursery.start_soon(pulse.run)
+    site = Site(options, keyring, admission, turnstile, services, hosting, health, pulse)
     return Running(make_app(site, metrics), admission, services.registry, state)
 
 

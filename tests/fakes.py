@@ -43,6 +43,7 @@ from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.web.app import make_app
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.options import Health, Site, WebOptions
+from hermes_trio.web.pulse import Pulse
 from tests.asgi import PATIENCE, Client, patience
 
 KEY = "key-of-ann-0123456789"
@@ -343,7 +344,10 @@ def make_rig(
     )
     health = Health(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
     hosting = Hosting(cast("trio.Nursery", nursery), services)
-    site = Site(options, keyring, Admission(max_runs), Turnstile(turn_patience), services, hosting, health)
+    pulse = Pulse(options.keepalive_seconds)
+    site = Site(
+        options, keyring, Admission(max_runs), Turnstile(turn_patience), services, hosting, health, pulse
+    )
     return Rig(site, Client(make_app(site, metrics), bearer(KEY)), stage, store, ends)
 
 
@@ -355,6 +359,7 @@ async def open_rig(
     async with trio.open_nursery() as nursery:
         rig = make_rig(script, end, nursery=nursery, **more)
         nursery.start_soon(rig.site.services.flusher.run)
+        nursery.start_soon(rig.site.pulse.run)
         yield rig
         nursery.cancel_scope.cancel()
 

@@ -64,9 +64,7 @@ async def test_a_whole_request_is_taken_at_once() -> None:
     assert not box.has_all
     await box.put(part(b"b"))
     await box.settled()
-    assert box.has_all
-    assert box.take_all() == b"ab"
-    assert not box.has_all
+    assert (box.has_all, box.take_all(), box.has_all) == (True, b"ab", False)
 
 
 async def test_it_settles_when_it_is_full_or_the_client_has_left() -> None:

@@ -156,6 +156,13 @@ class Batches:
         """The next changes; raises ``trio.EndOfChannel`` after the last."""
         raise trio.EndOfChannel
 
+    async def hear(self) -> Changes:
+        """The same; nothing, if somebody wakes the reader."""
+        return await self.receive()
+
+    def wake(self) -> None:
+        """Let whoever waits look up. A reader that need not wait for others cannot be woken."""
+
     def __aiter__(self) -> Self:
         """Batch after batch."""
         return self
@@ -178,7 +185,7 @@ class Reader(Batches):
         self._send, self._news = trio.open_memory_channel[None](1)
 
     def wake(self) -> None:
-        """There is something new."""
+        """There is something new, or time to look up."""
         with suppress(trio.WouldBlock, trio.BrokenResourceError):  # it knows already, or it left
             self._send.send_nowait(None)
 
@@ -193,8 +200,16 @@ class Reader(Batches):
             trio.EndOfChannel: the log has ended and this reader has had all of it.
             Lost: the reader was too far behind.
         """
-        while self.position >= self._log.end:
+        while not (changes := await self.hear()):
+            pass
+        return changes
+
+    async def hear(self) -> Changes:
+        """The same; nothing, if somebody wakes the reader."""
+        if self.position >= self._log.end:
             await self._news.receive()
+        if self.position >= self._log.end:
+            return ()
         if self.position < self._log.base:
             return self._advance(await self._log.load(self.position))
         return self._advance(self._log.read(self.position))

@@ -12,6 +12,7 @@ from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.hosting import Hosting
 from hermes_trio.runs.presence import INTERRUPT, OnDisconnect
 from hermes_trio.runs.run import Services
+from hermes_trio.web.pulse import Pulse
 
 
 @frozen
@@ -70,3 +71,4 @@ class Site:
     services: Services
     hosting: Hosting
     health: Health
+    pulse: Pulse

@@ -17,6 +17,7 @@ from quart.wrappers.response import ResponseBody
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.wire import KEEPALIVE
 from hermes_trio.runs.log import Changes
+from hermes_trio.web.pulse import Pulse
 
 
 class Source(Protocol):
@@ -24,6 +25,14 @@ class Source(Protocol):
 
     async def receive(self) -> Changes:
         """The next changes; raises ``trio.EndOfChannel`` after the last."""
+        ...
+
+    async def hear(self) -> Changes:
+        """The same; nothing, if somebody wakes it."""
+        ...
+
+    def wake(self) -> None:
+        """Let whoever waits look up."""
         ...
 
     def receive_nowait(self) -> Changes:
@@ -64,11 +73,12 @@ class StreamBody(ResponseBody):
         self,
         start: Start,
         dialect: Dialect,
-        keepalive_seconds: float,
+        pulse: Pulse,
     ) -> None:
         self._run = start()
         self._dialect = dialect
-        self._keepalive_seconds = keepalive_seconds
+        self._pulse = pulse
+        self._is_silent = False
         self._waiting = dialect.opening()
         self._has_end = False
         self._reader: Source
@@ -81,6 +91,7 @@ class StreamBody(ResponseBody):
     async def __aenter__(self) -> Self:
         """Start the run."""
         self._reader = await self._run.__aenter__()
+        self._pulse.add(self)
         return self
 
     async def __aexit__(  # type: ignore[override]  # Quart declares the arguments of a normal exit away
@@ -90,6 +101,7 @@ class StreamBody(ResponseBody):
         traceback: TracebackType | None,
     ) -> bool | None:
         """End the run, if it did not end by itself."""
+        self._pulse.remove(self)
         return await self._run.__aexit__(kind, error, traceback)  # noqa: ASYNC102 - the run bounds its own end
 
     def __aiter__(self) -> Self:
@@ -98,18 +110,26 @@ class StreamBody(ResponseBody):
 
     async def __anext__(self) -> bytes:
         """All frames that wait, in one piece; a comment when nothing came for a while."""
-        if not self._waiting:
-            with trio.move_on_after(self._keepalive_seconds):
-                while not self._waiting:  # changes that this dialect does not show leave the wire silent
-                    self._waiting = await self._receive()
-        frames, self._waiting = self._waiting or KEEPALIVE, b""
+        self._is_silent = False
+        self._pulse.beat(self)
+        while not self._waiting:  # changes that this dialect does not show leave the wire silent
+            self._waiting = await self._receive()
+        frames, self._waiting = self._waiting, b""
         return frames
+
+    def silent(self) -> None:
+        """Nothing was sent for a while."""
+        self._is_silent = True
+        self._reader.wake()
 
     async def _receive(self) -> bytes:
         try:
-            frames = [self._render(await self._reader.receive())]
+            changes = await self._reader.hear()
         except trio.EndOfChannel:
             raise (StopAsyncIteration if self._has_end else BodyCut) from None
+        if not changes:
+            return KEEPALIVE if self._is_silent else b""
+        frames = [self._render(changes)]
         while True:
             try:
                 frames.append(self._render(self._reader.receive_nowait()))

@@ -15,7 +15,7 @@ from hermes_trio.web.stream_body import Dialect, Source, Start, StreamBody
 
 def streamed(site: Site, start: Start, dialect: Dialect, headers: dict[str, str]) -> Response:
     """A run, rendered as it happens."""
-    body = StreamBody(partial(_counted, site, start), dialect, site.options.keepalive_seconds)
+    body = StreamBody(partial(_counted, site, start), dialect, site.pulse)
     response = Response(body, 200, {**STREAM_HEADERS, **headers})
     response.timeout = None  # Quart's limit counts the whole stream; ours are the run's
     return response

@@ -15,7 +15,7 @@ from hermes_trio.runs.tracker import Limits
 from hermes_trio.web.options import WebOptions
 from tests.asgi import Exchange
 from tests.core.sse import parse
-from tests.fakes import CHAT, Pause, Stage, Step, ask, ask_stream, make_rig
+from tests.fakes import CHAT, Pause, Stage, Step, ask, ask_stream, make_rig, open_rig
 from tests.web.reading import finish, reason, said
 
 SESSION = {"X-Hermes-Session-Id": "s"}
@@ -32,8 +32,10 @@ async def keepalives_after(clock: MockClock, exchange: Exchange, seconds: float)
 
 async def test_a_comment_after_silence_before_the_agent_exists(mock_clock: MockClock) -> None:
     door = Pause()
-    rig = make_rig(Stage([Text("Hi")], door=door))
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    async with (
+        open_rig(Stage([Text("Hi")], door=door)) as rig,
+        rig.client.post(CHAT, ask_stream()) as exchange,
+    ):
         await door.wait_reached()
         assert await keepalives_after(mock_clock, exchange, 9.75) == 0
         assert await keepalives_after(mock_clock, exchange, 0.25) == 1
@@ -45,8 +47,10 @@ async def test_a_comment_after_silence_before_the_agent_exists(mock_clock: MockC
 async def test_a_comment_after_silence_in_the_middle(mock_clock: MockClock) -> None:
     first, second = Pause(), Pause()
     stage = Stage([first, Text("One "), second, Text("two")], is_async=True)
-    rig = make_rig(stage, options=WebOptions(keepalive_seconds=3))
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    async with (
+        open_rig(stage, options=WebOptions(keepalive_seconds=3)) as rig,
+        rig.client.post(CHAT, ask_stream()) as exchange,
+    ):
         await first.wait_reached()
         assert await keepalives_after(mock_clock, exchange, 2.75) == 0
         first.go()
@@ -62,8 +66,7 @@ async def test_a_comment_after_silence_in_the_middle(mock_clock: MockClock) -> N
 async def test_output_that_is_not_shown_is_silence(mock_clock: MockClock) -> None:
     first, second = Pause(), Pause()
     script: list[Step] = [ToolStarted("c", "t"), first, ToolOutput("c", "building"), second, Text(".")]
-    rig = make_rig(Stage(script, is_async=True))
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    async with open_rig(Stage(script, is_async=True)) as rig, rig.client.post(CHAT, ask_stream()) as exchange:
         await first.wait_reached()
         assert await keepalives_after(mock_clock, exchange, 6) == 0
         first.go()
