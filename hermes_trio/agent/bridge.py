@@ -65,7 +65,7 @@ class Bridge:
     ) -> None:
         self._host, self._context = host, context
         self._inbox, self._words, self._desk = inbox, words, desk
-        self._port = Port(inbox, words, desk)
+        self._port: Port | None = None  # for an agent in a thread
         self._token = trio.lowlevel.current_trio_token()
         self._lock = threading.Lock()
         self._life = _Life.WAITING
@@ -143,9 +143,10 @@ class Bridge:
         agent = self._agent or self._host.factory(self._context)
         with self._lock:
             self._agent = agent
+            self._port = port = Port(self._inbox, self._words, self._desk)
             called_off = self._life is _Life.CALLED_OFF
         if not called_off and not self._is_async():
-            result = cast("Agent", agent).run(self._context.turn, self._port)
+            result = cast("Agent", agent).run(self._context.turn, port)
             self._inbox.post(_finished(result, self._words))
 
     def _tell_trio(self) -> None:
@@ -176,10 +177,11 @@ class Bridge:
     async def _call_off(self, reason: str) -> None:
         self._inbox.close()
         self._desk.close()
-        self._port.stop()
         with self._lock:
             never_began = self._life is _Life.WAITING
             self._life = _Life.CALLED_OFF
+            if self._port is not None:
+                self._port.stop()
         if never_began:
             self._part_over(_Part.THREAD)
         elif not self._thread_over.is_set():

@@ -33,6 +33,9 @@ class RunSpan:
 @contextmanager
 def traced(header: RunHeader) -> Iterator[RunSpan]:
     """A span around a run; agents in threads and tasks see it as their parent."""
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        yield RunSpan(trace.INVALID_SPAN)  # no SDK is set up: the API would do a lot to arrive at the same
+        return
     attributes = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.request.model": header.stamp.model,

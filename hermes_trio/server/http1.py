@@ -11,7 +11,7 @@ from typing import Any
 import h11
 from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.events import Request, StreamClosed
+from hypercorn.protocol.events import Request, Response, StreamClosed
 from hypercorn.protocol.h11 import STREAM_ID, H2ProtocolAssumedError, H11Protocol
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 
@@ -19,6 +19,10 @@ from hermes_trio.core.errors import bad_request
 from hermes_trio.core.wire import BODY_FOLLOWS
 from hermes_trio.server.reading import AHEAD, Gate, Paused, Wait
 from hermes_trio.server.sending import finishing, give_way
+
+_FRAMING = {b"transfer-encoding", b"connection"}
+_CHUNKED = (b"transfer-encoding", b"chunked")
+_CLOSE = (b"connection", b"close")
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -42,10 +46,29 @@ def wants_websocket(headers: Headers) -> bool:
     return b"upgrade" in tokens(headers, b"connection") and b"websocket" in tokens(headers, b"upgrade")
 
 
+def is_plain(stream: object, status: int) -> bool:
+    """Whether an answer is one with a body, to a request in HTTP/1.1."""
+    scope = getattr(stream, "scope", {})
+    return (
+        scope.get("http_version") == "1.1"
+        and scope["method"] not in {"HEAD", "CONNECT"}
+        and status not in {204, 304}
+    )
+
+
 def is_preface(request: h11.Request) -> bool:
     """Whether a request is the first line of HTTP/2 with prior knowledge."""
     first = (request.method, request.target, request.http_version)
     return first == (b"PRI", b"*", b"2.0") and not list(request.headers)
+
+
+class Connection(h11.Connection):
+    """h11's, which takes a head as it is if that says all: completing one means to check each line three times over."""
+
+    is_complete = False  # the head that is sent next
+
+    def _clean_up_response_headers_for_sending(self, response: h11.Response) -> h11.Response:
+        return response if self.is_complete else super()._clean_up_response_headers_for_sending(response)
 
 
 class Exchange(HTTPStream):
@@ -74,6 +97,10 @@ class PlainH11(H11Protocol):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self.can_read = Gate(self._pause)
+        self.connection = self._wire = Connection(
+            h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size
+        )
+        self._ends = False  # the client wants the connection to end with this request
         self._held = b""  # of a response: what is followed by more at once
 
     async def _pause(self, over: Wait) -> None:
@@ -99,6 +126,8 @@ class PlainH11(H11Protocol):
             with finishing():
                 await super().stream_send(event)
             return
+        if type(event) is Response:
+            self._complete(event)
         await super().stream_send(event)
         if not self._held:  # what is held must go out with what follows it
             await give_way(event, self.stream is None)
@@ -117,11 +146,19 @@ class PlainH11(H11Protocol):
         elif data:
             await self.send(RawData(data=data))
 
+    def _complete(self, head: Response) -> None:
+        """Add what frames the answer, where that is plain: a body of known length, or in chunks."""
+        names = {name.lower() for name, _ in head.headers}
+        self._wire.is_complete = is_plain(self.stream, head.status_code) and not names & _FRAMING
+        if self._wire.is_complete:
+            head.headers.extend([_CHUNKED] * (b"content-length" not in names) + [_CLOSE] * self._ends)
+
     def _more_follows(self) -> bool:
         return isinstance(self.stream, Exchange) and self.stream.holds
 
     async def _create_stream(self, request: h11.Request) -> None:
         """Start a request. Upgrades were refused before, so there is one kind."""
+        self._ends = b"close" in tokens(request.headers, b"connection")
         self.stream = Exchange(
             *(self.app, self.config, self.context, self.task_group, self.ssl),
             *(self.client, self.server, self.stream_send, STREAM_ID),

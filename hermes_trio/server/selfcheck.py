@@ -75,6 +75,10 @@ PARTS = (
     Part(_H11, "H11Protocol._send_h11_event", "self event"),
     Part(_H11, "H11Protocol._maybe_recycle", "self", "can_read send"),
     Part(_H11, "H2ProtocolAssumedError.__init__", "self data"),
+    Part("h11", "Connection._clean_up_response_headers_for_sending", "self response"),
+    Part(
+        "h11", "Connection.send_with_data_passthrough", "self event", "_clean_up_response_headers_for_sending"
+    ),
     Part(_H2, "H2Protocol.__init__", _PROTOCOL, "connection local_settings streams stream_buffers priority"),
     Part(_H2, "H2Protocol.idle"),
     Part(_H2, "H2Protocol.handle", "self event", "_handle_events"),
@@ -97,6 +101,13 @@ PARTS = (
     Part("quart_trio.asgi", "TrioASGIHTTPConnection.__call__", "self receive send", "handle_messages"),
     Part("quart_trio.asgi", "TrioASGIHTTPConnection.handle_messages", "self nursery request receive"),
     Part("quart_trio.asgi", "TrioASGIHTTPConnection.handle_request", "self nursery request send"),
+    Part("quart_trio.app", "QuartTrio.handle_request", "self request", "full_dispatch_request"),
+    Part(
+        "quart_trio.app",
+        "QuartTrio.full_dispatch_request",
+        "self request_context",
+        "dispatch_request handle_user_exception",
+    ),
 )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from quart import Response, request
+from quart.ctx import RequestContext
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
@@ -40,9 +41,25 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
 class App(QuartTrio):
-    """Quart-Trio with our handling of a request."""
+    """Quart-Trio with our handling of a request: one look before it and one after, and none of Quart's for what we lack.
+
+    (Signals, blueprints, sessions, functions that are not async: looking for them takes longer than most views.)
+    """
 
     asgi_http_class = Connection
+    before: Callable[[], None]
+    after: Callable[[Response], None]
+
+    async def full_dispatch_request(self, request_context: RequestContext | None = None) -> Response:
+        """Answer the current request."""
+        try:
+            self.before()
+            answer: object = await self.dispatch_request(request_context)
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - one of the error handlers takes it
+            answer = await self.handle_user_exception(error)
+        response = cast("Response", answer)  # of our views and handlers, always
+        self.after(response)
+        return response
 
 
 def make_app(site: Site, metrics: Metrics) -> Gate:
@@ -51,8 +68,7 @@ def make_app(site: Site, metrics: Metrics) -> Gate:
     _configure(app, site)
     _add_routes(app, site, metrics)
     _add_error_handlers(app)
-    app.before_request(partial(_identify, site))
-    app.after_request(partial(_count, metrics))
+    app.before, app.after = partial(_identify, site), partial(_count, metrics)
     return Gate(app, Cors(frozenset(site.options.cors_origins)), site.options.max_body_bytes)
 
 
@@ -157,15 +173,14 @@ def _add_error_handlers(app: App) -> None:
     app.register_error_handler(Exception, errors.failed)
 
 
-async def _identify(site: Site) -> None:
+def _identify(site: Site) -> None:
     identify(site.keyring)
     if not is_page(request.path):
         check_profile(site)  # afterwards: whoever has no key does not learn which there are
 
 
-async def _count(metrics: Metrics, response: Response) -> Response:
+def _count(metrics: Metrics, response: Response) -> None:
     route = request.url_rule.rule if request.url_rule is not None else "unknown"
     # Anybody may invent methods, and each label value is kept for good.
     method = request.method if request.method in METHODS else "other"
     metrics.answered(route, method, response.status_code)
-    return response
