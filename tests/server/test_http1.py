@@ -11,8 +11,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.wire import BODY_FOLLOWS
-from tests.server.apps import Receive, Send, body, lifespan
-from tests.server.raw import connect, get, read_until
+from tests.server.apps import Receive, Send, body, lifespan, start
+from tests.server.raw import connect, get, read_to_end, read_until
 from tests.server.running import serving
 
 
@@ -55,3 +55,52 @@ async def test_a_head_waits_for_its_body_if_that_follows(body_follows: bool) -> 
         answer = await read_until(stream, b"0\r\n\r\n")
         assert b"5\r\nHello\r\n" in answer
         assert answer.startswith(b"HTTP/1.1 200") is body_follows
+
+
+class Plain:
+    """Answers with two bytes, whose number it tells or not."""
+
+    def __init__(self, *headers: tuple[bytes, bytes]) -> None:
+        self._headers = headers
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await lifespan(receive, send)
+            return
+        await start(send, 200, *self._headers)
+        await body(send, b"ok")
+
+
+LENGTH = (b"content-length", b"2")
+
+
+@pytest.mark.parametrize(
+    ("line", "headers", "framing", "end"),
+    [
+        ("GET / HTTP/1.1", (), {b"transfer-encoding: chunked"}, b"2\r\nok\r\n0\r\n\r\n"),
+        ("GET / HTTP/1.1", (LENGTH,), {b"content-length: 2"}, b"\r\n\r\nok"),
+        ("HEAD / HTTP/1.1", (), {b"transfer-encoding: chunked"}, b"\r\n\r\n"),
+        ("HEAD / HTTP/1.1", (LENGTH,), {b"content-length: 2"}, b"\r\n\r\n"),
+        ("GET / HTTP/1.0", (), set(), b"\r\n\r\nok"),
+        ("GET / HTTP/1.0", (LENGTH,), {b"content-length: 2"}, b"\r\n\r\nok"),
+        ("GET / HTTP/1.1", (LENGTH, (b"Connection", b"x-other")), {b"content-length: 2"}, b"\r\n\r\nok"),
+    ],
+)
+async def test_every_answer_is_framed(
+    line: str, headers: tuple[tuple[bytes, bytes], ...], framing: set[bytes], end: bytes
+) -> None:
+    """Also those whose heads are sent as they are, and all say that the connection ends, as the client wished."""
+    async with serving(Plain(*headers)) as live, await connect(live.port) as stream:
+        await stream.send_all(f"{line}\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+        answer = await read_to_end(stream)
+    lines = {entry.lower() for entry in answer.partition(b"\r\n\r\n")[0].split(b"\r\n")}
+    assert answer.endswith(end)
+    assert {entry for entry in lines if entry.startswith((b"transfer", b"content-l"))} == framing
+    assert any(entry.startswith(b"connection:") and b"close" in entry for entry in lines)
+
+
+async def test_a_connection_goes_on_unless_the_client_wishes_otherwise() -> None:
+    async with serving(Plain(LENGTH)) as live, await connect(live.port) as stream:
+        for _ in range(3):
+            await stream.send_all(get("/"))
+            assert b"connection" not in (await read_until(stream, b"\r\n\r\nok")).lower()
