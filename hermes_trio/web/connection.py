@@ -88,11 +88,15 @@ class Connection(TrioASGIHTTPConnection):
             visit_of(self.scope).leave()  # type: ignore[arg-type]  # the scope is a dictionary
 
     async def _handle_whole(self, mailbox: Mailbox, send: Any) -> None:
-        request = self._create_request_from_scope(send)
-        request.body.append(mailbox.take_all())
-        request.body.set_complete()
         with trio.CancelScope() as scope, mailbox.telling(partial(self._client_left, scope)):
-            await self._send_response(send, await self.app.handle_request(request))
+            await self._send_response(send, await self._answer(mailbox.take_all(), send))
+
+    async def _answer(self, body: bytes, send: Any) -> Any:
+        """Answer a request. A function of its own, so that nothing of it is kept for as long as a stream lasts."""
+        request = self._create_request_from_scope(send)
+        request.body.append(body)
+        request.body.set_complete()
+        return await self.app.handle_request(request)
 
     async def _send_response(self, send: Any, response: Any) -> None:
         """Send an answer, one that is there as a whole in as few parts as there can be."""
