@@ -5,6 +5,8 @@ from __future__ import annotations
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests.made_once import make_once
+
 # Time limits of single examples say more about a busy machine than about the code.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
@@ -13,3 +15,4 @@ settings.load_profile("house")
 # of tests would count them.
 _plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
 structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _plain])
+make_once()

@@ -79,8 +79,8 @@ export function now() {
 
 export function noteTime(serverTime, asked, answered) {
   const here = (asked + answered) / 2000;
-  // A clock that is the same needs no correction that would only be the way there and back.
-  ahead = Math.abs(serverTime - here) > 0.5 ? serverTime - here : 0;
+  // A clock that may be the same needs no correction that would only be the way there and back.
+  ahead = Math.abs(serverTime - here) > Math.max(0.5, (answered - asked) / 2000) ? serverTime - here : 0;
 }
 
 export async function health() {

@@ -53,7 +53,7 @@ function Frame() {
     if (!isFirst.current && name !== "" && name !== "s") view.current?.querySelector("h1")?.focus();
     isFirst.current = false;
   }, [name, argument]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const keys = (event) => shortcut(event, setHelp);
     document.addEventListener("keydown", keys);
     return () => document.removeEventListener("keydown", keys);

@@ -53,8 +53,8 @@ function Opened({ sessionId }) {
   const talk = conversation(sessionId);
   useCell(talk.cell);
   const [problem, setProblem] = useState("");
+  useLayoutEffect(() => chosen.set(""), [talk]); // before anybody can choose
   useEffect(() => {
-    chosen.set("");
     if (talk.state === "new" || talk.state === "failed") void talk.load();
   }, [talk]);
   const current = talk.session?.model || talk.turns.findLast((turn) => turn.model)?.model || defaultModel();

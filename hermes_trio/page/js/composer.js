@@ -1,7 +1,7 @@
 // Where messages are written. Enter sends, Shift+Enter is a new line, images are pasted, dropped or chosen.
 // A composer stays with its place; another place has another one.
 
-import { html, useEffect, useRef, useState } from "./lib.js";
+import { html, useLayoutEffect, useRef, useState } from "./lib.js";
 import { announce } from "./notes.js";
 import { contentOf } from "./transcript.js";
 
@@ -13,9 +13,10 @@ export function Composer({ place, isBusy, canStop, onSend, onStop, tools }) {
   const [images, setImages] = useState([]);
   const [problem, setProblem] = useState("");
   const field = useRef(null);
-  useEffect(() => { sessionStorage.setItem(DRAFT + place, text); }, [text]);
-  useEffect(() => { field.current?.focus({ preventScroll: true }); }, []);
-  useEffect(() => fit(field.current), [text]);
+  // Before anything is painted: whoever sees the field can write in it, and what is seen in it survives a reload.
+  useLayoutEffect(() => keep(place, text), [text]);
+  useLayoutEffect(() => { field.current?.focus({ preventScroll: true }); }, []);
+  useLayoutEffect(() => fit(field.current), [text]);
 
   const add = async (files) => {
     setProblem("");
@@ -35,7 +36,7 @@ export function Composer({ place, isBusy, canStop, onSend, onStop, tools }) {
   };
   // What could not be sent is put back.
   const deliver = async () => {
-    sessionStorage.removeItem(DRAFT + place);
+    keep(place, "");
     setText("");
     setImages([]);
     if (await onSend(contentOf(text, images)) === false) {
@@ -75,6 +76,11 @@ export function Composer({ place, isBusy, canStop, onSend, onStop, tools }) {
         : html`<button type="submit" class="main" disabled=${!(text.trim() || images.length)}>Send</button>`}
     </div>
   </form>`;
+}
+
+function keep(place, text) {
+  if (text) sessionStorage.setItem(DRAFT + place, text);
+  else sessionStorage.removeItem(DRAFT + place);
 }
 
 function fit(field) {

@@ -122,7 +122,10 @@ export class Conversation {
   }
 
   // Ask something. Nothing that was asked is asked twice: the key makes a repeated request the same one.
-  ask(content) {
+  // Returns false where nothing can be asked: the session cannot be loaded, or a turn is under way in it.
+  async ask(content) {
+    if (this.state !== "ready") await this.load(); // it puts other turns in the place of these
+    if (this.state !== "ready" || this.live) return false;
     const turn = this.#add({ question: content, model: this.session?.model || defaultModel() });
     const headers = { "Idempotency-Key": randomId(), "X-Hermes-On-Disconnect": "detach" };
     const start = (path, signal) => request("POST", path, { body: { message: content }, headers, signal });

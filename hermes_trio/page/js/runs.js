@@ -4,7 +4,7 @@ import { get, now, part, send } from "./api.js";
 import { Problem, Status } from "./bits.js";
 import { isLive, LIVE } from "./events.js";
 import { ago, moment, running, seconds } from "./format.js";
-import { html, useState } from "./lib.js";
+import { html, useRef, useState } from "./lib.js";
 import { announce } from "./notes.js";
 import { usePolling } from "./polling.js";
 
@@ -15,10 +15,13 @@ export function Runs() {
   const [runs, setRuns] = useState([]);
   const [more, setMore] = useState({ limit: 50, has: false });
   const [problem, setProblem] = useState("");
+  const latest = useRef(0);
   const load = async () => {
+    const number = (latest.current += 1);
     const status = FILTERS[filter] ? `&status=${FILTERS[filter]}` : "";
     try {
       const page = await get(`/v1/runs?limit=${more.limit}${status}`);
+      if (number !== latest.current) return; // something else was asked for in the meantime
       setRuns(page.data);
       setMore((before) => ({ ...before, has: page.has_more }));
       setProblem("");
@@ -27,13 +30,18 @@ export function Runs() {
     }
   };
   usePolling(load, 1500, filter, more.limit);
+  const choose = (name) => {
+    latest.current += 1;
+    setRuns([]);
+    setFilter(name);
+  };
   const stop = async (run) => {
     await send("POST", `/v1/runs/${part(run.run_id)}/stop`).then(() => announce("Stopping."), (error) => setProblem(error.message));
     await load();
   };
   return html`<div class="view"><div class="head"><h1 tabindex="-1">Runs</h1>
       <div class="tabs" role="group" aria-label="Filter">${Object.keys(FILTERS).map((name) => html`<button type="button" key=${name} aria-pressed=${name === filter}
-        onClick=${() => { setRuns([]); setFilter(name); }}>${name}</button>`)}</div></div>
+        onClick=${() => choose(name)}>${name}</button>`)}</div></div>
     ${problem && html`<${Problem} text=${problem} />`}
     <div class="table" tabindex="0" role="region" aria-label="Runs"><table class="runs">
       <thead><tr><th scope="col">Status</th><th scope="col">Run</th><th scope="col">Model</th><th scope="col">Session</th><th scope="col" class="right">Took</th><th scope="col">Began</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>

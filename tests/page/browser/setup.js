@@ -1,16 +1,23 @@
 // A browser for a file of tests, and a page that fails the test for whatever a person should never see.
 
 import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before } from "node:test";
+import { isDeepStrictEqual } from "node:util";
 import { chromium } from "playwright-core";
 
 export const BASE = process.env.BASE_URL;
 export const KEY = process.env.API_KEY;
 export const SECONDS = Number(process.env.TOOL_SECONDS ?? 30); // of the long tool
+export const SLOWNESS = Number(process.env.PAGE_SLOWNESS ?? 1); // how many times slower the page is made
+const PATIENCE = 60_000; // milliseconds: only a test that fails ever waits that long
 
 let browser;
 before(async () => {
-  browser = await chromium.launch({ executablePath: process.env.BROWSER, args: ["--no-sandbox"] });
+  browser = await chromium.launch({ executablePath: process.env.BROWSER, args: ["--no-sandbox"], timeout: PATIENCE });
 });
 after(() => browser.close());
 
@@ -22,7 +29,8 @@ export async function withPage(work, { expected = /(?!)/, path = `/#key=${KEY}`,
     document.addEventListener("securitypolicyviolation", (event) => console.error(`CSP: ${event.violatedDirective} ${event.blockedURI}`));
   });
   const page = await context.newPage();
-  page.setDefaultTimeout(10_000);
+  page.setDefaultTimeout(PATIENCE);
+  if (SLOWNESS > 1) await (await context.newCDPSession(page)).send("Emulation.setCPUThrottlingRate", { rate: SLOWNESS });
   page.on("console", (message) => ["error", "warning"].includes(message.type()) && problems.push(message.text()));
   page.on("pageerror", (error) => problems.push(`${error.message}\n${error.stack}`));
   page.on("request", (request) => /^(data:|blob:)/.test(request.url()) || request.url().startsWith(BASE) || problems.push(`fetched ${request.url()}`));
@@ -40,9 +48,18 @@ export async function say(page, text) {
   await page.press("#message", "Enter");
 }
 
-// The last turn has ended.
-export async function ended(page, timeout = 20_000) {
-  await page.locator(".turn").last().locator(".foot").waitFor({ timeout });
+// The last turn has ended, and is another one than those whose end was waited for before: what was just asked may not be
+// on the screen yet.
+export async function ended(page) {
+  await page.locator(".turn:not([data-ended])").last().locator(".foot").waitFor();
+  await page.locator(".turn").evaluateAll((turns) => turns.forEach((turn) => turn.setAttribute("data-ended", "")));
+}
+
+// A command for the terminal that runs for as long as the test wants.
+export function gate() {
+  const path = join(tmpdir(), `gate-${randomUUID()}`);
+  after(() => rm(path, { force: true }));
+  return { command: `until [ -e ${path} ]; do sleep 0.1; done`, open: () => writeFile(path, "") };
 }
 
 export async function api(method, path, body) {
@@ -53,14 +70,26 @@ export async function api(method, path, body) {
   return response.json();
 }
 
-export async function eventually(check, timeout = 10_000) {
-  const deadline = Date.now() + timeout;
+// What follows after something that was waited for is waited for too, however soon it mostly comes.
+export async function eventually(check) {
+  const deadline = Date.now() + PATIENCE;
   for (;;) {
     const value = await check();
     if (value) return value;
-    assert.ok(Date.now() < deadline, `not within ${timeout} ms: ${check}`);
+    assert.ok(Date.now() < deadline, `not within ${PATIENCE} ms: ${check}`);
     await new Promise((resolve) => { setTimeout(resolve, 50); });
   }
+}
+
+// The same for a value, and for a text: they say what was there instead.
+export async function becomes(read, expected) {
+  let found;
+  await eventually(async () => isDeepStrictEqual(found = await read(), expected)).catch(() => assert.deepEqual(found, expected));
+}
+
+export async function tells(locator, pattern) {
+  let found;
+  await eventually(async () => pattern.test(found = await locator.textContent())).catch(() => assert.match(found ?? "", pattern));
 }
 
 export async function timer(card) {
@@ -69,8 +98,13 @@ export async function timer(card) {
   return Number(minutes ?? 0) * 60 + Number(seconds);
 }
 
-// What is on the clipboard; the context needs the permission.
+// What a button puts on the clipboard; the context needs the permission.
 export const CLIPBOARD = { permissions: ["clipboard-read", "clipboard-write"] };
-export function clipboard(page) {
-  return page.evaluate(() => navigator.clipboard.readText());
+export async function copied(page, button) {
+  await page.evaluate(() => navigator.clipboard.writeText("nothing yet"));
+  await button.click();
+  return eventually(async () => {
+    const text = await page.evaluate(() => navigator.clipboard.readText());
+    return text !== "nothing yet" && text;
+  });
 }

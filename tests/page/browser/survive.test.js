@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ownServer } from "./own_server.js";
-import { api, BASE, ended, eventually, KEY, say, SECONDS, timer, withPage } from "./setup.js";
+import { api, BASE, becomes, ended, eventually, gate, KEY, say, SECONDS, timer, withPage } from "./setup.js";
 
 test("a reload during a long tool: the card still runs, with the right timer, and completes", () => withPage(async ({ page }) => {
   await page.waitForSelector("#message");
+  const asked = Date.now();
   await say(page, `/think first\n/sleep ${SECONDS}\n/terminal echo after`);
   const card = page.locator(".tool").first();
   await page.waitForSelector(".tool.running");
@@ -12,12 +13,16 @@ test("a reload during a long tool: the card still runs, with the right timer, an
   await eventually(() => Date.now() - began > 3500);
   await page.reload();
   await page.waitForSelector(".tool.running");
-  const passed = (Date.now() - began) / 1000;
-  assert.ok(Math.abs(await timer(card) - passed) < 2, `the timer shows ${await timer(card)} after ${passed} s`);
+  await eventually(async () => { // whole seconds, drawn once a second
+    const least = (Date.now() - began) / 1000;
+    const shown = await timer(card);
+    return shown > least - 2 && shown <= (Date.now() - asked) / 1000;
+  });
   assert.equal(await page.locator(".question .words").textContent(), `/think first\n/sleep ${SECONDS}\n/terminal echo after`);
-  await ended(page, (SECONDS + 15) * 1000);
+  await ended(page);
   assert.deepEqual(await page.locator(".tool .state").allTextContents(), ["completed", "completed"]);
-  assert.match(await card.locator(".time").textContent(), new RegExp(`^${SECONDS}\\.\\d s|0:30`));
+  const took = await timer(card);
+  assert.ok(took >= SECONDS && took < SECONDS + 15, `${took} s`);
   assert.equal(await page.locator(".turn").count(), 1);
 }));
 
@@ -82,18 +87,36 @@ test("what could not be sent is not lost", () => withPage(async ({ page, context
   assert.equal(await page.inputValue("#message"), "");
 }, { expected: /ERR_INTERNET_DISCONNECTED|ERR_NETWORK/ }));
 
+test("a message that is sent while its session still loads stays on the screen", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "before");
+  await ended(page);
+  let goOn;
+  const held = new Promise((resolve) => { goOn = resolve; });
+  await page.route("**/messages?*", async (route) => {
+    await held;
+    await route.continue();
+  });
+  await page.reload();
+  await page.getByText("Loading…").waitFor();
+  await say(page, "meanwhile");
+  goOn();
+  await page.getByText("“meanwhile”").waitFor();
+  await ended(page);
+  assert.deepEqual(await page.locator(".question .words").allTextContents(), ["before", "meanwhile"]);
+}));
+
 test("a turn that another client follows is shown when it has ended", () => withPage(async ({ page }) => {
   await page.waitForSelector("#message");
   const body = JSON.stringify({ messages: [{ role: "user", content: "/sleep 4" }], stream: true });
   const headers = { Authorization: `Bearer ${KEY}`, "X-Hermes-Session-Id": "other-client" };
   const other = await fetch(`${BASE}/v1/chat/completions`, { method: "POST", headers, body });
-  await eventually(async () => (await api("GET", "/v1/runs?kind=chat&status=running")).data.length === 1);
+  const run = await eventually(async () => (await api("GET", "/v1/runs?kind=chat")).data[0]);
   void other.text();
   await new Promise((resolve) => { setTimeout(resolve, 1500); }); // its beginning is gone by now
-  const run = (await api("GET", "/v1/runs?kind=chat&status=running")).data[0];
   await page.goto(`${BASE}/#/s/${run.session_id}`);
-  await page.locator(".tool.completed").waitFor({ timeout: 20_000 });
-  assert.equal(await page.locator(".question .words").textContent(), "/sleep 4");
+  await page.locator(".tool.completed").waitFor();
+  await becomes(() => page.locator(".question .words").allTextContents(), ["/sleep 4"]);
 }, { expected: /404/ }));
 
 test("the server dies and comes back: the page takes up what is left of the turn", () => withPage(async ({ page }) => {
@@ -108,7 +131,7 @@ test("the server dies and comes back: the page takes up what is left of the turn
     await server.kill();
     await page.locator(".waiting.lost").waitFor();
     await server.start();
-    await ended(page, 30_000);
+    await ended(page);
     assert.match(await page.locator(".foot").textContent(), /the server died/);
     assert.equal(await page.locator(".tool .state").textContent(), "cancelled");
     assert.equal((await page.locator(".answer").textContent()).match(/word\d+/g).length, 20);
@@ -131,13 +154,15 @@ test("a question that waits is still there after a reload", () => withPage(async
 
 test("a turn goes on while another view is open", () => withPage(async ({ page }) => {
   await page.waitForSelector("#message");
-  await say(page, "/sleep 3");
+  const { command, open } = gate();
+  await say(page, `/terminal ${command}`);
   await page.waitForSelector(".tool.running");
   const url = page.url();
   await page.click("nav >> text=Runs");
   await page.locator("table.runs tbody tr").first().getByText("running").waitFor();
   await page.goto(url);
   await page.waitForSelector(".tool");
+  await open();
   await ended(page);
 }));
 
@@ -148,12 +173,14 @@ test("a branch that is under way survives a reload too", () => withPage(async ({
   await say(page, "to be changed");
   await ended(page);
   await page.locator(".turn").nth(1).locator(".edit").click();
-  await page.fill(".editing textarea", "/sleep 4");
+  const { command, open } = gate();
+  await page.fill(".editing textarea", `/terminal ${command}`);
   await page.press(".editing textarea", "Enter");
   await page.waitForSelector(".tool.running");
   await page.reload();
   await page.waitForSelector(".tool.running");
-  assert.equal(await page.locator(".question .words").last().textContent(), "/sleep 4");
+  assert.equal(await page.locator(".question .words").last().textContent(), `/terminal ${command}`);
+  await open();
   await ended(page);
 }));
 
@@ -181,9 +208,29 @@ async function clock(page) {
   };
 }
 
+// How many times slower than the machine that the limit was made on this one is, at this moment: by a piece of work like
+// that of an answer, text and layout.
+const USUAL = 300; // milliseconds
+async function slowness(page, spent) {
+  const before = await spent();
+  await page.evaluate(() => {
+    const place = document.createElement("div");
+    document.body.append(place);
+    for (let n = 0; n < 600; n += 1) {
+      const paragraph = document.createElement("p");
+      paragraph.textContent = `word${n} `.repeat(40);
+      place.append(paragraph);
+      if (place.scrollHeight < 0) return;
+    }
+    place.remove();
+  });
+  return Math.max(1, 1000 * ((await spent()).seconds - before.seconds) / USUAL);
+}
+
 for (const [shape, piece] of Object.entries(SHAPES)) test(`an answer of ten thousand tokens stays smooth: ${shape}`, () => withPage(async ({ page }) => {
   await page.waitForSelector("#message");
   const spent = await clock(page);
+  const slower = await slowness(page, spent);
   // The stream is made up in the page: no agent says that much so fast.
   const id = await page.evaluate(async () => {
     const key = sessionStorage.getItem("hermes-trio-key");
@@ -207,21 +254,22 @@ for (const [shape, piece] of Object.entries(SHAPES)) test(`an answer of ten thou
         start: (controller) => controller.enqueue(encoder.encode(first)),
         async pull(controller) {
           await new Promise((resolve) => { setTimeout(resolve, 8); });
+          if (at === middle.length * 0.75) await new Promise((resolve) => { window.goOn = resolve; });
           controller.enqueue(encoder.encode(at < middle.length ? middle.slice(at, at + 20).join("") : last));
           if (at >= middle.length) controller.close();
           at += 20;
-          window.told = at;
         },
       });
       return Promise.resolve(new Response(stream, { headers: { "Content-Type": "text/event-stream" } }));
     };
   }, { head, body, tail });
   await say(page, "go");
-  await eventually(() => page.evaluate(() => window.told > 7500), 60_000);
+  await eventually(() => page.evaluate(() => Boolean(window.goOn)));
   const before = await spent();
-  await ended(page, 60_000);
+  await page.evaluate(() => window.goOn());
+  await ended(page);
   const after = await spent();
   const each = 1000 * (after.seconds - before.seconds) / (after.frames - before.frames);
-  assert.ok(each < FRAME, `${each.toFixed(1)} ms of work for each frame of the last quarter`);
+  assert.ok(each < FRAME * slower, `${each.toFixed(1)} ms of work for each frame of the last quarter`);
   assert.match(await page.locator(".foot").textContent(), /10,000 tokens/);
 }));

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { api, BASE, CLIPBOARD, clipboard, ended, eventually, KEY, say, withPage } from "./setup.js";
+import { api, BASE, becomes, CLIPBOARD, copied, ended, eventually, KEY, say, tells, withPage } from "./setup.js";
 
 async function open(page, name) {
   await page.click(`nav >> text=${name}`);
@@ -18,21 +18,21 @@ test("sessions: find, rename, open, fork, delete", () => withPage(async ({ page 
   await open(page, "Sessions");
   await page.fill("#search", "apples");
   const rows = page.locator(".sessions li");
-  await eventually(async () => await rows.count() === 1);
+  await becomes(() => rows.count(), 1);
   await page.getByRole("button", { name: "Rename" }).click();
   await page.fill("input[aria-label=Title]", "Fruit");
-  await page.click("text=Save");
+  await page.click("button:has-text('Save')");
   await page.fill("#search", "fruit");
   await page.locator(".sessions .title", { hasText: "Fruit" }).waitFor();
-  assert.match(await rows.first().textContent(), /2 messages/);
+  await tells(rows.first(), /2 messages/);
   await page.getByRole("button", { name: "Fork" }).click();
   await page.locator(".question .words", { hasText: "about apples" }).waitFor();
   await open(page, "Sessions");
   await page.fill("#search", "fruit #2");
-  await eventually(async () => await rows.count() === 1);
+  await becomes(() => rows.count(), 1);
   await page.getByRole("button", { name: "Delete" }).click();
   await page.locator(".sessions button.danger").click();
-  await eventually(async () => await rows.count() === 0);
+  await becomes(() => rows.count(), 0);
   await page.fill("#search", "fruit");
   await page.locator(".sessions .title", { hasText: "Fruit" }).click();
   await page.locator(".question .words", { hasText: "about apples" }).waitFor();
@@ -46,7 +46,7 @@ test("a title that is taken is refused with its reason", () => withPage(async ({
   await page.fill("#search", "free");
   await page.getByRole("button", { name: "Rename" }).click();
   await page.fill("input[aria-label=Title]", "Taken");
-  await page.click("text=Save");
+  await page.click("button:has-text('Save')");
   await page.getByText("Another session has this title.").waitFor();
 }, { expected: /400/ }));
 
@@ -57,7 +57,7 @@ test("runs: a live list, stop, filters", () => withPage(async ({ page }) => {
   await row.getByText("running").waitFor();
   await page.getByRole("button", { name: "live" }).click();
   await row.getByRole("button", { name: /^Stop/ }).click();
-  await eventually(async () => await row.count() === 0);
+  await becomes(() => row.count(), 0);
   await page.getByRole("button", { name: "stopped" }).click();
   await row.getByText("stop_requested").waitFor();
 }));
@@ -67,21 +67,20 @@ test("one run: facts, timeline, events, copies", () => withPage(async ({ page })
   await page.goto(`${BASE}/#/runs/${id}`);
   await page.locator(".bar-tool").first().waitFor(); // while it runs
   await page.locator(".status.completed").waitFor();
-  assert.equal(await page.locator(".bar-tool").count(), 2);
-  assert.equal(await page.locator(".bar-failed").count(), 1);
-  const widths = await page.locator(".bar-tool").evaluateAll((bars) => bars.map((bar) => bar.getBoundingClientRect().width));
-  assert.ok(widths[0] > 5 * widths[1], `${widths}`); // two seconds beside a moment
-  assert.match(await page.locator(".facts").textContent(), /Kindruns.*out/s);
+  await becomes(() => page.locator(".bar-tool").count(), 2);
+  await becomes(() => page.locator(".bar-failed").count(), 1);
+  await tells(page.locator(".facts"), /Kindruns.*out/s);
   await page.click("text=/^Events/");
-  assert.match(await page.locator(".events").textContent(), /0 run\.started.*run\.completed/s);
-  await page.click("text=Copy events");
-  const lines = (await clipboard(page)).split("\n").map((line) => JSON.parse(line));
+  await tells(page.locator(".events"), /0 run\.started.*run\.completed/s);
+  const lines = (await copied(page, page.getByRole("button", { name: "Copy events" }))).split("\n").map((line) => JSON.parse(line));
   assert.deepEqual(lines.map((line) => line.seq), lines.map((_, n) => n));
   assert.equal(lines.at(-1).event, "run.completed");
-  await page.click("text=Copy as curl");
-  assert.ok((await clipboard(page)).includes(`${BASE}/v1/runs/${id}/events`));
-  await page.click("text=Copy as Python");
-  assert.ok(!(await clipboard(page)).includes(KEY));
+  const parts = await page.locator(".bar-tool").evaluateAll((bars) => bars.map((bar) => bar.offsetWidth / bar.parentElement.offsetWidth));
+  const all = lines.at(-1).timestamp - lines[0].timestamp;
+  const took = lines.filter((line) => line.event === "tool.completed" && !line.error).map((line) => line.duration / all);
+  assert.ok(parts.every((part, n) => Math.abs(part - took[n]) < 0.03), `${parts} for ${took}`); // as long as they took
+  assert.ok((await copied(page, page.getByRole("button", { name: "Copy as curl" }))).includes(`${BASE}/v1/runs/${id}/events`));
+  assert.ok(!(await copied(page, page.getByRole("button", { name: "Copy as Python" }))).includes(KEY));
 }, CLIPBOARD));
 
 test("an approval is answered where the run is looked at", () => withPage(async ({ page }) => {
@@ -89,13 +88,13 @@ test("an approval is answered where the run is looked at", () => withPage(async 
   await page.goto(`${BASE}/#/runs/${id}`);
   await page.locator(".approval.open").getByRole("button", { name: "Always allow" }).click();
   await page.locator(".status.completed").waitFor();
-  assert.equal(await page.locator(".bar-approval").count(), 1);
+  await becomes(() => page.locator(".bar-approval").count(), 1);
   await open(page, "Server");
   const grants = page.locator(".sessions li");
   await grants.first().waitFor();
   const count = await grants.count();
   await grants.first().getByRole("button", { name: "Forget" }).click();
-  await eventually(async () => await grants.count() === count - 1);
+  await becomes(() => grants.count(), count - 1);
 }));
 
 test("a run that is not there says so", () => withPage(async ({ page }) => {
@@ -107,15 +106,16 @@ test("a run that is not there says so", () => withPage(async ({ page }) => {
 
 test("the server: plots, checks, settings, version", () => withPage(async ({ page }) => {
   await open(page, "Server");
-  await eventually(async () => await page.locator(".plot canvas").count() === 8);
-  await api("POST", "/v1/runs", { input: "/long 100" });
+  await becomes(() => page.locator(".plot canvas").count(), 8);
   await page.getByText(/version \d+\.\d+/).waitFor();
-  assert.match(await page.locator(".facts").first().textContent(), /storeok/);
+  await tells(page.locator(".facts").first(), /storeok/);
   const shown = (name) => page.locator(".plot", { hasText: name }).locator(".now").textContent();
   await eventually(async () => /resident \d+/.test(await shown("Memory")));
+  const { run_id: id } = await api("POST", "/v1/runs", { input: "/long 100000" }); // goes on for as long as somebody looks
   await eventually(async () => /commits [1-9.]|commits 0\.\d/.test(await shown("Store commits")));
   await eventually(async () => /events [1-9]/.test(await shown("Events per second")));
   await eventually(async () => /mean \d/.test(await shown("Time to first text")));
+  await api("POST", `/v1/runs/${id}/stop`, {});
   const settings = page.getByRole("region", { name: "Settings" });
   await settings.getByText("model_name").waitFor();
   assert.ok(!(await page.content()).includes(KEY));
@@ -123,7 +123,7 @@ test("the server: plots, checks, settings, version", () => withPage(async ({ pag
 
 test("the page below the prefix of a profile is for that profile", () => withPage(async ({ page }) => {
   await page.waitForSelector("#message");
-  assert.equal(page.url(), `${BASE}/p/second/#/`);
+  await page.waitForURL(`${BASE}/p/second/#/`);
   await say(page, "below the prefix");
   await ended(page);
   assert.match(await page.locator(".foot").textContent(), /second-agent/);
