@@ -2,7 +2,8 @@
 
 ``threads=FILE`` lets no thread start while the file is there; ``clock=FILE`` shifts the wall clock by the seconds that the
 file holds, at any time; ``readonly=FILE`` lets nobody write to the database while the file is there; ``sockets=quick``
-has vanished clients noticed in seconds instead of half a minute.
+has vanished clients noticed in seconds instead of half a minute. With the first and the last of them Trio keeps no idle
+threads, where it would for ten seconds: none is left for those who may start none, and none has to be waited for.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ def _forbid_threads(path: str) -> None:
         real(thread)
 
     threading.Thread.start = start  # type: ignore[method-assign,assignment]
+    _keep_no_threads()
+
+
+def _keep_no_threads() -> None:
+    from trio._core import _thread_cache  # noqa: PLC0415 - after the faults around it
+
+    _thread_cache.IDLE_TIMEOUT = 0.01  # type: ignore[assignment]
 
 
 def _shift_the_clock(path: str) -> None:
@@ -49,6 +57,7 @@ def _forbid_writing(path: str) -> None:
 def _notice_soon(_: str) -> None:
     from hermes_trio.server import sockets  # noqa: PLC0415 - the other faults must be there before it is imported
 
+    _keep_no_threads()
     quick = {socket.TCP_KEEPIDLE: 1, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 2}
     quick[socket.TCP_USER_TIMEOUT] = QUICK_SECONDS * 1000
     sockets.OPTIONS = tuple(  # type: ignore[assignment]  # of the same form
