@@ -140,6 +140,13 @@ MUTANTS = (
         RACES,
     ),
     Mutant(
+        "settle a question twice",
+        "runs/approvals.py",
+        "        if all(question.approval_id != approval_id for question in self._floor.waiting()):\n            return False\n",
+        "",
+        f"{RACES}::test_time_is_up_while_an_answer_is_remembered",
+    ),
+    Mutant(
         "hand the live run of one principal to another",
         "runs/registry.py",
         "        return self._live.get((principal, run_id))\n",

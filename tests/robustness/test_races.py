@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Sequence
 
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from hermes_trio.core.approvals import Decision, Grant
+from hermes_trio.core.events import AnsweredBy, Choice
+from hermes_trio.runs.approvals import Answer
 from tests.robustness.races import RACES, Race, run_race
 from tests.robustness.report import Tally
+from tests.runs.setting import Notebook, rest_of, until_asked
+from tests.runs.test_approvals import LIMITS, RM, Asker, asking, told
 
 
 @pytest.mark.slow
@@ -16,3 +25,37 @@ def test_races(race: Race, full: bool, tally: Tally) -> None:
     seen = run_race(race, rounds)
     assert race.seen <= set(seen), seen  # neither always wins
     tally.add("races", {race.name: sum(seen.values())})
+
+
+class SlowToRemember(Notebook):
+    """A store that takes its time with an approval."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.may_go_on = trio.Event(), trio.Event()
+
+    async def grant(self, grants: Sequence[Grant]) -> None:
+        """Wait to be let go on."""
+        self.asked.set()
+        await self.may_go_on.wait()
+        await super().grant(grants)
+
+
+async def test_time_is_up_while_an_answer_is_remembered(mock_clock: MockClock) -> None:
+    """The one order of the last race that chance rarely finds: the answer came first, so it is the only one."""
+    agent, store = Asker(RM), SlowToRemember()
+    setting = asking(agent, store)
+    async with setting.open() as run, trio.open_nursery() as nursery:
+        await until_asked(run)
+        mock_clock.jump(
+            LIMITS.approval - 1
+        )  # the store may take a while, but not as long as a question waits
+        nursery.start_soon(run.answer, Answer(Choice.SESSION))
+        await store.asked.wait()
+        mock_clock.jump(2)
+        await wait_all_tasks_blocked()  # the time-out waits for its turn
+        store.may_go_on.set()
+        assert told(await rest_of(run)) == [(Choice.SESSION, AnsweredBy.CLIENT)]
+    assert agent.decisions == [Decision(Choice.SESSION, AnsweredBy.CLIENT)]
+    assert setting.store.records[0].outcome.status == "completed"
+    setting.check_nothing_left()
