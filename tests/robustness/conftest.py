@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.robustness.report import PROPERTY, Summary, Tally, as_property
+from tests.robustness.book import BOOK
+from tests.robustness.report import BOOK_PROPERTY, PROPERTY, Summary, Tally, as_property
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,12 +43,24 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
     request.node.user_properties.append(as_property(counts))
 
 
+@pytest.fixture(autouse=True)
+def _book(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Hands over what the shared checks looked for in a test."""
+    BOOK.take()
+    yield
+    request.node.user_properties.append((BOOK_PROPERTY, BOOK.take()))
+
+
+_BEGUN = time.monotonic()
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     summary = _summary(terminalreporter.stats)
     if not summary.tried:
         return
+    summary.seconds = time.monotonic() - _BEGUN
     terminalreporter.section("robustness")
-    terminalreporter.write_line("\n".join([summary.verdict(), *summary.lines()]))
+    terminalreporter.write_line("\n".join(summary.lines()))
     if path := config.getoption("--robustness-report", default=""):
         Path(path).write_text(summary.markdown(), "utf-8")
 
@@ -67,3 +81,5 @@ def _take(summary: Summary, outcome: str, report: Any) -> None:
         for key, value in report.user_properties:
             if key == PROPERTY:
                 summary.take_counts(value)
+            if key == BOOK_PROPERTY:
+                summary.take_book(value)
