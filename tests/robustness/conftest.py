@@ -22,11 +22,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--robustness-report", default="", help="write the summary to this Markdown file")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker("robustness")
+    if config.getoption("--full", default=False):
+        items.sort(key=_place)
+
+
+# What takes minutes begins first, so that no worker is left with it at the end. Each is handed two tests in the
+# beginning: the second of the first should be a short one, because it has to wait for all of a soak.
+LONGEST_FIRST = (
+    "test_clients_that_leave_at_random",
+    "test_a_clock_that_jumps",
+    "test_kills",
+    "test_asked_to_stop_at_random_moments",
+    "test_cut_after_every_byte",
+    "test_garbage_in_between",
+    "test_the_model",
+)
+
+
+def _place(item: pytest.Item) -> int:
+    name = getattr(item, "originalname", "") or item.name
+    if name in LONGEST_FIRST:
+        return LONGEST_FIRST.index(name)
+    return len(LONGEST_FIRST) + (
+        "test_real" not in item.path.name
+    )  # those that wait before those that only work
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ class Tally:
 
 
 def _is_disconnect(line: Line) -> bool:
-    return line.part in {"real disconnects", "soak"} and not line.what.endswith("stays")
+    return line.part == "real disconnects" and not line.what.endswith("stays")
 
 
 # The figures that people ask for first.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import socket
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -20,9 +19,8 @@ from tests.robustness.real_abuse import BAD_BODIES, HOSTILE, hostile_h2
 from tests.robustness.real_footprint import Footprint, at_rest, faults_at_rest, memory
 from tests.robustness.real_lines import Ask, Line1, Target, request_bytes
 from tests.robustness.real_servers import chat, server_in
-from tests.robustness.real_visits import AT_ONCE, Notes, crowd
+from tests.robustness.real_visits import AT_ONCE
 from tests.robustness.report import Tally
-from tests.robustness.test_real_disconnects import some_seed
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-senders"), pytest.mark.timeout(1500)]
 
@@ -32,9 +30,8 @@ HEALTH = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
 HEADER_SECONDS = 10.0  # of the server
 BODY_SECONDS = 2.0
 SLACK = 15.0  # for a busy machine; a leak lasts for ever
-MOST_MEGABYTES = 40
 READERS_MEGABYTES = 100  # seen: 56
-IDLE, LORIS, READERS, SOAK_SECONDS = 5_000, 1_000, 100, 600.0
+IDLE, LORIS, READERS = 5_000, 1_000, 100
 
 
 @pytest.fixture
@@ -244,23 +241,3 @@ async def test_hostile_bytes(server: Server, full: bool, tally: Tally) -> None:
     assert statuses[b"400"] > len(bodies) / 2
     await check_rest(server, before)
     tally.add("real clients", {"hostile requests": times * (len(HOSTILE) + len(bodies) + 4)})
-
-
-async def test_memory_over_a_soak(server: Server, full: bool, tally: Tally) -> None:
-    """Clients come, leave and stay; the memory that a while of it takes is all that more of it takes."""
-    seconds, seed, rounds = SOAK_SECONDS if full else 1.0, some_seed(), 0
-    before = await resting(server)
-    begun, kilobytes = time.monotonic(), list[int]()
-    while time.monotonic() - begun < seconds or rounds < 2:
-        notes = Notes()
-        size = 500 if full else 60
-        await crowd(Target.of(server), f"{seed}-soak-{rounds}", range(size), notes)
-        await notes.forget_the_vanished()
-        assert notes.faults == []
-        kilobytes.append(memory(server))
-        tally.add("soak", notes.ways)
-        rounds += 1
-    await check_rest(server, before)
-    half = len(kilobytes) // 2
-    growth = min(kilobytes[half:]) - min(kilobytes[1:half] or kilobytes)
-    assert growth < (8 if full else MOST_MEGABYTES) * 1024, kilobytes
