@@ -170,7 +170,7 @@ async def test_a_line_cut_after_every_byte(tmp_path: Path, full: bool, tally: Ta
 
 async def _cut_stream(target: Target, n: int, way: str) -> Heard:
     """What came of one stream, of which so many bytes got through."""
-    body = {"stream": True, "input": "tokens=10 rate=200 tools=1"}
+    body = {"stream": True, "input": "tokens=3 rate=200"}
     request = request_bytes(Ask("POST", RESPONSES, body), target)
     async with await trio.open_tcp_stream("127.0.0.1", target.port) as stream:
         line = Line1(stream, target)
