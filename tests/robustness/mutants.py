@@ -60,6 +60,7 @@ MUTANTS = (
         "runs/tracker.py",
         "        rest = [*self._unheard, *merge_text(said)]\n",
         "        rest = [event for event in (*self._unheard, *merge_text(said)) if type(event) is Finished]\n",
+        f"{RACES}::test_what_waits_at_the_end_is_kept",
     ),
     Mutant(
         "lose what was taken before a mistake",
