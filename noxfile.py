@@ -131,8 +131,10 @@ def crash(session: nox.Session) -> None:
 def robustness(session: nox.Session) -> None:
     """Pull every plug, with full counts; the summary goes to a report in Markdown."""
     install(session, "test")
+    # The longest first, and one at a time: then all workers end together. Some take minutes, which is no hang.
+    order = ["-n", "auto", "--dist", "load", "--maxschedchunk", "1", "-o", "faulthandler_timeout=0"]
     args = ["--full", "--robustness-report=robustness_report.md", *session.posargs]
-    session.run("pytest", "tests/robustness", "-n", "auto", *args)
+    session.run("pytest", "tests/robustness", *order, *args)
 
 
 @nox.session

@@ -111,6 +111,7 @@ class Tracker:
             except trio.EndOfChannel:
                 break
             self._hear(events)
+            del events  # they are in the log now; a reader may take its time
             await self._wait_for_readers()
         await self._close_up(Reason.SERVER_ERROR)
 

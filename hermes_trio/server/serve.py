@@ -10,11 +10,12 @@ from functools import partial
 from typing import cast
 from urllib.parse import quote
 
+import structlog
 import trio
 from hypercorn.typing import Framework
 
 from hermes_trio import compose, logs
-from hermes_trio.compose import Parts, open_server, prepare
+from hermes_trio.compose import Parts, Running, open_server, prepare
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.keys import Kept, Made
 from hermes_trio.server import worker
@@ -22,10 +23,13 @@ from hermes_trio.server.configure import hypercorn_config
 from hermes_trio.server.connection import Guards
 from hermes_trio.server.selfcheck import check_stack
 from hermes_trio.server.shutdown import Patience, Shutdown
+from hermes_trio.server.signals import Bell, hearing_signals
 from hermes_trio.server.sockets import CannotListen, open_listening_sockets
 from hermes_trio.server.tuning import tune_process
 from hermes_trio.settings import Loaded, Settings
 from hermes_trio.stores.contract import StoreError
+
+log = structlog.get_logger(__name__)
 
 
 def check(loaded: Loaded) -> None:
@@ -63,22 +67,34 @@ def _first(group: BaseExceptionGroup[StoreError]) -> BaseException:
 
 
 async def _serve(parts: Parts, sockets: Sequence[socket.socket]) -> None:
+    """Serve until a signal asks for the end; one that comes before there is a server ends the start."""
+    starting = trio.CancelScope()
+    bell = Bell(partial(_leave_early, starting))
+    async with hearing_signals(bell):
+        with starting:
+            async with open_server(parts) as running:
+                await _serve_requests(parts, sockets, running, bell)
+
+
+def _leave_early(starting: trio.CancelScope, who: str) -> None:
+    log.info("stopping before the start", by=who)
+    starting.cancel(reason=who)
+
+
+async def _serve_requests(
+    parts: Parts, sockets: Sequence[socket.socket], running: Running, bell: Bell
+) -> None:
     settings = parts.settings
-    async with open_server(parts) as running:
-        guards = Guards(settings.write_seconds)
-        shutdown = Shutdown(running, patience_of(settings), guards.connections.limit_writes)
-        config = hypercorn_config(_text(settings.certfile), _text(settings.keyfile))
-        tune_process()
-        async with trio.open_nursery() as nursery:
-            await nursery.start(shutdown.watch_signals)
-            serve = partial(
-                worker.serve, cast("Framework", running.app), sockets, config, shutdown.run, guards
-            )
-            async with trio.open_nursery() as serving:
-                urls = await serving.start(serve)
-                running.state.not_ready = ""
-                greet(parts, local_url(urls[0]))
-            nursery.cancel_scope.cancel()
+    guards = Guards(settings.write_seconds)
+    shutdown = Shutdown(running, patience_of(settings), guards.connections.limit_writes)
+    config = hypercorn_config(_text(settings.certfile), _text(settings.keyfile))
+    tune_process()
+    bell.ring = shutdown.ask
+    serve = partial(worker.serve, cast("Framework", running.app), sockets, config, shutdown.run, guards)
+    async with trio.open_nursery() as serving:
+        urls = await serving.start(serve)
+        running.state.not_ready = ""
+        greet(parts, local_url(urls[0]))
 
 
 def patience_of(settings: Settings) -> Patience:

@@ -7,7 +7,6 @@ does: a shutdown that hangs helps nobody.
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,8 +19,6 @@ from hermes_trio.compose import Running
 from hermes_trio.core.outcome import Reason
 
 log = structlog.get_logger(__name__)
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @frozen
@@ -46,13 +43,6 @@ class Shutdown:
         """Take what to end, how patiently, and how to let no write outlast a point in Trio's time."""
         self._running, self._patience, self._limit_writes = running, patience, limit_writes
         self._asked, self._hurried = trio.Event(), trio.Event()
-
-    async def watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Count the signals that ask for the end."""
-        with trio.open_signal_receiver(*SIGNALS) as signals:
-            task_status.started()
-            async for number in signals:
-                self.ask(signal.Signals(number).name)
 
     def ask(self, who: str) -> None:
         """Begin the drain; asked again, end it."""

@@ -103,9 +103,12 @@ async def openapi() -> Response:
 
 
 async def metrics(site: Site, counters: Metrics) -> Response:
-    """Prometheus text. Rendering takes milliseconds, so a thread does it."""
+    """Prometheus text. Rendering takes milliseconds, so a thread does it; it is wanted most where there is none left."""
     counters.observe_state(len(site.services.registry), site.admission.in_use, await _seen(site))
-    text = await trio.to_thread.run_sync(generate_latest, counters.registry)
+    try:
+        text = await trio.to_thread.run_sync(generate_latest, counters.registry)
+    except RuntimeError:
+        text = generate_latest(counters.registry)
     return Response(text, 200, {"Content-Type": CONTENT_TYPE_LATEST})
 
 

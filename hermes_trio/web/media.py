@@ -33,10 +33,13 @@ _TAG = re.compile(
 
 
 async def inline_media(text: str, workspace: Path) -> str:
-    """The text with each tag replaced by the image it names; other tags stay as they are."""
+    """The text with each tag replaced by the image it names; other tags stay as they are, and all where no thread is left."""
     if "MEDIA:" not in text:
         return text
-    return await trio.to_thread.run_sync(_inline, text, workspace)
+    try:
+        return await trio.to_thread.run_sync(_inline, text, workspace)
+    except RuntimeError:
+        return text
 
 
 def _inline(text: str, workspace: Path) -> str:

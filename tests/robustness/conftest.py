@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.robustness.report import PROPERTY, Summary, Tally, as_property
+from tests.robustness.book import BOOK
+from tests.robustness.report import BOOK_PROPERTY, PROPERTY, Summary, Tally, as_property
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,11 +22,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--robustness-report", default="", help="write the summary to this Markdown file")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker("robustness")
+    if config.getoption("--full", default=False):
+        items.sort(key=_place)
+
+
+# What takes minutes begins first, so that no worker is left with it at the end. Each is handed two tests in the
+# beginning: the second of the first should be a short one, because it has to wait for all of a soak.
+LONGEST_FIRST = (
+    "test_clients_that_leave_at_random",
+    "test_a_clock_that_jumps",
+    "test_kills",
+    "test_asked_to_stop_at_random_moments",
+    "test_cut_after_every_byte",
+    "test_garbage_in_between",
+    "test_the_model",
+)
+
+
+def _place(item: pytest.Item) -> int:
+    name = getattr(item, "originalname", "") or item.name
+    if name in LONGEST_FIRST:
+        return LONGEST_FIRST.index(name)
+    return len(LONGEST_FIRST) + (
+        "test_real" not in item.path.name
+    )  # those that wait before those that only work
 
 
 @pytest.fixture
@@ -41,12 +67,24 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
     request.node.user_properties.append(as_property(counts))
 
 
+@pytest.fixture(autouse=True)
+def _book(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Hands over what the shared checks looked for in a test."""
+    BOOK.take()
+    yield
+    request.node.user_properties.append((BOOK_PROPERTY, BOOK.take()))
+
+
+_BEGUN = time.monotonic()
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     summary = _summary(terminalreporter.stats)
     if not summary.tried:
         return
+    summary.seconds = time.monotonic() - _BEGUN
     terminalreporter.section("robustness")
-    terminalreporter.write_line("\n".join([summary.verdict(), *summary.lines()]))
+    terminalreporter.write_line("\n".join(summary.lines()))
     if path := config.getoption("--robustness-report", default=""):
         Path(path).write_text(summary.markdown(), "utf-8")
 
@@ -67,3 +105,5 @@ def _take(summary: Summary, outcome: str, report: Any) -> None:
         for key, value in report.user_properties:
             if key == PROPERTY:
                 summary.take_counts(value)
+            if key == BOOK_PROPERTY:
+                summary.take_book(value)

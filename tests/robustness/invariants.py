@@ -20,6 +20,7 @@ from attrs import define, field, frozen
 
 from hermes_trio.core.items import CallItem, ClientCallItem, MessageItem
 from hermes_trio.core.record import EndedRun
+from tests.robustness.book import Sought, counted
 from tests.robustness.wires import ALL, Heard
 
 IN_PROGRESS = "in_progress"
@@ -78,6 +79,7 @@ class Ledger:
         return [run_id for run_id, status in self._states.items() if status == IN_PROGRESS]
 
 
+@counted(Sought.WRONG)
 def faults_of_stream(heard: Heard, first: int | None = None) -> Iterator[str]:
     """What is wrong with a stream by itself. ``first`` is the number that it has to begin with, if that is known."""
     numbers = heard.numbers
@@ -113,6 +115,7 @@ def _faults_of_calls(heard: Heard) -> Iterator[str]:
         yield f"calls are left running: {list(open_calls)}"
 
 
+@counted(Sought.STUCK)
 def faults_of_record(kept: Kept) -> Iterator[str]:
     """What is wrong with a terminal record by itself."""
     if kept.status not in ALL:
@@ -121,6 +124,7 @@ def faults_of_record(kept: Kept) -> Iterator[str]:
         yield f"the record has running calls: {running}"
 
 
+@counted(Sought.LOST)
 def faults_between(heard: Heard, kept: Kept) -> Iterator[str]:
     """Where a stream, or the beginning of one, and the record tell different things."""
     if heard.run_id != kept.run_id:

@@ -60,6 +60,7 @@ MUTANTS = (
         "runs/tracker.py",
         "        rest = [*self._unheard, *merge_text(said)]\n",
         "        rest = [event for event in (*self._unheard, *merge_text(said)) if type(event) is Finished]\n",
+        f"{RACES}::test_what_waits_at_the_end_is_kept",
     ),
     Mutant(
         "lose what was taken before a mistake",
@@ -138,6 +139,13 @@ MUTANTS = (
         "    if first.run_id != claim.run_id:\n",
         "    if first.run_id != claim.run_id and first.fingerprint != claim.fingerprint:\n",
         RACES,
+    ),
+    Mutant(
+        "settle a question twice",
+        "runs/approvals.py",
+        "        if all(question.approval_id != approval_id for question in self._floor.waiting()):\n            return False\n",
+        "",
+        f"{RACES}::test_time_is_up_while_an_answer_is_remembered",
     ),
     Mutant(
         "hand the live run of one principal to another",

@@ -17,6 +17,7 @@ from hermes_trio.keys import DEFAULT_PRINCIPAL
 from hermes_trio.stores import statements_runs
 from tests.e2e.records import unfinished
 from tests.e2e.server import Server
+from tests.robustness.book import BOOK, Sought
 from tests.robustness.invariants import (
     faults_between,
     faults_of_record,
@@ -99,6 +100,7 @@ def faults_at_rest(server: Server, before: Footprint, idle_threads: int = 0) -> 
     while more and time.monotonic() - begun < CALM_SECONDS:
         more = _more(server, before, idle_threads)
         time.sleep(LOOK_SECONDS if more else 0)
+    BOOK.look(Sought.LEAKED, len(more))
     return more
 
 
@@ -143,6 +145,7 @@ def _faults_of(store: sqlite3.Connection, heard: Heard, store_failed: bool) -> I
     record = found_in(store, heard.run_id)
     if store_failed and isinstance(record, NoRun) and heard.wire is Wire.CHAT and _FAILED in heard.ends:
         return
+    BOOK.look(Sought.STUCK, not isinstance(record, EndedRun))
     if not isinstance(record, EndedRun):
         yield f"{about}: a client knows it, and the store has {type(record).__name__}"
         return

@@ -2,7 +2,9 @@
 
 ``threads=FILE`` lets no thread start while the file is there; ``clock=FILE`` shifts the wall clock by the seconds that the
 file holds, at any time; ``readonly=FILE`` lets nobody write to the database while the file is there; ``sockets=quick``
-has vanished clients noticed in seconds instead of half a minute.
+has vanished clients noticed in seconds instead of half a minute; ``stall=FILE`` lets no transaction end while the file is
+there, as a disk that hangs does. With ``threads`` and ``sockets`` Trio keeps no idle threads, where it would for ten
+seconds: none is left for those who may start none, and none has to be waited for.
 """
 
 from __future__ import annotations
@@ -28,6 +30,13 @@ def _forbid_threads(path: str) -> None:
         real(thread)
 
     threading.Thread.start = start  # type: ignore[method-assign,assignment]
+    _keep_no_threads()
+
+
+def _keep_no_threads() -> None:
+    from trio._core import _thread_cache  # noqa: PLC0415 - after the faults around it
+
+    _thread_cache.IDLE_TIMEOUT = 0.01  # type: ignore[assignment]
 
 
 def _shift_the_clock(path: str) -> None:
@@ -46,9 +55,21 @@ def _forbid_writing(path: str) -> None:
     sqlite3.connect = lambda *args, **more: real(*args, **{**more, "factory": Watched})
 
 
+def _stall(path: str) -> None:
+    class Stalled(sqlite3.Connection):
+        def execute(self, sql: str, *rest: Any) -> sqlite3.Cursor:
+            while sql.startswith("COMMIT") and Path(path).exists():
+                time.sleep(0.01)
+            return super().execute(sql, *rest)
+
+    real = sqlite3.connect
+    sqlite3.connect = lambda *args, **more: real(*args, **{**more, "factory": Stalled})
+
+
 def _notice_soon(_: str) -> None:
     from hermes_trio.server import sockets  # noqa: PLC0415 - the other faults must be there before it is imported
 
+    _keep_no_threads()
     quick = {socket.TCP_KEEPIDLE: 1, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 2}
     quick[socket.TCP_USER_TIMEOUT] = QUICK_SECONDS * 1000
     sockets.OPTIONS = tuple(  # type: ignore[assignment]  # of the same form
@@ -62,6 +83,7 @@ _FAULTS: dict[str, Callable[[str], None]] = {
     "clock": _shift_the_clock,
     "readonly": _forbid_writing,
     "sockets": _notice_soon,
+    "stall": _stall,
 }
 
 

@@ -12,6 +12,7 @@ import h2.exceptions
 import trio
 from attrs import define, field, frozen
 
+from tests.robustness.book import BOOK, Sought
 from tests.robustness.real_lines import (
     Ask,
     Ended,
@@ -125,6 +126,7 @@ async def make(target: Target, visit: Visit, notes: Notes, name: str) -> None:
             pass  # in the very moment in which we left, or for our bad manners
         finally:
             notes.ways[f"{visit.line.__name__[-1:]}: {visit.way}"] += 1
+    BOOK.look(Sought.STUCK, scope.cancelled_caught)
     if scope.cancelled_caught:
         notes.faults.append(f"{name}: nothing came for {VISIT_SECONDS} s: {visit}")
 
@@ -156,6 +158,7 @@ async def _listen(line: Line, visit: Visit) -> None:
 
 def _note(line: Line, visit: Visit, notes: Notes) -> None:
     notes.statuses[line.status] += 1
+    BOOK.look(Sought.SERVER_ERROR, line.status >= 500)
     if line.status == 200:
         notes.heard.append(hear(visit.wire, line.body))
 

@@ -67,9 +67,11 @@ async def streamed(play: Play) -> EndedRun:
     """What became of one turn of such an agent; the same server then serves a good one."""
     with capture_logs():
         async with open_rig(Wild((), play=play)) as rig:
-            answer = await rig.client.send(RESPONSES, STREAM)
-            assert answer.status == 200, answer.body
-            heard = hear(Wire.RESPONSES, answer.body)
+            async with rig.client.post(RESPONSES, STREAM) as exchange:
+                await exchange.over.wait()  # a flood takes a while; only the time limit of the test bounds it
+            assert exchange.was_finished
+            assert exchange.answer.status == 200, exchange.raw
+            heard = hear(Wire.RESPONSES, exchange.raw)
             assert heard.is_closed
             record = await judged(rig, heard)
             rig.stage.play = lambda turn, say: "Fine."  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from trio.testing import MockClock
 from hermes_trio.schema.operations import OPERATIONS
 from tests.asgi import Answer, Exchange, make_scope
 from tests.fakes import KEY
+from tests.robustness.book import BOOK, Sought
 from tests.robustness.mangling import BODIES, SECRET, Mangler, Sent
 from tests.robustness.report import Tally
 from tests.robustness.scenes import HELLO, LIMITS
@@ -56,6 +57,7 @@ async def answered(house: House, sent: Sent) -> Answer:
     exchange.upload(sent.body)
     with trio.fail_after(PATIENCE):
         await exchange.run(house.rig.client.app)
+    BOOK.look(Sought.SERVER_ERROR, exchange.answer.status >= 500)
     return exchange.answer
 
 

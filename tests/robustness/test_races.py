@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Sequence
 
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from hermes_trio.agent.contract import TurnRequest
+from hermes_trio.agent.port import AsyncPort
+from hermes_trio.core.approvals import Decision, Grant
+from hermes_trio.core.changes import TextAdded
+from hermes_trio.core.events import AnsweredBy, Choice
+from hermes_trio.core.outcome import Reason
+from hermes_trio.runs.approvals import Answer
+from tests.robustness.invariants import kept_of_record
 from tests.robustness.races import RACES, Race, run_race
 from tests.robustness.report import Tally
+from tests.runs.setting import Notebook, Setting, rest_of, until_asked
+from tests.runs.test_approvals import LIMITS, RM, Asker, asking, told
 
 
 @pytest.mark.slow
@@ -16,3 +30,70 @@ def test_races(race: Race, full: bool, tally: Tally) -> None:
     seen = run_race(race, rounds)
     assert race.seen <= set(seen), seen  # neither always wins
     tally.add("races", {race.name: sum(seen.values())})
+
+
+class SlowToRemember(Notebook):
+    """A store that takes its time with an approval."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.may_go_on = trio.Event(), trio.Event()
+
+    async def grant(self, grants: Sequence[Grant]) -> None:
+        """Wait to be let go on."""
+        self.asked.set()
+        await self.may_go_on.wait()
+        await super().grant(grants)
+
+
+async def test_time_is_up_while_an_answer_is_remembered(mock_clock: MockClock) -> None:
+    """The one order of the last race that chance rarely finds: the answer came first, so it is the only one."""
+    agent, store = Asker(RM), SlowToRemember()
+    setting = asking(agent, store)
+    async with setting.open() as run, trio.open_nursery() as nursery:
+        await until_asked(run)
+        mock_clock.jump(
+            LIMITS.approval - 1
+        )  # the store may take a while, but not as long as a question waits
+        nursery.start_soon(run.answer, Answer(Choice.SESSION))
+        await store.asked.wait()
+        mock_clock.jump(2)
+        await wait_all_tasks_blocked()  # the time-out waits for its turn
+        store.may_go_on.set()
+        assert told(await rest_of(run)) == [(Choice.SESSION, AnsweredBy.CLIENT)]
+    assert agent.decisions == [Decision(Choice.SESSION, AnsweredBy.CLIENT)]
+    assert setting.store.records[0].outcome.status == "completed"
+    setting.check_nothing_left()
+
+
+class Slow:
+    """Says word after word, each when the last one has got as far as it can."""
+
+    def __init__(self, *words: str) -> None:
+        self._words = words
+        self.said_all = trio.Event()
+
+    async def run(self, turn: TurnRequest, say: AsyncPort) -> None:
+        """Go on until it is stopped."""
+        for word in self._words:
+            await say.text(word)
+            await wait_all_tasks_blocked()
+        self.said_all.set()
+        await trio.sleep_forever()
+
+
+async def test_what_waits_at_the_end_is_kept() -> None:
+    """A reader holds the agent back, so that it has said more than anybody has taken when it is stopped."""
+    agent = Slow(*"abcdef")
+    setting = Setting(agent)
+    async with setting.open() as run:
+        with run.log.subscribe(holds_back=True):
+            await agent.said_all.wait()
+            taken = "".join(change.text for change in run.log.read(0) if isinstance(change, TextAdded))
+            assert "abcdef".startswith(taken)
+            assert taken != "abcdef"
+            run.stop(Reason.STOP_REQUESTED)
+            await run.ended.wait()
+    [record] = setting.store.records
+    assert kept_of_record(record).text == "abcdef"
+    setting.check_nothing_left()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 import trio
 
 from tests.e2e.server import Plan, Server, serving
-from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all, memory
+from tests.robustness.real_footprint import Footprint, at_rest, faults_at_rest, faults_of_all, memory
 from tests.robustness.real_launch import command
 from tests.robustness.real_lines import Target
 from tests.robustness.real_visits import AT_ONCE, Notes, crowd
@@ -22,10 +23,13 @@ from tests.robustness.report import Tally
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-disconnects"), pytest.mark.timeout(1500)]
 
-BATCH = 1_000
+BATCH = 500
 FULL = 11_000  # some of them stay to the end
 SHORT = 80
-MOST_MEGABYTES = 50
+SOAK_SECONDS = 600.0
+FEW_AT_ONCE = 10  # every second batch
+MOST_MEGABYTES = 50  # that all of it may take
+GROWTH_MEGABYTES = 8  # from the first half of the soak to the second
 
 
 def some_seed() -> str:
@@ -41,35 +45,45 @@ def target(tmp_path: Path) -> Iterator[Server]:
 
 
 async def test_clients_that_leave_at_random(target: Server, full: bool, tally: Tally) -> None:
+    """In the session for ten minutes, which are the soak: nothing is left after any batch, and memory does not grow."""
     seed = some_seed()
     print(f"seed {seed}")  # noqa: T201 - for whoever has to repeat it
     await crowd(Target.of(target), f"{seed}-warm", range(AT_ONCE), warm := Notes())
-    await _until_quiet(target, warm, full)
+    await _until_quiet(target, warm)
     before = await trio.to_thread.run_sync(at_rest, target)
-    kilobytes = 0
-    for first in range(0, FULL if full else SHORT, BATCH):
-        notes = Notes()
-        numbers = range(first, first + (BATCH if full else SHORT))
-        await crowd(Target.of(target), seed, numbers, notes)
-        # While the vanished are still there: the server must find out about them by itself.
-        idle_threads = 0 if full else 2 * AT_ONCE
-        left = await trio.to_thread.run_sync(faults_at_rest, target, before, idle_threads)
-        await notes.forget_the_vanished()
-        faults = await trio.to_thread.run_sync(faults_of_all, target, notes.heard)
-        assert [*notes.faults, *left, *faults] == [], f"seed {seed}, visits {numbers}"
-        assert {status for status in notes.statuses if status not in {0, 200}} == set(), notes.statuses
-        assert any(heard.ends for heard in notes.heard)
-        assert any(heard.text and not heard.ends for heard in notes.heard)
-        tally.add("real disconnects", notes.ways)
-        kilobytes = kilobytes or memory(target)
-    assert memory(target) - kilobytes < MOST_MEGABYTES * 1024
+    begun, first, kilobytes = time.monotonic(), 0, list[int]()
+    size, seconds, visits = (BATCH, SOAK_SECONDS, FULL) if full else (SHORT, 0.0, SHORT)
+    while first < visits or time.monotonic() - begun < seconds:
+        numbers = range(first, first + size)
+        at_once = FEW_AT_ONCE if len(kilobytes) % 2 else AT_ONCE
+        tally.add("real disconnects", (await _batch(target, before, f"{seed}", numbers, at_once)).ways)
+        kilobytes.append(memory(target))
+        first += size
+    assert kilobytes[-1] - kilobytes[0] < MOST_MEGABYTES * 1024, kilobytes
+    half = len(kilobytes) // 2
+    growth = min(kilobytes[half:]) - min(kilobytes[1:half] or kilobytes)
+    assert growth < GROWTH_MEGABYTES * 1024, kilobytes
+    if full:
+        tally.add("soak", {"seconds": int(time.monotonic() - begun), "kilobytes of growth": max(0, growth)})
 
 
-async def _until_quiet(target: Server, notes: Notes, full: bool) -> None:
+async def _batch(target: Server, before: Footprint, seed: str, numbers: range, at_once: int) -> Notes:
+    notes = Notes()
+    await crowd(Target.of(target), seed, numbers, notes, at_once)
+    # While the vanished are still there: the server must find out about them by itself.
+    left = await trio.to_thread.run_sync(faults_at_rest, target, before)
+    await notes.forget_the_vanished()
+    faults = await trio.to_thread.run_sync(faults_of_all, target, notes.heard)
+    assert [*notes.faults, *left, *faults] == [], f"seed {seed}, visits {numbers}"
+    assert {status for status in notes.statuses if status not in {0, 200}} == set(), notes.statuses
+    assert any(heard.ends for heard in notes.heard)
+    assert any(heard.text and not heard.ends for heard in notes.heard)
+    return notes
+
+
+async def _until_quiet(target: Server, notes: Notes) -> None:
     """Let go of what the warm-up took."""
     await notes.forget_the_vanished()
     with trio.fail_after(30):
         while not await trio.to_thread.run_sync(lambda: target.is_idle):  # noqa: ASYNC110 - another process
             await trio.sleep(0.05)
-        if full:
-            await trio.sleep(11)  # Trio's idle threads go after 10 s; the count of them begins low

@@ -17,6 +17,7 @@ import pytest
 
 from tests.e2e.server import PATIENCE, Plan, Server, eventually, has_ended, kill, processes, run
 from tests.e2e.server import _read_until as read_until
+from tests.robustness.book import BOOK
 from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all
 from tests.robustness.real_servers import being_there, long_session, server_in, small_disk
 from tests.robustness.real_turns import Crowd, Turn, turning
@@ -71,7 +72,9 @@ def check_recovery(server: Server, heard: list[Heard]) -> None:
         turn = Turn(wire, "tokens=3").run(server, http2=False)
         assert turn.heard.ends[0] in COMPLETED, turn
         heard = [*heard, turn.heard]
-    eventually(lambda: faults_of_all(server, heard, store_failed=True) == [])
+    with BOOK.closed():  # what could not be saved is saved late
+        eventually(lambda: faults_of_all(server, heard, store_failed=True) == [])
+    assert faults_of_all(server, heard, store_failed=True) == []
 
 
 def in_trouble(server: Server, tally: Tally, what: str) -> None:

@@ -14,6 +14,7 @@ from tests.crash.rounds import run_rounds
 from tests.e2e.records import unfinished
 from tests.e2e.server import Server, eventually
 from tests.e2e.wire import chat_bytes, talking
+from tests.robustness.book import BOOK, Sought
 from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all
 from tests.robustness.real_servers import long_session, server_in
 from tests.robustness.real_turns import turning
@@ -32,6 +33,7 @@ KILLS, TERMS, STOPS = 200, 60, 10
 def test_kills(tmp_path: Path, full: bool, tally: Tally) -> None:
     long_session(full)  # the normal suite has tests/crash
     report = run_rounds(tmp_path, KILLS, int(some_seed()), slack=1.0)
+    BOOK.look(Sought.LOST, len(report.findings.violations), report.findings.responses)
     assert report.findings.violations == [], report.summary
     found = report.findings
     tally.add("process faults", {"kill -9": report.kills})

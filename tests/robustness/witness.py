@@ -18,6 +18,7 @@ from hermes_trio.runs.run import Keep, Run
 from hermes_trio.stores.memory import MemoryStore
 from tests.asgi import Exchange, Headers, make_scope
 from tests.fakes import AsyncPlayer, NotingRegistry, Rig, Stage, Step, make_rig
+from tests.robustness.book import BOOK, Sought, counted
 from tests.robustness.invariants import IN_PROGRESS, Ledger, faults_of_record, kept_of_record
 from tests.robustness.schedule import steps
 from tests.robustness.wires import Wire, hear
@@ -186,10 +187,13 @@ class House:
         """
         left = list(self.left_over())
         for run in self.runs:
-            left += [f"{run.header.run_id}: {fault}" async for fault in self._faults_of(run, may_be_unsaved)]
+            found = [f"{run.header.run_id}: {fault}" async for fault in self._faults_of(run, may_be_unsaved)]
+            BOOK.look(Sought.STUCK, len(found))
+            left += found
         left += self.store.ledger.faults
         return left
 
+    @counted(Sought.LEAKED)
     def left_over(self) -> Iterator[str]:
         """What is still there, though nothing should be."""
         site = self.rig.site

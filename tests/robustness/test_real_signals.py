@@ -1,0 +1,123 @@
+"""Signals at inconvenient moments: to the whole process group, in the midst of the start, in the midst of the end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.records import unfinished
+from tests.e2e.server import MODULE, Plan, Server, begin, eventually, kill, processes, serving, start
+from tests.robustness.lingering import ENDING, HOLD_END, HOLD_START, STARTING
+from tests.robustness.real_footprint import faults_of_all
+from tests.robustness.real_servers import being_there
+from tests.robustness.real_turns import turning
+from tests.robustness.report import Tally
+from tests.robustness.test_real_disconnects import some_seed
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-signals"), pytest.mark.timeout(600)]
+
+LINGERING = ("--agent", "tests.robustness.lingering:provider")
+LONG = "tokens=1000 rate=100 tools=3"
+STARTS = 40
+# Before the program is even loaded, a signal does what signals do.
+UNLOADED = {signal.SIGTERM: {0, -signal.SIGTERM}, signal.SIGINT: {0, 130, -signal.SIGINT}}
+EXPECTED = "asked again|a dead process left behind"
+by_signal = pytest.mark.parametrize("number", UNLOADED, ids=lambda number: number.name)
+
+
+@by_signal
+def test_in_the_midst_of_the_start(tmp_path: Path, number: signal.Signals, tally: Tally) -> None:
+    """A start that waits for something is called off, and leaves nothing that the next one would mind."""
+    plan = Plan(tmp_path, LINGERING)
+    with being_there(tmp_path / HOLD_START):
+        server = begin(plan)
+        try:
+            eventually((tmp_path / STARTING).exists)
+            server.signal(number)
+            assert server.wait(5) == 0
+            assert server.complaints("") == []
+            assert "stopping before the start" in server.log
+        finally:
+            kill(server)
+    with serving(plan) as again:
+        assert again.is_idle
+    tally.add("process faults", {f"{number.name} in the midst of the start": 1})
+
+
+@by_signal
+def test_in_the_midst_of_the_end(tmp_path: Path, number: signal.Signals, tally: Tally) -> None:
+    """What was asked for goes on to its end, however often it is asked for again."""
+    with serving(Plan(tmp_path, LINGERING, {"drain_seconds": 0}), expected=EXPECTED) as server:
+        with turning(server, [LONG] * 4) as crowd, being_there(tmp_path / HOLD_END):
+            eventually(crowd.have_begun)
+            server.signal()
+            heard = crowd.wait()
+            eventually((tmp_path / ENDING).exists)
+            for _ in range(3):
+                server.signal(number)
+                time.sleep(0.01)  # or they count as one
+        assert server.wait(10) == 0
+        assert [each.ends for each in heard if len(each.ends) != 1] == []
+        assert faults_of_all(server, heard) == []
+        assert unfinished(server) == 0
+    tally.add("process faults", {f"{number.name} in the midst of the end": 3})
+
+
+@by_signal
+def test_to_the_whole_group(tmp_path: Path, number: signal.Signals, tally: Tally) -> None:
+    """As a service manager or a terminal sends it: the children of tools hear it too."""
+    plan = Plan(tmp_path, settings={"drain_seconds": 0.2}, command=("setsid", *MODULE))
+    with serving(plan, expected=EXPECTED) as server:
+        nap = f"60.{uuid.uuid4().int % 10**12}"
+        with turning(server, [f"/terminal sleep {nap}"] * 4) as crowd:
+            eventually(lambda: len(processes(f"sleep\0{nap}")) == 4)
+            os.killpg(server.pid, number)
+            heard = crowd.wait()
+        assert server.wait(10) == 0
+        assert processes(nap) == []
+        assert [each.ends for each in heard if len(each.ends) != 1] == []
+        assert faults_of_all(server, heard) == []
+        assert unfinished(server) == 0
+    tally.add("process faults", {f"{number.name} to the process group": 1})
+
+
+def test_at_random_moments_of_the_start(tmp_path: Path, full: bool, tally: Tally) -> None:
+    """With runs to end that a dead process left behind: they are ended by this start or by another, and once."""
+    dice, count = random.Random(some_seed()), STARTS if full else 2
+    plan = Plan(tmp_path, ("--agent", "synthetic"))
+    seconds = _leave_runs_behind(plan)
+    for _ in range(count):
+        number = dice.choice(list(UNLOADED))
+        server = begin(plan)
+        try:
+            time.sleep(dice.uniform(0, 1.2) * seconds)  # the moment is what is tested
+            server.signal(number)
+            assert server.wait(10) in UNLOADED[number], server.log
+            assert server.complaints(f"{EXPECTED}|Traceback") == []  # of an interrupted import
+        finally:
+            kill(server)
+    with serving(plan, expected=EXPECTED) as last:
+        assert last.is_idle
+        assert unfinished(last) == 0
+    tally.add("process faults", {"signals at a random moment of the start": count})
+
+
+def _leave_runs_behind(plan: Plan) -> float:
+    """Returns how long a start takes."""
+    begun = time.monotonic()
+    server: Server = start(plan)
+    seconds = time.monotonic() - begun
+    try:
+        with turning(server, [LONG] * 8) as crowd:
+            eventually(crowd.have_begun)
+            server.signal(signal.SIGKILL)
+        assert unfinished(server) > 0
+    finally:
+        kill(server)
+    return seconds
