@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.made_once import make_once
@@ -11,3 +12,10 @@ settings.register_profile("house", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("house")
 
 make_once()
+
+
+@pytest.hookimpl(trylast=True)  # when all marks are there
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with long tests come first: at the end there are only quick ones, which workers share out evenly."""
+    long = {item.path for item in items if any(map(item.get_closest_marker, ("slow", "robustness")))}
+    items.sort(key=lambda item: item.path not in long)
