@@ -6,6 +6,7 @@ Every session installs the dependency groups of ``pyproject.toml`` that it names
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -32,7 +33,9 @@ def install(session: nox.Session, *groups: str, package: bool = True) -> None:
 def tests(session: nox.Session) -> None:
     """Run the normal suite: everything but the long sessions."""
     install(session, "test")
-    session.run("pytest", "-n", "auto", "--dist", "loadfile", *session.posargs)
+    # One more worker than cores: many tests wait for other processes. The suite has an order of its own, long files first.
+    workers = str(len(os.sched_getaffinity(0)) + 1)
+    session.run("pytest", "-n", workers, "--dist", "loadfile", "--no-loadscope-reorder", *session.posargs)
 
 
 @nox.session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
@@ -16,3 +17,10 @@ settings.load_profile("house")
 _plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
 structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _plain])
 make_once()
+
+
+@pytest.hookimpl(trylast=True)  # when all marks are there
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with long tests come first: at the end there are only quick ones, which workers share out evenly."""
+    long = {item.path for item in items if any(map(item.get_closest_marker, ("slow", "robustness")))}
+    items.sort(key=lambda item: item.path not in long)

@@ -41,8 +41,12 @@ def environ(home: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def demo(home: Path, environ: dict[str, str]) -> Iterator[Server]:
-    """The server that ``hermes-trio serve`` starts for somebody who has never started one."""
-    with Reader(home, environ).serving("hermes-trio serve --port 0") as server:
+    """The server that ``hermes-trio serve`` starts for somebody who has never started one, but for one thing.
+
+    A ``curl`` whose reader has left sees that when it has something to write: at the next keep-alive.
+    """
+    impatient = {**environ, "HERMES_TRIO_KEEPALIVE_SECONDS": "0.5"}
+    with Reader(home, impatient).serving("hermes-trio serve --port 0") as server:
         yield server
 
 

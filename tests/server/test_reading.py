@@ -180,7 +180,7 @@ async def test_a_dropped_connection_leaves_no_reader_behind(
         await app.ended.wait()
         await no_connection(live)
         live.stop.set()
-        with trio.fail_after(1):
+        with trio.fail_after(5):
             await live.stopped.wait()
 
 
@@ -202,7 +202,7 @@ async def test_a_shutdown_ends_a_client_with_requests_left() -> None:
         await trio.testing.wait_all_tasks_blocked(0.01)
         app.go.set()
         assert (await read_to_end(client)).endswith(b"\r\n\r\n/a")
-        with trio.fail_after(1):
+        with trio.fail_after(5):
             await live.stopped.wait()
 
 
