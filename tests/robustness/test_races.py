@@ -46,9 +46,19 @@ class SlowToRemember(Notebook):
         await super().grant(grants)
 
 
+class Patient(Asker):
+    """Does not end before everybody else has done what there was to do."""
+
+    async def run(self, turn: TurnRequest, say: AsyncPort) -> str:
+        """Ask."""
+        said = await super().run(turn, say)
+        await wait_all_tasks_blocked()
+        return said
+
+
 async def test_time_is_up_while_an_answer_is_remembered(mock_clock: MockClock) -> None:
     """The one order of the last race that chance rarely finds: the answer came first, so it is the only one."""
-    agent, store = Asker(RM), SlowToRemember()
+    agent, store = Patient(RM), SlowToRemember()
     setting = asking(agent, store)
     async with setting.open() as run, trio.open_nursery() as nursery:
         await until_asked(run)
