@@ -45,6 +45,7 @@ class RunLog:
         self._readers: set[Reader] = set()
         self._taken = trio.Event()
         self.is_closed = False
+        self.is_left = False  # nothing of the agent is there any more
 
     @property
     def end(self) -> int:
@@ -160,6 +161,11 @@ class Batches:
         """The same; nothing, if somebody wakes the reader."""
         return await self.receive()
 
+    @property
+    def is_left(self) -> bool:
+        """Whether the end, once it is read, leaves nothing to wait for."""
+        return True
+
     def wake(self) -> None:
         """Let whoever waits look up. A reader that need not wait for others cannot be woken."""
 
@@ -183,6 +189,11 @@ class Reader(Batches):
         self.position = first
         self.holds_back = holds_back
         self._send, self._news = trio.open_memory_channel[None](1)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the end, once it is read, leaves nothing to wait for."""
+        return self._log.is_left
 
     def wake(self) -> None:
         """There is something new, or time to look up."""

@@ -219,7 +219,7 @@ class Run:
         try:
             with traced(self.header) as span:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(bridge.run, self._why, self._order.slot.release)
+                    nursery.start_soon(bridge.run, self._why, self._agent_left)
                     await self._track()
                 span.ended(self._tracker.told)
         except* Exception:
@@ -230,6 +230,10 @@ class Run:
                 log.warning(
                     "an agent did not stop and was given up; its slot stays taken", run_id=self.header.run_id
                 )
+
+    def _agent_left(self) -> None:
+        self._order.slot.release()
+        self.log.is_left = True
 
     async def _track(self) -> None:
         async with trio.open_nursery() as self._helpers:

@@ -30,11 +30,17 @@ class RunSpan:
             self.span.set_status(trace.StatusCode.ERROR, str(outcome.reason))
 
 
+def _is_off() -> bool:
+    """Whether no SDK is set up."""
+    provider = trace.get_tracer_provider()
+    return isinstance(_tracer, trace.ProxyTracer) and isinstance(provider, trace.ProxyTracerProvider)
+
+
 @contextmanager
 def traced(header: RunHeader) -> Iterator[RunSpan]:
     """A span around a run; agents in threads and tasks see it as their parent."""
-    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        yield RunSpan(trace.INVALID_SPAN)  # no SDK is set up: the API would do a lot to arrive at the same
+    if _is_off():
+        yield RunSpan(trace.INVALID_SPAN)  # the API would do a lot to arrive at the same
         return
     attributes = {
         "gen_ai.operation.name": "invoke_agent",

@@ -136,7 +136,6 @@ class GuardedTCPServer(TCPServer):
     async def _close(self) -> None:
         """Close in spite of cancellation: at once, or with a farewell of TLS that has a deadline."""
         if self._plain is not None:
-            hang_up(self._plain.socket)
             self._plain.socket.close()
             return
         with trio.move_on_after(CLEANUP_SECONDS, shield=True):

@@ -32,6 +32,11 @@ class Wire:
         """Whether the client may be in the middle of a request."""
         return isinstance(self.protocol, PlainH11) and self.protocol.is_unheard
 
+    @property
+    def _is_at_rest(self) -> bool:
+        """Whether no application has to be told anything."""
+        return isinstance(self.protocol, PlainH11) and self.protocol.stream is None
+
     async def initiate(self) -> None:
         """Send what the server says first."""
         await self.protocol.initiate()
@@ -41,7 +46,7 @@ class Wire:
 
         An application that leaves its messages unread cannot be told of the end; then all of it is cancelled.
         """
-        if not isinstance(event, Closed):
+        if not isinstance(event, Closed) or self._is_at_rest:
             await self._handle(event)
             return
         with trio.move_on_after(TELL_SECONDS) as scope:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from hermes_trio.schema.chat import ChatRequest, parse_chat
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.web.asked import asker, body, principal, visit
 from hermes_trio.web.errors import json_response
+from hermes_trio.web.ids import random_hex
 from hermes_trio.web.media import inline_media
 from hermes_trio.web.options import Site
 from hermes_trio.web.places import enter, named
@@ -37,7 +37,7 @@ async def chat_completions(site: Site) -> Response:
     raw = await body()
     chat = parse_chat(raw)
     names = SessionNames.of(request.headers)
-    run_id = f"chatcmpl-{secrets.token_hex(15)[:29]}"
+    run_id = f"chatcmpl-{random_hex(15)[:29]}"
     started = await start(site, run_id, raw, partial(_order, site, chat, names))
     header = started.header
     headers = {**names.answer(header.session_id), **started.headers()}

@@ -44,7 +44,10 @@ def _head(response: Any, body_follows: bool) -> dict[str, Any]:
 async def _send_stream(send: Any, body: StreamBody) -> None:
     async with body as frames:
         async for data in frames:
-            await send(_part(data, more=True))
+            is_last = body.is_over  # now: it may become so while this is sent
+            await send(_part(data, more=not is_last))
+            if is_last:
+                return
     await send(_part(b"", more=False))
 
 

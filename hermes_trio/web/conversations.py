@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-
 from attrs import evolve
 from quart import Response, request
 
@@ -19,6 +17,7 @@ from hermes_trio.schema.conversations import (
 from hermes_trio.schema.input_items import with_ids
 from hermes_trio.web.asked import body, principal, whole_number
 from hermes_trio.web.errors import json_response
+from hermes_trio.web.ids import random_hex
 from hermes_trio.web.options import Site
 from hermes_trio.web.past import CONVERSATION_PREFIX
 
@@ -28,7 +27,7 @@ async def create(site: Site) -> Response:
     asked = parse_conversation(await body())
     made = Conversation(
         principal(),
-        f"{CONVERSATION_PREFIX}{secrets.token_hex(24)}",
+        f"{CONVERSATION_PREFIX}{random_hex(24)}",
         site.services.wall_clock(),
         asked.metadata,
     )
@@ -72,7 +71,7 @@ async def list_items(site: Site, conversation_id: str) -> Response:
 
 async def add_items(site: Site, conversation_id: str) -> Response:
     """Append items."""
-    items = with_ids(secrets.token_hex(16), parse_conversation_items(await body()))
+    items = with_ids(random_hex(16), parse_conversation_items(await body()))
     await _find(site, conversation_id)
     await site.services.store.add_items(principal(), conversation_id, items)
     return json_response(item_list(items, has_more=False))

@@ -8,7 +8,6 @@ behind know one path for each route.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from attrs import frozen
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.wire import encode
 from hermes_trio.web.headers import SECURITY, Cors, RawHeaders, is_request_id, value_of
+from hermes_trio.web.ids import random_hex
 from hermes_trio.web.visit import KEY, Visit
 
 Scope = MutableMapping[str, Any]
@@ -107,7 +107,7 @@ def _split(path: str) -> tuple[str, str]:
 
 def _request_id(scope: Scope) -> str:
     given = value_of(scope["headers"], b"x-request-id")
-    return given if is_request_id(given) else f"req_{secrets.token_hex(16)}"
+    return given if is_request_id(given) else f"req_{random_hex(16)}"
 
 
 def _with_headers(send: Send, common: RawHeaders) -> Send:

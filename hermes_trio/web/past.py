@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
 from itertools import dropwhile
 
 from attrs import evolve, frozen
@@ -14,6 +13,7 @@ from hermes_trio.core.record import EndedRun, LiveRun, NoConversation, NoRun
 from hermes_trio.schema.input_items import items_to_messages
 from hermes_trio.schema.responses import ResponsesRequest
 from hermes_trio.web.asked import principal
+from hermes_trio.web.ids import random_hex
 from hermes_trio.web.options import Site
 from hermes_trio.web.places import Session, named, refusal
 
@@ -43,7 +43,7 @@ async def session_of(site: Site, asked: ResponsesRequest) -> Session:
         return Session(_conversation_session(asked.conversation), busy)
     if asked.previous_response_id and not asked.explicit_history:
         return _session_after(await _previous(site, asked.previous_response_id))
-    return new_session(secrets.token_hex(16))
+    return new_session(random_hex(16))
 
 
 def new_session(session_id: str) -> Session:
@@ -73,7 +73,7 @@ def _truncated(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 async def _past(site: Site, asked: ResponsesRequest, session_id: str) -> Past:
     if asked.explicit_history:
         # It is not what was said in the conversation, if there is one, so it does not go into the transcript of that.
-        return Past(secrets.token_hex(16) if asked.conversation else session_id, asked.explicit_history)
+        return Past(random_hex(16) if asked.conversation else session_id, asked.explicit_history)
     if asked.previous_response_id:
         return await _of_response(site, asked.previous_response_id)
     if asked.conversation:

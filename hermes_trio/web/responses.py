@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from functools import partial
 from typing import Any
 
@@ -24,6 +23,7 @@ from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses
 from hermes_trio.web.asked import body, is_on, principal, visit, whole_number
 from hermes_trio.web.errors import json_response
+from hermes_trio.web.ids import random_hex
 from hermes_trio.web.options import Site
 from hermes_trio.web.past import find_past, session_of
 from hermes_trio.web.places import enter
@@ -44,7 +44,7 @@ async def create_response(site: Site) -> Response:
     asked = parse_responses(raw)
     names = SessionNames.of(request.headers)
     on_disconnect = DETACH if asked.background else policy(site)
-    run_id = f"{ID_PREFIX}{secrets.token_hex(14)}"
+    run_id = f"{ID_PREFIX}{random_hex(14)}"
     started = await start(site, run_id, raw, partial(_order, site, asked, names, on_disconnect))
     headers = {**names.answer(started.header.session_id), **started.headers()}
     if asked.stream:

@@ -8,7 +8,6 @@ What another API started can be looked at, followed and stopped here too, unless
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -31,6 +30,7 @@ from hermes_trio.runs.run import Keep, Order, Run
 from hermes_trio.schema.runs import RunRequest, parse_run
 from hermes_trio.web.asked import body, last_event_id, last_seq, principal, visit
 from hermes_trio.web.errors import json_response
+from hermes_trio.web.ids import random_hex
 from hermes_trio.web.options import Site
 from hermes_trio.web.past import find_past, new_session, session_of
 from hermes_trio.web.places import Session, enter, named
@@ -51,7 +51,7 @@ async def create_run(site: Site) -> Response:
     raw = await body()
     wanted = parse_run(raw)
     names = SessionNames.of(request.headers)
-    run_id = f"{ID_PREFIX}{secrets.token_hex(16)}"
+    run_id = f"{ID_PREFIX}{random_hex(16)}"
     started = await start(site, run_id, raw, partial(_order, site, wanted, names))
     headers = {**names.answer(started.header.session_id), **started.headers()}
     return json_response({"run_id": started.header.run_id, "status": "started"}, 202, headers)

@@ -5,8 +5,6 @@ Every run belongs to a session, whichever API started it, so what was said anywh
 
 from __future__ import annotations
 
-import secrets
-
 from quart import Response, request
 
 from hermes_trio.core.dialects.session_object import SOURCE, message_object, session_object
@@ -23,6 +21,7 @@ from hermes_trio.core.sessions import (
 from hermes_trio.schema.sessions import parse_fork, parse_session, parse_session_update
 from hermes_trio.web.asked import body, is_on, principal, whole_number
 from hermes_trio.web.errors import json_response
+from hermes_trio.web.ids import random_hex
 from hermes_trio.web.options import Site
 
 KIND = "sessions"
@@ -71,7 +70,7 @@ async def create_session(site: Site) -> Response:
 
 
 def _new_id(site: Site) -> str:
-    return f"api_{int(site.services.wall_clock())}_{secrets.token_hex(4)}"
+    return f"api_{int(site.services.wall_clock())}_{random_hex(4)}"
 
 
 def _made(made: Session | NoSession | SessionExists | TitleTaken, session_id: str) -> Response:

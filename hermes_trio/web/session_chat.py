@@ -5,7 +5,6 @@ They are runs like all others: kept from their beginning, idempotent, and others
 
 from __future__ import annotations
 
-import secrets
 from functools import partial
 
 from attrs import evolve, frozen
@@ -25,6 +24,7 @@ from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.schema.sessions import SessionChatRequest, parse_session_chat
 from hermes_trio.web.asked import asker, body, last_event_id, last_seq, principal, visit
 from hermes_trio.web.errors import json_response
+from hermes_trio.web.ids import random_hex
 from hermes_trio.web.media import inline_media
 from hermes_trio.web.options import Site
 from hermes_trio.web.places import enter, named
@@ -75,7 +75,7 @@ async def _start(site: Site, session_id: str, is_streamed: bool) -> tuple[Starte
     admitted_first(site)
     raw = await body()
     asked, names = parse_session_chat(raw), SessionNames.of(request.headers)
-    run_id = f"{ID_PREFIX}{secrets.token_hex(16)}"
+    run_id = f"{ID_PREFIX}{random_hex(16)}"
     manner = Manner(policy(site), can_ask=is_streamed)
     make_order = partial(_order, site, session_id, asked, names, manner)
     started = await start(site, run_id, raw, make_order)

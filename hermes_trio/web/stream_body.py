@@ -35,6 +35,11 @@ class Source(Protocol):
         """Let whoever waits look up."""
         ...
 
+    @property
+    def is_left(self) -> bool:
+        """Whether the end, once it is read, leaves nothing to wait for."""
+        ...
+
     def receive_nowait(self) -> Changes:
         """What is there already; raises ``trio.WouldBlock`` if nothing is."""
         ...
@@ -87,6 +92,11 @@ class StreamBody(ResponseBody):
     def has_opening(self) -> bool:
         """Whether something can be sent at once."""
         return bool(self._waiting)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all has been handed out, and nothing is left that the client's next request could meet."""
+        return self._has_end and not self._waiting and self._reader.is_left
 
     async def __aenter__(self) -> Self:
         """Start the run."""
