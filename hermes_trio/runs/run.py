@@ -33,6 +33,7 @@ from hermes_trio.core.turn import Turn
 from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.approvals import Answer, Approvals, Floor
 from hermes_trio.runs.flusher import Flusher, KeptLog
+from hermes_trio.runs.helpers import Helpers
 from hermes_trio.runs.log import Changes, Reader, RunLog
 from hermes_trio.runs.presence import DETACH, OnDisconnect, Presence
 from hermes_trio.runs.registry import Registry
@@ -113,7 +114,7 @@ class Run:
         self._services, self._order = services, order
         self._words = Words(order.header.run_id, services.clock)
         self._inbox, self._desk = Inbox(), Desk()
-        self._scope = trio.CancelScope()
+        self._scope = trio.CancelScope()  # until there is a nursery
         self._deadline = math.inf
         self._reason = Reason.NONE
         self.log = RunLog(*((self._load, self._log_grew) if self.is_kept else ()))
@@ -191,7 +192,6 @@ class Run:
             task_status.started()
             stack.callback(self._count)
             self._set_deadline(services.limits.run)
-            stack.enter_context(self._scope)
             await self._run()
 
     async def _begin(self, stack: ExitStack) -> None:
@@ -219,6 +219,8 @@ class Run:
         try:
             with traced(self.header) as span:
                 async with trio.open_nursery() as nursery:
+                    self._take_scope(nursery)
+                    self._helpers = Helpers(nursery)
                     nursery.start_soon(bridge.run, self._why, self._agent_left)
                     await self._track()
                 span.ended(self._tracker.told)
@@ -235,12 +237,18 @@ class Run:
         self._order.slot.release()
         self.log.is_left = True
 
+    def _take_scope(self, nursery: trio.Nursery) -> None:
+        """From now on the run is stopped by its nursery's scope; one that was stopped before does not begin."""
+        is_stopped, self._scope = self._scope.cancel_called, nursery.cancel_scope
+        self._scope.deadline = self._deadline
+        if is_stopped:
+            self._scope.cancel(reason=str(self._reason))
+
     async def _track(self) -> None:
-        async with trio.open_nursery() as self._helpers:
-            if not self._order.policy.is_detached:
-                self._helpers.start_soon(self._end_when_abandoned)
-            await self._tracker.run()
-            self._helpers.cancel_scope.cancel()
+        if not self._order.policy.is_detached:
+            self._helpers.start(self._end_when_abandoned)
+        await self._tracker.run()
+        self._helpers.stop()
 
     async def _end_when_abandoned(self) -> None:
         await self.presence.wait_abandoned()
@@ -263,7 +271,7 @@ class Run:
         return Approvals(self.header, self._services.store, self._desk, floor, seconds)
 
     def _ask(self, wish: ApprovalWanted) -> None:
-        self._helpers.start_soon(self._see_to, wish)
+        self._helpers.start(self._see_to, wish)
 
     async def _see_to(self, wish: ApprovalWanted) -> None:
         try:
@@ -275,7 +283,7 @@ class Run:
 
     def _set_deadline(self, seconds: float) -> None:
         if seconds:
-            self._deadline = self._scope.deadline = trio.current_time() + seconds
+            self._deadline = trio.current_time() + seconds
 
     def _why(self) -> Reason:
         """Why the run was cancelled: by a stop, by its time limit, or else because its owner was."""
