@@ -58,10 +58,10 @@ async def test_a_reader_that_has_not_taken_the_end_yet_may_be_woken() -> None:
         log.append(texts(0, 1))
         log.close()
         reader.wake()
-        assert await reader.hear() == texts(0, 1)
+        assert await reader.receive() == texts(0, 1)
         reader.wake()
         with pytest.raises(trio.EndOfChannel):
-            await reader.hear()
+            await reader.receive()
 
 
 async def test_what_waits_is_taken_without_waiting() -> None:
