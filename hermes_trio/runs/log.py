@@ -197,7 +197,8 @@ class Reader(Batches):
 
     def wake(self) -> None:
         """There is something new, or time to look up."""
-        with suppress(trio.WouldBlock, trio.BrokenResourceError):  # it knows already, or it left
+        # It knows already, it left, or all is said and it has only not taken the last of it yet.
+        with suppress(trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
             self._send.send_nowait(None)
 
     def hang_up(self) -> None:

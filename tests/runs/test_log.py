@@ -51,6 +51,19 @@ async def test_a_latecomer_reads_an_ended_log() -> None:
     assert await all_of(log, 3) == ()
 
 
+async def test_a_reader_that_has_not_taken_the_end_yet_may_be_woken() -> None:
+    """By the timer of silent streams, while the last words are still on their way to a slow client."""
+    log = RunLog()
+    with log.subscribe() as reader:
+        log.append(texts(0, 1))
+        log.close()
+        reader.wake()
+        assert await reader.receive() == texts(0, 1)
+        reader.wake()
+        with pytest.raises(trio.EndOfChannel):
+            await reader.receive()
+
+
 async def test_what_waits_is_taken_without_waiting() -> None:
     log = RunLog()
     with log.subscribe() as reader:
