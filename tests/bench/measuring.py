@@ -29,7 +29,7 @@ async def measure(load: Load, contender: Contender, interpreters: Interpreters) 
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         async with serving(contender, interpreters, Path(folder)) as address:
-            await ask(warm_up(order_for(_short(load), contender, address)))
+            await ask(warm_up(order_for(short(load), contender, address)))
             sampler = Sampler(address.pid)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(sampler.run)
@@ -40,7 +40,8 @@ async def measure(load: Load, contender: Contender, interpreters: Interpreters) 
     return Result(load.name, contender.name, figures, report.complaint)
 
 
-def _short(load: Load) -> Load:
+def short(load: Load) -> Load:
+    """The same load with little to say."""
     kind = Kind.STREAM if load.kind in (Kind.IDLE, Kind.SLOW, Kind.RESUME) else load.kind
     return evolve(load, kind=kind, tokens=5, rate=0.0, seconds=0.0)
 
