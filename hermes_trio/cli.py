@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from hermes_trio import __version__
+from hermes_trio.interrupts import plain_interrupts
 from hermes_trio.settings import MASK, ConfigurationError, Loaded, Option, Profile, Settings, load, options
 
 PROGRAM = "hermes-trio"
@@ -44,7 +45,7 @@ class QuietGroup(click.Group):
 
 
 def main() -> NoReturn:
-    """The entry point of ``hermes-trio``."""
+    """Run the command line of this process."""
     sys.exit(run(sys.argv[1:]))
 
 
@@ -107,8 +108,8 @@ def commands() -> None:
 def serve(context: click.Context, /, check: bool, **_values: Any) -> None:
     """Serve an agent until the process is told to stop."""
     loaded = _load(context)
-    from hermes_trio.server import serve as server  # noqa: PLC0415  # slow to import, see the top
-
+    with plain_interrupts():
+        from hermes_trio.server import serve as server  # noqa: PLC0415  # slow to import, see the top
     if check:
         server.check(loaded)
         click.echo("configuration ok")

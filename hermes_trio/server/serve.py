@@ -17,6 +17,7 @@ from hypercorn.typing import Framework
 from hermes_trio import compose, logs
 from hermes_trio.compose import Parts, Running, open_server, prepare
 from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.interrupts import plain_interrupts
 from hermes_trio.keys import Kept, Made
 from hermes_trio.server import worker
 from hermes_trio.server.configure import hypercorn_config
@@ -47,7 +48,8 @@ def main(loaded: Loaded) -> int:
     settings = loaded.settings
     logs.configure(settings.log_level, settings.log_format)
     check_stack()
-    parts = prepare(settings)
+    with plain_interrupts():  # agents are imported
+        parts = prepare(settings)
     try:
         sockets = open_listening_sockets(settings.host, settings.port)
     except CannotListen as error:

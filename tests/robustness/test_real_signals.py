@@ -26,7 +26,7 @@ LINGERING = ("--agent", "tests.robustness.lingering:provider")
 LONG = "tokens=1000 rate=100 tools=3"
 STARTS = 40
 # Before the program is even loaded, a signal does what signals do.
-UNLOADED = {signal.SIGTERM: {0, -signal.SIGTERM}, signal.SIGINT: {0, 130, -signal.SIGINT}}
+UNLOADED = {signal.SIGTERM: {0, -signal.SIGTERM}, signal.SIGINT: {0, 1, 130, -signal.SIGINT}}
 EXPECTED = "asked again|a dead process left behind"
 by_signal = pytest.mark.parametrize("number", UNLOADED, ids=lambda number: number.name)
 
