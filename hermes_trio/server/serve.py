@@ -44,7 +44,11 @@ def check(loaded: Loaded) -> None:
 
 
 def main(loaded: Loaded) -> int:
-    """Serve until told to stop; returns the exit code."""
+    """Serve until told to stop; returns the exit code.
+
+    Raises:
+        ConfigurationError: it cannot start as it is configured, in one line.
+    """
     settings = loaded.settings
     logs.configure(settings.log_level, settings.log_format)
     check_stack()
@@ -56,14 +60,19 @@ def main(loaded: Loaded) -> int:
         raise ConfigurationError(str(error)) from error
     try:
         trio.run(partial(_serve, parts, sockets), strict_exception_groups=True)
-    except* StoreError as group:
-        raise ConfigurationError(f"store: {_first(group)}") from None
+    except Exception as error:
+        match _only(error):
+            case StoreError() as trouble:
+                raise ConfigurationError(f"store: {trouble}") from None
+            case ConfigurationError() as trouble:
+                raise trouble from None
+        raise
     return 0
 
 
-def _first(group: BaseExceptionGroup[StoreError]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
+def _only(error: BaseException) -> BaseException:
+    """The one exception inside groups of one, which is how nurseries pass on what went wrong in their own block."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
