@@ -89,10 +89,14 @@ def test_to_the_whole_group(tmp_path: Path, number: signal.Signals, tally: Tally
 
 def test_at_random_moments_of_the_start(tmp_path: Path, full: bool, tally: Tally) -> None:
     """With runs to end that a dead process left behind: they are ended by this start or by another, and once."""
-    dice, count = random.Random(some_seed()), STARTS if full else 2
+    if not full:
+        pytest.skip(
+            "only in the full session"
+        )  # chance needs many tries; the tests above choose their moments
+    dice = random.Random(some_seed())
     plan = Plan(tmp_path, ("--agent", "synthetic"))
     seconds = _leave_runs_behind(plan)
-    for _ in range(count):
+    for _ in range(STARTS):
         number = dice.choice(list(UNLOADED))
         server = begin(plan)
         try:
@@ -105,7 +109,7 @@ def test_at_random_moments_of_the_start(tmp_path: Path, full: bool, tally: Tally
     with serving(plan, expected=EXPECTED) as last:
         assert last.is_idle
         assert unfinished(last) == 0
-    tally.add("process faults", {"signals at a random moment of the start": count})
+    tally.add("process faults", {"signals at a random moment of the start": STARTS})
 
 
 def _leave_runs_behind(plan: Plan) -> float:
