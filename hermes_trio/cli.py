@@ -107,14 +107,15 @@ def commands() -> None:
 @click.pass_context
 def serve(context: click.Context, /, check: bool, **_values: Any) -> None:
     """Serve an agent until the process is told to stop."""
-    loaded = _load(context)
     with plain_interrupts():
+        loaded = _load(context)
         from hermes_trio.server import serve as server  # noqa: PLC0415  # slow to import, see the top
-    if check:
-        server.check(loaded)
-        click.echo("configuration ok")
-        return
-    context.exit(server.main(loaded))
+
+        if check:
+            server.check(loaded)
+            click.echo("configuration ok")
+            return
+        context.exit(server.main(loaded))
 
 
 @commands.command()

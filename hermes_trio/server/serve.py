@@ -17,7 +17,6 @@ from hypercorn.typing import Framework
 from hermes_trio import compose, logs
 from hermes_trio.compose import Parts, Running, open_server, prepare
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.interrupts import plain_interrupts
 from hermes_trio.keys import Kept, Made
 from hermes_trio.server import worker
 from hermes_trio.server.configure import hypercorn_config
@@ -52,8 +51,7 @@ def main(loaded: Loaded) -> int:
     settings = loaded.settings
     logs.configure(settings.log_level, settings.log_format)
     check_stack()
-    with plain_interrupts():  # agents are imported
-        parts = prepare(settings)
+    parts = prepare(settings)
     try:
         sockets = open_listening_sockets(settings.host, settings.port)
     except CannotListen as error:
