@@ -20,7 +20,10 @@ Redact = Callable[[str], str]
 
 # Libraries that bring their own handlers; theirs would bypass format and redaction.
 _ROUTED = ("hypercorn", "hypercorn.access", "hypercorn.error", "quart", "quart.app", "quart.serving")
-_ACCEPTING = "trio.serve_listeners"
+_ACCEPTING = (
+    "trio.serve_listeners",
+    "hermes_trio.server.accepting",
+)  # the first under Hypercorn's own worker
 _MANY_LINES = ("exception", "stack")
 # A client can put these in a path or a header; written raw they would forge lines or drive the terminal.
 _CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160))}
@@ -55,7 +58,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
 class OncePerWhile(logging.Filter):
     """Lets one line through now and then, without its traceback.
 
-    Trio tells ten times a second that it has no descriptor left for a new connection: on a full disk that helps nobody.
+    Ten times a second it is told that there is no descriptor left for a new connection: on a full disk that helps nobody.
     """
 
     def __init__(self, seconds: float = 10.0) -> None:
@@ -161,7 +164,8 @@ def _configure_standard(level: int, formatter: logging.Formatter) -> None:
     )  # it tells of every request of a model call
     for name in _ROUTED:
         _route_to_root(logging.getLogger(name))
-    logging.getLogger(_ACCEPTING).filters = [OncePerWhile()]
+    for name in _ACCEPTING:
+        logging.getLogger(name).filters = [OncePerWhile()]
 
 
 def _route_to_root(logger: logging.Logger) -> None:

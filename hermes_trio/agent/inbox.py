@@ -24,6 +24,8 @@ from hermes_trio.core.events import Event, Reasoning, Text, ToolOutput
 PLACES = 256
 CHARACTERS = 32_768
 
+_open_news = trio.open_memory_channel[None]  # once: to parametrise it takes longer than to make a channel
+
 
 class RunEnded(Exception):
     """The run is over: nobody will hear what is said from now on. An agent should let it pass and return."""
@@ -42,7 +44,7 @@ class Inbox:
         self._space = trio.Event()
         self._when_space: list[Callable[[], None]] = []
         # Holds one piece of news at most: something waits on the pile.
-        self._send, self._news = trio.open_memory_channel[None](1)
+        self._send, self._news = _open_news(1)
 
     # -- the speaking side, any thread --
 

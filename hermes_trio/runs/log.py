@@ -26,6 +26,7 @@ LAG = (
     1  # how many changes a reader that holds back may be behind; the agent's inbox is the buffer, and merges
 )
 UNSAFE = 8_192  # how many changes the store may be behind
+_open_news = trio.open_memory_channel[None]  # once: to parametrise it takes longer than to make a channel
 KEPT = 4_096  # how many changes that are safe elsewhere stay in memory
 
 
@@ -188,7 +189,7 @@ class Reader(Batches):
         self._log = log
         self.position = first
         self.holds_back = holds_back
-        self._send, self._news = trio.open_memory_channel[None](1)
+        self._send, self._news = _open_news(1)
 
     @property
     def is_left(self) -> bool:

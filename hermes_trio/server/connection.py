@@ -138,8 +138,11 @@ class GuardedTCPServer(TCPServer):
         if self._plain is not None:
             self._plain.socket.close()
             return
-        with trio.move_on_after(CLEANUP_SECONDS, shield=True):
-            await super()._close()
+        try:
+            with trio.move_on_after(CLEANUP_SECONDS, shield=True):
+                await super()._close()
+        finally:
+            self._socket.close()
 
     async def _handshake(self) -> str | None:
         if self._plain is not None:

@@ -108,6 +108,10 @@ PARTS = (
         "self request_context",
         "dispatch_request handle_user_exception",
     ),
+    Part("quart.ctx", "RequestContext.__init__", "self app request session"),
+    Part("quart.ctx", "RequestContext.match_request", "self", "url_adapter match"),
+    Part("quart.app", "Quart.create_url_adapter", "self request", "bind_to_request"),
+    Part("quart.globals", "_cv_request"),
 )
 
 

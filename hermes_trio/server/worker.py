@@ -19,9 +19,9 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import AppWrapper, ConnectionState, Framework, LifespanState
 from hypercorn.utils import repr_socket_addr, wrap_app
 
+from hermes_trio.server.accepting import Doors, Stream
 from hermes_trio.server.connection import GuardedTCPServer, Guards
 
-Listener = trio.SocketListener | trio.SSLListener[trio.SocketStream]
 Trigger = Callable[[], Awaitable[object]]
 Started = trio.TaskStatus[list[str]]
 
@@ -42,13 +42,13 @@ async def serve(
     state: LifespanState = {}
     lifespan = Lifespan(wrapped, config, state)
     with _closing(sockets):
-        listeners = _listeners(sockets, config)
+        doors = Doors(sockets, config.create_ssl_context())
         async with trio.open_nursery() as nursery:
             await nursery.start(lifespan.handle_lifespan)
             await lifespan.wait_for_startup()
             server = _Server(wrapped, config, guards or Guards(), state)
             urls = _urls(sockets, config)
-            await server.run(listeners, shutdown_trigger, lambda: task_status.started(urls))
+            await server.run(doors, shutdown_trigger, lambda: task_status.started(urls))
             await lifespan.wait_for_shutdown()
             nursery.cancel_scope.cancel()
 
@@ -60,27 +60,23 @@ class _Server:
     guards: Guards
     state: LifespanState
 
-    async def run(self, listeners: list[Listener], trigger: Trigger, started: Callable[[], None]) -> None:
-        """Serve the listeners until the trigger returns, and their connections to their end."""
+    async def run(self, doors: Doors, trigger: Trigger, started: Callable[[], None]) -> None:
+        """Let connections in until the trigger returns, and serve them to their end."""
         context = WorkerContext(None)
         async with trio.open_nursery() as connections:
-            handler = partial(
-                GuardedTCPServer,
-                self.guards,
-                self.app,
-                self.config,
-                context,
-                ConnectionState(self.state.copy()),
-            )
-            async with trio.open_nursery() as listening:
-                listening.start_soon(
-                    partial(trio.serve_listeners, handler, listeners, handler_nursery=connections)
-                )
+            async with doors.open(partial(self._enter, connections, context), self._count_open):
                 started()
                 await trigger()
-                listening.cancel_scope.cancel()
             await context.terminated.set()
             self._give_notice(connections.cancel_scope)
+
+    def _enter(self, nursery: trio.Nursery, context: WorkerContext, stream: Stream) -> None:
+        state = ConnectionState(self.state.copy())
+        connection = GuardedTCPServer(self.guards, self.app, self.config, context, state, stream)
+        nursery.start_soon(connection.run)
+
+    def _count_open(self) -> int:
+        return len(self.guards.connections)
 
     def _give_notice(self, connections: trio.CancelScope) -> None:
         """All connections, those that ignore cancellation in a write included, end when the grace is over."""
@@ -95,14 +91,6 @@ def _closing(sockets: Sequence[socket.socket]) -> Iterator[None]:
     finally:
         for sock in sockets:
             sock.close()
-
-
-def _listeners(sockets: Sequence[socket.socket], config: Config) -> list[Listener]:
-    plain = [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in sockets]
-    context = config.create_ssl_context()
-    if context is None:
-        return list(plain)
-    return [trio.SSLListener(listener, context, https_compatible=True) for listener in plain]
 
 
 def _urls(sockets: Sequence[socket.socket], config: Config) -> list[str]:

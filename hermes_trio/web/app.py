@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from quart import Response, request
-from quart.ctx import RequestContext
-from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
 from hermes_trio.core.errors import ApiError
@@ -26,9 +24,9 @@ from hermes_trio.web import (
 )
 from hermes_trio.web.auth import identify
 from hermes_trio.web.chat import chat_completions
-from hermes_trio.web.connection import Connection
 from hermes_trio.web.gate import Gate
 from hermes_trio.web.headers import Cors
+from hermes_trio.web.lean import App
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.options import Site
 from hermes_trio.web.page import is_page, load_page
@@ -40,33 +38,12 @@ View = Callable[..., Awaitable[Response]]
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
-class App(QuartTrio):
-    """Quart-Trio with our handling of a request: one look before it and one after, and none of Quart's for what we lack.
-
-    (Signals, blueprints, sessions, functions that are not async: looking for them takes longer than most views.)
-    """
-
-    asgi_http_class = Connection
-    before: Callable[[], None]
-    after: Callable[[Response], None]
-
-    async def full_dispatch_request(self, request_context: RequestContext | None = None) -> Response:
-        """Answer the current request."""
-        try:
-            self.before()
-            answer: object = await self.dispatch_request(request_context)
-        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - one of the error handlers takes it
-            answer = await self.handle_user_exception(error)
-        response = cast("Response", answer)  # of our views and handlers, always
-        self.after(response)
-        return response
-
-
 def make_app(site: Site, metrics: Metrics) -> Gate:
     """The ASGI application of a server."""
     app = App("hermes_trio", static_folder=None)
     _configure(app, site)
     _add_routes(app, site, metrics)
+    app.know_routes()
     _add_error_handlers(app)
     app.before, app.after = partial(_identify, site), partial(_count, metrics)
     return Gate(app, Cors(frozenset(site.options.cors_origins)), site.options.max_body_bytes)

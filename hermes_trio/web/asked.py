@@ -30,6 +30,11 @@ def asker() -> str:
     return visit().principal.name
 
 
+def header(name: str) -> str:
+    """A header of the request, "" if it has none of that name."""
+    return visit().headers.get(name.lower(), "")
+
+
 async def body() -> bytes:
     """The whole body."""
     return cast(
@@ -66,7 +71,7 @@ def is_on(name: str) -> bool:
 
 def last_event_id() -> str:
     """What a browser that comes back says that it has, "" if it does not."""
-    return request.headers.get(LAST_EVENT_HEADER, "").strip()
+    return header(LAST_EVENT_HEADER).strip()
 
 
 def last_seq(header: str, none: int) -> int:

@@ -8,8 +8,8 @@ from quart import request
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.redact import header_safe
 from hermes_trio.keys import Keyring, Nobody
+from hermes_trio.web.asked import header, visit
 from hermes_trio.web.page import is_page
-from hermes_trio.web.visit import visit_of
 
 log = structlog.get_logger(__name__)
 
@@ -24,9 +24,9 @@ def identify(keyring: Keyring) -> None:
     Raises:
         ApiError: 401.
     """
-    principal = keyring.principal(_token(request.headers.get("Authorization", "")))
+    principal = keyring.principal(_token(header("Authorization")))
     if not isinstance(principal, Nobody):
-        visit_of(request.scope).principal = principal  # type: ignore[arg-type]  # the scope is a dictionary
+        visit().principal = principal
     elif not (request.path in OPEN_PATHS or is_page(request.path)):
         _refuse()
 
@@ -45,7 +45,7 @@ def _refuse() -> None:
         method=request.method,
         path=header_safe(request.path),
         client=header_safe(request.headers.get("Remote-Addr", "")),
-        user_agent=header_safe(request.headers.get("User-Agent", "")),
+        user_agent=header_safe(header("User-Agent")),
     )
     raise ApiError(
         401,

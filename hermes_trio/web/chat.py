@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from attrs import evolve
-from quart import Response, request
+from quart import Response
 
 from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.core.dialects.chat import ChatOptions, ChatStream
@@ -36,7 +36,7 @@ async def chat_completions(site: Site) -> Response:
     admitted_first(site)
     raw = await body()
     chat = parse_chat(raw)
-    names = SessionNames.of(request.headers)
+    names = SessionNames.of(visit())
     run_id = f"chatcmpl-{random_hex(15)[:29]}"
     started = await start(site, run_id, raw, partial(_order, site, chat, names))
     header = started.header
@@ -88,7 +88,7 @@ async def _history(site: Site, chat: ChatRequest, given_id: str) -> tuple[Messag
 
 def _wants_status_line(site: Site) -> bool:
     mode = site.options.open_webui_status
-    is_open_webui = any(name.lower().startswith("x-openwebui-") for name in request.headers.keys())  # noqa: SIM118
+    is_open_webui = any(name.startswith("x-openwebui-") for name in visit().headers)
     return mode == "on" or (mode == "auto" and is_open_webui)
 
 

@@ -96,7 +96,8 @@ class Connection(TrioASGIHTTPConnection):
 
     async def _answer(self, body: bytes, send: Any) -> Any:
         """Answer a request. A function of its own, so that nothing of it is kept for as long as a stream lasts."""
-        request = self._create_request_from_scope(send)
+        request: Any = self._create_request_from_scope(send)
+        request.is_whole = True
         request.body.append(body)
         request.body.set_complete()
         return await self.app.handle_request(request)

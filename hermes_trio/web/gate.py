@@ -8,16 +8,16 @@ behind know one path for each route.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from attrs import frozen
 
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.wire import encode
-from hermes_trio.web.headers import SECURITY, Cors, RawHeaders, is_request_id, value_of
+from hermes_trio.web.headers import SECURITY, Cors, RawHeaders, by_name, is_request_id
 from hermes_trio.web.ids import random_hex
-from hermes_trio.web.visit import KEY, Visit
+from hermes_trio.web.visit import KEY, Visit, visit_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -48,15 +48,15 @@ class Gate:
             await self.app(scope, receive, send)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        visit = Visit(_request_id(scope))
-        scope[KEY] = visit
-        origin = value_of(scope["headers"], b"origin")
-        allowed = self.cors.allows(origin, value_of(scope["headers"], b"host"))
+        headers = by_name(scope["headers"])
+        visit = scope[KEY] = Visit(_request_id(headers), headers)
+        origin = headers.get("origin", "")
+        allowed = self.cors.allows(origin, headers.get("host", ""))
         common = [*SECURITY, (b"x-request-id", visit.request_id.encode("ascii"))]
         common += self.cors.headers(origin) if allowed else []
         send = _with_headers(send, common)
         try:
-            self._check(scope, allowed)
+            self._check(scope, headers, allowed)
         except ApiError as error:
             await _answer(send, error.status, [], encode(error.envelope()).encode("ascii"))
         else:
@@ -65,12 +65,12 @@ class Gate:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, origin: str) -> None:
         if scope["method"] == "OPTIONS":
-            asked = value_of(scope["headers"], b"access-control-request-headers")
+            asked = visit_of(scope).headers.get("access-control-request-headers", "")
             await _answer(send, 200, self.cors.preflight(origin, asked), b"")
         else:
             await self.app(scope, receive, send)
 
-    def _check(self, scope: Scope, allowed: bool) -> None:
+    def _check(self, scope: Scope, headers: Mapping[str, str], allowed: bool) -> None:
         if not allowed:
             raise ApiError(403, "This origin is not allowed.", code="origin_not_allowed")
         if not scope["path"].startswith("/"):
@@ -79,11 +79,11 @@ class Gate:
             if _LINE_ENDS.search(value):
                 param = name.decode("latin-1").title()
                 raise bad_request(f"Invalid {param}: line ends are not allowed.", param, "invalid_header")
-        self._check_length(scope["headers"])
+        self._check_length(headers)
 
-    def _check_length(self, headers: RawHeaders) -> None:
-        length = value_of(headers, b"content-length")
-        if length and value_of(headers, b"transfer-encoding"):
+    def _check_length(self, headers: Mapping[str, str]) -> None:
+        length = headers.get("content-length", "")
+        if length and headers.get("transfer-encoding", ""):
             raise bad_request(
                 "Content-Length and Transfer-Encoding exclude each other.", code="invalid_framing"
             )
@@ -105,8 +105,8 @@ def _split(path: str) -> tuple[str, str]:
     return (prefixed["name"], path[prefixed.end() :] or "/") if prefixed else ("", path)
 
 
-def _request_id(scope: Scope) -> str:
-    given = value_of(scope["headers"], b"x-request-id")
+def _request_id(headers: Mapping[str, str]) -> str:
+    given = headers.get("x-request-id", "")
     return given if is_request_id(given) else f"req_{random_hex(16)}"
 
 

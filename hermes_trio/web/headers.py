@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from attrs import frozen
 
@@ -40,9 +40,9 @@ _ALLOWED = re.compile(
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 
 
-def value_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str:
-    """The first header of that name, "" if there is none."""
-    return next((value.decode("latin-1") for key, value in headers if key.lower() == name), "")
+def by_name(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers of a request by their names in lower case; of those that are repeated, the first."""
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(headers)}
 
 
 def is_request_id(text: str) -> bool:

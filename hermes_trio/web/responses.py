@@ -42,7 +42,7 @@ async def create_response(site: Site) -> Response:
     admitted_first(site)
     raw = await body()
     asked = parse_responses(raw)
-    names = SessionNames.of(request.headers)
+    names = SessionNames.of(visit())
     on_disconnect = DETACH if asked.background else policy(site)
     run_id = f"{ID_PREFIX}{random_hex(14)}"
     started = await start(site, run_id, raw, partial(_order, site, asked, names, on_disconnect))

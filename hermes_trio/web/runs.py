@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from attrs import evolve
-from quart import Response, request
+from quart import Response
 
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.dialects.runs import FROM_THE_START, RunsStream
@@ -50,7 +50,7 @@ async def create_run(site: Site) -> Response:
     admitted_first(site)
     raw = await body()
     wanted = parse_run(raw)
-    names = SessionNames.of(request.headers)
+    names = SessionNames.of(visit())
     run_id = f"{ID_PREFIX}{random_hex(16)}"
     started = await start(site, run_id, raw, partial(_order, site, wanted, names))
     headers = {**names.answer(started.header.session_id), **started.headers()}

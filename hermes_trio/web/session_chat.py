@@ -74,7 +74,7 @@ async def chat_stream(site: Site, session_id: str) -> Response:
 async def _start(site: Site, session_id: str, is_streamed: bool) -> tuple[Started, dict[str, str]]:
     admitted_first(site)
     raw = await body()
-    asked, names = parse_session_chat(raw), SessionNames.of(request.headers)
+    asked, names = parse_session_chat(raw), SessionNames.of(visit())
     run_id = f"{ID_PREFIX}{random_hex(16)}"
     manner = Manner(policy(site), can_ask=is_streamed)
     make_order = partial(_order, site, session_id, asked, names, manner)

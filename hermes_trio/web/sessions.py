@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from attrs import frozen
-from werkzeug.datastructures import Headers
 
 from hermes_trio.core.errors import bad_request
 from hermes_trio.schema.fields import SESSION_ID_HEADER, SESSION_KEY_HEADER, session_id, session_key
+from hermes_trio.web.visit import Visit
 
 
 @frozen
@@ -17,11 +17,9 @@ class SessionNames:
     key: str
 
     @classmethod
-    def of(cls, headers: Headers) -> SessionNames:
+    def of(cls, visit: Visit) -> SessionNames:
         """Read and check them."""
-        return cls(
-            session_id(_text(headers, SESSION_ID_HEADER)), session_key(_text(headers, SESSION_KEY_HEADER))
-        )
+        return cls(session_id(_text(visit, SESSION_ID_HEADER)), session_key(_text(visit, SESSION_KEY_HEADER)))
 
     def answer(self, used_id: str) -> dict[str, str]:
         """The headers of the reply."""
@@ -29,9 +27,9 @@ class SessionNames:
         return {SESSION_ID_HEADER: used_id, **echo}
 
 
-def _text(headers: Headers, name: str) -> str:
-    """Quart reads headers as Latin-1 and writes them as UTF-8; only UTF-8 comes back as it was sent."""
+def _text(visit: Visit, name: str) -> str:
+    """Headers are read as Latin-1 and Quart writes them as UTF-8; only UTF-8 comes back as it was sent."""
     try:
-        return headers.get(name, "").encode("latin-1").decode("utf-8")
+        return visit.headers.get(name.lower(), "").encode("latin-1").decode("utf-8")
     except UnicodeDecodeError:
         raise bad_request(f"Invalid {name}: it is not UTF-8.", name, "invalid_header") from None

@@ -22,7 +22,7 @@ from hermes_trio.runs.presence import HEADER, INTERRUPT, OnDisconnect, parse_pol
 from hermes_trio.runs.replay import StoredReader, load_changes
 from hermes_trio.runs.run import Keep, Order, Run, open_run
 from hermes_trio.stores.contract import StoreError
-from hermes_trio.web.asked import principal, visit
+from hermes_trio.web.asked import header, principal, visit
 from hermes_trio.web.options import Site
 from hermes_trio.web.stream_body import Source, Start
 
@@ -55,7 +55,7 @@ def admitted_first(site: Site) -> None:
     Raises:
         ApiError: 429 or 503.
     """
-    if not request.headers.get(KEY_HEADER, "").strip():
+    if not header(KEY_HEADER).strip():
         visit().slot(site.admission)
 
 
@@ -65,7 +65,7 @@ def policy(site: Site) -> OnDisconnect:
     Raises:
         ApiError: 400.
     """
-    asked = request.headers.get(HEADER, "")
+    asked = header(HEADER)
     return parse_policy(asked) if asked else site.options.on_disconnect
 
 
@@ -76,7 +76,7 @@ async def start(site: Site, run_id: str, raw: bytes, make_order: MakeOrder) -> S
         ApiError: 409 if the key was used with another body; whatever making the order refuses.
         StoreError: the store does not take the run.
     """
-    key = request.headers.get(KEY_HEADER, "").strip()
+    key = header(KEY_HEADER).strip()
     if not key:
         return await _begin(site, await make_order(run_id))
     claim = _claim(key, raw, run_id, site.services.wall_clock())

@@ -20,6 +20,7 @@ class Visit:
     """One request."""
 
     request_id: str
+    headers: dict[str, str]  # by their names in lower case
     principal: Principal = UNKNOWN
     profile: str = ""  # the one that the path begins with, if any
     _slot: Slot | None = None

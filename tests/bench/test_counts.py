@@ -19,7 +19,7 @@ from tests.server.raw import read_to_end
 from tests.server.running import serving
 
 TASKS = {
-    "trio._highlevel_serve_listeners._run_handler": 1,  # the connection
+    "hermes_trio.server.connection.GuardedTCPServer.run": 1,  # the connection
     "hypercorn.trio.task_group._handle": 1,  # the request
     "hermes_trio.runs.run.Run.main": 1,  # the tracker
     "hermes_trio.agent.bridge.Bridge.run": 1,  # the agent

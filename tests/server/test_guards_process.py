@@ -132,12 +132,13 @@ FEW_DESCRIPTORS = """
             held = [await connect(live.port) for _ in range(5)]
             await trio.testing.wait_all_tasks_blocked()
             used = max(stream.socket.fileno() for stream in held) + 6
-            resource.setrlimit(resource.RLIMIT_NOFILE, (used + 10, used + 10))
-            try:
-                while True:
-                    held.append(await connect(live.port))
-            except OSError as error:
-                print("full", error.errno)
+            for limit in (used + 10, used + 11):  # a connection takes two: once they are short on each side
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, used + 11))
+                try:
+                    while True:
+                        held.append(await connect(live.port))
+                except OSError as error:
+                    print("full", error.errno)
             await trio.testing.wait_all_tasks_blocked(0.02)
             for stream in held:
                 await stream.aclose()

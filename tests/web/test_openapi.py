@@ -11,7 +11,7 @@ import pytest
 from hermes_trio import __version__
 from hermes_trio.schema.openapi import document
 from hermes_trio.schema.operations import OPERATIONS, Operation
-from hermes_trio.web.app import App
+from hermes_trio.web.lean import App
 from hermes_trio.web.page import is_page
 from tests.fakes import make_rig
 from tests.update_openapi import PLACE, current

@@ -1,0 +1,95 @@
+"""Quart-Trio less what our routes do not need.
+
+For every request Quart looks for signals, blueprints, sessions and functions that are not async, and Werkzeug prepares to build
+URLs: together that takes longer than most views. Here a request has one look before it and one after, its context is set and
+taken back, and a path without variables is looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from attrs import frozen
+from quart import Response
+from quart.ctx import RequestContext
+from quart.globals import _cv_request
+from quart.sessions import NullSession
+from quart.wrappers import Request
+from quart_trio import QuartTrio
+from quart_trio.wrappers import TrioRequest
+from werkzeug.routing import Rule
+
+from hermes_trio.web.connection import Connection
+
+_NO_SESSION = NullSession()
+
+
+@frozen
+class Known:
+    """In place of Werkzeug's adapter: the rule of a path is known."""
+
+    rule: Rule
+
+    def match(self, *, return_rule: bool) -> tuple[Rule, dict[str, Any]]:  # noqa: ARG002 - as Quart asks
+        """The rule, and that its path has no variables."""
+        return self.rule, {}
+
+
+class WholeRequest(TrioRequest):
+    """A request whose body may have come with it."""
+
+    is_whole = False
+
+    async def get_data(self, cache: bool = True, as_text: bool = False, parse_form_data: bool = False) -> Any:
+        """The body; one that is here already needs no deadline."""
+        if self.is_whole and not (as_text or parse_form_data):
+            return await self.body
+        return await super().get_data(cache, as_text, parse_form_data)
+
+
+class App(QuartTrio):
+    """The application."""
+
+    asgi_http_class = Connection
+    request_class = WholeRequest
+    before: Callable[[], None]
+    after: Callable[[Response], None]
+
+    def __init__(self, *parts: Any, **named: Any) -> None:
+        super().__init__(*parts, **named)
+        self._known: dict[tuple[str, str], Known] = {}
+
+    def know_routes(self) -> None:
+        """All routes are there: note those without variables."""
+        for rule in self.url_map.iter_rules():
+            for method in () if rule.arguments else rule.methods or ():
+                self._known[method, rule.rule] = Known(rule)
+
+    def create_url_adapter(self, request: Any) -> Any:
+        """What finds the route of a request."""
+        known = None if request is None else self._known.get((request.method, request.path))
+        return known or super().create_url_adapter(request)
+
+    async def handle_request(self, request: Request) -> Any:
+        """Answer a request, in its context."""
+        context = RequestContext(self, request, _NO_SESSION)
+        context.match_request()
+        token = _cv_request.set(context)
+        try:
+            return await self.full_dispatch_request(context)
+        except Exception as error:  # noqa: BLE001 - the error handlers themselves failed
+            return await self.handle_exception(error)
+        finally:
+            _cv_request.reset(token)
+
+    async def full_dispatch_request(self, request_context: RequestContext | None = None) -> Response:
+        """Answer the current request."""
+        try:
+            self.before()
+            answer: object = await self.dispatch_request(request_context)
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - one of the error handlers takes it
+            answer = await self.handle_user_exception(error)
+        response = cast("Response", answer)  # of our views and handlers, always
+        self.after(response)
+        return response
