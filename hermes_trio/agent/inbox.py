@@ -24,6 +24,8 @@ from hermes_trio.core.events import Event, Reasoning, Text, ToolOutput
 PLACES = 256
 CHARACTERS = 32_768
 
+_SPOKEN = frozenset({Text, Reasoning, ToolOutput})
+
 _open_news = trio.open_memory_channel[None]  # once: to parametrise it takes longer than to make a channel
 
 
@@ -37,9 +39,11 @@ class Inbox:
     def __init__(self, places: int = PLACES, characters: int = CHARACTERS) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._places, self._characters = places, characters
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._pile: list[Event] = []
         self._unread_characters = 0
+        self._is_full = False
         self._is_told = self._closed = False  # told: the tracker knows, or is about to, that something waits
         self._space = trio.Event()
         self._when_space: list[Callable[[], None]] = []
@@ -54,8 +58,8 @@ class Inbox:
         Raises:
             RunEnded: nobody listens any more.
         """
-        with self._changed:
-            while self._is_full() and not self._closed:
+        with self._lock:
+            while self._is_full and not self._closed:
                 self._changed.wait()
             self._add_open(event)
 
@@ -65,8 +69,8 @@ class Inbox:
         Raises:
             RunEnded: nobody listens any more.
         """
-        with self._changed:
-            if self._is_full() and not self._closed:
+        with self._lock:
+            if self._is_full and not self._closed:
                 return False
             self._add_open(event)
             return True
@@ -77,10 +81,10 @@ class Inbox:
         Raises:
             RunEnded: nobody listens any more.
         """
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise RunEnded
-            if self._is_full():
+            if self._is_full:
                 return False
             self._pile_up(event)
             was_told, self._is_told = self._is_told, True
@@ -90,17 +94,17 @@ class Inbox:
 
     def post(self, event: Event) -> None:
         """The last word of an agent: never waits and never raises, and is lost only if the run ended before."""
-        with self._changed:
+        with self._lock:
             if not self._closed:
-                self._add(event)
+                self._add_open(event)
 
     def when_space(self, tell: Callable[[], None]) -> None:
         """For speakers that may not wait: ``tell`` is called once, when a place may be free or nobody listens any more.
 
         It is called at once or later from the Trio thread, and must neither block nor raise.
         """
-        with self._changed:
-            if self._is_full() and not self._closed:
+        with self._lock:
+            if self._is_full and not self._closed:
                 self._when_space.append(tell)
                 return
         tell()
@@ -108,26 +112,23 @@ class Inbox:
     def _add_open(self, event: Event) -> None:
         if self._closed:
             raise RunEnded
-        self._add(event)
-
-    def _add(self, event: Event) -> None:
         self._pile_up(event)
         if not self._is_told:
-            self._is_told = True
             self._wake_trio()
 
     def _pile_up(self, event: Event) -> None:
+        """Every token comes this way: whether the pile is full is noted here, once."""
         self._pile.append(event)
-        self._unread_characters += _size(event)
+        if type(event) in _SPOKEN:
+            self._unread_characters += len(event.text)  # type: ignore[union-attr]  # all of these have one
+        self._is_full = len(self._pile) >= self._places or self._unread_characters >= self._characters
 
     def _wake_trio(self) -> None:
+        self._is_told = True
         try:
             self._token.run_sync_soon(self._tell)
         except trio.RunFinishedError:
             self._closed = True
-
-    def _is_full(self) -> bool:
-        return len(self._pile) >= self._places or self._unread_characters >= self._characters
 
     # -- the Trio side --
 
@@ -163,7 +164,7 @@ class Inbox:
 
     def close(self) -> None:
         """Stop listening: waiting speakers and later ones get ``RunEnded``. What was put before stays readable."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
         self._wake_others()
@@ -178,10 +179,10 @@ class Inbox:
             self._send.send_nowait(None)
 
     def _take(self) -> list[Event]:
-        with self._changed:
+        with self._lock:
             pile, self._pile = self._pile, []
             self._unread_characters = 0
-            self._is_told = False
+            self._is_told = self._is_full = False
             self._changed.notify_all()
         self._wake_others()
         return pile
@@ -190,11 +191,7 @@ class Inbox:
         if self._space.statistics().tasks_waiting:
             self._space.set()
             self._space = trio.Event()
-        with self._changed:
+        with self._lock:
             waiting, self._when_space = self._when_space, []
         for tell in waiting:
             tell()
-
-
-def _size(event: Event) -> int:
-    return len(event.text) if isinstance(event, Text | Reasoning | ToolOutput) else 0

@@ -9,20 +9,17 @@ from types import MappingProxyType
 from typing import Any
 
 import h11
-from hypercorn.events import Closed, Event, RawData
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
 from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.events import Request, Response, StreamClosed
 from hypercorn.protocol.h11 import STREAM_ID, H2ProtocolAssumedError, H11Protocol
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.wire import BODY_FOLLOWS
+from hermes_trio.server.plain import Head, PlainExchange, RawHeaders, read_head
 from hermes_trio.server.reading import AHEAD, Gate, Paused, Wait
 from hermes_trio.server.sending import finishing, give_way
-
-_FRAMING = {b"transfer-encoding", b"connection"}
-_CHUNKED = (b"transfer-encoding", b"chunked")
-_CLOSE = (b"connection", b"close")
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -46,29 +43,10 @@ def wants_websocket(headers: Headers) -> bool:
     return b"upgrade" in tokens(headers, b"connection") and b"websocket" in tokens(headers, b"upgrade")
 
 
-def is_plain(stream: object, status: int) -> bool:
-    """Whether an answer is one with a body, to a request in HTTP/1.1."""
-    scope = getattr(stream, "scope", {})
-    return (
-        scope.get("http_version") == "1.1"
-        and scope["method"] not in {"HEAD", "CONNECT"}
-        and status not in {204, 304}
-    )
-
-
 def is_preface(request: h11.Request) -> bool:
     """Whether a request is the first line of HTTP/2 with prior knowledge."""
     first = (request.method, request.target, request.http_version)
     return first == (b"PRI", b"*", b"2.0") and not list(request.headers)
-
-
-class Connection(h11.Connection):
-    """h11's, which takes a head as it is if that says all: completing one means to check each line three times over."""
-
-    is_complete = False  # the head that is sent next
-
-    def _clean_up_response_headers_for_sending(self, response: h11.Response) -> h11.Response:
-        return response if self.is_complete else super()._clean_up_response_headers_for_sending(response)
 
 
 class Exchange(HTTPStream):
@@ -92,16 +70,17 @@ class Exchange(HTTPStream):
 
 
 class PlainH11(H11Protocol):
-    """HTTP/1.1, and the way over to HTTP/2 for clients that begin with its preface."""
+    """HTTP/1.1, and the way over to HTTP/2 for clients that begin with its preface.
+
+    A plain request is read and answered without h11, which then knows nothing of it and waits for the first of its own.
+    """
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self.can_read = Gate(self._pause)
-        self.connection = self._wire = Connection(
-            h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size
-        )
-        self._ends = False  # the client wants the connection to end with this request
         self._held = b""  # of a response: what is followed by more at once
+        self._plain: PlainExchange | None = None  # the request at hand, if it is plain
+        self._is_over = False
 
     async def _pause(self, over: Wait) -> None:
         """The next request, or an answer to a proposed upgrade, has to come first: let the connection wait for it."""
@@ -111,14 +90,77 @@ class PlainH11(H11Protocol):
     @property
     def is_unheard(self) -> bool:
         """Whether the client may be in the middle of a request, or of something that is none."""
+        if self._plain is not None:
+            return self._plain.missing > 0
         return self.connection.their_state in {h11.SEND_BODY, h11.ERROR}
 
     async def handle(self, event: Event) -> None:
         """Take bytes or the end of the connection."""
         try:
-            await super().handle(event)
+            if type(event) is not RawData:
+                await super().handle(event)
+            elif self._plain is not None:
+                await self._go_on(self._plain, event.data)
+            elif (head := self._plain_head(event.data)) is not None:
+                await self._begin(head, event.data)
+            else:
+                await super().handle(event)
         except UpgradeRefused:
             await self._refuse_upgrade()
+
+    def _plain_head(self, data: bytes) -> Head | None:
+        """The head that some data is or begins with, if it is plain and h11 has nothing to do with it."""
+        return read_head(data) if self._is_at_rest else None
+
+    async def _begin(self, head: Head, data: bytes) -> None:
+        self._plain = PlainExchange(head.length, head.closes)
+        await self.send(Updated(idle=False))
+        await self._start(head.method, head.target, head.headers, "1.1")
+        if not head.length:
+            await self._hand_over(EndBody(stream_id=STREAM_ID))
+        if len(data) > head.size:
+            await self._go_on(self._plain, data[head.size :])
+
+    @property
+    def _is_at_rest(self) -> bool:
+        """Whether no request is at hand and nothing of one has come."""
+        return self.connection.their_state is h11.IDLE and not self.connection.trailing_data[0]
+
+    async def _go_on(self, exchange: PlainExchange, data: bytes) -> None:
+        """More of a plain request has come, or its end, or what follows it."""
+        if self._is_over:
+            return
+        if not data:
+            await self._cut(exchange)
+            return
+        body, rest = exchange.take(data)
+        if body:
+            await self._hand_over(Body(stream_id=STREAM_ID, data=body))
+            if not exchange.missing:
+                await self._hand_over(EndBody(stream_id=STREAM_ID))
+        if rest:
+            await self._wait_with(rest)
+
+    async def _hand_over(self, event: StreamEvent) -> None:
+        if self.stream is not None:
+            await self.stream.handle(event)
+
+    async def _cut(self, exchange: PlainExchange) -> None:
+        """The client has said its last word, perhaps in the middle of a request."""
+        if not exchange.missing:
+            return
+        if not exchange.is_begun:
+            await self._send_error_response(400)
+        await self.send(Closed())
+
+    async def _wait_with(self, rest: bytes) -> None:
+        """The client did not wait for its answer: what it says meanwhile is looked at afterwards."""
+        self.connection.receive_data(rest)
+        if self._plain is not None:
+            await self.can_read.clear()
+            await self.can_read.wait()
+        if not self._is_over:
+            await self._handle_events()
 
     async def stream_send(self, event: StreamEvent) -> None:
         """Send a part of a response."""
@@ -126,53 +168,72 @@ class PlainH11(H11Protocol):
             with finishing():
                 await super().stream_send(event)
             return
-        if type(event) is Response:
-            self._complete(event)
-        await super().stream_send(event)
+        if self._plain is not None:
+            await self._send_plain(self._plain, event)
+        else:
+            await super().stream_send(event)
         if not self._held:  # what is held must go out with what follows it
             await give_way(event, self.stream is None)
 
+    async def _send_plain(self, exchange: PlainExchange, event: StreamEvent) -> None:
+        match event:
+            case Body():
+                await self._put(exchange.part(event.data))
+            case EndBody():
+                await self._put(exchange.end(), is_end=True)
+            case Response():
+                exchange.closes |= self.keep_alive_requests >= self.config.keep_alive_max_requests
+                headers = [*event.headers, *self.config.response_headers("h11")]
+                await self._put(exchange.head(event.status_code, headers))
+
     async def _send_h11_event(self, event: Any) -> None:
-        """Write what an event is on the wire, together with what was held; or hold it, too, if more follows."""
+        """Write what an event is on the wire."""
         try:
             data = self.connection.send(event)
         except h11.LocalProtocolError:
             if self.connection.their_state != h11.ERROR:
                 raise
             return
-        data, self._held = self._held + (data or b""), b""
-        if type(event) is not h11.EndOfMessage and self._more_follows():
+        await self._put(data or b"", is_end=type(event) is h11.EndOfMessage)
+
+    async def _put(self, data: bytes, is_end: bool = False) -> None:
+        """Write some bytes, together with what was held; or hold them, too, if more follows."""
+        data, self._held = self._held + data, b""
+        if not is_end and self._more_follows():
             self._held = data
         elif data:
             await self.send(RawData(data=data))
 
-    def _complete(self, head: Response) -> None:
-        """Add what frames the answer, where that is plain: a body of known length, or in chunks."""
-        names = {name.lower() for name, _ in head.headers}
-        self._wire.is_complete = is_plain(self.stream, head.status_code) and not names & _FRAMING
-        if self._wire.is_complete:
-            head.headers.extend([_CHUNKED] * (b"content-length" not in names) + [_CLOSE] * self._ends)
-
     def _more_follows(self) -> bool:
         return isinstance(self.stream, Exchange) and self.stream.holds
 
+    async def _maybe_recycle(self) -> None:
+        """The answer is over: the next request may come, or nothing any more."""
+        if self._plain is None:
+            await super()._maybe_recycle()
+            return
+        await self._close_stream()
+        self._is_over = self.context.terminated.is_set() or not self._plain.can_go_on
+        await self.can_read.set()
+        if self._is_over:
+            await self.send(Closed())
+        else:
+            self._plain = None
+            await self.send(Updated(idle=True))
+
     async def _create_stream(self, request: h11.Request) -> None:
         """Start a request. Upgrades were refused before, so there is one kind."""
-        self._ends = b"close" in tokens(request.headers, b"connection")
+        version = request.http_version.decode("ascii")
+        await self._start(
+            request.method.decode("ascii").upper(), request.target, list(request.headers), version
+        )
+
+    async def _start(self, method: str, target: bytes, headers: RawHeaders, version: str) -> None:
         self.stream = Exchange(
             *(self.app, self.config, self.context, self.task_group, self.ssl),
             *(self.client, self.server, self.stream_send, STREAM_ID),
         )
-        await self.stream.handle(
-            Request(
-                stream_id=STREAM_ID,
-                headers=list(request.headers),
-                http_version=request.http_version.decode("ascii"),
-                method=request.method.decode("ascii").upper(),
-                raw_path=request.target,
-                state=self.connection_state,
-            )
-        )
+        await self.stream.handle(Request(STREAM_ID, headers, version, method, target, self.connection_state))
         self.keep_alive_requests += 1
         await self.context.mark_request()
 

@@ -75,7 +75,6 @@ PARTS = (
     Part(_H11, "H11Protocol._send_h11_event", "self event"),
     Part(_H11, "H11Protocol._maybe_recycle", "self", "can_read send"),
     Part(_H11, "H2ProtocolAssumedError.__init__", "self data"),
-    Part("h11", "Connection._clean_up_response_headers_for_sending", "self response"),
     Part(
         "h11", "Connection.send_with_data_passthrough", "self event", "_clean_up_response_headers_for_sending"
     ),
