@@ -43,7 +43,7 @@ class Inbox:
         self._changed = threading.Condition(self._lock)
         self._pile: list[Event] = []
         self._unread_characters = 0
-        self._is_full = False
+        self._is_full = self._is_awaited = False  # somebody waits for a place, or has waited
         self._is_told = self._closed = False  # told: the tracker knows, or is about to, that something waits
         self._space = trio.Event()
         self._when_space: list[Callable[[], None]] = []
@@ -60,6 +60,7 @@ class Inbox:
         """
         with self._lock:
             while self._is_full and not self._closed:
+                self._is_awaited = True
                 self._changed.wait()
             self._add_open(event)
 
@@ -105,6 +106,7 @@ class Inbox:
         """
         with self._lock:
             if self._is_full and not self._closed:
+                self._is_awaited = True
                 self._when_space.append(tell)
                 return
         tell()
@@ -134,6 +136,7 @@ class Inbox:
 
     async def wait_space(self) -> None:
         """Return when events may have been taken. For speakers that are Trio tasks."""
+        self._is_awaited = True
         await self._space.wait()
 
     async def receive(self) -> list[Event]:
@@ -166,7 +169,6 @@ class Inbox:
         """Stop listening: waiting speakers and later ones get ``RunEnded``. What was put before stays readable."""
         with self._lock:
             self._closed = True
-            self._changed.notify_all()
         self._wake_others()
 
     def drain(self) -> list[Event]:
@@ -183,15 +185,17 @@ class Inbox:
             pile, self._pile = self._pile, []
             self._unread_characters = 0
             self._is_told = self._is_full = False
-            self._changed.notify_all()
-        self._wake_others()
+        if self._is_awaited:
+            self._wake_others()
         return pile
 
     def _wake_others(self) -> None:
-        if self._space.statistics().tasks_waiting:
-            self._space.set()
-            self._space = trio.Event()
+        """Let all who wait for a place try again."""
+        self._space.set()
+        self._space = trio.Event()
         with self._lock:
+            self._is_awaited = False
+            self._changed.notify_all()
             waiting, self._when_space = self._when_space, []
         for tell in waiting:
             tell()

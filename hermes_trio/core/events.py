@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
 from typing import Any
@@ -171,8 +171,10 @@ Event = (
 )
 
 
-def merge_text(events: Iterable[Event]) -> list[Event]:
+def merge_text(events: Sequence[Event]) -> Sequence[Event]:
     """Join neighbouring pieces of text, so that one change and one frame carry all that waited."""
+    if len(events) == 1:  # mostly, where nobody is behind
+        return events
     merged: list[Event] = []
     for kind, run in groupby(events, key=type):
         if kind is Text:

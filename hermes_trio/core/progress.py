@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, Change, Ended
+from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, Change, Ended, TextAdded
 from hermes_trio.core.lifecycle import RunMove, RunState, move_run
 from hermes_trio.core.outcome import Outcome, Reason, Status
 
@@ -60,6 +60,8 @@ class Progress:
 
     def take(self, change: Change) -> None:
         """One more change."""
+        if type(change) is TextAdded:  # most of them are
+            return
         match change:
             case ApprovalRequested(approval_id):
                 self._questions[approval_id] = change

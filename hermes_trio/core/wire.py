@@ -7,6 +7,7 @@ JSON keeps Python's default spacing and ASCII escapes: clients of today's server
 from __future__ import annotations
 
 import json
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 # JSON may hold them as they are, but some readers of lines take them for the end of one.
@@ -14,6 +15,8 @@ _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\
 
 # In the ASGI message that starts a response: its first part follows at once, so both may go out in one write.
 BODY_FOLLOWS = "hermes_trio.body_follows"
+# In the ASGI scope, of some connections: a function that sends a part of a body which is not the last one.
+SEND_PART = "hermes_trio.send_part"
 KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
 
@@ -21,6 +24,11 @@ DONE = b"data: [DONE]\n\n"
 def encode(value: Any) -> str:
     """JSON text as the wire has it."""
     return json.dumps(value)
+
+
+def quoted(text: str) -> str:
+    """The same for a text, by a shorter way: tokens are many."""
+    return encode_basestring_ascii(text)
 
 
 def encode_raw(value: Any) -> str:

@@ -44,7 +44,7 @@ class RunLog:
         self._base = 0  # the number of the first change in memory
         self._safe = 0  # everything before this number is in the store
         self._readers: set[Reader] = set()
-        self._taken = trio.Event()
+        self._taken = trio.Event()  # for the tracker, the only one who waits
         self.is_closed = False
         self.is_left = False  # nothing of the agent is there any more
 
@@ -92,6 +92,7 @@ class RunLog:
     async def room(self) -> None:
         """Return when every reader that holds back is close behind, and the store not too far."""
         while not self.has_room:
+            self._taken = trio.Event()
             await self._taken.wait()
 
     @property
@@ -128,7 +129,6 @@ class RunLog:
     def took(self) -> None:
         """A reader, or the store, moved on."""
         self._taken.set()
-        self._taken = trio.Event()
         self._trim()
 
     def leave(self, reader: Reader) -> None:
@@ -219,13 +219,14 @@ class Reader(Batches):
 
     async def hear(self) -> Changes:
         """The same; nothing, if somebody wakes the reader."""
-        if self.position >= self._log.end:
+        log = self._log
+        if self.position >= log.end:
             await self._news.receive()
-        if self.position >= self._log.end:
-            return ()
-        if self.position < self._log.base:
-            return self._advance(await self._log.load(self.position))
-        return self._advance(self._log.read(self.position))
+            if self.position >= log.end:
+                return ()
+        if self.position < log.base:
+            return self._advance(await log.load(self.position))
+        return self._advance(log.read(self.position))
 
     def receive_nowait(self) -> Changes:
         """What there is now.

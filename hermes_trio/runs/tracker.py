@@ -127,10 +127,10 @@ class Tracker:
 
     def _hear(self, events: list[Event]) -> None:
         """What the agent says. Its questions are not noted before it is known that somebody has to be asked."""
-        for event in events:
-            if type(event) is ApprovalWanted:
-                self._hooks.ask(event)
-        self._feed([event for event in events if type(event) is not ApprovalWanted])
+        wishes = [event for event in events if type(event) is ApprovalWanted]
+        for wish in wishes:
+            self._hooks.ask(wish)
+        self._feed([event for event in events if type(event) is not ApprovalWanted] if wishes else events)
 
     def _note(self, changes: list[Change]) -> None:
         """Log everything but the end, which has to be saved first."""

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import h11
+import trio
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
 from hypercorn.protocol.events import Event as StreamEvent
@@ -16,7 +17,7 @@ from hypercorn.protocol.h11 import STREAM_ID, H2ProtocolAssumedError, H11Protoco
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 
 from hermes_trio.core.errors import bad_request
-from hermes_trio.core.wire import BODY_FOLLOWS
+from hermes_trio.core.wire import BODY_FOLLOWS, SEND_PART
 from hermes_trio.server.plain import Head, PlainExchange, RawHeaders, read_head
 from hermes_trio.server.reading import AHEAD, Gate, Paused, Wait
 from hermes_trio.server.sending import finishing, give_way
@@ -116,10 +117,17 @@ class PlainH11(H11Protocol):
         self._plain = PlainExchange(head.length, head.closes)
         await self.send(Updated(idle=False))
         await self._start(head.method, head.target, head.headers, "1.1")
+        self._offer_parts()
         if not head.length:
             await self._hand_over(EndBody(stream_id=STREAM_ID))
         if len(data) > head.size:
             await self._go_on(self._plain, data[head.size :])
+
+    def _offer_parts(self) -> None:
+        """The application has not had its turn yet."""
+        if self.stream is not None:
+            known: dict[str, Any] = self.stream.scope  # type: ignore[assignment]  # ASGI lets servers add to it
+            known[SEND_PART] = self.send_part
 
     @property
     def _is_at_rest(self) -> bool:
@@ -185,6 +193,15 @@ class PlainH11(H11Protocol):
                 exchange.closes |= self.keep_alive_requests >= self.config.keep_alive_max_requests
                 headers = [*event.headers, *self.config.response_headers("h11")]
                 await self._put(exchange.head(event.status_code, headers))
+
+    async def send_part(self, data: bytes) -> None:
+        """Send a part of the answer to a plain request, not the last one: what an application may do without ASGI."""
+        if self._plain is None or self.stream is None:
+            await trio.lowlevel.checkpoint()  # the client is gone; without it a producer would spin
+            return
+        data, self._held = self._held + self._plain.part(data), b""
+        await self.send(RawData(data))
+        await trio.lowlevel.checkpoint_if_cancelled()
 
     async def _send_h11_event(self, event: Any) -> None:
         """Write what an event is on the wire."""

@@ -8,6 +8,7 @@ A request that is there as a whole is handled in the task that the server gave i
 leaves. Others have Quart-Trio's nursery with one task that collects and waits, and one that handles.
 
 An answer that is there as a whole goes out as one part, and together with its head; Quart would send its end alone.
+The parts of a stream, which are many, go straight to the connection if that offers it.
 
 A slot that was reserved for a run which never began is given back here, whatever cut the request short.
 """
@@ -24,7 +25,7 @@ from quart.wrappers import Request
 from quart.wrappers.response import DataBody
 from quart_trio.asgi import TrioASGIHTTPConnection
 
-from hermes_trio.core.wire import BODY_FOLLOWS
+from hermes_trio.core.wire import BODY_FOLLOWS, SEND_PART
 from hermes_trio.mailbox import KEY as MAILBOX
 from hermes_trio.mailbox import Mailbox
 from hermes_trio.web.stream_body import BodyCut, StreamBody
@@ -41,14 +42,21 @@ def _head(response: Any, body_follows: bool) -> dict[str, Any]:
     return {"type": "http.response.start", **head, BODY_FOLLOWS: body_follows}
 
 
-async def _send_stream(send: Any, body: StreamBody) -> None:
+async def _send_stream(send: Any, send_part: Any, body: StreamBody) -> None:
     async with body as frames:
         async for data in frames:
-            is_last = body.is_over  # now: it may become so while this is sent
-            await send(_part(data, more=not is_last))
-            if is_last:
+            if body.is_over:
+                await send(_part(data, more=False))
                 return
+            await send_part(data)
     await send(_part(b"", more=False))
+
+
+def _sender_of_parts(send: Any) -> Any:
+    async def send_part(data: bytes) -> None:
+        await send(_part(data, more=True))
+
+    return send_part
 
 
 def _part(data: bytes, more: bool) -> dict[str, Any]:
@@ -110,7 +118,8 @@ class Connection(TrioASGIHTTPConnection):
                 await send(_part(body.data[body.begin : body.end], more=False))
             case StreamBody() as body:
                 await send(_head(response, body.has_opening))
-                await _send_stream(send, body)
+                known: Any = self.scope
+                await _send_stream(send, known.get(SEND_PART) or _sender_of_parts(send), body)
             case _:
                 await super()._send_response(send, response)
 

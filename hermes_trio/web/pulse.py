@@ -28,7 +28,8 @@ class Pulse:
 
     def add(self, stream: Stream) -> None:
         """A stream has begun."""
-        self._spoke[stream] = trio.current_time()
+        self._clock = trio.lowlevel.current_clock()  # known, it is quicker to ask
+        self._spoke[stream] = self._clock.current_time()
         self._has_streams.set()
 
     def remove(self, stream: Stream) -> None:
@@ -38,7 +39,7 @@ class Pulse:
     def beat(self, stream: Stream) -> None:
         """A stream has said something just now."""
         del self._spoke[stream]
-        self._spoke[stream] = trio.current_time()
+        self._spoke[stream] = self._clock.current_time()
 
     async def run(self) -> None:
         """Keep the time."""

@@ -37,7 +37,7 @@ from hermes_trio.core.dialects.chat_end import (
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.shorten import shorten, shorten_json
 from hermes_trio.core.stamp import Stamp
-from hermes_trio.core.wire import DONE, data_frame, encode, named_frame
+from hermes_trio.core.wire import DONE, data_frame, encode, named_frame, quoted
 
 PROGRESS = "hermes.tool.progress"
 APPROVAL_REQUEST = "hermes.approval.request"
@@ -89,12 +89,12 @@ class ChatStream:
 
     def _frame(self, change: Change) -> bytes:
         if type(change) is TextAdded:  # most of them are
-            return f"{self._before_content}{encode(change.text)}{self._after}".encode("ascii")
+            return f"{self._before_content}{quoted(change.text)}{self._after}".encode("ascii")
         render = self._RENDERERS.get(type(change))
         return b"" if render is None else render(self, change)
 
     def _reason(self, change: ReasoningAdded) -> bytes:
-        return f"{self._before_reasoning}{encode(change.text)}{self._after}".encode("ascii")
+        return f"{self._before_reasoning}{quoted(change.text)}{self._after}".encode("ascii")
 
     def _start(self, change: CallStarted) -> bytes:
         return self._aside(PROGRESS, self._running(change))
