@@ -136,7 +136,7 @@ def robustness(session: nox.Session) -> None:
     install(session, "test")
     # The longest first, and one at a time: then all workers end together. Some take minutes, which is no hang.
     order = ["-n", "auto", "--dist", "load", "--maxschedchunk", "1", "-o", "faulthandler_timeout=0"]
-    args = ["--full", "--robustness-report=robustness_report.md", *session.posargs]
+    args = ["--full", "--robustness-report=docs/discussion/robustness_report.md", *session.posargs]
     session.run("pytest", "tests/robustness", *order, *args)
 
 
