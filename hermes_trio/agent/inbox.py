@@ -7,7 +7,7 @@ the back-pressure which a slow reader puts on an agent.
 Crossing into Trio is dear (a wake-up costs more than a hundred puts), so it happens once for all events that wait:
 the first put asks Trio to tell the tracker, the others only add to the pile. The news travels through a memory channel
 with room for one piece of it, and the tracker takes the whole pile at once. Closing the send end of that channel is the
-only mark of the end.
+only mark of the end. While the tracker rests, somebody else may take what needs only to be noted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from contextlib import suppress
 
 import trio
 
-from hermes_trio.core.events import Event, Reasoning, Text, ToolOutput
+from hermes_trio.core.events import ApprovalWanted, Crashed, Event, Finished, Reasoning, Text, ToolOutput
 
 # Together with what is being sent, some seven times as much waits for one reader that does not read: this bounds what it costs.
 PLACES = 256
 CHARACTERS = 32_768
 
 _SPOKEN = frozenset({Text, Reasoning, ToolOutput})
+_WEIGHTY = frozenset({ApprovalWanted, Finished, Crashed})  # what calls for more than being noted
 
 _open_news = trio.open_memory_channel[None]  # once: to parametrise it takes longer than to make a channel
 
@@ -43,6 +44,10 @@ class Inbox:
         self._changed = threading.Condition(self._lock)
         self._pile: list[Event] = []
         self._unread_characters = 0
+        self._is_light = (
+            True  # what waits needs only to be noted, which others than the tracker can do for it
+        )
+        self._see_to: Callable[[], bool] = lambda: False
         self._is_full = self._is_awaited = False  # somebody waits for a place, or has waited
         self._is_told = self._closed = False  # told: the tracker knows, or is about to, that something waits
         self._space = trio.Event()
@@ -88,8 +93,8 @@ class Inbox:
             if self._is_full:
                 return False
             self._pile_up(event)
-            was_told, self._is_told = self._is_told, True
-        if not was_told:
+            is_told, self._is_told = self._is_told and self._is_light, True
+        if not is_told:
             self._tell()
         return True
 
@@ -115,7 +120,7 @@ class Inbox:
         if self._closed:
             raise RunEnded
         self._pile_up(event)
-        if not self._is_told:
+        if not (self._is_told and self._is_light):
             self._wake_trio()
 
     def _pile_up(self, event: Event) -> None:
@@ -123,6 +128,8 @@ class Inbox:
         self._pile.append(event)
         if type(event) in _SPOKEN:
             self._unread_characters += len(event.text)  # type: ignore[union-attr]  # all of these have one
+        elif type(event) in _WEIGHTY:
+            self._is_light = False
         self._is_full = len(self._pile) >= self._places or self._unread_characters >= self._characters
 
     def _wake_trio(self) -> None:
@@ -176,15 +183,32 @@ class Inbox:
         self.close()
         return self._take()
 
+    def seen_to_by(self, see_to: Callable[[], bool]) -> None:
+        """Ask somebody first whether he finds one who fetches what waits, with :meth:`take_light`, in place of the tracker."""
+        self._see_to = see_to
+
     def _tell(self) -> None:
+        if not (self._is_light and self._see_to()):
+            self.rouse()
+
+    def rouse(self) -> None:
+        """Let the tracker see to it."""
         with suppress(trio.WouldBlock, trio.ClosedResourceError):  # it knows already, or all is said
             self._send.send_nowait(None)
+
+    def take_light(self) -> list[Event]:
+        """All that waits, if it needs only to be noted; else the tracker is roused."""
+        if self._is_light:
+            return self._take()
+        self.rouse()
+        return []
 
     def _take(self) -> list[Event]:
         with self._lock:
             pile, self._pile = self._pile, []
             self._unread_characters = 0
             self._is_told = self._is_full = False
+            self._is_light = True
         if self._is_awaited:
             self._wake_others()
         return pile

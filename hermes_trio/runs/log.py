@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 import trio
+from attrs import frozen
 
 from hermes_trio.core.changes import Change
 
@@ -34,6 +35,17 @@ class Lost(Exception):
     """The changes that a reader wants are neither in memory nor in the store."""
 
 
+@frozen
+class Feeder:
+    """Where changes come from before they are in the log."""
+
+    fetch: Callable[[], None]
+    give_back: Callable[[], None]
+
+
+NOBODY = Feeder(lambda: None, lambda: None)
+
+
 class RunLog:
     """Made in a Trio task. Appending never waits; ``room`` does."""
 
@@ -44,6 +56,7 @@ class RunLog:
         self._base = 0  # the number of the first change in memory
         self._safe = 0  # everything before this number is in the store
         self._readers: set[Reader] = set()
+        self._feeder = NOBODY
         self._taken = trio.Event()  # for the tracker, the only one who waits
         self.is_closed = False
         self.is_left = False  # nothing of the agent is there any more
@@ -88,6 +101,26 @@ class RunLog:
             reader.hang_up()
         self._readers.add(reader)
         return reader
+
+    def fed_by(self, feeder: Feeder) -> None:
+        """There is more to be had for a reader that asks."""
+        self._feeder = feeder
+
+    def rouse(self) -> bool:
+        """Wake a reader that has nothing else to do, for it to fetch more; whether there is one."""
+        for reader in self._readers:
+            if reader.holds_back and reader.is_waiting:
+                reader.rouse()
+                return True
+        return False
+
+    def fetch(self) -> None:
+        """Have appended what waits elsewhere."""
+        self._feeder.fetch()
+
+    def give_back(self) -> None:
+        """A reader that was roused cannot fetch after all."""
+        self._feeder.give_back()
 
     async def room(self) -> None:
         """Return when every reader that holds back is close behind, and the store not too far."""
@@ -189,6 +222,8 @@ class Reader(Batches):
         self._log = log
         self.position = first
         self.holds_back = holds_back
+        self.is_waiting = False
+        self._is_roused = False
         self._send, self._news = _open_news(1)
 
     @property
@@ -197,10 +232,18 @@ class Reader(Batches):
         return self._log.is_left
 
     def wake(self) -> None:
-        """There is something new, or time to look up."""
-        # It knows already, it left, or all is said and it has only not taken the last of it yet.
+        """There is something new, or time to look up. Whoever does not wait looks before it does."""
+        if not self.is_waiting:
+            return
+        self.is_waiting = False
+        # It left, or all is said and it has only not taken the last of it yet.
         with suppress(trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
             self._send.send_nowait(None)
+
+    def rouse(self) -> None:
+        """There is something to be fetched."""
+        self._is_roused = True
+        self.wake()
 
     def hang_up(self) -> None:
         """There will be nothing new any more."""
@@ -221,12 +264,26 @@ class Reader(Batches):
         """The same; nothing, if somebody wakes the reader."""
         log = self._log
         if self.position >= log.end:
-            await self._news.receive()
+            await self._wait()
             if self.position >= log.end:
                 return ()
         if self.position < log.base:
             return self._advance(await log.load(self.position))
         return self._advance(log.read(self.position))
+
+    async def _wait(self) -> None:
+        self.is_waiting = True
+        try:
+            await self._news.receive()
+        except BaseException:
+            if self._is_roused:
+                self._log.give_back()
+            raise
+        finally:
+            self.is_waiting = False
+        if self._is_roused:
+            self._is_roused = False
+            self._log.fetch()
 
     def receive_nowait(self) -> Changes:
         """What there is now.

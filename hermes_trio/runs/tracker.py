@@ -8,7 +8,7 @@ without waiting, closes what is open, saves the record once, and only then tells
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 import trio
@@ -21,7 +21,7 @@ from hermes_trio.core.lifecycle import ENDED_STATES
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_cut
 from hermes_trio.core.progress import Progress, Standing
 from hermes_trio.core.turn import Turn
-from hermes_trio.runs.log import RunLog
+from hermes_trio.runs.log import Feeder, RunLog
 from hermes_trio.stores.contract import StoreError
 
 log = structlog.get_logger(__name__)
@@ -65,6 +65,9 @@ class Tracker:
         self._is_saved = False
         self._progress = Progress()
         self._is_silent = True
+        self._is_resting = False
+        inbox.seen_to_by(self._find_a_reader)
+        out.fed_by(Feeder(self._feed_now, inbox.rouse))
 
     @property
     def standing(self) -> Standing:
@@ -107,7 +110,7 @@ class Tracker:
     async def _follow(self) -> None:
         while self._turn.is_open:
             try:
-                events = await self._inbox.receive()
+                events = await self._rest()
             except trio.EndOfChannel:
                 break
             self._hear(events)
@@ -115,7 +118,29 @@ class Tracker:
             await self._wait_for_readers()
         await self._close_up(Reason.SERVER_ERROR)
 
-    def _feed(self, events: list[Event]) -> None:
+    async def _rest(self) -> list[Event]:
+        """Wait for what is said next. Meanwhile a reader that waits, too, may be quicker."""
+        self._is_resting = True
+        try:
+            return await self._inbox.receive()
+        finally:
+            self._is_resting = False
+
+    def _find_a_reader(self) -> bool:
+        return self._is_resting and not self._out.is_store_behind and self._out.rouse()
+
+    def _feed_now(self) -> None:
+        """Note what waits, for a reader that wants it at once, and in its task."""
+        if not self._is_resting:
+            return  # then it is on its way
+        try:
+            self._feed(self._inbox.take_light())
+        except Exception:
+            log.exception("the tracker failed")
+            self._is_broken = True
+            self._hooks.stop(Reason.SERVER_ERROR)
+
+    def _feed(self, events: Sequence[Event]) -> None:
         self._unheard += merge_text(events)
         changes: list[Change] = []
         try:
