@@ -9,8 +9,7 @@ it uses ``receive``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import trio
@@ -27,12 +26,14 @@ class Mailbox:
         self._size = size
         self._messages: deque[Message] = deque()
         self._changed = trio.Event()
-        self._when_gone: Callable[[], None] | None = None
+        self.when_gone: Callable[[], None] | None = (
+            None  # called in place of the news that the client has left
+        )
 
     async def put(self, message: Message) -> None:
         """Add a message, and wait for room first; the news that the client has left needs none where it is awaited."""
-        if self._when_gone is not None and message["type"] == "http.disconnect":
-            self._when_gone()
+        if self.when_gone is not None and message["type"] == "http.disconnect":
+            self.when_gone()
             return
         while len(self._messages) >= self._size:
             await self._changed.wait()
@@ -75,12 +76,3 @@ class Mailbox:
         body = b"".join(message.get("body", b"") for message in self._messages)
         self._messages.clear()
         return body
-
-    @contextmanager
-    def telling(self, when_gone: Callable[[], None]) -> Iterator[None]:
-        """Call somebody when the client has left, for as long as the block runs."""
-        self._when_gone = when_gone
-        try:
-            yield
-        finally:
-            self._when_gone = None

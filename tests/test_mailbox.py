@@ -79,7 +79,8 @@ async def test_it_settles_when_it_is_full_or_the_client_has_left() -> None:
 async def test_whoever_wants_to_know_is_called_when_the_client_leaves() -> None:
     box = Mailbox(1)
     await box.put(part(b"a", more=True))  # full: the news needs no room
-    with trio.CancelScope() as scope, box.telling(scope.cancel):
+    with trio.CancelScope() as scope:
+        box.when_gone = scope.cancel
         await box.put(GONE)
         await trio.sleep_forever()
     assert scope.cancelled_caught
@@ -87,7 +88,5 @@ async def test_whoever_wants_to_know_is_called_when_the_client_leaves() -> None:
 
 async def test_the_news_is_kept_for_those_who_receive() -> None:
     box = Mailbox(1)
-    with box.telling(lambda: None):
-        pass
     await box.put(GONE)
     assert await box.receive() == GONE

@@ -9,5 +9,4 @@ from attrs import define
 class Tally:
     """Written in the Trio thread only, and never once per token."""
 
-    streams: int = 0  # open now
     events: int = 0  # of the runs that have ended

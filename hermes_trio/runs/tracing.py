@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from attrs import frozen
 from opentelemetry import trace
@@ -36,12 +36,16 @@ def _is_off() -> bool:
     return isinstance(_tracer, trace.ProxyTracer) and isinstance(provider, trace.ProxyTracerProvider)
 
 
-@contextmanager
-def traced(header: RunHeader) -> Iterator[RunSpan]:
+_NO_SPAN = nullcontext(RunSpan(trace.INVALID_SPAN))
+
+
+def traced(header: RunHeader) -> AbstractContextManager[RunSpan]:
     """A span around a run; agents in threads and tasks see it as their parent."""
-    if _is_off():
-        yield RunSpan(trace.INVALID_SPAN)  # the API would do a lot to arrive at the same
-        return
+    return _NO_SPAN if _is_off() else _traced(header)  # the API would do a lot to arrive at the same
+
+
+@contextmanager
+def _traced(header: RunHeader) -> Iterator[RunSpan]:
     attributes = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.request.model": header.stamp.model,

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import trio
@@ -24,7 +22,7 @@ from hermes_trio.server.applications import Applications
 from hermes_trio.server.faults import Faults, OnFault
 from hermes_trio.server.parting import hang_up, let_read
 from hermes_trio.server.protocols import Address, Wire
-from hermes_trio.server.reading import GONE, Paused, until_gone
+from hermes_trio.server.reading import GONE, Paused, receive, until_gone
 from hermes_trio.server.sockets import ensure_options
 
 PIECE = 2**16
@@ -49,14 +47,13 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    @contextmanager
-    def holding(self, connection: GuardedTCPServer) -> Iterator[None]:
-        """Count a connection for as long as the block runs."""
+    def add(self, connection: GuardedTCPServer) -> None:
+        """One is open."""
         self._open.add(connection)
-        try:
-            yield
-        finally:
-            self._open.discard(connection)
+
+    def discard(self, connection: GuardedTCPServer) -> None:
+        """One is closed."""
+        self._open.discard(connection)
 
     def close_idle(self) -> None:
         """End the connections that wait for a request."""
@@ -109,16 +106,19 @@ class GuardedTCPServer(TCPServer):
         self._burst = 0
         self._is_idle = True
         self._is_parting = False
+        self._has_read = False
 
     async def run(self) -> None:
         """Serve the connection to its end. Only cancellation, an interrupt or an exit goes further up."""
-        with self.guards.connections.holding(self):
-            try:
-                await self._serve()
-            except* GONE:
-                pass
-            except* (Exception, GeneratorExit) as group:  # noqa: BLE001 - nothing a client sends may go further
-                self.guards.faults.record(group)
+        self.guards.connections.add(self)
+        try:
+            await self._serve()
+        except* GONE:
+            pass
+        except* (Exception, GeneratorExit) as group:  # noqa: BLE001 - nothing a client sends may go further
+            self.guards.faults.record(group)
+        finally:
+            self.guards.connections.discard(self)
 
     async def _serve(self) -> None:
         try:
@@ -192,13 +192,21 @@ class GuardedTCPServer(TCPServer):
             return
         while True:  # the same without a cancel scope for each piece
             try:
-                data = await self.stream.receive_some(MAX_RECV)
+                data = await self._receive()
             except GONE:
                 break
-            await self.protocol.handle(RawData(bytes(data)))
+            await self.protocol.handle(RawData(data))
             if not data:
                 break
         await self.protocol.handle(Closed())
+
+    async def _receive(self) -> bytes:
+        if self._plain is None:
+            return bytes(await self.stream.receive_some(MAX_RECV))
+        if self._has_read:  # mostly the client is silent then: to look would be in vain
+            await trio.lowlevel.wait_readable(self._plain.socket)
+        self._has_read = True
+        return await receive(self._plain.socket, MAX_RECV)
 
     def _rest(self, is_idle: bool) -> None:
         """Note whether the connection waits for a request; it waits so long and no longer, and not while we end."""

@@ -6,6 +6,7 @@ see the client leave. So somebody else reads on, a little, and watches the rest 
 
 from __future__ import annotations
 
+import os
 import select
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -45,6 +46,24 @@ class Gate(EventWrapper):
     async def wait(self) -> None:
         """Have somebody wait until the event is set."""
         await self._pause(super().wait)
+
+
+async def receive(sock: trio.socket.SocketType, most: int) -> bytes:
+    """What has come in, or comes next; nothing at the end.
+
+    Raises:
+        trio.BrokenResourceError: the connection is broken.
+        trio.ClosedResourceError: we have closed it.
+    """
+    await trio.lowlevel.checkpoint_if_cancelled()
+    while True:
+        try:
+            return os.read(sock.fileno(), most)
+        except BlockingIOError:
+            await trio.lowlevel.wait_readable(sock)
+        except OSError as error:
+            gone = trio.ClosedResourceError if sock.fileno() < 0 else trio.BrokenResourceError
+            raise gone(str(error)) from error
 
 
 async def until_gone(stream: trio.abc.Stream, sock: trio.socket.SocketType, paused: Paused) -> None:

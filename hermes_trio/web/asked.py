@@ -8,7 +8,7 @@ from typing import cast
 from quart import request
 
 from hermes_trio.core.errors import bad_request
-from hermes_trio.web.visit import Visit, visit_of
+from hermes_trio.web.visit import CURRENT, Visit
 
 LAST_EVENT_HEADER = "Last-Event-ID"
 ENOUGH = 2**53
@@ -17,7 +17,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 def visit() -> Visit:
     """The visit that the current request is."""
-    return visit_of(request.scope)  # type: ignore[arg-type]  # the scope is a dictionary
+    return CURRENT.get()
 
 
 def principal() -> str:

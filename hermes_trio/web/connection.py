@@ -99,8 +99,12 @@ class Connection(TrioASGIHTTPConnection):
             visit_of(self.scope).leave()  # type: ignore[arg-type]  # the scope is a dictionary
 
     async def _handle_whole(self, mailbox: Mailbox, send: Any) -> None:
-        with trio.CancelScope() as scope, mailbox.telling(partial(self._client_left, scope)):
-            await self._send_response(send, await self._answer(mailbox.take_all(), send))
+        with trio.CancelScope() as scope:
+            mailbox.when_gone = partial(self._client_left, scope)
+            try:
+                await self._send_response(send, await self._answer(mailbox.take_all(), send))
+            finally:
+                mailbox.when_gone = None
 
     async def _answer(self, body: bytes, send: Any) -> Any:
         """Answer a request. A function of its own, so that nothing of it is kept for as long as a stream lasts."""

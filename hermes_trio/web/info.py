@@ -118,7 +118,7 @@ async def _seen(site: Site) -> Seen:
     await trio.lowlevel.checkpoint()
     services = site.services
     return Seen(
-        streams=services.tally.streams,
+        streams=len(site.pulse),
         events=services.tally.events + sum(run.log.end for run in services.registry),
         commits=services.store.commits if isinstance(services.store, CountsCommits) else 0,
         lag=trio.current_time() - began,

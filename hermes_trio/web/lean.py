@@ -21,6 +21,7 @@ from quart_trio.wrappers import TrioRequest
 from werkzeug.routing import Rule
 
 from hermes_trio.web.connection import Connection
+from hermes_trio.web.visit import CURRENT, visit_of
 
 _NO_SESSION = NullSession()
 
@@ -76,6 +77,7 @@ class App(QuartTrio):
         context = RequestContext(self, request, _NO_SESSION)
         context.match_request()
         token = _cv_request.set(context)
+        CURRENT.set(visit_of(request.scope))  # type: ignore[arg-type]  # the scope is a dictionary
         try:
             return await self.full_dispatch_request(context)
         except Exception as error:  # noqa: BLE001 - the error handlers themselves failed

@@ -26,6 +26,10 @@ class Pulse:
         self._spoke: dict[Stream, float] = {}  # when, in that order
         self._has_streams = trio.Event()
 
+    def __len__(self) -> int:
+        """How many streams there are."""
+        return len(self._spoke)
+
     def add(self, stream: Stream) -> None:
         """A stream has begun."""
         self._clock = trio.lowlevel.current_clock()  # known, it is quicker to ask

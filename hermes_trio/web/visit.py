@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
+from contextvars import ContextVar
 from typing import Any, cast
 
 from attrs import define, field
@@ -54,6 +55,10 @@ class Visit:
         """The request is over."""
         for action in self._leaving:
             action()
+
+
+CURRENT: ContextVar[Visit] = ContextVar("visit")
+"""That of the request which is being answered."""
 
 
 def visit_of(scope: MutableMapping[str, Any]) -> Visit:

@@ -159,9 +159,9 @@ async def test_a_client_that_is_gone_is_no_fault() -> None:
 async def test_a_write_under_way_is_shortened_and_never_lengthened() -> None:
     raising = Raising(ValueError())
     raising._writing = trio.CancelScope(deadline=50)
-    with raising.guards.connections.holding(raising):
-        for deadline in (40, 60):
-            raising.guards.connections.limit_writes(deadline)
+    raising.guards.connections.add(raising)
+    for deadline in (40, 60):
+        raising.guards.connections.limit_writes(deadline)
     assert raising._writing.deadline == 40
     assert raising.guards.write_deadline() <= 60
 
