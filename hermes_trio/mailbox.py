@@ -8,7 +8,6 @@ it uses ``receive``.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -24,8 +23,8 @@ class Mailbox:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._messages: deque[Message] = deque()
-        self._changed = trio.Event()
+        self._messages: list[Message] = []
+        self._changed: trio.Event | None = None  # while somebody waits
         self.when_gone: Callable[[], None] | None = (
             None  # called in place of the news that the client has left
         )
@@ -36,7 +35,7 @@ class Mailbox:
             self.when_gone()
             return
         while len(self._messages) >= self._size:
-            await self._changed.wait()
+            await self._wait()
         self._messages.append(message)
         self._tell()
 
@@ -45,14 +44,20 @@ class Mailbox:
         if self._messages:
             await trio.lowlevel.checkpoint()
         while not self._messages:
-            await self._changed.wait()
-        message = self._messages.popleft()
+            await self._wait()
+        message = self._messages.pop(0)
         self._tell()
         return message
 
+    async def _wait(self) -> None:
+        if self._changed is None:
+            self._changed = trio.Event()
+        await self._changed.wait()
+
     def _tell(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     @property
     def has_all(self) -> bool:
@@ -65,7 +70,7 @@ class Mailbox:
     async def settled(self) -> None:
         """Return when the request is in here as a whole, or never will be."""
         while not (self.has_all or len(self._messages) >= self._size or self._has_end):
-            await self._changed.wait()
+            await self._wait()
 
     @property
     def _has_end(self) -> bool:
@@ -74,5 +79,5 @@ class Mailbox:
     def take_all(self) -> bytes:
         """The body of a request that is in here as a whole."""
         body = b"".join(message.get("body", b"") for message in self._messages)
-        self._messages.clear()
+        self._messages = []
         return body

@@ -30,6 +30,11 @@ _WEIGHTY = frozenset({ApprovalWanted, Finished, Crashed})  # what calls for more
 _open_news = trio.open_memory_channel[None]  # once: to parametrise it takes longer than to make a channel
 
 
+NOBODY_WAITS = trio.Event()
+"""In place of an event as long as there is no need of one."""
+NOBODY_WAITS.set()
+
+
 class RunEnded(Exception):
     """The run is over: nobody will hear what is said from now on. An agent should let it pass and return."""
 
@@ -41,7 +46,7 @@ class Inbox:
         self._token = trio.lowlevel.current_trio_token()
         self._places, self._characters = places, characters
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed: threading.Condition | None = None  # for threads that wait for a place
         self._pile: list[Event] = []
         self._unread_characters = 0
         self._is_light = (
@@ -50,7 +55,7 @@ class Inbox:
         self._see_to: Callable[[], bool] = lambda: False
         self._is_full = self._is_awaited = False  # somebody waits for a place, or has waited
         self._is_told = self._closed = False  # told: the tracker knows, or is about to, that something waits
-        self._space = trio.Event()
+        self._space = NOBODY_WAITS
         self._when_space: list[Callable[[], None]] = []
         # Holds one piece of news at most: something waits on the pile.
         self._send, self._news = _open_news(1)
@@ -65,9 +70,14 @@ class Inbox:
         """
         with self._lock:
             while self._is_full and not self._closed:
-                self._is_awaited = True
-                self._changed.wait()
+                self._wait_as_thread()
             self._add_open(event)
+
+    def _wait_as_thread(self) -> None:
+        self._is_awaited = True
+        if self._changed is None:
+            self._changed = threading.Condition(self._lock)
+        self._changed.wait()
 
     def try_put(self, event: Event) -> bool:
         """Add an event if there is a place now.
@@ -144,6 +154,8 @@ class Inbox:
     async def wait_space(self) -> None:
         """Return when events may have been taken. For speakers that are Trio tasks."""
         self._is_awaited = True
+        if self._space is NOBODY_WAITS:
+            self._space = trio.Event()
         await self._space.wait()
 
     async def receive(self) -> list[Event]:
@@ -216,10 +228,11 @@ class Inbox:
     def _wake_others(self) -> None:
         """Let all who wait for a place try again."""
         self._space.set()
-        self._space = trio.Event()
+        self._space = NOBODY_WAITS
         with self._lock:
             self._is_awaited = False
-            self._changed.notify_all()
+            if self._changed is not None:
+                self._changed.notify_all()
             waiting, self._when_space = self._when_space, []
         for tell in waiting:
             tell()

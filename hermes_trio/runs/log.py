@@ -18,6 +18,7 @@ from typing import Self
 import trio
 from attrs import frozen
 
+from hermes_trio.agent.inbox import NOBODY_WAITS
 from hermes_trio.core.changes import Change
 
 Changes = tuple[Change, ...]
@@ -57,7 +58,7 @@ class RunLog:
         self._safe = 0  # everything before this number is in the store
         self._readers: set[Reader] = set()
         self._feeder = NOBODY
-        self._taken = trio.Event()  # for the tracker, the only one who waits
+        self._taken = NOBODY_WAITS  # for the tracker, the only one who does
         self.is_closed = False
         self.is_left = False  # nothing of the agent is there any more
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
@@ -177,24 +177,33 @@ class Run:
 
     async def main(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the agent and the tracker until both are done. Leaves nothing behind but an abandoned thread."""
-        services, order = self._services, self._order
+        order = self._order
         order.slot.hold()
-        with ExitStack() as stack:
-            stack.callback(self.ended.set)
-            stack.callback(self._begun_or_not.set)
+        if order.turnstile is not None:
+            order.turnstile.hold()
+        try:
+            with self._services.registry.listed(order.header, self):
+                await self._begin()
+                self._has_begun = True
+                self._begun_or_not.set()
+                task_status.started()
+                await self._run_counted()
+        finally:
             if order.turnstile is not None:
-                order.turnstile.hold()
-                stack.callback(order.turnstile.release)
-            stack.enter_context(services.registry.listed(order.header, self))
-            await self._begin(stack)
-            self._has_begun = True
+                order.turnstile.release()
             self._begun_or_not.set()
-            task_status.started()
-            stack.callback(self._count)
-            self._set_deadline(services.limits.run)
-            await self._run()
+            self.ended.set()
 
-    async def _begin(self, stack: ExitStack) -> None:
+    async def _run_counted(self) -> None:
+        try:
+            self._set_deadline(self._services.limits.run)
+            await self._run()
+        finally:
+            self._count()
+            if self.is_kept:
+                self._services.flusher.drop(self._kept)
+
+    async def _begin(self) -> None:
         """The store hears of the run before any client does. Should it refuse, there was no run."""
         if self._order.keep is not Keep.ALL:
             return
@@ -209,7 +218,6 @@ class Run:
         except BaseException:
             self._order.slot.release()
             raise
-        stack.callback(self._services.flusher.drop, self._kept)
 
     async def _run(self) -> None:
         place = self._services.workplace(self._order.turn.profile)

@@ -7,7 +7,6 @@ without waiting, closes what is open, saves the record once, and only then tells
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
@@ -59,7 +58,7 @@ class Tracker:
     def __init__(self, inbox: Inbox, out: RunLog, hooks: Hooks, limits: Limits) -> None:
         self._inbox, self._out, self._hooks, self._limits = inbox, out, hooks, limits
         self._turn = Turn()
-        self._unheard: deque[Event] = deque()
+        self._unheard: list[Event] = []
         self._is_broken = False  # something was said that could not be noted
         self._end = Ended(of_cut(Reason.SERVER_ERROR))  # holds if even ending fails
         self._is_saved = False
@@ -145,7 +144,7 @@ class Tracker:
         changes: list[Change] = []
         try:
             while self._unheard:
-                changes += self._turn.take(self._unheard.popleft())
+                changes += self._turn.take(self._unheard.pop(0))
         finally:
             # Even if one event is too much: what the turn took before it must reach the readers too.
             self._note(changes)

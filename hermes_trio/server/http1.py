@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -61,6 +62,8 @@ class Exchange(HTTPStream):
         if message is not None and message["type"] == "http.response.body":
             self.is_last = not message.get("more_body", False)
         await super().app_send(message)
+        if message is not None and message["type"] == "http.response.start":
+            self.response = {**message, "headers": []}  # they are on their way, and a stream may last for long
 
     @property
     def holds(self) -> bool:
@@ -76,12 +79,26 @@ class PlainH11(H11Protocol):
     A plain request is read and answered without h11, which then knows nothing of it and waits for the first of its own.
     """
 
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
+    def __init__(self, app: Any, config: Any, context: Any, task_group: Any, state: Any, *line: Any) -> None:
+        """As Hypercorn's, but for a parser that is not there before it is needed, and a gate that others wait at."""
+        self.app, self.config, self.context, self.task_group = app, config, context, task_group
+        self.connection_state = state
+        self.ssl, self.client, self.server, self.send = line
+        self.stream = None
+        self.keep_alive_requests = 0
         self.can_read = Gate(self._pause)
         self._held = b""  # of a response: what is followed by more at once
         self._plain: PlainExchange | None = None  # the request at hand, if it is plain
         self._is_over = False
+
+    @cached_property
+    def connection(self) -> h11.Connection:  # type: ignore[override]  # Hypercorn's is an attribute
+        """The parser for what is not plain."""
+        return h11.Connection(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
+
+    @property
+    def _has_parser(self) -> bool:
+        return "connection" in self.__dict__
 
     async def _pause(self, over: Wait) -> None:
         """The next request, or an answer to a proposed upgrade, has to come first: let the connection wait for it."""
@@ -93,7 +110,7 @@ class PlainH11(H11Protocol):
         """Whether the client may be in the middle of a request, or of something that is none."""
         if self._plain is not None:
             return self._plain.missing > 0
-        return self.connection.their_state in {h11.SEND_BODY, h11.ERROR}
+        return self._has_parser and self.connection.their_state in {h11.SEND_BODY, h11.ERROR}
 
     async def handle(self, event: Event) -> None:
         """Take bytes or the end of the connection."""
@@ -132,6 +149,8 @@ class PlainH11(H11Protocol):
     @property
     def _is_at_rest(self) -> bool:
         """Whether no request is at hand and nothing of one has come."""
+        if not self._has_parser:
+            return True
         return self.connection.their_state is h11.IDLE and not self.connection.trailing_data[0]
 
     async def _go_on(self, exchange: PlainExchange, data: bytes) -> None:

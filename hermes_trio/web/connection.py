@@ -122,6 +122,8 @@ class Connection(TrioASGIHTTPConnection):
                 await send(_part(body.data[body.begin : body.end], more=False))
             case StreamBody() as body:
                 await send(_head(response, body.has_opening))
+                visit_of(self.scope).headers = {}  # type: ignore[arg-type]  # the scope is a dictionary
+                del response  # with its headers: a stream may last for long
                 known: Any = self.scope
                 await _send_stream(send, known.get(SEND_PART) or _sender_of_parts(send), body)
             case _:

@@ -61,7 +61,7 @@ class Gate:
             await _answer(send, error.status, [], encode(error.envelope()).encode("ascii"))
         else:
             visit.profile, path = _split(scope["path"])
-            await self._serve({**scope, "path": path}, receive, send, origin)
+            await self._serve({**scope, "path": path} if visit.profile else scope, receive, send, origin)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, origin: str) -> None:
         if scope["method"] == "OPTIONS":
@@ -112,10 +112,12 @@ def _request_id(headers: Mapping[str, str]) -> str:
 
 def _with_headers(send: Send, common: RawHeaders) -> Send:
     async def send_with_headers(message: Message) -> None:
+        nonlocal common
         if message["type"] == "http.response.start":
             present = {name.lower() for name, _ in message["headers"]}
             added = [(name, value) for name, value in common if name not in present]
             message = {**message, "headers": [*message["headers"], *added]}
+            common = []  # a stream may last for long
         await send(message)
 
     return send_with_headers
