@@ -63,7 +63,10 @@ class Exchange(HTTPStream):
             self.is_last = not message.get("more_body", False)
         await super().app_send(message)
         if message is not None and message["type"] == "http.response.start":
-            self.response = {**message, "headers": []}  # they are on their way, and a stream may last for long
+            self.response = {
+                **message,
+                "headers": [],
+            }  # they are on their way, and a stream may last for long
 
     @property
     def holds(self) -> bool:

@@ -48,15 +48,14 @@ class Gate:
             await self.app(scope, receive, send)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = by_name(scope["headers"])
-        visit = scope[KEY] = Visit(_request_id(headers), headers)
-        origin = headers.get("origin", "")
-        allowed = self.cors.allows(origin, headers.get("host", ""))
+        visit = scope[KEY] = _visit(by_name(scope["headers"]))
+        origin = visit.headers.get("origin", "")
+        allowed = self.cors.allows(origin, visit.headers.get("host", ""))
         common = [*SECURITY, (b"x-request-id", visit.request_id.encode("ascii"))]
         common += self.cors.headers(origin) if allowed else []
         send = _with_headers(send, common)
         try:
-            self._check(scope, headers, allowed)
+            self._check(scope, visit.headers, allowed)
         except ApiError as error:
             await _answer(send, error.status, [], encode(error.envelope()).encode("ascii"))
         else:
@@ -105,9 +104,9 @@ def _split(path: str) -> tuple[str, str]:
     return (prefixed["name"], path[prefixed.end() :] or "/") if prefixed else ("", path)
 
 
-def _request_id(headers: Mapping[str, str]) -> str:
+def _visit(headers: dict[str, str]) -> Visit:
     given = headers.get("x-request-id", "")
-    return given if is_request_id(given) else f"req_{random_hex(16)}"
+    return Visit(given if is_request_id(given) else f"req_{random_hex(16)}", headers)
 
 
 def _with_headers(send: Send, common: RawHeaders) -> Send:
