@@ -102,8 +102,8 @@ MUTANTS = (
     Mutant(
         "leave the session taken",
         "runs/run.py",
-        "                stack.callback(order.turnstile.release)\n",
-        "",
+        "            if order.turnstile is not None:\n                order.turnstile.release()\n            self._begun",
+        "            self._begun",
     ),
     Mutant(
         "do not stop runs when the server drains",
@@ -175,20 +175,28 @@ class NotFound(Exception):
     """The place of a fault is not in the source."""
 
 
+def mutated(mutant: Mutant) -> str:
+    """The source with the fault in it.
+
+    Raises:
+        NotFound: its place is not there, or more than once.
+    """
+    source = (ROOT / PACKAGE / mutant.path).read_text("utf-8")
+    if source.count(mutant.old) != 1:
+        raise NotFound(f"{mutant.name}: found {source.count(mutant.old)} times in {mutant.path}")
+    return source.replace(mutant.old, mutant.new)
+
+
 def plant(mutant: Mutant, home: Path) -> None:
     """Copy the package with one fault in it.
 
     Raises:
-        NotFound: the text is not there, or more than once.
+        NotFound: its place is not there, or more than once.
     """
     shutil.copytree(ROOT / PACKAGE, home / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "tests", home / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", home)
-    path = home / PACKAGE / mutant.path
-    source = path.read_text("utf-8")
-    if source.count(mutant.old) != 1:
-        raise NotFound(f"{mutant.name}: found {source.count(mutant.old)} times in {mutant.path}")
-    path.write_text(source.replace(mutant.old, mutant.new), "utf-8")
+    (home / PACKAGE / mutant.path).write_text(mutated(mutant), "utf-8")
 
 
 def is_caught(mutant: Mutant) -> bool:

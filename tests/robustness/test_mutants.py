@@ -1,0 +1,17 @@
+"""The faults that ``nox -s mutants`` plants still have their places; whether they are caught is for that session to say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.robustness.mutants import MUTANTS, Mutant, NotFound, mutated
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_fault_can_be_planted(mutant: Mutant) -> None:
+    compile(mutated(mutant), mutant.path, "exec")
+
+
+def test_a_fault_without_a_place_is_told() -> None:
+    with pytest.raises(NotFound, match="found 0 times"):
+        mutated(Mutant("nowhere", "mailbox.py", "no such text", ""))
