@@ -22,10 +22,11 @@ from hermes_trio.keys import DEFAULT_PRINCIPAL, KeyPlaces, OpenedKeys, check_key
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.hosting import Hosting, open_hosting
+from hermes_trio.runs.order import Services, Workplace
 from hermes_trio.runs.presence import parse_policy
 from hermes_trio.runs.recovery import recover
 from hermes_trio.runs.registry import Registry
-from hermes_trio.runs.run import Run, Services, Workplace
+from hermes_trio.runs.run import Run
 from hermes_trio.runs.tidying import keep_tidy
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.settings import Settings

@@ -15,7 +15,7 @@ from hermes_trio.agent.contract import AgentFactory, AgentProvider
 from hermes_trio.agents.lookup import AgentNotFound, find_agent
 from hermes_trio.agents.opening import open_agent
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.runs.run import Workplace
+from hermes_trio.runs.order import Workplace
 from hermes_trio.settings import Profile, Settings
 
 DEFAULT = ""  # the profile that the server's own settings describe

@@ -35,8 +35,9 @@ from hermes_trio.keys import Keyring, NamedKey
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.hosting import Hosting
+from hermes_trio.runs.order import Services, Workplace
 from hermes_trio.runs.registry import Registry
-from hermes_trio.runs.run import Run, Services, Workplace
+from hermes_trio.runs.run import Run
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
 from hermes_trio.stores.contract import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore

@@ -10,8 +10,9 @@ from attrs import frozen
 
 from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.log import Reader
+from hermes_trio.runs.order import Order, Services
 from hermes_trio.runs.presence import Ticket
-from hermes_trio.runs.run import Order, Run, Services
+from hermes_trio.runs.run import Run
 
 
 @frozen

@@ -7,104 +7,37 @@ without its owner), the inbox from the agent's threads to the tracker, and the l
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from enum import Enum
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 import structlog
 import trio
-from attrs import evolve, field, frozen
+from attrs import evolve
 
-from hermes_trio.agent.bridge import AgentHost, Bridge
-from hermes_trio.agent.contract import AgentContext, TurnRequest
+from hermes_trio.agent.bridge import Bridge
+from hermes_trio.agent.contract import AgentContext
 from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.inbox import Inbox
 from hermes_trio.agent.port import Words
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.events import ApprovalWanted
-from hermes_trio.core.outcome import Outcome, Reason, of_cut
+from hermes_trio.core.outcome import Reason, of_cut
 from hermes_trio.core.progress import Standing
 from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.turn import Turn
-from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.approvals import Answer, Approvals, Floor
-from hermes_trio.runs.flusher import Flusher, KeptLog
+from hermes_trio.runs.flusher import KeptLog
 from hermes_trio.runs.helpers import Helpers
 from hermes_trio.runs.log import Changes, Reader, RunLog
-from hermes_trio.runs.presence import DETACH, OnDisconnect, Presence
-from hermes_trio.runs.registry import Registry
+from hermes_trio.runs.order import Keep, Order, Services
+from hermes_trio.runs.presence import DETACH, Presence
 from hermes_trio.runs.replay import load_changes
-from hermes_trio.runs.tally import Tally
 from hermes_trio.runs.tracing import traced
-from hermes_trio.runs.tracker import DEFAULT_LIMITS, Hooks, Limits, Tracker
+from hermes_trio.runs.tracker import Hooks, Tracker
 from hermes_trio.runs.unsaved import UnsavedEnd
-from hermes_trio.stores.contract import Store, StoreError
-
-Items = tuple[Mapping[str, Any], ...]
+from hermes_trio.stores.contract import StoreError
 
 log = structlog.get_logger(__name__)
-
-
-class Keep(Enum):
-    """What the store keeps of a run."""
-
-    NOTHING = "nothing"
-    END = "end"  # the record, once it has ended
-    ALL = "all"  # that it began, its log, and the record
-
-
-@frozen
-class Workplace:
-    """Where the agents of one profile work."""
-
-    host: AgentHost
-    workspace: Path
-
-
-NO_WORKPLACES: Mapping[str, Workplace] = MappingProxyType({})
-
-
-@frozen
-class Services:
-    """What every run of a server shares."""
-
-    host: AgentHost
-    store: Store
-    registry: Registry[Run]
-    flusher: Flusher
-    workspace: Path
-    limits: Limits = DEFAULT_LIMITS
-    owner: str = "server"
-    wall_clock: Callable[[], float] = time.time
-    clock: Callable[[], float] = time.monotonic
-    on_end: Callable[[Outcome, float], None] = lambda outcome, seconds: None  # noqa: ARG005 - told of every end
-    workplaces: Mapping[str, Workplace] = (
-        NO_WORKPLACES  # of the profiles, by name; those above are for everybody else
-    )
-    on_first_text: Callable[[float], None] = lambda seconds: None  # noqa: ARG005 - seconds after the run began
-    tally: Tally = field(factory=Tally)
-
-    def workplace(self, profile: str) -> Workplace:
-        """Where a turn is done."""
-        return self.workplaces[profile] if profile else Workplace(self.host, self.workspace)
-
-
-@frozen
-class Order:
-    """One run to be made."""
-
-    header: RunHeader
-    turn: TurnRequest
-    slot: Slot  # free when nothing of the agent is left
-    turnstile: Slot | None = None  # free when the run is saved, or has ended without
-    keep: Keep = Keep.END
-    policy: OnDisconnect = DETACH
-    can_ask: bool = False  # somebody sees the agent's questions in time to answer them
-    to_items: Callable[[EndedRun], Items] = lambda ended: ()  # noqa: ARG005 - what its conversation gains
 
 
 class Run:

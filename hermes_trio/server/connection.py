@@ -14,12 +14,11 @@ from typing import Any
 import trio
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
-from hypercorn.trio.worker_context import EventWrapper
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
 from hermes_trio.server.applications import Applications
-from hermes_trio.server.faults import Faults, OnFault
+from hermes_trio.server.keeping import Guards
 from hermes_trio.server.parting import hang_up, let_read
 from hermes_trio.server.protocols import Address, Wire
 from hermes_trio.server.reading import GONE, Paused, receive, until_gone
@@ -35,61 +34,6 @@ CLEANUP_SECONDS = 5.0
 """The bound on closing, which goes on in spite of cancellation."""
 
 Bytes = bytes | memoryview
-
-
-class Connections:
-    """The connections that are open now; health checks and leak tests read its length."""
-
-    def __init__(self) -> None:
-        self._open: set[GuardedTCPServer] = set()
-        self.write_limit = math.inf
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def add(self, connection: GuardedTCPServer) -> None:
-        """One is open."""
-        self._open.add(connection)
-
-    def discard(self, connection: GuardedTCPServer) -> None:
-        """One is closed."""
-        self._open.discard(connection)
-
-    def close_idle(self) -> None:
-        """End the connections that wait for a request."""
-        for connection in list(self._open):
-            connection.close_if_idle()
-
-    def limit_writes(self, deadline: float) -> None:
-        """Let no write, running or to come, outlast a point in time: a stalled reader cannot hold a shutdown."""
-        self.write_limit = deadline
-        for connection in self._open:
-            connection.limit_write(deadline)
-
-
-class Guards:
-    """What the connections of a server share: the write deadline, the register and the account of faults."""
-
-    def __init__(self, write_seconds: float = 30.0, on_fault: OnFault | None = None) -> None:
-        self.write_seconds = write_seconds
-        self.faults = Faults(on_fault)
-        self.connections = Connections()
-
-        self._terminated: EventWrapper | None = None
-
-    def end_idle_with(self, terminated: EventWrapper) -> None:
-        """When a server is to end, so are its idle connections."""
-        if self._terminated is not terminated:
-            self._terminated = terminated
-            trio.lowlevel.spawn_system_task(self._close_idle_after, terminated)
-
-    async def _close_idle_after(self, terminated: EventWrapper) -> None:
-        await terminated.wait()
-        self.connections.close_idle()
-
-    def write_deadline(self) -> float:
-        """When a write that begins now must be through."""
-        return min(trio.current_time() + self.write_seconds, self.connections.write_limit)
 
 
 class GuardedTCPServer(TCPServer):

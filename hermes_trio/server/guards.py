@@ -12,8 +12,9 @@ from typing import Any
 import hypercorn.trio.run
 from hypercorn.trio.tcp_server import TCPServer
 
-from hermes_trio.server.connection import GuardedTCPServer, Guards
+from hermes_trio.server.connection import GuardedTCPServer
 from hermes_trio.server.faults import OnFault
+from hermes_trio.server.keeping import Guards
 from hermes_trio.server.selfcheck import check_stack
 
 _worker: Any = hypercorn.trio.run

@@ -20,7 +20,7 @@ from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.keys import Kept, Made
 from hermes_trio.server import worker
 from hermes_trio.server.configure import hypercorn_config
-from hermes_trio.server.connection import Guards
+from hermes_trio.server.keeping import Guards
 from hermes_trio.server.selfcheck import check_stack
 from hermes_trio.server.shutdown import Patience, Shutdown
 from hermes_trio.server.signals import Bell, hearing_signals

@@ -20,7 +20,8 @@ from hypercorn.typing import AppWrapper, ConnectionState, Framework, LifespanSta
 from hypercorn.utils import repr_socket_addr, wrap_app
 
 from hermes_trio.server.accepting import Doors, Stream
-from hermes_trio.server.connection import GuardedTCPServer, Guards
+from hermes_trio.server.connection import GuardedTCPServer
+from hermes_trio.server.keeping import Guards
 
 Trigger = Callable[[], Awaitable[object]]
 Started = trio.TaskStatus[list[str]]

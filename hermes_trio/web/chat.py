@@ -15,8 +15,8 @@ from hermes_trio.core.errors import ApiError
 from hermes_trio.core.messages import Message
 from hermes_trio.core.record import RunHeader
 from hermes_trio.core.stamp import Stamp
+from hermes_trio.runs.order import Order
 from hermes_trio.runs.presence import INTERRUPT
-from hermes_trio.runs.run import Order
 from hermes_trio.schema.chat import ChatRequest, parse_chat
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.web.asked import asker, body, principal, visit

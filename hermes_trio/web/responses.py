@@ -15,9 +15,9 @@ from hermes_trio.core.dialects.responses_output import output_items
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader
+from hermes_trio.runs.order import Items, Keep, Order
 from hermes_trio.runs.presence import DETACH, OnDisconnect
 from hermes_trio.runs.replay import load_changes
-from hermes_trio.runs.run import Items, Keep, Order
 from hermes_trio.schema.conversations import item_list
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses

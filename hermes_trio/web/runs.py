@@ -24,9 +24,10 @@ from hermes_trio.core.lifecycle import RunState
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun
 from hermes_trio.runs.log import Reader
+from hermes_trio.runs.order import Keep, Order
 from hermes_trio.runs.presence import DETACH
 from hermes_trio.runs.replay import load_changes
-from hermes_trio.runs.run import Keep, Order, Run
+from hermes_trio.runs.run import Run
 from hermes_trio.schema.runs import RunRequest, parse_run
 from hermes_trio.web.asked import body, last_event_id, last_seq, principal, visit
 from hermes_trio.web.errors import json_response

@@ -18,8 +18,8 @@ from hermes_trio.core.messages import Message
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader
 from hermes_trio.core.sessions import Session
 from hermes_trio.core.stamp import Stamp
+from hermes_trio.runs.order import Keep, Order
 from hermes_trio.runs.presence import OnDisconnect
-from hermes_trio.runs.run import Keep, Order
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.schema.sessions import SessionChatRequest, parse_session_chat
 from hermes_trio.web.asked import asker, body, last_event_id, last_seq, principal, visit

@@ -18,9 +18,10 @@ from quart import request
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.record import Claim, EndedRun, LiveRun, RunHeader
 from hermes_trio.runs.hosting import attached
+from hermes_trio.runs.order import Keep, Order
 from hermes_trio.runs.presence import HEADER, INTERRUPT, OnDisconnect, parse_policy
 from hermes_trio.runs.replay import StoredReader, load_changes
-from hermes_trio.runs.run import Keep, Order, Run, open_run
+from hermes_trio.runs.run import Run, open_run
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.web.asked import header, principal, visit
 from hermes_trio.web.options import Site

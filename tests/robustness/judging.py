@@ -8,7 +8,7 @@ from attrs import frozen
 
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import EndedRun
-from hermes_trio.runs.run import Keep
+from hermes_trio.runs.order import Keep
 from tests.robustness.invariants import (
     check,
     faults_between,

@@ -11,7 +11,7 @@ from attrs import define, evolve, frozen
 from trio.testing import MockClock
 
 from hermes_trio.core.events import Event, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
-from hermes_trio.runs.run import Keep
+from hermes_trio.runs.order import Keep
 from hermes_trio.runs.tracker import Limits
 from tests.asgi import JSON, NO_HEADERS, Headers
 from tests.fakes import CHAT, Ask, Step, ask

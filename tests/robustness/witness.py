@@ -14,7 +14,8 @@ from hermes_trio.agent.contract import AgentContext, TurnRequest
 from hermes_trio.agent.port import AsyncPort
 from hermes_trio.core.events import Result, Text
 from hermes_trio.core.record import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
-from hermes_trio.runs.run import Keep, Run
+from hermes_trio.runs.order import Keep
+from hermes_trio.runs.run import Run
 from hermes_trio.stores.memory import MemoryStore
 from tests.asgi import Exchange, Headers, make_scope
 from tests.fakes import AsyncPlayer, NotingRegistry, Rig, Stage, Step, make_rig

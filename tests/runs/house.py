@@ -19,10 +19,11 @@ from hermes_trio.core.stamp import Stamp
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import INTERVAL, Flusher
 from hermes_trio.runs.hosting import Hosting, open_hosting
+from hermes_trio.runs.order import Keep, Order, Services
 from hermes_trio.runs.presence import INTERRUPT, OnDisconnect
 from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.replay import StoredReader
-from hermes_trio.runs.run import Keep, Order, Run, Services
+from hermes_trio.runs.run import Run
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
 from hermes_trio.stores.contract import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore

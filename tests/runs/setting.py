@@ -20,8 +20,9 @@ from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.stamp import Stamp
 from hermes_trio.runs.admission import Admission
 from hermes_trio.runs.flusher import Flusher
+from hermes_trio.runs.order import Order, Services
 from hermes_trio.runs.registry import Registry
-from hermes_trio.runs.run import Order, Run, Services
+from hermes_trio.runs.run import Run
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
 from hermes_trio.stores.memory import MemoryStore
 from tests.asgi import patience

@@ -18,7 +18,8 @@ from hermes_trio.core.events import AnsweredBy, Choice
 from hermes_trio.core.lifecycle import RunState
 from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.approvals import Answer, NotOffered, NotPending
-from hermes_trio.runs.run import Keep, Run
+from hermes_trio.runs.order import Keep
+from hermes_trio.runs.run import Run
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.stores.contract import StoreError
 from tests.runs.setting import Notebook, Setting, rest_of, until_asked

@@ -11,8 +11,8 @@ from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun
 from hermes_trio.runs.hosting import attached
+from hermes_trio.runs.order import Keep
 from hermes_trio.runs.presence import DETACH, INTERRUPT, OnDisconnect
-from hermes_trio.runs.run import Keep
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.stores.contract import StoreError
 from tests.runs.house import Gated, House, open_house, whole

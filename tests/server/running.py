@@ -13,8 +13,8 @@ from attrs import define, field
 from hypercorn.config import Config
 
 from hermes_trio.server.configure import hypercorn_config
-from hermes_trio.server.connection import Guards
 from hermes_trio.server.guards import install_guards, remove_guards
+from hermes_trio.server.keeping import Guards
 from hermes_trio.server.sockets import open_listening_sockets
 from hermes_trio.server.worker import serve
 

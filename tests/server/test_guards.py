@@ -14,7 +14,7 @@ from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 
-from hermes_trio.server import connection, protocols
+from hermes_trio.server import keeping, protocols
 from hermes_trio.server.applications import Applications
 from hermes_trio.server.connection import GuardedTCPServer
 from hermes_trio.server.faults import Faults
@@ -117,7 +117,7 @@ class Raising(GuardedTCPServer):
     error: BaseException
 
     def __init__(self, error: BaseException) -> None:
-        self.guards = connection.Guards()
+        self.guards = keeping.Guards()
         self.error = error
 
     async def _serve(self) -> None:

@@ -12,6 +12,7 @@ import trio
 
 from hermes_trio.server import sockets as module
 from hermes_trio.server.configure import hypercorn_config
+from hermes_trio.server.connection import GuardedTCPServer
 from hermes_trio.server.sockets import CannotListen, PortInUse, ensure_options, open_listening_sockets
 from hermes_trio.server.worker import serve
 from tests.server.apps import Demo
@@ -60,6 +61,7 @@ def test_connections_inherit_the_options(opened: list[socket.socket]) -> None:
 
 def only_connection(live: Live) -> socket.socket:
     (one,) = live.guards.connections._open
+    assert isinstance(one, GuardedTCPServer)
     assert one._plain is not None
     return socket.socket(fileno=socket.dup(one._plain.socket.fileno()))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from hermes_trio.server import connection, protocols
+from hermes_trio.server import connection, keeping, protocols
 from hermes_trio.server.configure import hypercorn_config
 from hermes_trio.server.connection import GuardedTCPServer
 from tests.server.apps import BIG, Demo, body, lifespan, start
@@ -58,12 +58,12 @@ async def test_a_slow_reader_is_not_a_stalled_one(monkeypatch: pytest.MonkeyPatc
     """The deadline counts for a piece: a large body may take many times as long."""
     waits: list[float] = []
 
-    def note(self: connection.Guards) -> float:
+    def note(self: keeping.Guards) -> float:
         waits.append(real(self))
         return waits[-1]
 
-    real = connection.Guards.write_deadline
-    monkeypatch.setattr(connection.Guards, "write_deadline", note)
+    real = keeping.Guards.write_deadline
+    monkeypatch.setattr(keeping.Guards, "write_deadline", note)
     async with serving(Demo()) as live:
         answer = await ask(live.port, get("/big", CLOSE))
     assert len(waits) > len(BIG) // 2 // connection.PIECE

@@ -1,0 +1,87 @@
+"""What a run is made of and what it is to do: values that others hand to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from hermes_trio.agent.bridge import AgentHost
+from hermes_trio.agent.contract import TurnRequest
+from hermes_trio.core.outcome import Outcome
+from hermes_trio.core.record import EndedRun, RunHeader
+from hermes_trio.runs.admission import Slot
+from hermes_trio.runs.flusher import Flusher
+from hermes_trio.runs.presence import DETACH, OnDisconnect
+from hermes_trio.runs.registry import Registry
+from hermes_trio.runs.tally import Tally
+from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
+from hermes_trio.stores.contract import Store
+
+if TYPE_CHECKING:
+    from hermes_trio.runs.run import Run
+
+Items = tuple[Mapping[str, Any], ...]
+
+
+class Keep(Enum):
+    """What the store keeps of a run."""
+
+    NOTHING = "nothing"
+    END = "end"  # the record, once it has ended
+    ALL = "all"  # that it began, its log, and the record
+
+
+@frozen
+class Workplace:
+    """Where the agents of one profile work."""
+
+    host: AgentHost
+    workspace: Path
+
+
+NO_WORKPLACES: Mapping[str, Workplace] = MappingProxyType({})
+
+
+@frozen
+class Services:
+    """What every run of a server shares."""
+
+    host: AgentHost
+    store: Store
+    registry: Registry[Run]
+    flusher: Flusher
+    workspace: Path
+    limits: Limits = DEFAULT_LIMITS
+    owner: str = "server"
+    wall_clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
+    on_end: Callable[[Outcome, float], None] = lambda outcome, seconds: None  # noqa: ARG005 - told of every end
+    workplaces: Mapping[str, Workplace] = (
+        NO_WORKPLACES  # of the profiles, by name; those above are for everybody else
+    )
+    on_first_text: Callable[[float], None] = lambda seconds: None  # noqa: ARG005 - seconds after the run began
+    tally: Tally = field(factory=Tally)
+
+    def workplace(self, profile: str) -> Workplace:
+        """Where a turn is done."""
+        return self.workplaces[profile] if profile else Workplace(self.host, self.workspace)
+
+
+@frozen
+class Order:
+    """One run to be made."""
+
+    header: RunHeader
+    turn: TurnRequest
+    slot: Slot  # free when nothing of the agent is left
+    turnstile: Slot | None = None  # free when the run is saved, or has ended without
+    keep: Keep = Keep.END
+    policy: OnDisconnect = DETACH
+    can_ask: bool = False  # somebody sees the agent's questions in time to answer them
+    to_items: Callable[[EndedRun], Items] = lambda ended: ()  # noqa: ARG005 - what its conversation gains
