@@ -50,8 +50,9 @@ NOBODY = Feeder(lambda: None, lambda: None)
 class RunLog:
     """Made in a Trio task. Appending never waits; ``room`` does."""
 
-    def __init__(self, load: Load | None = None, grew: Callable[[], None] | None = None) -> None:
-        self._load, self._grew = load, grew
+    def __init__(self, load: Load | None = None) -> None:
+        self._load = load
+        self._grew: Callable[[], None] | None = None
         self._changes: list[Change] = []
         self._last: Changes = ()  # the latest change, which may be in memory no more
         self._base = 0  # the number of the first change in memory
@@ -79,6 +80,7 @@ class RunLog:
     def close(self) -> None:
         """Nothing more comes."""
         self.is_closed = True
+        self._grew = None
         for reader in self._readers:
             reader.hang_up()
 
@@ -102,6 +104,10 @@ class RunLog:
             reader.hang_up()
         self._readers.add(reader)
         return reader
+
+    def tell_growth(self, grew: Callable[[], None]) -> None:
+        """Call somebody whenever there is more, until the end."""
+        self._grew = grew
 
     def fed_by(self, feeder: Feeder) -> None:
         """There is more to be had for a reader that asks."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import structlog
 import trio
@@ -28,7 +29,7 @@ from hermes_trio.core.turn import Turn
 from hermes_trio.runs.approvals import Answer, Approvals, Floor
 from hermes_trio.runs.flusher import KeptLog
 from hermes_trio.runs.helpers import Helpers
-from hermes_trio.runs.log import Changes, Reader, RunLog
+from hermes_trio.runs.log import Load, Reader, RunLog
 from hermes_trio.runs.order import Keep, Order, Services
 from hermes_trio.runs.presence import DETACH, Presence
 from hermes_trio.runs.replay import load_changes
@@ -50,8 +51,10 @@ class Run:
         self._scope = trio.CancelScope()  # until there is a nursery
         self._deadline = math.inf
         self._reason = Reason.NONE
-        self.log = RunLog(*((self._load, self._log_grew) if self.is_kept else ()))
+        self.log = RunLog(self._loader()) if self.is_kept else RunLog()
         self._kept = KeptLog(order.header, self.log)
+        if self.is_kept:
+            self.log.tell_growth(partial(services.flusher.want, self._kept))
         self.presence = Presence(order.policy)
         self.ended = trio.Event()
         self._begun_or_not = trio.Event()
@@ -204,7 +207,7 @@ class Run:
     def _make_approvals(self) -> Approvals:
         floor = Floor(
             self._tracker.tell,
-            lambda: self.standing.questions,
+            self._tracker.questions,
             self._words.now,
             self._services.wall_clock,
         )
@@ -236,11 +239,8 @@ class Run:
         self._services.tally.events += self.log.end
         self._services.on_end(self._tracker.told, self._words.now())
 
-    def _log_grew(self) -> None:
-        self._services.flusher.want(self._kept)
-
-    async def _load(self, first: int) -> Changes:
-        return await load_changes(self._services.store, self.header.principal, self.header.run_id, first)
+    def _loader(self) -> Load:
+        return partial(load_changes, self._services.store, self.header.principal, self.header.run_id)
 
     async def _save(self, turn: Turn, end: Ended) -> None:
         if self._order.keep is Keep.NOTHING:

@@ -18,9 +18,9 @@ from hermes_trio.core.changes import Change, Ended, TextAdded
 from hermes_trio.core.events import ApprovalWanted, Event, Finished, merge_text
 from hermes_trio.core.lifecycle import ENDED_STATES
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_cut
-from hermes_trio.core.progress import Progress, Standing
+from hermes_trio.core.progress import Progress, Questions, Standing
 from hermes_trio.core.turn import Turn
-from hermes_trio.runs.log import Feeder, RunLog
+from hermes_trio.runs.log import NOBODY, Feeder, RunLog
 from hermes_trio.stores.contract import StoreError
 
 log = structlog.get_logger(__name__)
@@ -37,6 +37,15 @@ class Hooks:
     now: Callable[[], float]  # seconds since the run began
     ask: Callable[[ApprovalWanted], None]  # sees to it that a question is asked and answered
     first_text: Callable[[float], None] = lambda seconds: None  # noqa: ARG005 - told once, if there is text
+
+
+async def _save_nothing(_turn: Turn, _end: Ended) -> None:
+    """The run is over."""
+
+
+NO_HOOKS = Hooks(
+    _save_nothing, lambda *_: None, lambda _: None, lambda: Reason.NONE, lambda: 0.0, lambda _: None
+)
 
 
 @frozen
@@ -73,6 +82,10 @@ class Tracker:
         """Where the run stands."""
         return self._progress.standing
 
+    def questions(self) -> Questions:
+        """What nobody has answered yet."""
+        return self.standing.questions
+
     def begin(self) -> None:
         """The agent is about to be made."""
         self._progress.begin()
@@ -105,6 +118,13 @@ class Tracker:
             await self._close_up(Reason.SERVER_ERROR)
         finally:
             self._out.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Forget those who know us: a run that is over must not be left to the collector."""
+        self._inbox.seen_to_by(lambda: False)
+        self._out.fed_by(NOBODY)
+        self._hooks = NO_HOOKS
 
     async def _follow(self) -> None:
         while self._turn.is_open:

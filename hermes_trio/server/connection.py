@@ -63,6 +63,12 @@ class GuardedTCPServer(TCPServer):
             self.guards.faults.record(group)
         finally:
             self.guards.connections.discard(self)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Forget those who know us: a connection that is over must not be left to the collector."""
+        for name in ("protocol", "_wire"):
+            self.__dict__.pop(name, None)
 
     async def _serve(self) -> None:
         try:

@@ -10,6 +10,7 @@ import os
 import select
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from weakref import WeakMethod
 
 import trio
 from attrs import frozen
@@ -40,12 +41,15 @@ class Gate(EventWrapper):
     """Hypercorn's event whose waiting somebody else does: ``pause`` is called with what there is to wait for."""
 
     def __init__(self, pause: Callable[[Wait], Awaitable[None]]) -> None:
+        """Made by the one whose method is called, so this does not keep him alive."""
         super().__init__()
-        self._pause = pause
+        self._pause = WeakMethod(pause)
 
     async def wait(self) -> None:
         """Have somebody wait until the event is set."""
-        await self._pause(super().wait)
+        pause = self._pause()
+        assert pause is not None
+        await pause(super().wait)
 
 
 async def receive(sock: trio.socket.SocketType, most: int) -> bytes:

@@ -53,7 +53,8 @@ class Visit:
 
     def leave(self) -> None:
         """The request is over."""
-        for action in self._leaving:
+        actions, self._leaving = self._leaving, []
+        for action in actions:
             action()
 
 

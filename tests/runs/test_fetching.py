@@ -26,7 +26,7 @@ class Scene:
         self._scope = scope
         self.stopped: list[Reason] = []
         self.saved: list[Ended] = []
-        self.inbox, self.log = Inbox(), RunLog(*((load, lambda: None) if load else ()))
+        self.inbox, self.log = Inbox(), RunLog(load)
         hooks = Hooks(self.save, lambda *_: None, self.stop, self.why, lambda: 0.0, lambda _: None)
         self.tracker = Tracker(self.inbox, self.log, hooks, DEFAULT_LIMITS)
 

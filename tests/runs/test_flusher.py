@@ -35,7 +35,8 @@ async def nothing(first: int) -> tuple[()]:
 
 def kept_log(flusher: Flusher, run_id: str) -> KeptLog:
     """A log that tells the flusher when it grows, as that of a run does."""
-    changes = RunLog(nothing, lambda: flusher.want(kept))
+    changes = RunLog(nothing)
+    changes.tell_growth(lambda: flusher.want(kept))
     kept = KeptLog(header_of(run_id), changes)
     return kept
 

@@ -150,7 +150,8 @@ async def test_what_is_nowhere_is_lost() -> None:
 
 async def test_growth_is_told() -> None:
     told: list[int] = []
-    log = RunLog(no_store, lambda: told.append(log.end))
+    log = RunLog(no_store)
+    log.tell_growth(lambda: told.append(log.end))
     log.append(texts(0, 2))
     log.append(texts(2, 1))
     assert told == [2, 3]
