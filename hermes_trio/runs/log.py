@@ -114,7 +114,7 @@ class RunLog:
         self._feeder = feeder
 
     def rouse(self) -> bool:
-        """Wake a reader that has nothing else to do, for it to fetch more; whether there is one."""
+        """Wake a reader that waits, or make use of one that is about to wake up, for it to fetch more; whether there is one."""
         for reader in self._readers:
             if reader.holds_back and reader.is_waiting:
                 reader.rouse()
@@ -229,7 +229,8 @@ class Reader(Batches):
         self._log = log
         self.position = first
         self.holds_back = holds_back
-        self.is_waiting = False
+        self.is_waiting = False  # until it has its turn again
+        self._is_woken = False
         self._is_roused = False
         self._send, self._news = _open_news(1)
 
@@ -240,9 +241,9 @@ class Reader(Batches):
 
     def wake(self) -> None:
         """There is something new, or time to look up. Whoever does not wait looks before it does."""
-        if not self.is_waiting:
+        if not self.is_waiting or self._is_woken:
             return
-        self.is_waiting = False
+        self._is_woken = True
         # It left, or all is said and it has only not taken the last of it yet.
         with suppress(trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
             self._send.send_nowait(None)
@@ -279,7 +280,7 @@ class Reader(Batches):
         return self._advance(log.read(self.position))
 
     async def _wait(self) -> None:
-        self.is_waiting = True
+        self.is_waiting, self._is_woken = True, False
         try:
             await self._news.receive()
         except BaseException:

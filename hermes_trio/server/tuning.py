@@ -11,7 +11,7 @@ import sys
 
 from attrs import frozen
 
-THRESHOLDS = (50_000, 20, 5)
+THRESHOLDS = (50_000, 20, 100)
 SWITCH_SECONDS = 0.02
 
 

@@ -33,7 +33,7 @@ def test_tuning_can_be_undone() -> None:
     before = gc.get_threshold(), sys.getswitchinterval()
     tuning = tune_process()
     try:
-        assert gc.get_threshold() == (50_000, 20, 5)
+        assert gc.get_threshold() == (50_000, 20, 100)
         assert sys.getswitchinterval() == pytest.approx(0.02)
         assert gc.get_freeze_count() > 0
         assert tuning.frozen_objects > 0
