@@ -51,6 +51,7 @@ class GuardedTCPServer(TCPServer):
         self._is_idle = True
         self._is_parting = False
         self._has_read = False
+        self._wire: Wire
 
     async def run(self) -> None:
         """Serve the connection to its end. Only cancellation, an interrupt or an exit goes further up."""
@@ -67,8 +68,9 @@ class GuardedTCPServer(TCPServer):
 
     def _let_go(self) -> None:
         """Forget those who know us: a connection that is over must not be left to the collector."""
-        for name in ("protocol", "_wire"):
-            self.__dict__.pop(name, None)
+        if hasattr(self, "_wire"):  # it was not closed before it began
+            self._wire.let_go()
+            del self._wire, self.protocol
 
     async def _serve(self) -> None:
         try:
@@ -153,10 +155,11 @@ class GuardedTCPServer(TCPServer):
     async def _receive(self) -> bytes:
         if self._plain is None:
             return bytes(await self.stream.receive_some(MAX_RECV))
-        if self._has_read:  # mostly the client is silent then: to look would be in vain
-            await trio.lowlevel.wait_readable(self._plain.socket)
+        looks_first = (
+            not self._has_read
+        )  # afterwards the client is silent for a while: to look would be in vain
         self._has_read = True
-        return await receive(self._plain.socket, MAX_RECV)
+        return await receive(self._plain.socket, MAX_RECV, looks_first)
 
     def _rest(self, is_idle: bool) -> None:
         """Note whether the connection waits for a request; it waits so long and no longer, and not while we end."""

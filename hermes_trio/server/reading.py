@@ -52,22 +52,25 @@ class Gate(EventWrapper):
         await pause(super().wait)
 
 
-async def receive(sock: trio.socket.SocketType, most: int) -> bytes:
-    """What has come in, or comes next; nothing at the end.
+async def receive(sock: trio.socket.SocketType, most: int, looks_first: bool) -> bytes:
+    """What has come in, or comes next; nothing at the end. One that does not look first lets others have their turn.
 
     Raises:
         trio.BrokenResourceError: the connection is broken.
         trio.ClosedResourceError: we have closed it.
     """
     await trio.lowlevel.checkpoint_if_cancelled()
-    while True:
+    while sock.fileno() >= 0:
+        if not looks_first:
+            await trio.lowlevel.wait_readable(sock)
+        looks_first = False
         try:
             return os.read(sock.fileno(), most)
         except BlockingIOError:
-            await trio.lowlevel.wait_readable(sock)
+            pass
         except OSError as error:
-            gone = trio.ClosedResourceError if sock.fileno() < 0 else trio.BrokenResourceError
-            raise gone(str(error)) from error
+            raise trio.BrokenResourceError(str(error)) from error
+    raise trio.ClosedResourceError
 
 
 async def until_gone(stream: trio.abc.Stream, sock: trio.socket.SocketType, paused: Paused) -> None:
