@@ -4,7 +4,7 @@ Any thread may put an event; one Trio task receives them, many at a time. The pa
 takes a place when it is put and frees it when the tracker takes it, and a thread that finds no place waits. That is
 the back-pressure which a slow reader puts on an agent.
 
-Crossing into Trio is dear (a wake-up costs more than a hundred puts), so it happens once for all events that wait:
+Crossing into Trio is dear (a wake-up costs more than a hundred puts), so it happens once for all events that wait, of all agents:
 the first put asks Trio to tell the tracker, the others only add to the pile. The news travels through a memory channel
 with room for one piece of it, and the tracker takes the whole pile at once. Closing the send end of that channel is the
 only mark of the end. While the tracker rests, somebody else may take what needs only to be noted.
@@ -18,6 +18,7 @@ from contextlib import suppress
 
 import trio
 
+from hermes_trio.agent.bell import current_bell
 from hermes_trio.core.events import ApprovalWanted, Crashed, Event, Finished, Reasoning, Text, ToolOutput
 
 # Together with what is being sent, some seven times as much waits for one reader that does not read: this bounds what it costs.
@@ -43,7 +44,7 @@ class Inbox:
     """Made in a Trio task; puts are allowed from everywhere and at any time, even after the server is gone."""
 
     def __init__(self, places: int = PLACES, characters: int = CHARACTERS) -> None:
-        self._token = trio.lowlevel.current_trio_token()
+        self._bell = current_bell()
         self._places, self._characters = places, characters
         self._lock = threading.Lock()
         self._changed: threading.Condition | None = None  # for threads that wait for a place
@@ -145,7 +146,7 @@ class Inbox:
     def _wake_trio(self) -> None:
         self._is_told = True
         try:
-            self._token.run_sync_soon(self._tell)
+            self._bell.ring(self._tell)
         except trio.RunFinishedError:
             self._closed = True
 

@@ -29,6 +29,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("robustness")
     if config.getoption("--full", default=False):
         items.sort(key=_place)
+        return
+    for item in items:
+        if item.get_closest_marker("long_session") is not None:
+            item.add_marker(pytest.mark.skip(reason="in the full session only"))
 
 
 # What takes minutes begins first, so that no worker is left with it at the end. Each is handed two tests in the

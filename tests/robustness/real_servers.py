@@ -20,9 +20,12 @@ from tests.e2e.wire import PATH, chat_body
 from tests.robustness.real_launch import command
 from tests.robustness.wires import Heard, Wire, hear
 
+long_session = pytest.mark.long_session
+"""Leave a test that takes seconds to ``nox -s robustness``."""
 
-def long_session(full: bool) -> None:
-    """Leave a test that takes seconds, or has a shorter sibling, to ``nox -s robustness``."""
+
+def unless_short(full: bool) -> None:
+    """Leave a case that has a shorter sibling to ``nox -s robustness``."""
     if not full:
         pytest.skip("in the full session only")
 

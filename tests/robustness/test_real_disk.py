@@ -19,7 +19,7 @@ from tests.e2e.server import PATIENCE, Plan, Server, eventually, has_ended, kill
 from tests.e2e.server import _read_until as read_until
 from tests.robustness.book import BOOK
 from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all
-from tests.robustness.real_servers import being_there, long_session, server_in, small_disk
+from tests.robustness.real_servers import being_there, server_in, small_disk, unless_short
 from tests.robustness.real_turns import Crowd, Turn, turning
 from tests.robustness.report import Tally
 from tests.robustness.wires import Heard, Wire
@@ -127,7 +127,7 @@ def test_a_database_that_another_program_holds(
     tmp_path: Path, seconds: float, full: bool, tally: Tally
 ) -> None:
     """For less and for more than the store waits for it."""
-    long_session(full or seconds == 1)
+    unless_short(full or seconds == 1)
     with server_in(tmp_path, "synthetic", EXPECTED) as server:
         before = at_rest(server)
         path = server.plan.data_dir / "hermes.db"
@@ -146,7 +146,7 @@ def test_a_database_that_another_program_holds(
 
 @pytest.mark.parametrize("sink", ["full", "closed"])
 def test_a_log_that_nobody_takes(tmp_path: Path, sink: str, full: bool, tally: Tally) -> None:
-    long_session(full or sink == "full")
+    unless_short(full or sink == "full")
     plan = Plan(tmp_path, ("--agent", "synthetic", "--log-level", "debug"), {"drain_seconds": 0.2})
     tmp_path.mkdir(exist_ok=True)
     with log_sink(sink) as stderr:

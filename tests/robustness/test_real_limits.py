@@ -18,7 +18,7 @@ from tests.e2e.conftest import AGENTS
 from tests.e2e.server import Server, eventually, processes
 from tests.e2e.wire import listening
 from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all
-from tests.robustness.real_servers import being_there, chat, limit_with_room, limited, long_session, server_in
+from tests.robustness.real_servers import being_there, chat, limit_with_room, limited, server_in, unless_short
 from tests.robustness.report import Tally
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-limits"), pytest.mark.timeout(600)]
@@ -64,7 +64,7 @@ def test_a_tool_without_descriptors(server: Server, tally: Tally) -> None:
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_the_limit_of_threads(tmp_path: Path, mode: str, full: bool, tally: Tally) -> None:
     """Agents that need a thread fail, each as a run of its own; nothing else does, and all of it comes back."""
-    long_session(full or mode == "sync")
+    unless_short(full or mode == "sync")
     expected = "thread|store failed|logs could not|saved late|unhandled|failed"
     switch = tmp_path / "no-threads"
     with server_in(tmp_path, "synthetic", expected, fault_threads=switch) as server:

@@ -30,8 +30,8 @@ KILLS, TERMS, STOPS = 200, 60, 10
 
 
 @pytest.mark.xdist_group("robustness-kills")
-def test_kills(tmp_path: Path, full: bool, tally: Tally) -> None:
-    long_session(full)  # the normal suite has tests/crash
+@long_session
+def test_kills(tmp_path: Path, tally: Tally) -> None:
     report = run_rounds(tmp_path, KILLS, int(some_seed()), slack=1.0)
     BOOK.look(Sought.LOST, len(report.findings.violations), report.findings.responses)
     assert report.findings.violations == [], report.summary

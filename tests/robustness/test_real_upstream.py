@@ -157,8 +157,8 @@ async def _no_half_call_was_made(made: Stand) -> None:
                 assert "echo from-the-tool" in str(item.args), item
 
 
-async def test_a_line_that_trickles_and_delays(tmp_path: Path, full: bool, tally: Tally) -> None:
-    long_session(full)
+@long_session
+async def test_a_line_that_trickles_and_delays(tmp_path: Path, tally: Tally) -> None:
     async with stand(tmp_path, 400) as made:
         times = 50
         texts = [f"trickle=1 n{n}" for n in range(times)] + [f"delay=0.2 tool n{n}" for n in range(times)]
@@ -168,8 +168,8 @@ async def test_a_line_that_trickles_and_delays(tmp_path: Path, full: bool, tally
         tally.add("upstream faults", {"byte by byte": times, "delayed": times})
 
 
-async def test_a_line_that_falls_silent(tmp_path: Path, full: bool, tally: Tally) -> None:
-    long_session(full)
+@long_session
+async def test_a_line_that_falls_silent(tmp_path: Path, tally: Tally) -> None:
     async with stand(tmp_path, 400, upstream_read_seconds=0.5) as made:
         texts = [f"cut={n} by=stall" for n in range(0, made.proxy.longest, 10)]
         await made.turns(texts)
@@ -191,8 +191,8 @@ async def test_garbage_in_between(tmp_path: Path, full: bool, tally: Tally) -> N
         tally.add("upstream faults", {"garbage inserted": len(made.heard)})
 
 
-async def test_another_try_where_nothing_was_said(tmp_path: Path, full: bool, tally: Tally) -> None:
-    long_session(full)
+@long_session
+async def test_another_try_where_nothing_was_said(tmp_path: Path, tally: Tally) -> None:
     async with stand(tmp_path, 400, upstream_retries=1) as made:
         texts = [f"cut={n} by=RST" for n in range(0, 200, 20)]
         await made.turns(texts)
