@@ -1,25 +1,28 @@
 """Letting connections in.
 
 Trio's own loop takes one connection for each turn of all tasks. With a thousand streams such a turn is long, and a client that
-comes new would wait for as many of them as there are clients before it. Here the share of new connections grows with the
-number of those that are open, so both get about the same part of the time, however many there are.
+comes new would wait for as many of them as there are clients before it. Here as many are let in at a time as could be set up while
+the others had their turn, so new and old get about the same part of the time. Where the others need little, one after the other
+comes in, and nobody who is in has to wait for a crowd.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 
 import trio
 from attrs import frozen
 
-OPEN_FOR_EACH_NEW = 32
-"""For so many connections that are open, one is let in at a time. Setting a turn up costs about as much as their next words."""
+SET_UP_SECONDS = 0.0025
+"""What it takes to set a turn up, about."""
 
 PAUSE_SECONDS = 0.1
 """How long nobody is let in after the system had no room for one more."""
@@ -37,7 +40,7 @@ log = logging.getLogger(__name__)
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 Enter = Callable[[Stream], None]
-Count = Callable[[], int]
+Clock = Callable[[], float]
 
 
 class NoRoom(Exception):
@@ -52,13 +55,13 @@ class Doors:
     tls: ssl.SSLContext | None
 
     @asynccontextmanager
-    async def open(self, enter: Enter, count_open: Count) -> AsyncIterator[None]:
+    async def open(self, enter: Enter) -> AsyncIterator[None]:
         """Let in whoever comes, for as long as the block runs. Afterwards nobody can even wait."""
         try:
             async with trio.open_nursery() as nursery:
                 for sock in self.sockets:
                     sock.setblocking(False)
-                    nursery.start_soon(Door(sock, self.tls, enter, count_open).stand)
+                    nursery.start_soon(Door(sock, self.tls, enter).stand)
                 yield
                 nursery.cancel_scope.cancel()
         finally:
@@ -66,19 +69,23 @@ class Doors:
                 sock.close()
 
 
-@frozen
 class Door:
     """One of them."""
 
-    sock: socket.socket
-    tls: ssl.SSLContext | None
-    enter: Enter
-    count_open: Count
+    def __init__(
+        self,
+        sock: socket.socket,
+        tls: ssl.SSLContext | None,
+        enter: Enter,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        self._sock, self._tls, self._enter, self._clock = sock, tls, enter, clock
+        self._shut_at = -math.inf  # when somebody was left waiting; never, if nobody was
 
     async def stand(self) -> None:
         """Let in whoever comes, until cancelled."""
         while True:
-            await trio.lowlevel.wait_readable(self.sock)
+            await trio.lowlevel.wait_readable(self._sock)
             try:
                 self.let_in()
             except NoRoom:
@@ -90,25 +97,32 @@ class Door:
         Raises:
             NoRoom: the system has none; those who wait go on waiting.
         """
-        for sock in self._waiting(1 + self.count_open() // OPEN_FOR_EACH_NEW):
+        for sock in self._waiting(self._how_many()):
             stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-            self.enter(self._spoken_to(stream))
+            self._enter(self._spoken_to(stream))
+
+    def _how_many(self) -> int:
+        """If some were left waiting, a turn of all tasks has passed. Half of it was for those whom we let in before."""
+        passed = self._clock() - self._shut_at
+        return max(1, int(passed / 2 / SET_UP_SECONDS)) if math.isfinite(passed) else 1
 
     def _waiting(self, most: int) -> Iterator[socket.socket]:
         for _ in range(most):
             try:
-                sock, _address = self.sock.accept()
+                sock, _address = self._sock.accept()
             except BlockingIOError:
+                self._shut_at = -math.inf
                 return
             except OSError as error:
                 _judge(error)
             else:
                 yield sock
+        self._shut_at = self._clock()
 
     def _spoken_to(self, stream: trio.SocketStream) -> Stream:
-        if self.tls is None:
+        if self._tls is None:
             return stream
-        return trio.SSLStream(stream, self.tls, server_side=True, https_compatible=True)
+        return trio.SSLStream(stream, self._tls, server_side=True, https_compatible=True)
 
 
 def _judge(error: OSError) -> None:

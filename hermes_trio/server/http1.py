@@ -124,7 +124,7 @@ class PlainH11(H11Protocol):
                 await self._go_on(self._plain, event.data)
             elif (head := self._plain_head(event.data)) is not None:
                 await self._begin(head, event.data)
-            else:
+            elif event.data or self._has_parser:  # else it is the end of a connection without anything begun
                 await super().handle(event)
         except UpgradeRefused:
             await self._refuse_upgrade()

@@ -65,7 +65,7 @@ class _Server:
         """Let connections in until the trigger returns, and serve them to their end."""
         context = WorkerContext(None)
         async with trio.open_nursery() as connections:
-            async with doors.open(partial(self._enter, connections, context), self._count_open):
+            async with doors.open(partial(self._enter, connections, context)):
                 started()
                 await trigger()
             await context.terminated.set()
@@ -75,9 +75,6 @@ class _Server:
         state = ConnectionState(self.state.copy())
         connection = GuardedTCPServer(self.guards, self.app, self.config, context, state, stream)
         nursery.start_soon(connection.run)
-
-    def _count_open(self) -> int:
-        return len(self.guards.connections)
 
     def _give_notice(self, connections: trio.CancelScope) -> None:
         """All connections, those that ignore cancellation in a write included, end when the grace is over."""

@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from hermes_trio.server import accepting
-from hermes_trio.server.accepting import OPEN_FOR_EACH_NEW, PAUSE_SECONDS, Doors, NoRoom, Stream
+from hermes_trio.server.accepting import PAUSE_SECONDS, SET_UP_SECONDS, Clock, Doors, NoRoom, Stream
 
 
 @pytest.fixture
@@ -34,30 +34,64 @@ class Troubled:
         raise OSError(self._numbers.pop(0), "trouble") if self._numbers else BlockingIOError
 
 
-def door(sock: Any, entered: list[Stream], open_now: int = 0) -> accepting.Door:
-    return accepting.Door(sock, None, entered.append, lambda: open_now)
+class Hands:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
 
 
-@pytest.mark.parametrize(
-    ("open_now", "let_in"),
-    [(0, 1), (OPEN_FOR_EACH_NEW - 1, 1), (OPEN_FOR_EACH_NEW, 2), (4 * OPEN_FOR_EACH_NEW, 5), (10_000, 8)],
-)
-async def test_the_more_are_open_the_more_are_let_in_at_a_time(
-    listening: socket.socket, open_now: int, let_in: int
-) -> None:
-    entered: list[Stream] = []
+def door(sock: Any, entered: list[Stream], clock: Clock = Hands()) -> accepting.Door:  # noqa: B008 - it stands still
+    return accepting.Door(sock, None, entered.append, clock)
+
+
+async def let_in(listening: socket.socket, waiting: int, *pauses: float) -> list[int]:
+    """How many come in at each time, after pauses that are measured in set-ups."""
+    entered, clock, counts = list[Stream](), Hands(), list[int]()
+    one = door(listening, entered, clock)
     with ExitStack() as clients:
-        for _ in range(8):
+        for _ in range(waiting):
             clients.enter_context(socket.create_connection(listening.getsockname()))
-        door(listening, entered, open_now).let_in()
-    assert len(entered) == let_in
+        for pause in (0.0, *pauses):
+            clock.seconds += pause * SET_UP_SECONDS
+            one.let_in()
+            counts.append(len(entered) - sum(counts))
     for stream in entered:
         await stream.aclose()
+    return counts
+
+
+async def test_as_many_are_let_in_as_could_be_set_up_in_half_of_the_time_that_passed(
+    listening: socket.socket,
+) -> None:
+    assert await let_in(listening, 12, 1.0, 4.1, 8.1, 2.1) == [1, 1, 2, 4, 1]
+
+
+async def test_after_nobody_was_left_it_is_one_again(listening: socket.socket) -> None:
+    assert await let_in(listening, 3, 100.0, 100.0) == [1, 2, 0]
+    assert await let_in(listening, 2, 1.0) == [1, 1]
+
+
+async def test_a_door_at_which_nobody_waited_opens_for_one(listening: socket.socket) -> None:
+    entered, clock = list[Stream](), Hands()
+    one = door(listening, entered, clock)
+    one.let_in()
+    clock.seconds += 1_000
+    with (
+        socket.create_connection(listening.getsockname()),
+        socket.create_connection(listening.getsockname()),
+    ):
+        one.let_in()
+    assert len(entered) == 1
+    await entered[0].aclose()
 
 
 async def test_nobody_comes_in_or_waits_once_the_doors_are_shut(listening: socket.socket) -> None:
     address, entered = listening.getsockname(), list[Stream]()
-    async with Doors([listening], None).open(entered.append, lambda: 0):
+    async with Doors([listening], None).open(entered.append):
         with socket.create_connection(address), socket.create_connection(address):
             await trio.testing.wait_all_tasks_blocked()
             assert len(entered) == 2
@@ -69,7 +103,8 @@ async def test_nobody_comes_in_or_waits_once_the_doors_are_shut(listening: socke
 
 def test_connections_that_ended_while_they_waited_are_passed_over() -> None:
     entered: list[Stream] = []
-    door(Troubled(errno.ECONNABORTED, errno.EPROTO), entered, 100).let_in()
+    door(Troubled(errno.ECONNABORTED, errno.EPROTO), entered).let_in()
+    door(Troubled(errno.EPROTO), entered).let_in()
     assert entered == []
 
 
@@ -95,7 +130,7 @@ async def test_after_no_room_there_is_a_pause(
             raise NoRoom
 
     with socket.create_connection(listening.getsockname()), socket.create_connection(listening.getsockname()):
-        async with Doors([listening], None).open(enter, lambda: 0):
+        async with Doors([listening], None).open(enter):
             while len(entered) < 2:  # noqa: ASYNC110 - the clock is ours: it jumps only when nothing else can be done
                 await trio.sleep(PAUSE_SECONDS / 10)
             assert trio.current_time() - begun == pytest.approx(PAUSE_SECONDS, abs=PAUSE_SECONDS / 10)
