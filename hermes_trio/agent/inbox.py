@@ -19,6 +19,7 @@ from contextlib import suppress
 import trio
 
 from hermes_trio.agent.bell import current_bell
+from hermes_trio.agent.news import NOBODY_WAITS, open_news
 from hermes_trio.core.events import ApprovalWanted, Crashed, Event, Finished, Reasoning, Text, ToolOutput
 
 # Together with what is being sent, some seven times as much waits for one reader that does not read: this bounds what it costs.
@@ -27,13 +28,6 @@ CHARACTERS = 32_768
 
 _SPOKEN = frozenset({Text, Reasoning, ToolOutput})
 _WEIGHTY = frozenset({ApprovalWanted, Finished, Crashed})  # what calls for more than being noted
-
-_open_news = trio.open_memory_channel[None]  # once: to parametrise it takes longer than to make a channel
-
-
-NOBODY_WAITS = trio.Event()
-"""In place of an event as long as there is no need of one."""
-NOBODY_WAITS.set()
 
 
 class RunEnded(Exception):
@@ -50,16 +44,15 @@ class Inbox:
         self._changed: threading.Condition | None = None  # for threads that wait for a place
         self._pile: list[Event] = []
         self._unread_characters = 0
-        self._is_light = (
-            True  # what waits needs only to be noted, which others than the tracker can do for it
-        )
+        # What waits needs only to be noted, which others than the tracker can do for it.
+        self._is_light = True
         self._see_to: Callable[[], bool] = lambda: False
         self._is_full = self._is_awaited = False  # somebody waits for a place, or has waited
         self._is_told = self._closed = False  # told: the tracker knows, or is about to, that something waits
         self._space = NOBODY_WAITS
         self._when_space: list[Callable[[], None]] = []
         # Holds one piece of news at most: something waits on the pile.
-        self._send, self._news = _open_news(1)
+        self._send, self._news = open_news(1)
 
     # -- the speaking side, any thread --
 

@@ -18,7 +18,7 @@ from typing import Self
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.inbox import NOBODY_WAITS
+from hermes_trio.agent.news import NOBODY_WAITS, open_news
 from hermes_trio.core.changes import Change
 
 Changes = tuple[Change, ...]
@@ -28,7 +28,6 @@ LAG = (
     1  # how many changes a reader that holds back may be behind; the agent's inbox is the buffer, and merges
 )
 UNSAFE = 8_192  # how many changes the store may be behind
-_open_news = trio.open_memory_channel[None]  # once: to parametrise it takes longer than to make a channel
 KEPT = 4_096  # how many changes that are safe elsewhere stay in memory
 
 
@@ -232,7 +231,7 @@ class Reader(Batches):
         self.is_waiting = False  # until it has its turn again
         self._is_woken = False
         self._is_roused = False
-        self._send, self._news = _open_news(1)
+        self._send, self._news = open_news(1)
 
     @property
     def is_left(self) -> bool:

@@ -21,6 +21,8 @@ from contextlib import asynccontextmanager
 import trio
 from attrs import frozen
 
+from hermes_trio.server.sockets import close_all
+
 SET_UP_SECONDS = 0.0025
 """What it takes to set a turn up, about."""
 
@@ -65,8 +67,7 @@ class Doors:
                 yield
                 nursery.cancel_scope.cancel()
         finally:
-            for sock in self.sockets:
-                sock.close()
+            close_all(self.sockets)
 
 
 class Door:

@@ -155,10 +155,8 @@ class GuardedTCPServer(TCPServer):
     async def _receive(self) -> bytes:
         if self._plain is None:
             return bytes(await self.stream.receive_some(MAX_RECV))
-        looks_first = (
-            not self._has_read
-        )  # afterwards the client is silent for a while: to look would be in vain
-        self._has_read = True
+        # Afterwards the client is silent for a while: to look would be in vain.
+        looks_first, self._has_read = not self._has_read, True
         return await receive(self._plain.socket, MAX_RECV, looks_first)
 
     def _rest(self, is_idle: bool) -> None:

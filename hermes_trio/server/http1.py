@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 import h11
-import trio
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
 from hypercorn.protocol.events import Event as StreamEvent
@@ -21,7 +20,7 @@ from hermes_trio.core.errors import bad_request
 from hermes_trio.core.wire import BODY_FOLLOWS, SEND_PART
 from hermes_trio.server.plain import Head, PlainExchange, RawHeaders, read_head
 from hermes_trio.server.reading import AHEAD, Gate, Paused, Wait
-from hermes_trio.server.sending import finishing, give_way
+from hermes_trio.server.sending import finishing, give_way, give_way_after_part
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -218,12 +217,10 @@ class PlainH11(H11Protocol):
 
     async def send_part(self, data: bytes) -> None:
         """Send a part of the answer to a plain request, not the last one: what an application may do without ASGI."""
-        if self._plain is None or self.stream is None:
-            await trio.lowlevel.checkpoint()  # the client is gone; without it a producer would spin
-            return
-        data, self._held = self._held + self._plain.part(data), b""
-        await self.send(RawData(data))
-        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._plain is not None and self.stream is not None:
+            data, self._held = self._held + self._plain.part(data), b""
+            await self.send(RawData(data))
+        await give_way_after_part(self._plain is None or self.stream is None)
 
     async def _send_h11_event(self, event: Any) -> None:
         """Write what an event is on the wire."""

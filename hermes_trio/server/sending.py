@@ -18,8 +18,12 @@ async def give_way(event: StreamEvent, gone: bool) -> None:
     Without it a producer whose data goes nowhere would spin. Only parts of a body: the head and the end of a response
     change states that must change together.
     """
-    if not isinstance(event, Body):
-        return
+    if isinstance(event, Body):
+        await give_way_after_part(gone)
+
+
+async def give_way_after_part(gone: bool) -> None:
+    """The same after what is known to be a part of a body."""
     if gone:
         await trio.lowlevel.checkpoint()
     else:

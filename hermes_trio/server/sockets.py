@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Protocol
 
@@ -93,7 +93,7 @@ def _open_all(host: str, port: int, backlog: int) -> list[socket.socket]:
                     raise _explain(host, chosen, error) from error
                 absent = _explain(host, chosen, error)  # such as ::1 of localhost where there is no IPv6
     except BaseException:
-        _close_all(opened)
+        close_all(opened)
         raise
     if not opened:
         raise absent or CannotListen(host, port, "it has no address")
@@ -130,6 +130,7 @@ def _explain(host: str, port: int, error: OSError) -> CannotListen:
     return CannotListen(host, port, os.strerror(error.errno) if error.errno else str(error))
 
 
-def _close_all(sockets: list[socket.socket]) -> None:
+def close_all(sockets: Iterable[socket.socket]) -> None:
+    """Listen no longer."""
     for sock in sockets:
         sock.close()

@@ -22,6 +22,7 @@ from hypercorn.utils import repr_socket_addr, wrap_app
 from hermes_trio.server.accepting import Doors, Stream
 from hermes_trio.server.connection import GuardedTCPServer
 from hermes_trio.server.keeping import Guards
+from hermes_trio.server.sockets import close_all
 
 Trigger = Callable[[], Awaitable[object]]
 Started = trio.TaskStatus[list[str]]
@@ -87,8 +88,7 @@ def _closing(sockets: Sequence[socket.socket]) -> Iterator[None]:
     try:
         yield
     finally:
-        for sock in sockets:
-            sock.close()
+        close_all(sockets)
 
 
 def _urls(sockets: Sequence[socket.socket], config: Config) -> list[str]:
