@@ -111,10 +111,8 @@ class Tracker:
         except trio.Cancelled:
             await self._close_up(self._hooks.why())  # noqa: ASYNC102, ASYNC120 - saving shields and bounds itself
             raise
-        except Exception:
-            log.exception("the tracker failed")
-            self._is_broken = True
-            self._hooks.stop(Reason.SERVER_ERROR)
+        except Exception:  # noqa: BLE001 - our own mistake
+            self._break_off()
             await self._close_up(Reason.SERVER_ERROR)
         finally:
             self._out.close()
@@ -154,10 +152,14 @@ class Tracker:
             return  # then it is on its way
         try:
             self._feed(self._inbox.take_light())
-        except Exception:
-            log.exception("the tracker failed")
-            self._is_broken = True
-            self._hooks.stop(Reason.SERVER_ERROR)
+        except Exception:  # noqa: BLE001 - our own mistake
+            self._break_off()
+
+    def _break_off(self) -> None:
+        """Something that was said could not be noted."""
+        log.exception("the tracker failed")
+        self._is_broken = True
+        self._hooks.stop(Reason.SERVER_ERROR)
 
     def _feed(self, events: Sequence[Event]) -> None:
         self._unheard += merge_text(events)
