@@ -24,7 +24,7 @@ from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.agent.inbox import RunEnded
 from hermes_trio.agent.port import AsyncPort, Port
 from hermes_trio.core.approvals import Decision
-from hermes_trio.core.events import ApprovalWanted, Event, Result
+from hermes_trio.core.events import ApprovalWanted, Result, Said
 
 
 class AsyncioPort(AsyncPort):
@@ -34,7 +34,7 @@ class AsyncioPort(AsyncPort):
     answer for the model, and go on.
     """
 
-    async def _put(self, event: Event) -> None:
+    async def _put(self, event: Said) -> None:
         await asyncio.sleep(0)
         with _end_as_cancellation():
             while not self._inbox.try_put(event):

@@ -8,6 +8,9 @@ Crossing into Trio is dear (a wake-up costs more than a hundred puts), so it hap
 the first put asks Trio to tell the tracker, the others only add to the pile. The news travels through a memory channel
 with room for one piece of it, and the tracker takes the whole pile at once. Closing the send end of that channel is the
 only mark of the end. While the tracker rests, somebody else may take what needs only to be noted.
+
+Nearly all that is said is text of the answer, a few letters at a time. Such a piece lies on the pile as the ``str`` that it is,
+and becomes an event with its neighbours, when they are taken.
 """
 
 from __future__ import annotations
@@ -20,7 +23,17 @@ import trio
 
 from hermes_trio.agent.bell import current_bell
 from hermes_trio.agent.news import NOBODY_WAITS, open_news
-from hermes_trio.core.events import ApprovalWanted, Crashed, Event, Finished, Reasoning, Text, ToolOutput
+from hermes_trio.core.events import (
+    ApprovalWanted,
+    Crashed,
+    Event,
+    Finished,
+    Reasoning,
+    Said,
+    Text,
+    ToolOutput,
+    heard,
+)
 
 # Together with what is being sent, some seven times as much waits for one reader that does not read: this bounds what it costs.
 PLACES = 256
@@ -42,7 +55,8 @@ class Inbox:
         self._places, self._characters = places, characters
         self._lock = threading.Lock()
         self._changed: threading.Condition | None = None  # for threads that wait for a place
-        self._pile: list[Event] = []
+        self._pile: list[Said] = []
+        self._is_all_text = True
         self._unread_characters = 0
         # What waits needs only to be noted, which others than the tracker can do for it.
         self._is_light = True
@@ -56,7 +70,7 @@ class Inbox:
 
     # -- the speaking side, any thread --
 
-    def put(self, event: Event) -> None:
+    def put(self, event: Said) -> None:
         """Add an event; waits for a place. Not for the Trio thread.
 
         Raises:
@@ -73,7 +87,7 @@ class Inbox:
             self._changed = threading.Condition(self._lock)
         self._changed.wait()
 
-    def try_put(self, event: Event) -> bool:
+    def try_put(self, event: Said) -> bool:
         """Add an event if there is a place now.
 
         Raises:
@@ -85,7 +99,7 @@ class Inbox:
             self._add_open(event)
             return True
 
-    def try_put_here(self, event: Event) -> bool:
+    def try_put_here(self, event: Said) -> bool:
         """The same for the Trio thread, where telling the tracker costs next to nothing.
 
         Raises:
@@ -120,21 +134,28 @@ class Inbox:
                 return
         tell()
 
-    def _add_open(self, event: Event) -> None:
+    def _add_open(self, event: Said) -> None:
         if self._closed:
             raise RunEnded
         self._pile_up(event)
         if not (self._is_told and self._is_light):
             self._wake_trio()
 
-    def _pile_up(self, event: Event) -> None:
+    def _pile_up(self, event: Said) -> None:
         """Every token comes this way: whether the pile is full is noted here, once."""
         self._pile.append(event)
+        if type(event) is str:
+            self._unread_characters += len(event)
+        else:
+            self._weigh(event)
+        self._is_full = len(self._pile) >= self._places or self._unread_characters >= self._characters
+
+    def _weigh(self, event: Said) -> None:
+        self._is_all_text = False
         if type(event) in _SPOKEN:
             self._unread_characters += len(event.text)  # type: ignore[union-attr]  # all of these have one
         elif type(event) in _WEIGHTY:
             self._is_light = False
-        self._is_full = len(self._pile) >= self._places or self._unread_characters >= self._characters
 
     def _wake_trio(self) -> None:
         self._is_told = True
@@ -212,12 +233,13 @@ class Inbox:
     def _take(self) -> list[Event]:
         with self._lock:
             pile, self._pile = self._pile, []
+            is_all_text = self._is_all_text
             self._unread_characters = 0
             self._is_told = self._is_full = False
-            self._is_light = True
+            self._is_light = self._is_all_text = True
         if self._is_awaited:
             self._wake_others()
-        return pile
+        return [Text("".join(pile))] if is_all_text and pile else heard(pile)  # type: ignore[arg-type]  # just that
 
     def _wake_others(self) -> None:
         """Let all who wait for a place try again."""

@@ -20,7 +20,7 @@ from hermes_trio.core.events import (
     ClientCall,
     Event,
     Reasoning,
-    Text,
+    Said,
     ToolCompleted,
     ToolNoticed,
     ToolOutput,
@@ -132,7 +132,7 @@ class Port:
     def text(self, text: str | None) -> None:
         """Say a piece of the answer. ``None`` is a display signal of some agents and means nothing here."""
         if text:
-            self._inbox.put(Text(text_of(text)))
+            self._inbox.put(text if type(text) is str else text_of(text))
 
     def reasoning(self, text: str | None) -> None:
         """Say a piece of thinking."""
@@ -217,7 +217,7 @@ class AsyncPort:
     async def text(self, text: str | None) -> None:
         """Say a piece of the answer."""
         if text:
-            await self._put(Text(text_of(text)))
+            await self._put(text if type(text) is str else text_of(text))
 
     async def reasoning(self, text: str | None) -> None:
         """Say a piece of thinking."""
@@ -274,7 +274,7 @@ class AsyncPort:
         await self._put(wish)
         return await waiting.wait_in_trio()
 
-    async def _put(self, event: Event) -> None:
+    async def _put(self, event: Said) -> None:
         while not self._inbox.try_put_here(event):
             await self._inbox.wait_space()
         self._said += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from attrs import field, frozen
 
@@ -169,6 +169,20 @@ Event = (
     | Finished
     | Crashed
 )
+
+
+Said = Event | str  # a str is a piece of the answer, on its way to become a Text
+
+
+def heard(said: Iterable[Said]) -> list[Event]:
+    """Events only: neighbouring pieces of the answer become one."""
+    events: list[Event] = []
+    for kind, run in groupby(said, key=type):
+        if kind is str:
+            events.append(Text("".join(cast("Iterable[str]", run))))
+        else:
+            events.extend(cast("Iterable[Event]", run))
+    return events
 
 
 def merge_text(events: Sequence[Event]) -> Sequence[Event]:

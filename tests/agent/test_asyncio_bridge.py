@@ -35,6 +35,7 @@ from hermes_trio.core.events import (
     ToolCompleted,
     ToolOutput,
     ToolStarted,
+    merge_text,
 )
 from tests.asgi import patience
 
@@ -170,7 +171,7 @@ async def test_a_slow_reader_makes_the_speaker_wait_and_nobody_else() -> None:
             await trio.to_thread.run_sync(turned.wait)
             assert len(setting.inbox._pile) == 2  # the third waits, and the loop went on turning
             await for_batches(setting, heard)
-    assert heard == [*(Text(str(number)) for number in range(4)), Finished(Result())]
+    assert merge_text(heard) == [Text("0123"), Finished(Result())]
 
 
 async def for_batches(setting: Setting, heard: list[Event]) -> None:

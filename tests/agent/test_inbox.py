@@ -205,3 +205,21 @@ async def test_a_task_tells_without_leaving_trio() -> None:
     inbox.close()
     with pytest.raises(RunEnded):
         inbox.try_put_here(Text("d"))
+
+
+async def test_words_are_one_event_when_they_are_taken() -> None:
+    inbox = Inbox()
+    for word in ("a", "b", "c"):
+        inbox.put(word)
+    assert await inbox.receive() == [Text("abc")]
+    for said in ("a", "b", ToolStarted("x", "t"), "c"):
+        inbox.put(said)
+    assert await inbox.receive() == [Text("ab"), ToolStarted("x", "t"), Text("c")]
+
+
+@pytest.mark.parametrize(("places", "characters"), [(3, 1000), (1000, 3)])
+async def test_every_word_takes_its_place(places: int, characters: int) -> None:
+    inbox = Inbox(places, characters)
+    assert [inbox.try_put(word) for word in "abcd"] == [True, True, True, False]
+    assert inbox.drain() == [Text("abc")]
+    assert inbox.drain() == []

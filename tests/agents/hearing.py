@@ -21,6 +21,7 @@ from hermes_trio.core.events import (
     Choice,
     Event,
     Reasoning,
+    Said,
     Text,
     ToolCompleted,
     ToolOutput,
@@ -40,7 +41,8 @@ class Ear:
     events: list[Event] = field(factory=list)
     desk: Desk = field(factory=Desk)
 
-    def put(self, event: Event) -> None:
+    def put(self, said: Said) -> None:
+        event = Text(said) if isinstance(said, str) else said
         if len(self.events) == self.ends_at:
             raise RunEnded
         self.events.append(event)
@@ -48,8 +50,8 @@ class Ear:
         if isinstance(event, ApprovalWanted):
             self.desk.give(event.approval_id, self.decision)
 
-    def try_put_here(self, event: Event) -> bool:
-        self.put(event)
+    def try_put_here(self, said: Said) -> bool:
+        self.put(said)
         return True
 
     def async_port(self) -> AsyncPort:

@@ -193,7 +193,8 @@ class TestBridged:
                     nursery, factory, turn(f"mode={mode} tokens=1000 tools=7 think=5"), tmp_path
                 )
                 await run.to_end()
-        assert sum(isinstance(event, Text) for event in run.events) == 1000
+        spoken = "".join(event.text for event in run.events if isinstance(event, Text))
+        assert spoken == "".join(Load().token(number) for number in range(1, 1001))
         last = run.events[-1]
         assert isinstance(last, Finished)
         assert last.result.usage == Usage(4, 1000, reasoning_tokens=5)

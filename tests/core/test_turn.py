@@ -19,6 +19,7 @@ from hermes_trio.core.events import (
     ToolOutput,
     ToolStarted,
     Verdict,
+    heard,
     merge_text,
 )
 from hermes_trio.core.items import CallItem, MessageItem, ReasoningItem
@@ -58,6 +59,14 @@ def test_merging_text_changes_no_item(script: list[Event], last: Event) -> None:
     feed(other, merge_text([*script, last]))
     assert one.items == other.items
     assert one.outcome == other.outcome
+
+
+@given(scripts)
+def test_bare_words_are_heard_as_texts(script: list[Event]) -> None:
+    bare = [event.text if isinstance(event, Text) else event for event in script]
+    events = heard(bare)
+    assert all(not isinstance(event, str) for event in events)
+    assert merge_text(events) == merge_text(script)
 
 
 @given(scripts)
