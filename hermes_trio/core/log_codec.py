@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any
 
-import attrs
-
 from hermes_trio.core.changes import (
     ApprovalRequested,
     ApprovalResolved,
@@ -23,10 +21,12 @@ from hermes_trio.core.changes import (
     TextAdded,
 )
 from hermes_trio.core.events import AnsweredBy, Choice
+from hermes_trio.core.fields import field_names, is_value
 from hermes_trio.core.items import CallItem, ClientCallItem, Item, MessageItem, ReasoningItem
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.messages import Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
+from hermes_trio.core.packing import pack
 
 # Short names, because they stand in every row. A name that was once given is never given to another class.
 _CHANGES: dict[str, type[Change]] = {
@@ -46,6 +46,9 @@ _ITEMS: dict[str, type[Item]] = {
     "c": CallItem,
     "k": ClientCallItem,
 }
+_NAMES_OF_CHANGES = {kind: name for name, kind in _CHANGES.items()}
+_NAMES_OF_ITEMS = {kind: name for name, kind in _ITEMS.items()}
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class Damaged(Exception):
@@ -54,7 +57,7 @@ class Damaged(Exception):
 
 def encode_changes(changes: Iterable[Change]) -> bytes:
     """Compressed JSON."""
-    return _pack(_CHANGES, changes)
+    return _pack(_NAMES_OF_CHANGES, changes)
 
 
 def decode_changes(body: bytes) -> tuple[Change, ...]:
@@ -68,7 +71,7 @@ def decode_changes(body: bytes) -> tuple[Change, ...]:
 
 def encode_items(items: Iterable[Item]) -> bytes:
     """Compressed JSON."""
-    return _pack(_ITEMS, items)
+    return _pack(_NAMES_OF_ITEMS, items)
 
 
 def decode_items(body: bytes) -> tuple[Item, ...]:
@@ -82,7 +85,7 @@ def decode_items(body: bytes) -> tuple[Item, ...]:
 
 def encode_outcome(outcome: Outcome) -> str:
     """JSON text."""
-    return json.dumps(_plain(outcome), separators=(",", ":"))
+    return _ENCODER.encode(_plain(outcome))
 
 
 def decode_outcome(text: str) -> Outcome:
@@ -97,19 +100,18 @@ def decode_outcome(text: str) -> Outcome:
         raise Damaged(str(error)) from error
 
 
-def _pack(kinds: Mapping[str, type[Any]], values: Iterable[Any]) -> bytes:
-    names = {kind: name for name, kind in kinds.items()}
+def _pack(names: Mapping[type[Any], str], values: Iterable[Any]) -> bytes:
     rows = [[names[type(value)], *_values(value)] for value in values]
-    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode("ascii"), level=1)
+    return pack(_ENCODER.encode(rows))
 
 
 def _values(value: Any) -> list[Any]:
-    return [_plain(getattr(value, field.name)) for field in attrs.fields(type(value))]
+    return [_plain(getattr(value, name)) for name in field_names(value.__class__)]
 
 
 def _plain(value: Any) -> Any:
-    if attrs.has(type(value)):
-        return {field.name: _plain(getattr(value, field.name)) for field in attrs.fields(type(value))}
+    if is_value(value.__class__):
+        return {name: _plain(getattr(value, name)) for name in field_names(value.__class__)}
     return value.value if isinstance(value, Enum) else value
 
 

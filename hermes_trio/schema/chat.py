@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import frozen
 
 from hermes_trio.core.errors import bad_request
+from hermes_trio.core.fields import as_dict
 from hermes_trio.core.messages import Content, Message, ToolCall
 from hermes_trio.schema.content import has_visible_payload, system_text, user_content
 from hermes_trio.schema.convert import convert
@@ -183,6 +184,6 @@ def _new(spoken: list[Message]) -> tuple[Message, ...]:
 
 
 def _options(body: ChatBody) -> dict[str, Any]:
-    given = asdict(body, recurse=False)
+    given = as_dict(body)
     given["max_tokens"] = body.max_completion_tokens or body.max_tokens
     return {name: given[name] for name in _OPTIONS if given[name] is not None}

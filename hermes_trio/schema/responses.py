@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from attrs import asdict, frozen
+from attrs import frozen
 
 from hermes_trio.core.dialects.responses_object import ECHO
 from hermes_trio.core.errors import bad_request
+from hermes_trio.core.fields import as_dict
 from hermes_trio.core.messages import Content, Message, ToolCall
 from hermes_trio.schema.chat import SPOKEN_ROLES, ToolCallBody
 from hermes_trio.schema.content import has_visible_payload, system_text, user_content
@@ -164,7 +165,7 @@ def _check(body: ResponsesBody) -> None:
     _check_chain(body)
     if boolean_like(body.background, default=False) and not boolean_like(body.store, default=True):
         raise bad_request("'background' needs 'store': nobody could fetch the response.", "background")
-    given = asdict(body, recurse=False)
+    given = as_dict(body)
     for name, (low, high) in _WHOLE_NUMBERS.items():
         integer_field(given, name, low, high)
     for name, (least, most) in _NUMBERS.items():
@@ -224,7 +225,7 @@ def _past(body: HistoryBody, param: str) -> Message:
 
 
 def _options(body: ResponsesBody) -> dict[str, Any]:
-    given = asdict(body, recurse=False)
+    given = as_dict(body)
     given["max_tokens"] = body.max_output_tokens
     given["reasoning_effort"] = (body.reasoning or {}).get("effort")
     return {name: given[name] for name in _OPTIONS if given[name] is not None}
@@ -232,7 +233,7 @@ def _options(body: ResponsesBody) -> dict[str, Any]:
 
 def _echo(body: ResponsesBody) -> dict[str, Any]:
     """What answers repeat, in the full form that strict clients want."""
-    given = asdict(body, recurse=False)
+    given = as_dict(body)
     given["store"] = boolean_like(body.store, default=True)
     given["previous_response_id"] = body.previous_response_id or None
     if body.tools is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import frozen
 
 from hermes_trio.core.errors import bad_request
+from hermes_trio.core.fields import as_dict
 from hermes_trio.schema.convert import convert
 from hermes_trio.schema.fields import session_id
 from hermes_trio.schema.json import parse_object
@@ -41,7 +42,7 @@ def parse_run(raw: bytes) -> RunRequest:
         ApiError: 400, naming the parameter that is wrong.
     """
     body = convert(parse_object(raw), RunBody)
-    shared = asdict(body, recurse=False)
+    shared = as_dict(body)
     session = session_id(shared.pop("session_id") or "", "session_id")
     asked = read_responses(ResponsesBody(**shared))
     if asked.messages[-1].role != "user":

@@ -6,18 +6,18 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import attrs
 import msgspec
 
+from hermes_trio.core.fields import as_dict, is_value
 from hermes_trio.core.messages import Message
 from hermes_trio.stores.contract import Damaged, StoreError
 
 T = TypeVar("T")
 
 
-def _plain(value: object) -> object:
-    if attrs.has(type(value)):
-        return attrs.asdict(value, recurse=False)  # type: ignore[arg-type]  # has() just said that it fits
+def _plain(value: Any) -> object:
+    if is_value(value.__class__):
+        return as_dict(value)
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is not JSON")

@@ -13,6 +13,7 @@ from attrs import frozen
 
 from hermes_trio.core.log_codec import Damaged, decode_items, decode_outcome, encode_items, encode_outcome
 from hermes_trio.core.outcome import Outcome
+from hermes_trio.core.packing import pack
 from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.sessions import Counters, counters
 from hermes_trio.core.transcript import transcript
@@ -56,7 +57,7 @@ def write_header(header: RunHeader) -> bytes:
     Raises:
         StoreError: it holds something that JSON cannot say.
     """
-    return zlib.compress(encode(header).encode("ascii"), level=1)
+    return pack(encode(header))
 
 
 def read_header(body: bytes, run_id: str) -> RunHeader:

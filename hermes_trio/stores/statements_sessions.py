@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 
-from attrs import asdict, fields, frozen
+from attrs import frozen
 
+from hermes_trio.core.fields import as_dict, field_names
 from hermes_trio.core.messages import Message
-from hermes_trio.core.sessions import Counters
+from hermes_trio.core.sessions import NO_COUNTS, Counters
 from hermes_trio.stores.codec import message
 
 
@@ -35,28 +36,31 @@ class Said:
     counters: Counters
 
 
+_COUNTED = field_names(Counters)
 # What is not known yet is learned from the first run that knows it.
 _OPEN = """
-    INSERT INTO sessions (principal, session_id, kind, created_at, updated_at, model, preview, parent)
-    VALUES (:principal, :session_id, :kind, :began_at, :used_at, :model, :preview, :parent)
+    INSERT INTO sessions (principal, session_id, kind, created_at, updated_at, model, preview, parent, {names})
+    VALUES (:principal, :session_id, :kind, :began_at, :used_at, :model, :preview, :parent, {values})
     ON CONFLICT DO UPDATE SET
         updated_at = max(updated_at, excluded.updated_at),
         model = CASE model WHEN '' THEN excluded.model ELSE model END,
-        preview = CASE preview WHEN '' THEN excluded.preview ELSE preview END
-"""
-_COUNT = """
-    UPDATE sessions SET {sums} WHERE principal = :principal AND session_id = :session_id
-""".format(sums=", ".join(f"{field.name} = {field.name} + :{field.name}" for field in fields(Counters)))  # noqa: S608
+        preview = CASE preview WHEN '' THEN excluded.preview ELSE preview END,
+        {sums}
+""".format(  # noqa: S608 - names of fields of ours
+    names=", ".join(_COUNTED),
+    values=", ".join(f":{name}" for name in _COUNTED),
+    sums=", ".join(f"{name} = {name} + excluded.{name}" for name in _COUNTED),
+)
 
 
-def open_session(connection: sqlite3.Connection, opened: Opened) -> None:
-    """Make a session if it is not there, and note that it is used."""
-    connection.execute(_OPEN, asdict(opened))
+def open_session(connection: sqlite3.Connection, opened: Opened, counters: Counters = NO_COUNTS) -> None:
+    """Make a session if it is not there, and note that it is used, and what it gains."""
+    connection.execute(_OPEN, as_dict(opened) | as_dict(counters))
 
 
 def append(connection: sqlite3.Connection, said: Said) -> None:
     """Add messages at the end of a session, which is made if need be."""
-    open_session(connection, said.opened)
+    open_session(connection, said.opened, said.counters)
     place = (said.opened.principal, said.opened.session_id)
     rows = (
         (*place, n, said.run_id, said.opened.used_at, body)
@@ -65,8 +69,6 @@ def append(connection: sqlite3.Connection, said: Said) -> None:
     connection.executemany(
         "INSERT INTO messages (principal, session_id, n, run_id, at, body) VALUES (?, ?, ?, ?, ?, ?)", rows
     )
-    counted = {"principal": place[0], "session_id": place[1], **asdict(said.counters)}
-    connection.execute(_COUNT, counted)
 
 
 def _next_n(connection: sqlite3.Connection, place: tuple[str, str]) -> int:
