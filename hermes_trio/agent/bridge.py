@@ -70,6 +70,7 @@ class Bridge:
         self._lock = threading.Lock()
         self._life = _Life.WAITING
         self._agent: Agent | AsyncAgent | None = None
+        self._is_async = False  # what is known of the agent
         self._thread_over = trio.Event()
         self._parts = set(_Part)
 
@@ -89,7 +90,7 @@ class Bridge:
         try:
             if self._needs_thread():
                 await self._host_thread()
-            if self._is_async():
+            if self._is_async:
                 await self._in_task(cast("AsyncAgent", self._agent))
         except trio.Cancelled:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + self._host.grace_seconds):
@@ -105,13 +106,16 @@ class Bridge:
         if not getattr(self._host.factory, "is_quick", False):
             return True
         try:
-            self._agent = self._host.factory(self._context)
+            self._take(self._host.factory(self._context))
         except Exception as error:  # noqa: BLE001 - an agent may raise anything; it ends its own run only
             self._inbox.post(_crashed(error, self._words))
-        if self._agent is not None and not self._is_async():
+        if self._agent is not None and not self._is_async:
             return True
         self._part_over(_Part.THREAD)
         return False
+
+    def _take(self, agent: Agent | AsyncAgent) -> None:
+        self._agent, self._is_async = agent, inspect.iscoroutinefunction(agent.run)
 
     async def _host_thread(self) -> None:
         try:
@@ -142,10 +146,10 @@ class Bridge:
     def _make_and_run(self) -> None:
         agent = self._agent or self._host.factory(self._context)
         with self._lock:
-            self._agent = agent
+            self._take(agent)
             self._port = port = Port(self._inbox, self._words, self._desk)
             called_off = self._life is _Life.CALLED_OFF
-        if not called_off and not self._is_async():
+        if not called_off and not self._is_async:
             result = cast("Agent", agent).run(self._context.turn, port)
             self._inbox.post(_finished(result, self._words))
 
@@ -155,9 +159,6 @@ class Bridge:
             self._token.run_sync_soon(self._part_over, _Part.THREAD)
 
     # -- in the Trio thread --
-
-    def _is_async(self) -> bool:
-        return self._agent is not None and inspect.iscoroutinefunction(self._agent.run)
 
     async def _in_task(self, agent: AsyncAgent) -> None:
         try:

@@ -72,6 +72,10 @@ class App(QuartTrio):
         known = None if request is None else self._known.get((request.method, request.path))
         return known or super().create_url_adapter(request)
 
+    def ensure_async(self, func: Any) -> Any:
+        """As it is: all of our views and handlers are coroutine functions."""
+        return func
+
     async def handle_request(self, request: Request) -> Any:
         """Answer a request, in its context."""
         context = RequestContext(self, request, _NO_SESSION)
