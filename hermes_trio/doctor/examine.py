@@ -13,6 +13,8 @@ from attrs import frozen
 
 from hermes_trio.doctor import findings, local, remote
 from hermes_trio.doctor.findings import Finding
+from hermes_trio.doctor.findings_local import clock, package
+from hermes_trio.doctor.findings_remote import Upstream, no_upstream
 from hermes_trio.settings import Settings
 
 Check = Callable[[], Awaitable[list[Finding]]]
@@ -79,25 +81,25 @@ async def _packages(settings: Settings) -> list[Finding]:
 async def _upstreams(settings: Settings, seconds: float) -> list[Finding]:
     """The servers of models, and what they say about the time."""
     wanted = remote.upstreams(settings)
-    asked: dict[findings.Upstream, remote.Asked] = {}
+    asked: dict[Upstream, remote.Asked] = {}
 
-    async def ask(each: findings.Upstream, key: str) -> None:
+    async def ask(each: Upstream, key: str) -> None:
         asked[each] = await remote.upstream(each, key, seconds)
 
     async with trio.open_nursery() as nursery:
         for each, key in wanted.items():
             nursery.start_soon(ask, each, key)
-    found = [asked[each].finding for each in wanted] or [findings.no_upstream(remote.wanting(settings))]
+    found = [asked[each].finding for each in wanted] or [no_upstream(remote.wanting(settings))]
     dates = [date for each in asked.values() for date in each.dates]
-    return [*found, findings.clock(time.time(), dates)]
+    return [*found, clock(time.time(), dates)]
 
 
 async def _hermes(settings: Settings, seconds: float) -> list[Finding]:
     """Imported in a process of its own: nobody knows what that does, or how long it takes."""
     wanted = local.hermes_package(settings)
     if not await trio.to_thread.run_sync(local.is_there, local.HERMES_MODULE, abandon_on_cancel=True):
-        return [findings.package(wanted, "not installed")]
-    return [findings.package(wanted, await importing(local.HERMES_MODULE, seconds))]
+        return [package(wanted, "not installed")]
+    return [package(wanted, await importing(local.HERMES_MODULE, seconds))]
 
 
 async def importing(module: str, seconds: float) -> str:

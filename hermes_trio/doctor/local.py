@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from hermes_trio.doctor import findings
-from hermes_trio.doctor.findings import (
-    Finding,
+from hermes_trio.doctor import findings_local as findings
+from hermes_trio.doctor.findings import Finding
+from hermes_trio.doctor.findings_local import (
     FolderThere,
     FolderToCome,
     KeyFound,

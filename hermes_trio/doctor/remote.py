@@ -14,10 +14,10 @@ from attrs import frozen
 
 from hermes_trio.address import find_target, own_url
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.doctor import findings
-from hermes_trio.doctor.findings import (
+from hermes_trio.doctor import findings_remote as findings
+from hermes_trio.doctor.findings import Finding
+from hermes_trio.doctor.findings_remote import (
     Answers,
-    Finding,
     Offers,
     PortFree,
     PortOurs,
