@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import h2.errors
@@ -26,12 +27,18 @@ from hypercorn.protocol.h2 import (
 )
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.utils import filter_pseudo_headers
-from priority.priority import DuplicateStreamError
+from priority.priority import DeadlockError, DuplicateStreamError, MissingStreamError
 
-from hermes_trio.server.sending import finishing, give_way
+from hermes_trio.core.wire import SEND_PART
+from hermes_trio.server.sending import finishing, give_way, give_way_after_part
 
 SETTLE_SECONDS = 2.0
 """How long a client has to take what a failed application left in the buffer."""
+
+WRITE = 2**16
+"""How much goes out in one write, about: whoever comes next should not wait for more."""
+
+FRAME_HEAD = 9
 
 
 class BoundedBuffer(StreamBuffer):
@@ -105,6 +112,52 @@ class BoundedH2(H2Protocol):
                 await buffer.close()
         await super().handle(event)
 
+    async def send_task(self) -> None:
+        """Send what streams have, in the order of their priorities; Hypercorn's own makes a write of every frame."""
+        while not self.closed:
+            if await self._gather():
+                await self._flush()
+            else:
+                await self.has_data.wait()
+                await self.has_data.clear()
+
+    async def _gather(self) -> bool:
+        """Frame what waits, as much of it as goes out in one write; returns whether there was anything."""
+        framed = 0
+        while framed < WRITE:
+            try:
+                stream_id = next(self.priority)
+            except DeadlockError:
+                break
+            framed += await self._frame(stream_id)
+        return framed > 0
+
+    async def _frame(self, stream_id: int) -> int:
+        """Frame what one stream may send now; returns how many bytes that is, about."""
+        try:
+            return await self._frame_open(stream_id, self.stream_buffers[stream_id])
+        except (KeyError, h2.exceptions.ProtocolError):  # it was closed while it waited for its turn
+            await self._forget(stream_id)
+            return 0
+
+    async def _frame_open(self, stream_id: int, buffer: StreamBuffer) -> int:
+        window = self.connection.local_flow_control_window(stream_id)
+        data = await buffer.pop(max(0, min(window, self.connection.max_outbound_frame_size)))
+        if buffer.complete:
+            self.connection.send_data(stream_id, data, end_stream=True)
+            await self._forget(stream_id)
+            return FRAME_HEAD + len(data)
+        if data:
+            self.connection.send_data(stream_id, data)
+        if not (data and buffer.buffer):  # until there is more, or more room
+            self.priority.block(stream_id)
+        return FRAME_HEAD + len(data) if data else 0
+
+    async def _forget(self, stream_id: int) -> None:
+        if (buffer := self.stream_buffers.pop(stream_id, None)) is not None:
+            await buffer.close()
+        self.priority.remove_stream(stream_id)
+
     async def stream_send(self, event: StreamEvent) -> None:
         """Send a part of a response. A live producer waits in the buffer, at the high water mark."""
         if isinstance(event, StreamClosed):
@@ -114,6 +167,14 @@ class BoundedH2(H2Protocol):
         else:
             await super().stream_send(event)
             await give_way(event, event.stream_id not in self.streams)
+
+    async def send_part(self, stream_id: int, data: bytes) -> None:
+        """Send a part of an answer, not the last one: what an application may do without ASGI."""
+        with suppress(BufferCompleteError, KeyError, MissingStreamError):  # closed while it waited for room
+            self.priority.unblock(stream_id)
+            await self.has_data.set()
+            await self.stream_buffers[stream_id].push(data)
+        await give_way_after_part(stream_id not in self.streams)
 
     async def _cut_short(self, stream_id: int) -> None:
         """Reset a stream whose application stopped half way; else its client would wait for the rest."""
@@ -136,7 +197,13 @@ class BoundedH2(H2Protocol):
             else:
                 await super()._handle_events([event])
             if isinstance(event, h2.events.StreamReset):
-                await self.send(Updated(idle=self.idle))  # else a connection of reset streams never times out
+                await self._let_go(event.stream_id)
+
+    async def _let_go(self, stream_id: int | None) -> None:
+        """The client wants no more of a stream: its producer must not wait for a window that may never come."""
+        if stream_id is not None and (buffer := self.stream_buffers.get(stream_id)) is not None:
+            await buffer.close()
+        await self.send(Updated(idle=self.idle))  # else a connection of reset streams never times out
 
     async def _ignore_data(self, event: h2.events.DataReceived) -> None:
         """Data for a stream that we have answered already: give the window back, for the other streams."""
@@ -158,7 +225,15 @@ class BoundedH2(H2Protocol):
         self.stream_buffers[number] = BoundedBuffer(self.context.event_class)
         self._enlist(number)
         await self.streams[number].handle(self._as_request(request))
+        self._offer_parts(number)
         await self.context.mark_request()
+
+    def _offer_parts(self, number: int) -> None:
+        """The application, if this is one for it, has not had its turn yet. Of what answers HEAD, nothing is sent."""
+        stream = self.streams.get(number)
+        known: Any = {} if stream is None else stream.scope
+        if known.get("method", "HEAD") != "HEAD":
+            known[SEND_PART] = partial(self.send_part, number)
 
     def _as_request(self, request: h2.events.RequestReceived) -> Request:
         headers = dict(request.headers)
