@@ -37,12 +37,11 @@ class Choice:
     interpreters: Interpreters
 
     def measurements(self) -> Iterator[tuple[Load, Contender]]:
-        """Load by load, contender by contender, and all of it again: so a bad minute of the machine hits all."""
-        for _ in range(self.repeat):
-            for load in self.loads:
-                for name in load.contenders:
-                    if self._is_wanted(contenders.BY_NAME[name]):
-                        yield load, contenders.BY_NAME[name]
+        """Load by load, contender by contender: so a bad minute of the machine hits all."""
+        for load in self.loads:
+            for name in load.contenders:
+                if self._is_wanted(contenders.BY_NAME[name]):
+                    yield load, contenders.BY_NAME[name]
 
     def _is_wanted(self, contender: Contender) -> bool:
         has_home = bool(self.interpreters.of(contender.program))
@@ -57,14 +56,22 @@ def main() -> int:
         return finish(read(out), out)
     os.sched_setaffinity(0, {CLIENT_CORE})  # this process, too, leaves the servers alone
     choice = choose(options)
-    load_average = os.getloadavg()[0]
-    results = trio.run(measure_all, choice)
-    run = Run(setting_of(choice.interpreters, choice.repeat, load_average), tuple(results))
     if not options.quick:
-        return finish(run, out)
+        return finish(repeated(choice, out), out)
     with tempfile.TemporaryDirectory() as folder:  # small loads say nothing about the bars
-        write(run, Path(folder))
-    return complain(problems(results))
+        run = repeated(choice, Path(folder))
+    return complain(problems(run.results))
+
+
+def repeated(choice: Choice, out: Path) -> Run:
+    """Measure all of it, again and again. What is written each time is not lost if the next one is broken off."""
+    load_average = os.getloadavg()[0]
+    results: list[Result] = []
+    for times in range(1, choice.repeat + 1):
+        results += trio.run(measure_all, choice)
+        run = Run(setting_of(choice.interpreters, times, load_average), tuple(results))
+        write(run, out)
+    return run
 
 
 def parser() -> argparse.ArgumentParser:
@@ -104,14 +111,14 @@ def choose(options: argparse.Namespace) -> Choice:
     return Choice(
         tuple(map(loads.quick, chosen)) if options.quick else chosen,
         frozenset(options.contender),
-        options.repeat or (1 if options.quick else 3),
+        max(1, options.repeat or (1 if options.quick else 3)),
         Interpreters(peer=options.peer_python, plain=options.plain_python),
     )
 
 
 async def measure_all(choice: Choice) -> list[Result]:
     """One after the other."""
-    results = [await _start_up() for _ in range(choice.repeat)]
+    results = [await _start_up()]
     for load, contender in choice.measurements():
         results.append(await _measured(load, contender, choice.interpreters))
         tell(_line(results[-1]))
