@@ -26,8 +26,13 @@ def has_ended(pid: int, seconds: float = PATIENCE) -> bool:
 
 def children() -> set[str]:
     """The processes that this one has started and not waited for, dead or alive."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {pid for one in lists for pid in one.read_text().split()}
+    found: set[str] = set()
+    for listed in Path("/proc/self/task").glob("*/children"):
+        with suppress(
+            FileNotFoundError, ProcessLookupError
+        ):  # that thread has just ended; its children are another's
+            found.update(listed.read_text().split())
+    return found
 
 
 def descriptors() -> set[str]:
