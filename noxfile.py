@@ -16,6 +16,7 @@ nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["tests", "lint", "typing"]
 nox.options.error_on_missing_interpreters = False
 
+ALONE = "--alone"  # of the benchmark: without the servers of other people
 CODE = ("hermes_trio", "tests", "noxfile.py")
 
 # What the benchmark compares us with.
@@ -171,12 +172,12 @@ def bench_store(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure ours beside others: ``nox -s bench -- --quick``, ``--only 100x50``, ``--repeat 5``; see ``--help``."""
     install(session, "test")
-    session.run(
-        "python", "-m", "tests.bench",
-        "--peer-python", other_environment(session, "peer", *PEER),
-        "--plain-python", other_environment(session, "plain", *PLAIN),
-        *session.posargs,
-    )  # fmt: skip
+    posargs = [argument for argument in session.posargs if argument != ALONE]
+    others: list[str] = []
+    if ALONE not in session.posargs:
+        others += ["--peer-python", other_environment(session, "peer", *PEER)]
+        others += ["--plain-python", other_environment(session, "plain", *PLAIN)]
+    session.run("python", "-m", "tests.bench", *others, *posargs)
 
 
 def other_environment(session: nox.Session, name: str, *packages: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from enum import Enum
 
 from attrs import frozen
@@ -15,7 +16,8 @@ MODEL = "hermes-agent"
 CHAT = "/v1/chat/completions"
 RESPONSES = "/v1/responses"
 SLOW_BYTES = 4_096
-SERVER_CORE, CLIENT_CORE = 0, 1
+_CORES = sorted(os.sched_getaffinity(0))
+SERVER_CORE, CLIENT_CORE = _CORES[0], _CORES[-1]
 
 
 class Program(Enum):
