@@ -61,7 +61,7 @@ def page(table: Table, setting: Setting) -> str:
 
 
 def _top(setting: Setting) -> Iterator[str]:
-    yield "---\norphan: true\n---\n\n# Benchmark results\n"
+    yield "# Benchmark results\n"
     yield "Written by `nox -s bench`; do not edit. What is measured, and how, is in `tests/bench/`.\n"
     yield (
         f"Python {setting.python}, Linux {setting.kernel}, {setting.cores} cores: the server on one, the client on another. "
