@@ -56,7 +56,6 @@ class Inbox:
         self._lock = threading.Lock()
         self._changed: threading.Condition | None = None  # for threads that wait for a place
         self._pile: list[Said] = []
-        self._is_all_text = True
         self._unread_characters = 0
         # What waits needs only to be noted, which others than the tracker can do for it.
         self._is_light = True
@@ -151,7 +150,6 @@ class Inbox:
         self._is_full = len(self._pile) >= self._places or self._unread_characters >= self._characters
 
     def _weigh(self, event: Said) -> None:
-        self._is_all_text = False
         if type(event) in _SPOKEN:
             self._unread_characters += len(event.text)  # type: ignore[union-attr]  # all of these have one
         elif type(event) in _WEIGHTY:
@@ -233,13 +231,12 @@ class Inbox:
     def _take(self) -> list[Event]:
         with self._lock:
             pile, self._pile = self._pile, []
-            is_all_text = self._is_all_text
             self._unread_characters = 0
             self._is_told = self._is_full = False
-            self._is_light = self._is_all_text = True
+            self._is_light = True
         if self._is_awaited:
             self._wake_others()
-        return [Text("".join(pile))] if is_all_text and pile else heard(pile)  # type: ignore[arg-type]  # just that
+        return heard(pile)
 
     def _wake_others(self) -> None:
         """Let all who wait for a place try again."""
