@@ -15,6 +15,9 @@ import trio
 
 KEY = "hermes_trio.mailbox"
 
+BRIEFLY = 0.02
+"""How many seconds a request has to follow its head, before it gets a task that collects it."""
+
 Message = Any  # ASGI's, a dictionary
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Self
 
 import trio
@@ -12,9 +13,19 @@ from hypercorn.typing import AppWrapper, ASGIReceiveEvent, ASGISendEvent, Scope
 
 from hermes_trio.mailbox import KEY, Mailbox
 
+IN_ADVANCE = 3
+"""What a request that is there as a whole consists of: its body, the end of that, and perhaps the news that the client has left."""
+
 
 class Applications(TaskGroup):
-    """Hypercorn's task group, whose requests come in through a mailbox."""
+    """Hypercorn's task group, whose requests come in through a mailbox.
+
+    Until it is entered there is no nursery: an application is started by whoever waits for it to answer.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: list[Callable[[], Awaitable[None]]] = []
 
     async def spawn_app(
         self,
@@ -24,24 +35,28 @@ class Applications(TaskGroup):
         send: Callable[[ASGISendEvent | None], Awaitable[None]],
     ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
         """Start the application for a request; returns where its messages go."""
-        mailbox = Mailbox(config.max_app_queue_size)
+        mailbox = Mailbox(max(config.max_app_queue_size, IN_ADVANCE))
         known: dict[str, Any] = scope  # type: ignore[assignment]  # ASGI lets servers add to it
         known[KEY] = mailbox
         tools = (trio.to_thread.run_sync, trio.from_thread.run)
-        self.nursery.start_soon(_handle, app, config, scope, mailbox.receive, send, *tools)
+        application = partial(_handle, app, config, scope, mailbox.receive, send, *tools)
+        if self._nursery is None:
+            self._waiting.append(application)
+        else:
+            self._nursery.start_soon(application)
         return mailbox.put
+
+    async def answer(self) -> None:
+        """Let the application answer the request that it was spawned for, if it was."""
+        while self._waiting:
+            await self._waiting.pop()()
 
     async def __aenter__(self) -> Self:
         """Open."""
         await super().__aenter__()
         return self
 
-    @property
-    def nursery(self) -> trio.Nursery:
-        """Where the tasks are."""
-        assert self._nursery is not None
-        return self._nursery
-
     def abandon(self) -> None:
-        """Cancel all of them."""
-        self.nursery.cancel_scope.cancel()
+        """Cancel all that have a task of their own."""
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()

@@ -8,7 +8,7 @@ also needs fewer tasks: an idle connection ends by a deadline of its reader, not
 from __future__ import annotations
 
 import math
-import os
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -17,40 +17,43 @@ from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
+from hermes_trio.mailbox import BRIEFLY
 from hermes_trio.server.applications import Applications
 from hermes_trio.server.keeping import Guards
-from hermes_trio.server.parting import hang_up, let_read
+from hermes_trio.server.lookout import Lookout
+from hermes_trio.server.parting import hang_up, has_unread, let_read
+from hermes_trio.server.plain import Head
 from hermes_trio.server.protocols import Address, Wire
-from hermes_trio.server.reading import GONE, Paused, receive, until_gone
+from hermes_trio.server.reading import GONE, Paused, look, receive, until_gone
 from hermes_trio.server.sockets import ensure_options
-
-PIECE = 2**16
-"""How much one write deadline covers: a reader that takes this much in time is slow, not stalled."""
-
-BURST = 16
-"""How many writes may go straight to the kernel before the other tasks get their turn."""
+from hermes_trio.server.writing import Outlet
 
 CLEANUP_SECONDS = 5.0
 """The bound on closing, which goes on in spite of cancellation."""
-
-Bytes = bytes | memoryview
 
 
 class GuardedTCPServer(TCPServer):
     """Hypercorn's connection handler with a guard around it, a deadline on writes and a short way to the kernel."""
 
     def __init__(self, guards: Guards, *parts: Any) -> None:
-        """Take the guards, and then what Hypercorn passes: app, config, context, state and stream."""
-        super().__init__(*parts)
+        """Take the guards, and then what Hypercorn passes; its lock and its task for the idle are not needed."""
+        self.app, self.config, self.context, self.state, self.stream = parts
         self.guards = guards
         stream: object = self.stream  # Hypercorn's type says TLS only
         self._plain = stream if isinstance(stream, trio.SocketStream) else None
+        self._outlet = Outlet(self.stream, guards)
+        self._applications = Applications()
         self._reading = trio.CancelScope()
-        self._writing: trio.CancelScope | None = None
-        self._burst = 0
+        self._rest_ends = math.inf
+        self._ahead = b""  # read, and not looked at yet
         self._is_idle = True
+        self._is_over = False  # nothing more is to be read
+        self._is_answering = False  # in this very task
         self._is_parting = False
         self._has_read = False
+        self._has_left = False
+        self._lookout: Lookout
+        self._watched = -1  # the descriptor that the lookout knows us by
         self._wire: Wire
 
     async def run(self) -> None:
@@ -71,6 +74,7 @@ class GuardedTCPServer(TCPServer):
         if hasattr(self, "_wire"):  # it was not closed before it began
             self._wire.let_go()
             del self._wire, self.protocol
+            self._lookout.forget(self._watched, self)
 
     async def _serve(self) -> None:
         try:
@@ -117,23 +121,93 @@ class GuardedTCPServer(TCPServer):
         )
 
     async def _converse(self, alpn: str | None, client: Address, server: Address) -> None:
-        self.guards.end_idle_with(self.context.terminated)  # type: ignore[arg-type]  # declared as any event
-        async with Applications() as applications:
-            state = ConnectionState(self.state)
-            secure = self._plain is None
-            parts = (
-                *(self.app, self.config, self.context, applications, state),
-                *(secure, client, server, self.protocol_send),
-            )
-            self._wire = Wire(parts, alpn, applications.abandon)
-            self.protocol = self._wire  # type: ignore[assignment]  # it has the same interface
-            await self._wire.initiate()
-            self._rest(True)
-            await self._read()
+        self._lookout = self.guards.begin(self.context.terminated)  # type: ignore[arg-type]  # any event
+        parts = (
+            *(self.app, self.config, self.context, self._applications, ConnectionState(self.state)),
+            *(self._plain is None, client, server, self.protocol_send),
+        )
+        self._wire = Wire(parts, alpn, self._applications.abandon)
+        self.protocol = self._wire  # type: ignore[assignment]  # it has the same interface
+        self._rest(True)
+        if self._plain is not None and not self.config.read_timeout:
+            await self._answer_alone(self._plain.socket)
+        if not self._is_over:
+            async with self._applications:
+                await self._wire.initiate()
+                await self._read()
+
+    async def _answer_alone(self, sock: trio.socket.SocketType) -> None:
+        """Answer in this task, one request after the other, as long as they are plain and there as a whole."""
+        while not self._is_over and self._lookout.is_open:
+            head = await self._next_head(sock)
+            if head is None:
+                return
+            await self._begin(head)
+            await self._answer(sock)
+
+    async def _next_head(self, sock: trio.socket.SocketType) -> Head | None:
+        """The head of the next request, if that is one for us; all that was read is ahead then, and in any case."""
+        self._ahead = self._ahead or await self._read_idly(sock)
+        head = self._wire.plain_head(self._ahead)
+        if head is None or head.whole > MAX_RECV:
+            return None
+        if len(self._ahead) < head.whole:
+            await self._read_on(sock, head.whole)
+        return head if len(self._ahead) >= head.whole else None
+
+    async def _read_idly(self, sock: trio.socket.SocketType) -> bytes:
+        """What comes next; nothing if the connection is over."""
+        data = b""
+        with suppress(*GONE):
+            data = await self._next_data(sock)
+        self._is_over = not data
+        return data
+
+    async def _next_data(self, sock: trio.socket.SocketType) -> bytes:
+        if not self._has_read:  # afterwards the client is silent for a while: to look would be in vain
+            self._has_read = True
+            with suppress(trio.WouldBlock):
+                return look(sock, MAX_RECV)
+        with self._begin_reading():
+            return await receive(sock, MAX_RECV)
+        return b""
+
+    async def _read_on(self, sock: trio.socket.SocketType, whole: int) -> None:
+        """Most requests follow their head at once."""
+        with trio.move_on_after(BRIEFLY), suppress(*GONE):
+            while len(self._ahead) < whole and (data := await receive(sock, MAX_RECV)):
+                self._ahead += data
+
+    async def _begin(self, head: Head) -> None:
+        data, self._ahead = self._ahead[: head.whole], self._ahead[head.whole :]
+        await self._wire.begin(head, data)
+
+    async def _answer(self, sock: trio.socket.SocketType) -> None:
+        """Let the application answer, and see to it that it hears of a client who leaves."""
+        self._watch(sock)
+        self._is_answering = True
+        try:
+            if self._has_left:  # its last words came together with the end
+                await self.leave()
+            await self._applications.answer()
+        finally:
+            self._is_answering = False
+
+    def _watch(self, sock: trio.socket.SocketType) -> None:
+        if self._watched < 0 <= sock.fileno():
+            self._watched = sock.fileno()
+            self._lookout.watch(self._watched, self)
+
+    async def leave(self) -> None:
+        """The client has left. Whoever reads sees it by himself."""
+        self._has_left = True
+        if self._is_answering:
+            self._is_over = True
+            await self.protocol.handle(Closed())
 
     async def _read(self) -> None:
         """Read until the client or the connection is gone, wherever the reader is held up just then."""
-        with self._reading:
+        with self._begin_reading():
             await self._read_data()
         if self._reading.cancelled_caught:
             await self.protocol.handle(Closed())
@@ -153,17 +227,27 @@ class GuardedTCPServer(TCPServer):
         await self.protocol.handle(Closed())
 
     async def _receive(self) -> bytes:
+        if self._ahead:
+            data, self._ahead = self._ahead, b""
+            return data
         if self._plain is None:
             return bytes(await self.stream.receive_some(MAX_RECV))
-        # Afterwards the client is silent for a while: to look would be in vain.
-        looks_first, self._has_read = not self._has_read, True
-        return await receive(self._plain.socket, MAX_RECV, looks_first)
+        return await receive(self._plain.socket, MAX_RECV)
+
+    def _begin_reading(self) -> trio.CancelScope:
+        """What ends a wait for the client: its time is up, or we are."""
+        self._reading = trio.CancelScope(deadline=self._rest_ends)
+        self._end_if_terminated()
+        return self._reading
 
     def _rest(self, is_idle: bool) -> None:
         """Note whether the connection waits for a request; it waits so long and no longer, and not while we end."""
         self._is_idle = is_idle
         rest = self.config.keep_alive_timeout if is_idle else math.inf
-        self._reading.deadline = trio.current_time() + rest
+        self._reading.deadline = self._rest_ends = trio.current_time() + rest
+        self._end_if_terminated()
+
+    def _end_if_terminated(self) -> None:
         if self.context.terminated.is_set():
             self.close_if_idle()
 
@@ -186,7 +270,8 @@ class GuardedTCPServer(TCPServer):
     async def protocol_send(self, event: Event) -> None:
         """Take an event of the protocol: bytes to write, or news about the connection."""
         if isinstance(event, RawData):
-            await self._write(event.data)
+            if not await self._outlet.write(event.data):
+                await self._drop()
         elif isinstance(event, Paused):
             await self._wait_out(event)
         elif isinstance(event, Updated):
@@ -194,84 +279,26 @@ class GuardedTCPServer(TCPServer):
         elif isinstance(event, Closed):
             await self._part()
             await self.protocol.handle(event)
-            self._reading.cancel()  # only now: the reader itself may be the one that closes
+            self._end_reading()  # only now: the reader itself may be the one that closes
 
     async def _part(self) -> None:
         """Our last word is said. A client that is still speaking would lose it if we closed: then that comes later."""
-        self._is_parting = self._plain is not None and self._wire.is_unheard
+        self._is_parting = self._plain is not None and (self._wire.is_unheard or has_unread(self._socket))
         if self._is_parting:
             hang_up(self._socket)
         else:
             await self._close()
 
-    async def _write(self, data: bytes) -> None:
-        """Write all of the data, or close; cancellation waits.
-
-        The protocol has counted the data as sent already: half a chunk, or an HTTP/2 header block that never left,
-        would spoil all that follows. A cancelled producer hears of it from the protocol, once its data is out.
-        """
-        rest = data if self._plain is None or self.send_lock.locked() else self._write_now(data)
-        if not rest or await self._write_rest(rest):
-            await self._breathe()
-        else:
-            await self._drop()
-
-    def _write_now(self, data: bytes) -> Bytes:
-        """Give the kernel what it takes without waiting, and return what is left.
-
-        The descriptor is asked for each time: it is -1 once closed, so a reused number cannot be hit. Real trouble is
-        left to Trio's own send, which meets it again.
-        """
-        assert self._plain is not None
-        try:
-            sent = os.write(self._plain.socket.fileno(), data)
-        except OSError:
-            return data
-        return memoryview(data)[sent:] if sent < len(data) else b""
-
-    async def _write_rest(self, data: Bytes) -> bool:
-        """Wait for the kernel to take the data; False when the client is gone or stalls."""
-        await self._acquire()
-        try:
-            return await self._write_pieces(memoryview(data))
-        except GONE:
-            return False
-        finally:
-            self._writing = None
-            self.send_lock.release()
-
-    async def _acquire(self) -> None:
-        try:
-            self.send_lock.acquire_nowait()
-        except trio.WouldBlock:
-            with trio.CancelScope(shield=True):  # bounded: whoever holds the lock has a deadline
-                await self.send_lock.acquire()
-
-    async def _write_pieces(self, data: memoryview) -> bool:
-        deadline = self.guards.write_deadline()
-        for start in range(0, len(data), PIECE):
-            if trio.current_effective_deadline() != -math.inf:  # once cancelled, the last deadline stands
-                deadline = self.guards.write_deadline()
-            with trio.CancelScope(shield=True, deadline=deadline) as self._writing:
-                await self.stream.send_all(data[start : start + PIECE])
-            if self._writing.cancelled_caught:
-                return False
-        return True
-
     def limit_write(self, deadline: float) -> None:
         """Let the write that is under way, if any, end by a point in time."""
-        if self._writing is not None:
-            self._writing.deadline = min(self._writing.deadline, deadline)
-
-    async def _breathe(self) -> None:
-        """Give the other tasks a turn, every few writes: on the short way a producer would never stop for them."""
-        self._burst += 1
-        if self._burst >= BURST:
-            self._burst = 0
-            await trio.lowlevel.cancel_shielded_checkpoint()
+        self._outlet.limit(deadline)
 
     async def _drop(self) -> None:
         """Close at once, say so to the protocol, and then to the reader, which may be this very task."""
         await trio.aclose_forcefully(self.stream)
         await self.protocol.handle(Closed())
+        self._end_reading()
+
+    def _end_reading(self) -> None:
+        self._is_over = True
         self._reading.cancel()

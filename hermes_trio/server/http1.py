@@ -121,18 +121,19 @@ class PlainH11(H11Protocol):
                 await super().handle(event)
             elif self._plain is not None:
                 await self._go_on(self._plain, event.data)
-            elif (head := self._plain_head(event.data)) is not None:
-                await self._begin(head, event.data)
+            elif (head := self.plain_head(event.data)) is not None:
+                await self.begin(head, event.data)
             elif event.data or self._has_parser:  # else it is the end of a connection without anything begun
                 await super().handle(event)
         except UpgradeRefused:
             await self._refuse_upgrade()
 
-    def _plain_head(self, data: bytes) -> Head | None:
+    def plain_head(self, data: bytes) -> Head | None:
         """The head that some data is or begins with, if it is plain and h11 has nothing to do with it."""
         return read_head(data) if self._is_at_rest else None
 
-    async def _begin(self, head: Head, data: bytes) -> None:
+    async def begin(self, head: Head, data: bytes) -> None:
+        """Take a plain request, and what has come of its body."""
         self._plain = PlainExchange(head.length, head.closes)
         await self.send(Updated(idle=False))
         await self._start(head.method, head.target, head.headers, "1.1")

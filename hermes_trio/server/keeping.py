@@ -9,6 +9,7 @@ import trio
 from hypercorn.trio.worker_context import EventWrapper
 
 from hermes_trio.server.faults import Faults, OnFault
+from hermes_trio.server.lookout import Lookout
 
 
 class Closable(Protocol):
@@ -60,18 +61,22 @@ class Guards:
         self.write_seconds = write_seconds
         self.faults = Faults(on_fault)
         self.connections = Connections()
-
         self._terminated: EventWrapper | None = None
+        self._lookout: Lookout
 
-    def end_idle_with(self, terminated: EventWrapper) -> None:
-        """When a server is to end, so are its idle connections."""
+    def begin(self, terminated: EventWrapper) -> Lookout:
+        """A connection begins: what looks out for its client. When its server is to end, so are the idle ones."""
         if self._terminated is not terminated:
             self._terminated = terminated
-            trio.lowlevel.spawn_system_task(self._close_idle_after, terminated)
+            self._lookout = Lookout(self.faults)
+            trio.lowlevel.spawn_system_task(self._lookout.run)
+            trio.lowlevel.spawn_system_task(self._end_after, terminated, self._lookout)
+        return self._lookout
 
-    async def _close_idle_after(self, terminated: EventWrapper) -> None:
+    async def _end_after(self, terminated: EventWrapper, lookout: Lookout) -> None:
         await terminated.wait()
         self.connections.close_idle()
+        lookout.retire()
 
     def write_deadline(self) -> float:
         """When a write that begins now must be through."""

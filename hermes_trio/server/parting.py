@@ -7,6 +7,8 @@ while without looking at it, and close then.
 
 from __future__ import annotations
 
+import fcntl
+import termios
 from contextlib import suppress
 
 import trio
@@ -21,6 +23,11 @@ def hang_up(sock: trio.socket.SocketType) -> None:
     """Say that nothing more will be sent. It does not matter if the client has left, or we have."""
     with suppress(OSError):
         sock.shutdown(trio.socket.SHUT_WR)
+
+
+def has_unread(sock: trio.socket.SocketType) -> bool:
+    """Whether something has come in that nobody has read."""
+    return sock.fileno() >= 0 and any(fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4)))
 
 
 async def let_read(stream: trio.SocketStream) -> None:

@@ -42,6 +42,11 @@ class Head:
     closes: bool  # the client wants the connection to end with this request
     size: int  # its own, on the wire
 
+    @property
+    def whole(self) -> int:
+        """The size of the request."""
+        return self.size + self.length
+
 
 def read_head(data: bytes) -> Head | None:
     """The head that some data begins with, if it is all there and plain."""

@@ -11,6 +11,7 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError
 
 from hermes_trio.server.http1 import PlainH11
 from hermes_trio.server.http2 import BoundedH2
+from hermes_trio.server.plain import Head
 
 TELL_SECONDS = 2.0
 """How long an application that does not listen may hold up the news that its client is gone."""
@@ -47,6 +48,15 @@ class Wire:
     async def initiate(self) -> None:
         """Send what the server says first."""
         await self.protocol.initiate()
+
+    def plain_head(self, data: bytes) -> Head | None:
+        """The head that some data begins with, if it is plain and nothing of another request is at hand."""
+        return self.protocol.plain_head(data) if isinstance(self.protocol, PlainH11) else None
+
+    async def begin(self, head: Head, data: bytes) -> None:
+        """Take a plain request."""
+        assert isinstance(self.protocol, PlainH11)
+        await self.protocol.begin(head, data)
 
     async def handle(self, event: Event) -> None:
         """Take bytes or the end of the connection.

@@ -52,24 +52,36 @@ class Gate(EventWrapper):
         await pause(super().wait)
 
 
-async def receive(sock: trio.socket.SocketType, most: int, looks_first: bool) -> bytes:
-    """What has come in, or comes next; nothing at the end. One that does not look first lets others have their turn.
+def look(sock: trio.socket.SocketType, most: int) -> bytes:
+    """What has come in; nothing at the end.
+
+    Raises:
+        trio.WouldBlock: nothing yet.
+        trio.BrokenResourceError: the connection is broken.
+        trio.ClosedResourceError: we have closed it.
+    """
+    if sock.fileno() < 0:
+        raise trio.ClosedResourceError
+    try:
+        return os.read(sock.fileno(), most)
+    except BlockingIOError as error:
+        raise trio.WouldBlock from error
+    except OSError as error:
+        raise trio.BrokenResourceError(str(error)) from error
+
+
+async def receive(sock: trio.socket.SocketType, most: int) -> bytes:
+    """What comes next, after others had their turn; nothing at the end.
 
     Raises:
         trio.BrokenResourceError: the connection is broken.
         trio.ClosedResourceError: we have closed it.
     """
-    await trio.lowlevel.checkpoint_if_cancelled()
     while sock.fileno() >= 0:
-        if not looks_first:
-            await trio.lowlevel.wait_readable(sock)
-        looks_first = False
-        try:
-            return os.read(sock.fileno(), most)
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            raise trio.BrokenResourceError(str(error)) from error
+        await trio.lowlevel.wait_readable(sock)
+        with suppress(trio.WouldBlock):
+            return look(sock, most)
+    await trio.lowlevel.checkpoint_if_cancelled()
     raise trio.ClosedResourceError
 
 
@@ -87,11 +99,11 @@ async def until_gone(stream: trio.abc.Stream, sock: trio.socket.SocketType, paus
 
 
 async def _until_hung_up(sock: trio.socket.SocketType) -> None:
-    while not _has_hung_up(sock.fileno()):  # noqa: ASYNC110 - unread data would end any waiting at once
+    while not has_hung_up(sock.fileno()):  # noqa: ASYNC110 - unread data would end any waiting at once
         await trio.sleep(LOOK_SECONDS)
 
 
-def _has_hung_up(descriptor: int) -> bool:
+def has_hung_up(descriptor: int) -> bool:
     """Whether an end or a reset has come in, even behind data that nobody has read; -1 is what we have closed."""
     if descriptor < 0:
         return True

@@ -26,13 +26,10 @@ from quart.wrappers.response import DataBody
 from quart_trio.asgi import TrioASGIHTTPConnection
 
 from hermes_trio.core.wire import BODY_FOLLOWS, SEND_PART
+from hermes_trio.mailbox import BRIEFLY, Mailbox
 from hermes_trio.mailbox import KEY as MAILBOX
-from hermes_trio.mailbox import Mailbox
 from hermes_trio.web.stream_body import BodyCut, StreamBody
 from hermes_trio.web.visit import visit_of
-
-BRIEFLY = 0.02
-"""How many seconds a request has to follow its head, before it gets a task that collects it."""
 
 log = structlog.get_logger(__name__)
 

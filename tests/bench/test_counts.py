@@ -19,8 +19,7 @@ from tests.server.raw import read_to_end
 from tests.server.running import serving
 
 TASKS = {
-    "hermes_trio.server.connection.GuardedTCPServer.run": 1,  # the connection
-    "hypercorn.trio.task_group._handle": 1,  # the request
+    "hermes_trio.server.connection.GuardedTCPServer.run": 1,  # the connection and its request
     "hermes_trio.runs.run.Run.main": 1,  # the tracker
     "hermes_trio.agent.bridge.Bridge.run": 1,  # the agent
 }
@@ -82,7 +81,7 @@ async def cost_of(body: dict[str, object]) -> Counting:
     return counted
 
 
-async def test_a_streamed_turn_takes_four_tasks() -> None:
+async def test_a_streamed_turn_takes_three_tasks() -> None:
     cost = await cost_of(ask_stream())
     assert cost.begun == TASKS
     assert cost.steps <= MOST_STEPS

@@ -20,6 +20,7 @@ from hermes_trio.server.connection import GuardedTCPServer
 from hermes_trio.server.faults import Faults
 from hermes_trio.server.guards import install_guards, installed_guards, remove_guards
 from hermes_trio.server.http1 import PlainH11
+from hermes_trio.server.writing import Outlet
 from tests.server.apps import Demo
 from tests.server.raw import ask, connect, get, h2_client, read_until
 from tests.server.running import Live, hypercorn_serving, serving
@@ -57,7 +58,12 @@ async def stock_send(connection: GuardedTCPServer, event: Event) -> None:
     if isinstance(event, Updated):
         await OWN_SEND(connection, event)
     else:
+        vars(connection).setdefault("send_lock", trio.Lock())  # as Hypercorn's has
         await TCPServer.protocol_send(connection, event)
+
+
+async def nothing(*_: Any) -> None:
+    """Answer no request in the task of its connection."""
 
 
 OWN_SEND = GuardedTCPServer.protocol_send
@@ -69,6 +75,7 @@ async def test_the_guard_holds_without_our_protocols(
     way: Serving, trigger: Trigger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With Hypercorn's own protocols and writes each trigger raises, which proves both the trigger and the guard."""
+    monkeypatch.setattr(GuardedTCPServer, "_answer_alone", nothing)
     monkeypatch.setattr(GuardedTCPServer, "protocol_send", stock_send)
     monkeypatch.setattr(Applications, "spawn_app", TaskGroup.spawn_app)
     monkeypatch.setattr(protocols, "PlainH11", H11Protocol)
@@ -118,6 +125,7 @@ class Raising(GuardedTCPServer):
 
     def __init__(self, error: BaseException) -> None:
         self.guards = keeping.Guards()
+        self._outlet = Outlet(trio.testing.memory_stream_pair()[0], self.guards)
         self.error = error
 
     async def _serve(self) -> None:
@@ -158,11 +166,11 @@ async def test_a_client_that_is_gone_is_no_fault() -> None:
 
 async def test_a_write_under_way_is_shortened_and_never_lengthened() -> None:
     raising = Raising(ValueError())
-    raising._writing = trio.CancelScope(deadline=50)
+    raising._outlet._writing = trio.CancelScope(deadline=50)
     raising.guards.connections.add(raising)
     for deadline in (40, 60):
         raising.guards.connections.limit_writes(deadline)
-    assert raising._writing.deadline == 40
+    assert raising._outlet._writing.deadline == 40
     assert raising.guards.write_deadline() <= 60
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import trio
 
-from hermes_trio.server import connection, keeping, protocols
+from hermes_trio.server import keeping, protocols, writing
 from hermes_trio.server.configure import hypercorn_config
-from hermes_trio.server.connection import GuardedTCPServer
+from hermes_trio.server.writing import Outlet
 from tests.server.apps import BIG, Demo, body, lifespan, start
 from tests.server.raw import ask, connect, get, read_to_end, read_until
 from tests.server.running import Live, hypercorn_serving, serving
@@ -66,20 +66,20 @@ async def test_a_slow_reader_is_not_a_stalled_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(keeping.Guards, "write_deadline", note)
     async with serving(Demo()) as live:
         answer = await ask(live.port, get("/big", CLOSE))
-    assert len(waits) > len(BIG) // 2 // connection.PIECE
+    assert len(waits) > len(BIG) // 2 // writing.PIECE
     assert answer.partition(b"\r\n\r\n")[2].partition(b"\r\n")[2].startswith(BIG)
 
 
 async def test_partial_writes_lose_and_repeat_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = set()
-    real = GuardedTCPServer._write_now
+    real = Outlet._write_now
 
-    def spy(self: GuardedTCPServer, data: bytes) -> Any:
+    def spy(self: Outlet, data: bytes) -> Any:
         rest = real(self, data)
         kinds.add("all" if not rest else "part" if len(rest) < len(data) else "none")
         return rest
 
-    monkeypatch.setattr(GuardedTCPServer, "_write_now", spy)
+    monkeypatch.setattr(Outlet, "_write_now", spy)
     async with serving(Demo()) as live:
         answer = await ask(live.port, get("/big", CLOSE))
     assert {"all", "part"} <= kinds
@@ -115,7 +115,7 @@ async def test_others_get_their_turn_on_the_short_way() -> None:
         await start(send)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(count)
-            for _ in range(20 * connection.BURST):  # few and small: the kernel takes them all at once
+            for _ in range(20 * writing.BURST):  # few and small: the kernel takes them all at once
                 await body(send, b"x", more=True)
             nursery.cancel_scope.cancel()
         await body(send, b"")

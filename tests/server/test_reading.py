@@ -20,6 +20,7 @@ from tests.server.running import Live, hypercorn_serving, serving
 
 FILLER = get("/filler", "X: " + "x" * 1000) * 100  # more than we keep, less than the kernel does
 LONG = hypercorn_config(graceful_seconds=60)
+TWICE = ("X: 1", "X: 2")  # a request that is not plain: h11 reads it, and all that follow
 Leave = Callable[[trio.SocketStream], Awaitable[None]]
 
 
@@ -36,6 +37,7 @@ async def half_close(client: trio.SocketStream) -> None:
     await client.send_eof()
 
 
+either_reader = pytest.mark.parametrize("headers", [(), TWICE], ids=["plain", "h11"])
 every_way_out = pytest.mark.parametrize("leave", [close, reset, half_close])
 
 
@@ -48,12 +50,15 @@ async def no_connection(live: Live) -> None:
 
 @every_way_out
 @pytest.mark.parametrize("way", [serving, hypercorn_serving])
-@pytest.mark.parametrize("more", [get("/"), b"G", FILLER], ids=["request", "byte", "filler"])
-async def test_a_client_that_leaves_interrupts_a_silent_stream(way: Any, leave: Leave, more: bytes) -> None:
+@pytest.mark.parametrize("more", [b"", get("/"), b"G", FILLER], ids=["nothing", "request", "byte", "filler"])
+@either_reader
+async def test_a_client_that_leaves_interrupts_a_silent_stream(
+    way: Any, leave: Leave, more: bytes, headers: tuple[str, ...]
+) -> None:
     app = Demo()
     async with way(app) as live:
         client = await connect(live.port)
-        await client.send_all(get("/ticks") + more)
+        await client.send_all(get("/ticks", *headers) + more)
         await app.ticks.send(1)
         await read_until(client, b"data: 1")
         await trio.testing.wait_all_tasks_blocked()
@@ -105,8 +110,9 @@ async def holding(*parts: bytes) -> AsyncIterator[tuple[Held, Live, trio.SocketS
         yield app, live, client
 
 
-async def test_a_handler_that_has_not_answered_yet_is_interrupted() -> None:
-    async with holding(get("/a") + get("/b")) as (app, live, client):
+@either_reader
+async def test_a_handler_that_has_not_answered_yet_is_interrupted(headers: tuple[str, ...]) -> None:
+    async with holding(get("/a", *headers) + get("/b")) as (app, live, client):
         await client.aclose()
         with trio.fail_after(2):
             await app.gone.wait()
@@ -137,8 +143,12 @@ async def test_a_proposal_of_h2c_hides_nothing() -> None:
         [get("/a") + b"G", *(bytes([byte]) for byte in (get("/b") + get("/c"))[1:])],
     ],
 )
-async def test_a_client_that_stays_gets_its_answers_in_order(parts: list[bytes]) -> None:
-    async with holding(*parts) as (app, live, client):
+@either_reader
+async def test_a_client_that_stays_gets_its_answers_in_order(
+    parts: list[bytes], headers: tuple[str, ...]
+) -> None:
+    first = parts[0].replace(get("/a"), get("/a", *headers))
+    async with holding(first, *parts[1:]) as (app, live, client):
         app.go.set()
         answers = await read_until(client, b"\r\n\r\n/c")
         assert re.findall(rb"\r\n\r\n(/.)", answers) == [b"/a", b"/b", b"/c"]
@@ -157,7 +167,7 @@ async def test_we_keep_little_of_what_is_not_its_turn(monkeypatch: pytest.Monkey
         await real(self, over)
 
     monkeypatch.setattr(http1.PlainH11, "_pause", note)
-    async with holding(get("/a") + get("/b"), FILLER + get("/last")) as (app, _, client):
+    async with holding(get("/a", *TWICE) + get("/b"), FILLER + get("/last")) as (app, _, client):
         assert len(protocols) == 1
         assert len(protocols[0].connection.trailing_data[0]) == reading.AHEAD < len(FILLER)
         app.go.set()
@@ -169,14 +179,15 @@ left_over = pytest.mark.parametrize("more", [get("/"), FILLER], ids=["request", 
 
 
 @left_over
+@either_reader
 async def test_a_dropped_connection_leaves_no_reader_behind(
-    more: bytes, monkeypatch: pytest.MonkeyPatch
+    more: bytes, headers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is told; it does not find out at its next look."""
     monkeypatch.setattr(reading, "LOOK_SECONDS", 60)
     app = Demo()
     async with serving(app, LONG, write_seconds=0.1) as live, await connect(live.port) as client:
-        await client.send_all(get("/flood") + more)
+        await client.send_all(get("/flood", *headers) + more)
         await app.ended.wait()
         await no_connection(live)
         live.stop.set()
@@ -185,19 +196,24 @@ async def test_a_dropped_connection_leaves_no_reader_behind(
 
 
 @left_over
-async def test_a_closing_answer_leaves_no_reader_behind(more: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+@either_reader
+async def test_a_closing_answer_leaves_no_reader_behind(
+    more: bytes, headers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reading, "LOOK_SECONDS", 60)
     config = hypercorn_config(graceful_seconds=60)
     config.keep_alive_max_requests = 0
     async with serving(Demo(), config) as live, await connect(live.port) as client:
-        await client.send_all(get("/") + more)
+        await client.send_all(get("/", *headers) + more)
         assert (await read_to_end(client)).count(b"hello") == 1
+        await client.aclose()  # one who has more to say may hear us out
         await no_connection(live)
 
 
-async def test_a_shutdown_ends_a_client_with_requests_left() -> None:
+@either_reader
+async def test_a_shutdown_ends_a_client_with_requests_left(headers: tuple[str, ...]) -> None:
     """The answer under way is given; the next request is not taken any more."""
-    async with holding(get("/a") + get("/b")) as (app, live, client):
+    async with holding(get("/a", *headers) + get("/b")) as (app, live, client):
         live.stop.set()
         await trio.testing.wait_all_tasks_blocked(0.01)
         app.go.set()
@@ -223,9 +239,9 @@ async def test_http_2_is_not_concerned(leave: Leave) -> None:
 def test_a_closed_socket_has_hung_up() -> None:
     left, right = socket.socketpair()
     with left:
-        assert not reading._has_hung_up(left.fileno())
+        assert not reading.has_hung_up(left.fileno())
         right.send(b"x")
-        assert not reading._has_hung_up(left.fileno())
+        assert not reading.has_hung_up(left.fileno())
         right.close()
-        assert reading._has_hung_up(left.fileno())
-    assert reading._has_hung_up(left.fileno())
+        assert reading.has_hung_up(left.fileno())
+    assert reading.has_hung_up(left.fileno())
