@@ -19,6 +19,7 @@ from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.record import Retention
 from hermes_trio.crew import DEFAULT, Crew, Hiring, find_crew, open_crew
 from hermes_trio.keys import DEFAULT_PRINCIPAL, KeyPlaces, OpenedKeys, check_keys, open_keys
+from hermes_trio.pulse import Pulse
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.hosting import Hosting, open_hosting
@@ -38,7 +39,6 @@ from hermes_trio.web.app import make_app
 from hermes_trio.web.gate import Gate
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.options import Health, ServedProfile, ShownSetting, Site, WebOptions
-from hermes_trio.web.pulse import Pulse
 from hermes_trio.web.responses import to_items
 
 # Interrupts return at once; should one hang, the others must not wait for it.

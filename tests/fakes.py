@@ -32,6 +32,7 @@ from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.keys import Keyring, NamedKey
+from hermes_trio.pulse import Pulse
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.hosting import Hosting
@@ -44,7 +45,6 @@ from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.web.app import make_app
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.options import Health, Site, WebOptions
-from hermes_trio.web.pulse import Pulse
 from tests.asgi import PATIENCE, Client, patience
 
 KEY = "key-of-ann-0123456789"

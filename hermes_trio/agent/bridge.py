@@ -24,6 +24,7 @@ from hermes_trio.agent.config import DEFAULT_CONFIG, AgentConfig
 from hermes_trio.agent.contract import Agent, AgentContext, AgentFactory, AsyncAgent
 from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.inbox import Inbox
+from hermes_trio.agent.news import Sign
 from hermes_trio.agent.port import AsyncPort, Port, Words
 from hermes_trio.core.events import Crashed, Event, Finished, Result
 from hermes_trio.core.plain import text_of
@@ -71,7 +72,7 @@ class Bridge:
         self._life = _Life.WAITING
         self._agent: Agent | AsyncAgent | None = None
         self._is_async = False  # what is known of the agent
-        self._thread_over = trio.Event()
+        self._thread_over = Sign()
         self._parts = set(_Part)
 
     @property

@@ -7,6 +7,7 @@ remembered is durable before the agent hears of it, so that its very next questi
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import structlog
 import trio
@@ -59,8 +60,11 @@ class Approvals:
     ) -> None:
         self._header, self._store, self._desk, self._floor = header, store, desk, floor
         self._seconds = seconds  # 0: there is nobody to ask
-        self._one_at_a_time = trio.Lock()
         self._answered: dict[str, trio.Event] = {}
+
+    @cached_property
+    def _one_at_a_time(self) -> trio.Lock:
+        return trio.Lock()
 
     async def ask(self, wish: ApprovalWanted) -> None:
         """See to one question, until it is answered."""

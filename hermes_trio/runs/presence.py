@@ -7,6 +7,7 @@ import math
 import trio
 from attrs import frozen
 
+from hermes_trio.agent.news import Sign
 from hermes_trio.core.errors import bad_request
 
 HEADER = "X-Hermes-On-Disconnect"
@@ -64,7 +65,7 @@ class Presence:
     def __init__(self, policy: OnDisconnect) -> None:
         self._policy = policy
         self._count = 0
-        self._changed = trio.Event()
+        self._changed = Sign()
 
     def join(self) -> Ticket:
         """Somebody listens."""
@@ -92,4 +93,4 @@ class Presence:
 
     def _tell(self) -> None:
         self._changed.set()
-        self._changed = trio.Event()
+        self._changed = Sign()

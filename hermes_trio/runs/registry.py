@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 import trio
 
+from hermes_trio.agent.news import Sign
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import RunHeader
 
@@ -29,8 +30,8 @@ class Registry(Generic[R]):
     def __init__(self) -> None:
         self._live: dict[tuple[str, str], R] = {}
         self._sessions: dict[tuple[str, str], str] = {}  # of the live runs
-        self._appeared = trio.Event()
-        self._empty = trio.Event()
+        self._appeared = Sign()
+        self._empty = Sign()
         self._empty.set()
 
     def __len__(self) -> int:
@@ -42,11 +43,11 @@ class Registry(Generic[R]):
         """The run is live for as long as the block lasts."""
         key = (header.principal, header.run_id)
         if not self._live:
-            self._empty = trio.Event()
+            self._empty = Sign()
         self._live[key] = run
         self._sessions[key] = header.session_id
         self._appeared.set()
-        self._appeared = trio.Event()
+        self._appeared = Sign()
         try:
             yield
         finally:

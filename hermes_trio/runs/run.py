@@ -19,6 +19,7 @@ from hermes_trio.agent.bridge import Bridge
 from hermes_trio.agent.contract import AgentContext
 from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.inbox import Inbox
+from hermes_trio.agent.news import Sign
 from hermes_trio.agent.port import Words
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.events import ApprovalWanted
@@ -56,8 +57,8 @@ class Run:
         if self.is_kept:
             self.log.tell_growth(partial(services.flusher.want, self._kept))
         self.presence = Presence(order.policy)
-        self.ended = trio.Event()
-        self._begun_or_not = trio.Event()
+        self.ended = Sign()
+        self._begun_or_not = Sign()
         self._has_begun = False
         hooks = Hooks(
             self._save,

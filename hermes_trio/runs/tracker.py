@@ -234,16 +234,18 @@ class Tracker:
             try:
                 # The one deadline of closing up. A second one around it could pass in the same moment (a process that
                 # was stopped for a while), and the run would end without its end being saved, now or later.
-                with trio.fail_after(self._limits.save, shield=True):
+                with trio.CancelScope(shield=True, relative_deadline=self._limits.save):
                     await self._hooks.save(self._turn, self._end)
-            except (StoreError, trio.TooSlowError) as error:
-                log.error("a turn could not be stored", error=str(error) or "the store took too long")
+                    return
+            except StoreError as error:
+                log.error("a turn could not be stored", error=str(error))
                 break
             except Exception:
                 # Our own mistake, perhaps of the moment. If it happens again, readers must hear an end all the same.
                 log.exception("a turn could not be stored")
             else:
-                return
+                log.error("a turn could not be stored", error="the store took too long")
+                break
         self._put_off()
 
     def _put_off(self) -> None:

@@ -46,6 +46,11 @@ class Applications(TaskGroup):
             self._nursery.start_soon(application)
         return mailbox.put
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether applications answer in the task of their connection."""
+        return self._nursery is None
+
     async def answer(self) -> None:
         """Let the application answer the request that it was spawned for, if it was."""
         while self._waiting:

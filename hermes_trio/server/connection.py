@@ -8,7 +8,6 @@ also needs fewer tasks: an idle connection ends by a deadline of its reader, not
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from typing import Any
 
 import trio
@@ -17,14 +16,12 @@ from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
-from hermes_trio.mailbox import BRIEFLY
+from hermes_trio.server.alone import Alone
 from hermes_trio.server.applications import Applications
 from hermes_trio.server.keeping import Guards
-from hermes_trio.server.lookout import Lookout
 from hermes_trio.server.parting import hang_up, has_unread, let_read
-from hermes_trio.server.plain import Head
 from hermes_trio.server.protocols import Address, Wire
-from hermes_trio.server.reading import GONE, Paused, look, receive, until_gone
+from hermes_trio.server.reading import GONE, Paused, receive, until_gone
 from hermes_trio.server.sockets import ensure_options
 from hermes_trio.server.writing import Outlet
 
@@ -43,18 +40,12 @@ class GuardedTCPServer(TCPServer):
         self._plain = stream if isinstance(stream, trio.SocketStream) else None
         self._outlet = Outlet(self.stream, guards)
         self._applications = Applications()
-        self._reading = trio.CancelScope()
+        self._reading: trio.CancelScope | None = None  # beside an application
         self._rest_ends = math.inf
-        self._ahead = b""  # read, and not looked at yet
         self._is_idle = True
-        self._is_over = False  # nothing more is to be read
-        self._is_answering = False  # in this very task
         self._is_parting = False
-        self._has_read = False
-        self._has_left = False
-        self._lookout: Lookout
-        self._watched = -1  # the descriptor that the lookout knows us by
         self._wire: Wire
+        self._alone: Alone
 
     async def run(self) -> None:
         """Serve the connection to its end. Only cancellation, an interrupt or an exit goes further up."""
@@ -73,8 +64,8 @@ class GuardedTCPServer(TCPServer):
         """Forget those who know us: a connection that is over must not be left to the collector."""
         if hasattr(self, "_wire"):  # it was not closed before it began
             self._wire.let_go()
-            del self._wire, self.protocol
-            self._lookout.forget(self._watched, self)
+            self._alone.let_go()
+            del self._wire, self._alone, self.protocol
 
     async def _serve(self) -> None:
         try:
@@ -121,93 +112,28 @@ class GuardedTCPServer(TCPServer):
         )
 
     async def _converse(self, alpn: str | None, client: Address, server: Address) -> None:
-        self._lookout = self.guards.begin(self.context.terminated)  # type: ignore[arg-type]  # any event
+        terminated: Any = self.context.terminated  # declared as any event
+        keepers = self.guards.begin(terminated, self.config.keep_alive_timeout)
         parts = (
             *(self.app, self.config, self.context, self._applications, ConnectionState(self.state)),
             *(self._plain is None, client, server, self.protocol_send),
         )
         self._wire = Wire(parts, alpn, self._applications.abandon)
         self.protocol = self._wire  # type: ignore[assignment]  # it has the same interface
+        self._alone = Alone(self._socket, self._wire, self._applications, keepers)
         self._rest(True)
         if self._plain is not None and not self.config.read_timeout:
-            await self._answer_alone(self._plain.socket)
-        if not self._is_over:
+            await self._alone.run()
+        if not self._alone.is_over:
             async with self._applications:
                 await self._wire.initiate()
                 await self._read()
 
-    async def _answer_alone(self, sock: trio.socket.SocketType) -> None:
-        """Answer in this task, one request after the other, as long as they are plain and there as a whole."""
-        while not self._is_over and self._lookout.is_open:
-            head = await self._next_head(sock)
-            if head is None:
-                return
-            await self._begin(head)
-            await self._answer(sock)
-
-    async def _next_head(self, sock: trio.socket.SocketType) -> Head | None:
-        """The head of the next request, if that is one for us; all that was read is ahead then, and in any case."""
-        self._ahead = self._ahead or await self._read_idly(sock)
-        head = self._wire.plain_head(self._ahead)
-        if head is None or head.whole > MAX_RECV:
-            return None
-        if len(self._ahead) < head.whole:
-            await self._read_on(sock, head.whole)
-        return head if len(self._ahead) >= head.whole else None
-
-    async def _read_idly(self, sock: trio.socket.SocketType) -> bytes:
-        """What comes next; nothing if the connection is over."""
-        data = b""
-        with suppress(*GONE):
-            data = await self._next_data(sock)
-        self._is_over = not data
-        return data
-
-    async def _next_data(self, sock: trio.socket.SocketType) -> bytes:
-        if not self._has_read:  # afterwards the client is silent for a while: to look would be in vain
-            self._has_read = True
-            with suppress(trio.WouldBlock):
-                return look(sock, MAX_RECV)
-        with self._begin_reading():
-            return await receive(sock, MAX_RECV)
-        return b""
-
-    async def _read_on(self, sock: trio.socket.SocketType, whole: int) -> None:
-        """Most requests follow their head at once."""
-        with trio.move_on_after(BRIEFLY), suppress(*GONE):
-            while len(self._ahead) < whole and (data := await receive(sock, MAX_RECV)):
-                self._ahead += data
-
-    async def _begin(self, head: Head) -> None:
-        data, self._ahead = self._ahead[: head.whole], self._ahead[head.whole :]
-        await self._wire.begin(head, data)
-
-    async def _answer(self, sock: trio.socket.SocketType) -> None:
-        """Let the application answer, and see to it that it hears of a client who leaves."""
-        self._watch(sock)
-        self._is_answering = True
-        try:
-            if self._has_left:  # its last words came together with the end
-                await self.leave()
-            await self._applications.answer()
-        finally:
-            self._is_answering = False
-
-    def _watch(self, sock: trio.socket.SocketType) -> None:
-        if self._watched < 0 <= sock.fileno():
-            self._watched = sock.fileno()
-            self._lookout.watch(self._watched, self)
-
-    async def leave(self) -> None:
-        """The client has left. Whoever reads sees it by himself."""
-        self._has_left = True
-        if self._is_answering:
-            self._is_over = True
-            await self.protocol.handle(Closed())
-
     async def _read(self) -> None:
         """Read until the client or the connection is gone, wherever the reader is held up just then."""
-        with self._begin_reading():
+        self._reading = trio.CancelScope(deadline=self._rest_ends)
+        self._end_if_terminated()
+        with self._reading:
             await self._read_data()
         if self._reading.cancelled_caught:
             await self.protocol.handle(Closed())
@@ -227,25 +153,20 @@ class GuardedTCPServer(TCPServer):
         await self.protocol.handle(Closed())
 
     async def _receive(self) -> bytes:
-        if self._ahead:
-            data, self._ahead = self._ahead, b""
+        if self._alone.ahead:
+            data, self._alone.ahead = self._alone.ahead, b""
             return data
         if self._plain is None:
             return bytes(await self.stream.receive_some(MAX_RECV))
         return await receive(self._plain.socket, MAX_RECV)
 
-    def _begin_reading(self) -> trio.CancelScope:
-        """What ends a wait for the client: its time is up, or we are."""
-        self._reading = trio.CancelScope(deadline=self._rest_ends)
-        self._end_if_terminated()
-        return self._reading
-
     def _rest(self, is_idle: bool) -> None:
         """Note whether the connection waits for a request; it waits so long and no longer, and not while we end."""
         self._is_idle = is_idle
-        rest = self.config.keep_alive_timeout if is_idle else math.inf
-        self._reading.deadline = self._rest_ends = trio.current_time() + rest
-        self._end_if_terminated()
+        self._rest_ends = trio.current_time() + self.config.keep_alive_timeout if is_idle else math.inf
+        if self._reading is not None:
+            self._reading.deadline = self._rest_ends
+            self._end_if_terminated()
 
     def _end_if_terminated(self) -> None:
         if self.context.terminated.is_set():
@@ -253,7 +174,9 @@ class GuardedTCPServer(TCPServer):
 
     def close_if_idle(self) -> None:
         """End a connection that waits for a request."""
-        if self._is_idle:
+        if self._reading is None:
+            self._alone.close_if_waiting()
+        elif self._is_idle:
             self._reading.cancel()
 
     async def _wait_out(self, paused: Paused) -> None:
@@ -265,7 +188,7 @@ class GuardedTCPServer(TCPServer):
 
     async def _look_out(self, paused: Paused) -> None:
         await until_gone(self.stream, self._socket, paused)
-        self._reading.cancel()
+        self._end_reading()
 
     async def protocol_send(self, event: Event) -> None:
         """Take an event of the protocol: bytes to write, or news about the connection."""
@@ -300,5 +223,6 @@ class GuardedTCPServer(TCPServer):
         self._end_reading()
 
     def _end_reading(self) -> None:
-        self._is_over = True
-        self._reading.cancel()
+        self._alone.is_over = True
+        if self._reading is not None:
+            self._reading.cancel()

@@ -195,8 +195,7 @@ class PlainH11(H11Protocol):
     async def stream_send(self, event: StreamEvent) -> None:
         """Send a part of a response."""
         if isinstance(event, StreamClosed):
-            with finishing():
-                await super().stream_send(event)
+            await self._finish(event)
             return
         if self._plain is not None:
             await self._send_plain(self._plain, event)
@@ -204,6 +203,14 @@ class PlainH11(H11Protocol):
             await super().stream_send(event)
         if not self._held:  # what is held must go out with what follows it
             await give_way(event, self.stream is None)
+
+    async def _finish(self, event: StreamClosed) -> None:
+        applications: Any = self.task_group
+        if applications.is_alone and not self.ssl:  # nothing is waited for on the way
+            await super().stream_send(event)
+        else:
+            with finishing():
+                await super().stream_send(event)
 
     async def _send_plain(self, exchange: PlainExchange, event: StreamEvent) -> None:
         match event:

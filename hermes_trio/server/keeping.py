@@ -6,8 +6,10 @@ import math
 from typing import Protocol
 
 import trio
+from attrs import frozen
 from hypercorn.trio.worker_context import EventWrapper
 
+from hermes_trio.pulse import Pulse
 from hermes_trio.server.faults import Faults, OnFault
 from hermes_trio.server.lookout import Lookout
 
@@ -54,6 +56,14 @@ class Connections:
             connection.limit_write(deadline)
 
 
+@frozen
+class Keepers:
+    """Of all connections of one server: each of them one task for all."""
+
+    lookout: Lookout  # for clients that leave
+    idle: Pulse  # for clients that ask for nothing
+
+
 class Guards:
     """What the connections of a server share: the write deadline, the register and the account of faults."""
 
@@ -62,21 +72,25 @@ class Guards:
         self.faults = Faults(on_fault)
         self.connections = Connections()
         self._terminated: EventWrapper | None = None
-        self._lookout: Lookout
+        self._keepers: Keepers
 
-    def begin(self, terminated: EventWrapper) -> Lookout:
-        """A connection begins: what looks out for its client. When its server is to end, so are the idle ones."""
+    def begin(self, terminated: EventWrapper, idle_seconds: float) -> Keepers:
+        """A connection begins: who looks after it. The first one of a server brings them along."""
         if self._terminated is not terminated:
             self._terminated = terminated
-            self._lookout = Lookout(self.faults)
-            trio.lowlevel.spawn_system_task(self._lookout.run)
-            trio.lowlevel.spawn_system_task(self._end_after, terminated, self._lookout)
-        return self._lookout
+            self._keepers = Keepers(Lookout(self.faults), Pulse(idle_seconds))
+            trio.lowlevel.spawn_system_task(self._keepers.lookout.run)
+            trio.lowlevel.spawn_system_task(self._keep, terminated, self._keepers)
+        return self._keepers
 
-    async def _end_after(self, terminated: EventWrapper, lookout: Lookout) -> None:
-        await terminated.wait()
+    async def _keep(self, terminated: EventWrapper, keepers: Keepers) -> None:
+        """End connections that have been idle for too long, and the others that are idle when the server is to end."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keepers.idle.run)
+            await terminated.wait()
+            nursery.cancel_scope.cancel()
         self.connections.close_idle()
-        lookout.retire()
+        keepers.lookout.retire()
 
     def write_deadline(self) -> float:
         """When a write that begins now must be through."""

@@ -41,7 +41,7 @@ class Lookout:
 
     @property
     def is_open(self) -> bool:
-        """Whether it still takes connections."""
+        """Whether it still takes connections: until the server is to end."""
         return not self._is_retiring
 
     def watch(self, descriptor: int, connection: Watched) -> None:

@@ -50,6 +50,9 @@ class Metrics:
             ["route", "method", "status"],
             registry=self.registry,
         )
+        self._answers: dict[
+            tuple[str, str, int], Counter
+        ] = {}  # to look a label up takes longer than to count
         self._runs = Counter(
             "hermes_trio_runs_total", "Runs that ended", ["status", "reason"], registry=self.registry
         )
@@ -74,7 +77,10 @@ class Metrics:
 
     def answered(self, route: str, method: str, status: int) -> None:
         """An answer began."""
-        self._requests.labels(route, method, str(status)).inc()
+        counted = self._answers.get((route, method, status))
+        if counted is None:
+            counted = self._answers[route, method, status] = self._requests.labels(route, method, str(status))
+        counted.inc()
 
     def run_ended(self, status: str, reason: str, seconds: float, tokens: int = 0) -> None:
         """A run ended."""

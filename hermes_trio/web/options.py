@@ -8,11 +8,11 @@ from typing import Any
 from attrs import frozen
 
 from hermes_trio.keys import Keyring
+from hermes_trio.pulse import Pulse
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.hosting import Hosting
 from hermes_trio.runs.order import Services
 from hermes_trio.runs.presence import INTERRUPT, OnDisconnect
-from hermes_trio.web.pulse import Pulse
 
 
 @frozen

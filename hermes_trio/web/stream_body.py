@@ -16,8 +16,8 @@ from quart.wrappers.response import ResponseBody
 
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.wire import KEEPALIVE
+from hermes_trio.pulse import Pulse
 from hermes_trio.runs.log import Changes
-from hermes_trio.web.pulse import Pulse
 
 
 class Source(Protocol):

@@ -15,6 +15,7 @@ from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 
 from hermes_trio.server import keeping, protocols
+from hermes_trio.server.alone import Alone
 from hermes_trio.server.applications import Applications
 from hermes_trio.server.connection import GuardedTCPServer
 from hermes_trio.server.faults import Faults
@@ -75,7 +76,7 @@ async def test_the_guard_holds_without_our_protocols(
     way: Serving, trigger: Trigger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With Hypercorn's own protocols and writes each trigger raises, which proves both the trigger and the guard."""
-    monkeypatch.setattr(GuardedTCPServer, "_answer_alone", nothing)
+    monkeypatch.setattr(Alone, "run", nothing)
     monkeypatch.setattr(GuardedTCPServer, "protocol_send", stock_send)
     monkeypatch.setattr(Applications, "spawn_app", TaskGroup.spawn_app)
     monkeypatch.setattr(protocols, "PlainH11", H11Protocol)

@@ -167,7 +167,7 @@ async def test_an_end_that_came_with_the_request_is_not_missed() -> None:
         await read_until(client, b"hello")
         [connection] = live.guards.connections._open
         assert isinstance(connection, GuardedTCPServer)
-        await connection.leave()
+        await connection._alone.leave()
         await client.send_all(get("/ticks"))
         with trio.fail_after(SECONDS):
             await app.ended.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hermes_trio.web.pulse import Pulse
+from hermes_trio.pulse import Pulse
 
 
 class Listener:

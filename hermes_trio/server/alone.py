@@ -1,0 +1,120 @@
+"""Answering requests in the task of their connection, without another that reads beside.
+
+That holds for requests which are plain and there as a whole: nothing is left to read, and the lookout sees the client leave. The
+first one that is not ends it, and the connection goes on in the other way, with all that was read.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import trio
+from hypercorn.events import Closed
+from hypercorn.trio.tcp_server import MAX_RECV
+
+from hermes_trio.mailbox import BRIEFLY
+from hermes_trio.server.applications import Applications
+from hermes_trio.server.keeping import Keepers
+from hermes_trio.server.plain import Head
+from hermes_trio.server.protocols import Wire
+from hermes_trio.server.reading import GONE, look, receive
+
+
+class Alone:
+    """A connection as long as its only task does everything."""
+
+    def __init__(
+        self, sock: trio.socket.SocketType, wire: Wire, applications: Applications, keepers: Keepers
+    ) -> None:
+        self._sock, self._wire, self._applications, self._keepers = sock, wire, applications, keepers
+        self.ahead = b""  # read, and not looked at yet
+        self.is_over = False  # there is nothing more to be read
+        self._is_waiting = False  # for a request
+        self._is_answering = False
+        self._has_read = False
+        self._has_left = False
+        self._watched = -1  # the descriptor that the lookout knows us by
+
+    async def run(self) -> None:
+        """Answer one request after the other, up to the first that is not for us, or to the end of the server."""
+        while not self.is_over:
+            head = await self._next_head() if self._keepers.lookout.is_open else None
+            if head is None or not self._keepers.lookout.is_open:
+                return
+            data, self.ahead = self.ahead[: head.whole], self.ahead[head.whole :]
+            await self._wire.begin(head, data)
+            await self._answer()
+
+    def let_go(self) -> None:
+        """The connection is over."""
+        self._keepers.lookout.forget(self._watched, self)
+        del self._wire
+
+    async def _next_head(self) -> Head | None:
+        """The head of the next request, if that is one for us; all that was read is ahead, in any case."""
+        self.ahead = self.ahead or await self._read()
+        head = self._wire.plain_head(self.ahead)
+        if head is None or head.whole > MAX_RECV:
+            return None
+        if len(self.ahead) < head.whole:
+            await self._read_on(head.whole)
+        return head if len(self.ahead) >= head.whole else None
+
+    async def _read(self) -> bytes:
+        """What comes next; nothing if the connection is over."""
+        data = b""
+        with suppress(*GONE):
+            data = await self._next_data()
+        self.is_over = not data
+        return data
+
+    async def _next_data(self) -> bytes:
+        if not self._has_read:  # afterwards the client is silent for a while: to look would be in vain
+            self._has_read = True
+            with suppress(trio.WouldBlock):
+                return look(self._sock, MAX_RECV)
+        self._is_waiting = True
+        self._keepers.idle.add(self)
+        try:
+            return await receive(self._sock, MAX_RECV)
+        finally:
+            self._keepers.idle.remove(self)
+            self._is_waiting = False
+
+    def silent(self) -> None:
+        """The client has asked for nothing for too long."""
+        self.close_if_waiting()
+
+    def close_if_waiting(self) -> None:
+        """End a wait for a request."""
+        if self._is_waiting:
+            self._sock.close()  # whoever waits for it hears of that
+
+    async def _read_on(self, whole: int) -> None:
+        """Most requests follow their head at once."""
+        with trio.move_on_after(BRIEFLY), suppress(*GONE):
+            while len(self.ahead) < whole and (data := await receive(self._sock, MAX_RECV)):
+                self.ahead += data
+
+    async def _answer(self) -> None:
+        """Let the application answer, and see to it that it hears of a client who leaves."""
+        self._watch()
+        self._is_answering = True
+        try:
+            if self._has_left:  # its last words came together with the end
+                await self.leave()
+            await self._applications.answer()
+        finally:
+            self._is_answering = False
+
+    def _watch(self) -> None:
+        if self._watched < 0 <= self._sock.fileno():
+            self._watched = self._sock.fileno()
+            self._keepers.lookout.watch(self._watched, self)
+
+    async def leave(self) -> None:
+        """The client has left. Who waits for it to say something sees that by himself."""
+        self._has_left = True
+        if self._is_answering:
+            self.is_over = True
+            await self._wire.handle(Closed())
