@@ -12,15 +12,17 @@ import msgspec
 from attrs import frozen
 
 from hermes_trio.core.log_codec import Damaged, decode_items, decode_outcome, encode_items, encode_outcome
+from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.packing import pack
 from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.sessions import Counters, counters
 from hermes_trio.core.transcript import transcript
-from hermes_trio.stores.codec import damaged, decode, encode, not_json, require_keys
+from hermes_trio.stores.codec import damaged, decode, encode, encode_quickly, not_json, require_keys
 from hermes_trio.stores.contract import StoreError
 
 _UNWRITABLE = (TypeError, ValueError, KeyError, RecursionError)
+_SCALARS = frozenset({str, int, float, bool})
 _UNREADABLE = (Damaged, ValueError, TypeError, RecursionError, zlib.error, msgspec.MsgspecError)
 
 
@@ -57,7 +59,21 @@ def write_header(header: RunHeader) -> bytes:
     Raises:
         StoreError: it holds something that JSON cannot say.
     """
-    return pack(encode(header))
+    return pack(encode_quickly(header) if _is_flat(header) else encode(header))
+
+
+def _is_flat(header: RunHeader) -> bool:
+    """Whether nothing in it holds anything of which only JSON's own encoder says whether it is JSON."""
+    is_said_plainly = not header.input_items and all(map(_is_plain, header.messages))
+    return is_said_plainly and all(type(value) in _SCALARS for value in header.request.values())
+
+
+def _is_plain(message: Message) -> bool:
+    return type(message.content) is str
+
+
+def _write_message(message: Message) -> str:
+    return encode_quickly(message) if _is_plain(message) else encode(message)
 
 
 def read_header(body: bytes, run_id: str) -> RunHeader:
@@ -84,7 +100,7 @@ def write_run(ended: EndedRun) -> WrittenRun:
     except _UNWRITABLE as error:
         raise not_json(error) from error
     added = counters(said, ended.outcome.usage)
-    return WrittenRun(write_header(ended.header), items, outcome, tuple(map(encode, said)), added)
+    return WrittenRun(write_header(ended.header), items, outcome, tuple(map(_write_message, said)), added)
 
 
 def read_run(row: RunRow, run_id: str) -> EndedRun:

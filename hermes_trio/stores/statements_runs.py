@@ -27,20 +27,23 @@ from hermes_trio.stores.records import (
     write_run,
 )
 
-# A run that has ended is left as it is, whoever comes second.
+# A run that has ended is left as it is, whoever comes second. One that has words in a session has ended, though its record may be
+# gone.
 _BEGIN = """
     INSERT INTO runs (principal, run_id, kind, session_id, parent, conversation, model, status, reason,
         created_at, ended_after, owner, accessed_at, listed, header)
-    VALUES (:principal, :run_id, :kind, :session_id, :parent, :conversation, :model, 'in_progress', '',
-        :created_at, 0, :owner, :created_at, :listed, :header)
+    SELECT :principal, :run_id, :kind, :session_id, :parent, :conversation, :model, 'in_progress', '',
+        :created_at, 0, :owner, :created_at, :listed, :header
+    WHERE NOT EXISTS (SELECT 1 FROM messages WHERE principal = :principal AND run_id = :run_id)
     ON CONFLICT DO NOTHING
 """
 _END = """
     INSERT INTO runs (principal, run_id, kind, session_id, parent, conversation, model, status, reason,
         created_at, ended_after, owner, accessed_at, logged, listed, size, header, items, outcome)
-    VALUES (:principal, :run_id, :kind, :session_id, :parent, :conversation, :model, :status, :reason,
+    SELECT :principal, :run_id, :kind, :session_id, :parent, :conversation, :model, :status, :reason,
         :created_at, :ended_after, '', :created_at + :ended_after, :has_tail, :listed, :size,
-        :header, :items, :outcome)
+        :header, :items, :outcome
+    WHERE NOT EXISTS (SELECT 1 FROM messages WHERE principal = :principal AND run_id = :run_id)
     ON CONFLICT DO UPDATE SET
         session_id = excluded.session_id, status = excluded.status, reason = excluded.reason,
         ended_after = excluded.ended_after, owner = '', accessed_at = excluded.accessed_at,
@@ -55,8 +58,6 @@ _END = """
 def begin(connection: sqlite3.Connection, header: RunHeader, owner: str) -> None:
     """Make a run, unless it is there or was."""
     row = {**_facts(header), "owner": owner, "header": write_header(header)}
-    if sessions.has_spoken(connection, header.principal, header.run_id):
-        return
     is_new = connection.execute(_BEGIN, row).rowcount == 1
     if is_new and header.is_stored:
         sessions.open_session(connection, _opened(header, header.session_id, header.stamp.created_at))
@@ -113,8 +114,6 @@ def end(
 
 def _settle(connection: sqlite3.Connection, ended: EndedRun, written: WrittenRun, has_tail: bool) -> bool:
     """Write the record; False if this run has ended before."""
-    if sessions.has_spoken(connection, ended.header.principal, ended.header.run_id):
-        return False
     row = {
         **_facts(ended.header),
         "session_id": session_of(ended),

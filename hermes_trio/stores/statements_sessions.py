@@ -51,6 +51,10 @@ _OPEN = """
     values=", ".join(f":{name}" for name in _COUNTED),
     sums=", ".join(f"{name} = {name} + excluded.{name}" for name in _COUNTED),
 )
+_APPEND = (
+    "INSERT INTO messages (principal, session_id, n, run_id, at, body) VALUES (?1, ?2,"
+    " (SELECT coalesce(max(n) + 1, 0) FROM messages WHERE principal = ?1 AND session_id = ?2), ?3, ?4, ?5)"
+)
 
 
 def open_session(connection: sqlite3.Connection, opened: Opened, counters: Counters = NO_COUNTS) -> None:
@@ -61,25 +65,8 @@ def open_session(connection: sqlite3.Connection, opened: Opened, counters: Count
 def append(connection: sqlite3.Connection, said: Said) -> None:
     """Add messages at the end of a session, which is made if need be."""
     open_session(connection, said.opened, said.counters)
-    place = (said.opened.principal, said.opened.session_id)
-    rows = (
-        (*place, n, said.run_id, said.opened.used_at, body)
-        for n, body in enumerate(said.bodies, _next_n(connection, place))
-    )
-    connection.executemany(
-        "INSERT INTO messages (principal, session_id, n, run_id, at, body) VALUES (?, ?, ?, ?, ?, ?)", rows
-    )
-
-
-def _next_n(connection: sqlite3.Connection, place: tuple[str, str]) -> int:
-    query = "SELECT coalesce(max(n) + 1, 0) FROM messages WHERE principal = ? AND session_id = ?"
-    return int(connection.execute(query, place).fetchone()[0])
-
-
-def has_spoken(connection: sqlite3.Connection, principal: str, run_id: str) -> bool:
-    """Whether a run has words in a session: then it has ended, though its record may be gone."""
-    query = "SELECT 1 FROM messages WHERE principal = ? AND run_id = ? LIMIT 1"
-    return connection.execute(query, (principal, run_id)).fetchone() is not None
+    row = (said.opened.principal, said.opened.session_id, said.run_id, said.opened.used_at)
+    connection.executemany(_APPEND, ((*row, body) for body in said.bodies))
 
 
 def load(connection: sqlite3.Connection, principal: str, session_id: str) -> tuple[Message, ...]:

@@ -21,14 +21,15 @@ def test_what_is_packed_comes_back(text: str) -> None:
     assert zlib.decompress(pack(text)).decode("ascii") == text
 
 
-@pytest.mark.parametrize("length", [0, 1, 4095, 4096, 4097, 1_000_000])
+@pytest.mark.parametrize("length", [0, 1, 511, 512, 513, 4095, 4096, 4097, 1_000_000])
 def test_whatever_its_length(length: int) -> None:
     text = "".join(chr(32 + number * number % 95) for number in range(length))
     assert zlib.decompress(pack(text)).decode("ascii") == text
 
 
-def test_damage_is_noticed() -> None:
-    packed = bytearray(pack("some text"))
+@pytest.mark.parametrize("text", ["some text", "text" * 500])
+def test_damage_is_noticed(text: str) -> None:
+    packed = bytearray(pack(text))
     packed[-1] ^= 1
     with pytest.raises(zlib.error):
         zlib.decompress(packed)

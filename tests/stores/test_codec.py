@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.core.messages import Message, ToolCall
-from hermes_trio.stores.codec import encode
+from hermes_trio.stores.codec import encode, encode_quickly
 from hermes_trio.stores.codec import message as decoded
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.sqlite import open_sqlite
@@ -37,6 +37,26 @@ def test_a_message_comes_back(message: Message) -> None:
     assert body.isascii()
     assert decoded(body, 0, "s") == message
     assert decoded(body.encode(), 0, "s") == message
+
+
+@settings(deadline=None)
+@given(messages)
+def test_the_quick_way_writes_the_same(message: Message) -> None:
+    assert json.loads(encode_quickly(message)) == json.loads(encode(message))
+    assert encode_quickly(message).isascii()
+
+
+@pytest.mark.parametrize(
+    "value", [None, [float("nan")], [float("inf")], 2**80, "\ud800", "\u00e4", {"a": [1, 2.5, True, "x"]}]
+)
+def test_the_quick_way_gives_way(value: Any) -> None:
+    """To what has to be written by the other one."""
+    assert json.dumps(json.loads(encode_quickly(value))) == json.dumps(value)
+
+
+def test_the_quick_way_refuses_what_is_not_json() -> None:
+    with pytest.raises(StoreError):
+        encode_quickly([object()])
 
 
 @settings(max_examples=15, deadline=None)
