@@ -35,3 +35,58 @@ class Sign:
         if self._event is None:
             self._event = trio.Event()
         await self._event.wait()
+
+
+class News:
+    """A memory channel with room for one piece of news and for one who listens.
+
+    Trio's own has queues for any number of both, which take two kilobytes; every reader of a run has such a channel, and every
+    token comes as news.
+    """
+
+    __slots__ = ("_is_closed", "_is_there", "_listener")
+
+    def __init__(self) -> None:
+        self._listener: trio.lowlevel.Task | None = None
+        self._is_there = self._is_closed = False
+
+    def tell(self) -> None:
+        """There is news; more of it before somebody listens is the same."""
+        if not self._is_closed:
+            self._is_there = True
+            self._wake()
+
+    def close(self) -> None:
+        """There will be none any more. What is there can still be received."""
+        self._is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._listener is not None:
+            trio.lowlevel.reschedule(self._listener)
+            self._listener = None
+
+    async def receive(self) -> None:
+        """Return when there is news.
+
+        Raises:
+            trio.EndOfChannel: there will be none.
+            trio.BusyResourceError: somebody else listens.
+        """
+        if self._is_there or self._is_closed:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._listen()
+        if not self._is_there:
+            raise trio.EndOfChannel
+        self._is_there = False
+
+    async def _listen(self) -> None:
+        if self._listener is not None:
+            raise trio.BusyResourceError("somebody else listens")
+        self._listener = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._stop_listening)
+
+    def _stop_listening(self, _: object) -> trio.lowlevel.Abort:
+        self._listener = None
+        return trio.lowlevel.Abort.SUCCEEDED

@@ -11,14 +11,13 @@ reader that is further behind than that reads from the store.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.news import NOBODY_WAITS, open_news
+from hermes_trio.agent.news import NOBODY_WAITS, News
 from hermes_trio.core.changes import Change
 
 Changes = tuple[Change, ...]
@@ -231,7 +230,7 @@ class Reader(Batches):
         self.is_waiting = False  # until it has its turn again
         self._is_woken = False
         self._is_roused = False
-        self._send, self._news = open_news(1)
+        self._news = News()
 
     @property
     def is_left(self) -> bool:
@@ -243,9 +242,7 @@ class Reader(Batches):
         if not self.is_waiting or self._is_woken:
             return
         self._is_woken = True
-        # It left, or all is said and it has only not taken the last of it yet.
-        with suppress(trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
-            self._send.send_nowait(None)
+        self._news.tell()
 
     def rouse(self) -> None:
         """There is something to be fetched."""
@@ -254,7 +251,7 @@ class Reader(Batches):
 
     def hang_up(self) -> None:
         """There will be nothing new any more."""
-        self._send.close()
+        self._news.close()
 
     async def receive(self) -> Changes:
         """All changes since the last call, at least one.
@@ -310,7 +307,6 @@ class Reader(Batches):
     def close(self) -> None:
         """Leave the log."""
         self._news.close()
-        self._send.close()
         self._log.leave(self)
 
     def __enter__(self) -> Self:

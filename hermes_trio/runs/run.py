@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 
 import structlog
 import trio
@@ -70,7 +70,6 @@ class Run:
             services.on_first_text,
         )
         self._tracker = Tracker(self._inbox, self.log, hooks, services.limits)
-        self._approvals = self._make_approvals()
 
     @property
     def header(self) -> RunHeader:
@@ -205,7 +204,8 @@ class Run:
         self._tracker.stopping()
         self._scope.cancel(reason=str(reason))
 
-    def _make_approvals(self) -> Approvals:
+    @cached_property
+    def _approvals(self) -> Approvals:
         floor = Floor(
             self._tracker.tell,
             self._tracker.questions,

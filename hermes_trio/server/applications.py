@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, Self
 
 import trio
@@ -25,7 +24,7 @@ class Applications(TaskGroup):
 
     def __init__(self) -> None:
         super().__init__()
-        self._waiting: list[Callable[[], Awaitable[None]]] = []
+        self._waiting: list[tuple[Any, ...]] = []
 
     async def spawn_app(
         self,
@@ -39,11 +38,11 @@ class Applications(TaskGroup):
         known: dict[str, Any] = scope  # type: ignore[assignment]  # ASGI lets servers add to it
         known[KEY] = mailbox
         tools = (trio.to_thread.run_sync, trio.from_thread.run)
-        application = partial(_handle, app, config, scope, mailbox.receive, send, *tools)
+        application = (app, config, scope, mailbox.receive, send, *tools)
         if self._nursery is None:
             self._waiting.append(application)
         else:
-            self._nursery.start_soon(application)
+            self._nursery.start_soon(_handle, *application)
         return mailbox.put
 
     @property
@@ -54,7 +53,7 @@ class Applications(TaskGroup):
     async def answer(self) -> None:
         """Let the application answer the request that it was spawned for, if it was."""
         while self._waiting:
-            await self._waiting.pop()()
+            await _handle(*self._waiting.pop())
 
     async def __aenter__(self) -> Self:
         """Open."""

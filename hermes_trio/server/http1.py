@@ -88,7 +88,6 @@ class PlainH11(H11Protocol):
         self.ssl, self.client, self.server, self.send = line
         self.stream = None
         self.keep_alive_requests = 0
-        self.can_read = Gate(self._pause)
         self._held = b""  # of a response: what is followed by more at once
         self._plain: PlainExchange | None = None  # the request at hand, if it is plain
         self._is_over = False
@@ -97,6 +96,11 @@ class PlainH11(H11Protocol):
     def connection(self) -> h11.Connection:  # type: ignore[override]  # Hypercorn's is an attribute
         """The parser for what is not plain."""
         return h11.Connection(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
+
+    @cached_property
+    def can_read(self) -> Gate:  # type: ignore[override]  # Hypercorn's is an attribute
+        """What whoever reads ahead has to wait for."""
+        return Gate(self._pause)
 
     @property
     def _has_parser(self) -> bool:
@@ -258,7 +262,8 @@ class PlainH11(H11Protocol):
             return
         await self._close_stream()
         self._is_over = self.context.terminated.is_set() or not self._plain.can_go_on
-        await self.can_read.set()
+        if "can_read" in self.__dict__:
+            await self.can_read.set()
         if self._is_over:
             await self.send(Closed())
         else:

@@ -51,9 +51,7 @@ class Gate:
         visit = scope[KEY] = _visit(by_name(scope["headers"]))
         origin = visit.headers.get("origin", "")
         allowed = self.cors.allows(origin, visit.headers.get("host", ""))
-        common = [*SECURITY, (b"x-request-id", visit.request_id.encode("ascii"))]
-        common += self.cors.headers(origin) if allowed else []
-        send = _with_headers(send, common)
+        send = _with_headers(send, self._common(visit.request_id, origin if allowed else None))
         try:
             self._check(scope, visit.headers, allowed)
         except ApiError as error:
@@ -61,6 +59,11 @@ class Gate:
         else:
             visit.profile, path = _split(scope["path"])
             await self._serve({**scope, "path": path} if visit.profile else scope, receive, send, origin)
+
+    def _common(self, request_id: str, origin: str | None) -> RawHeaders:
+        """What is on every answer, whatever it is; with nothing for an origin that is not allowed."""
+        own = (b"x-request-id", request_id.encode("ascii"))
+        return [*SECURITY, own, *(self.cors.headers(origin) if origin is not None else ())]
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, origin: str) -> None:
         if scope["method"] == "OPTIONS":
