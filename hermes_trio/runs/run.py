@@ -7,13 +7,10 @@ without its owner), the inbox from the agent's threads to the tracker, and the l
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import cached_property, partial
 
 import structlog
 import trio
-from attrs import evolve
 
 from hermes_trio.agent.bridge import Bridge
 from hermes_trio.agent.contract import AgentContext
@@ -30,9 +27,9 @@ from hermes_trio.core.turn import Turn
 from hermes_trio.runs.approvals import Answer, Approvals, Floor
 from hermes_trio.runs.flusher import KeptLog
 from hermes_trio.runs.helpers import Helpers
-from hermes_trio.runs.log import Load, Reader, RunLog
+from hermes_trio.runs.log import Load, RunLog
 from hermes_trio.runs.order import Keep, Order, Services
-from hermes_trio.runs.presence import DETACH, Presence
+from hermes_trio.runs.presence import Presence
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.runs.tracing import traced
 from hermes_trio.runs.tracker import Hooks, Tracker
@@ -268,18 +265,3 @@ class Run:
         self._services.flusher.drop(self._kept)
         await self._kept.settled()
         return self._kept.batch((end,))
-
-
-@asynccontextmanager
-async def open_run(services: Services, order: Order) -> AsyncIterator[Reader]:
-    """A run that is owned by the block: it ends with it, whoever leaves first."""
-    run = Run(services, evolve(order, policy=DETACH))  # the block is its only listener, and ends it anyway
-    with run.log.subscribe(holds_back=True) as reader:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(run.main)
-            try:
-                yield reader
-            except Exception:
-                run.stop(Reason.SERVER_ERROR)
-                raise
-            run.stop(Reason.CLIENT_DISCONNECTED)  # nothing, if the run is over

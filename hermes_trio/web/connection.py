@@ -31,6 +31,8 @@ from hermes_trio.mailbox import KEY as MAILBOX
 from hermes_trio.web.stream_body import BodyCut, StreamBody
 from hermes_trio.web.visit import visit_of
 
+_TOLD = (b"user-agent", b"referer")
+
 log = structlog.get_logger(__name__)
 
 
@@ -47,6 +49,12 @@ async def _send_stream(send: Any, send_part: Any, body: StreamBody) -> None:
                 return
             await send_part(data)
     await send(_part(b"", more=False))
+
+
+def _forget_headers(scope: Any) -> None:
+    """The request is answered. What an access log may tell of it at the end is kept."""
+    visit_of(scope).headers = {}
+    scope["headers"] = [header for header in scope["headers"] if header[0] in _TOLD]
 
 
 def _sender_of_parts(send: Any) -> Any:
@@ -119,9 +127,9 @@ class Connection(TrioASGIHTTPConnection):
                 await send(_part(body.data[body.begin : body.end], more=False))
             case StreamBody() as body:
                 await send(_head(response, body.has_opening))
-                visit_of(self.scope).headers = {}  # type: ignore[arg-type]  # the scope is a dictionary
-                del response  # with its headers: a stream may last for long
                 known: Any = self.scope
+                _forget_headers(known)
+                del response  # with its own: a stream may last for long
                 await _send_stream(send, known.get(SEND_PART) or _sender_of_parts(send), body)
             case _:
                 await super()._send_response(send, response)

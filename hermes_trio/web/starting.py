@@ -19,9 +19,10 @@ from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.record import Claim, EndedRun, LiveRun, RunHeader
 from hermes_trio.runs.hosting import attached
 from hermes_trio.runs.order import Keep, Order
+from hermes_trio.runs.owned import OwnedRun
 from hermes_trio.runs.presence import HEADER, INTERRUPT, OnDisconnect, parse_policy
 from hermes_trio.runs.replay import StoredReader, load_changes
-from hermes_trio.runs.run import Run, open_run
+from hermes_trio.runs.run import Run
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.web.asked import header, principal, visit
 from hermes_trio.web.options import Site
@@ -106,7 +107,7 @@ def _claim(key: str, raw: bytes, run_id: str, now: float) -> Claim:
 
 async def _begin(site: Site, order: Order) -> Started:
     if order.keep is not Keep.ALL:
-        return Started(order.header, partial(open_run, site.services, order))
+        return Started(order.header, partial(OwnedRun, site.services, order))
     run, ticket = await site.hosting.start(order)
     visit().when_over(ticket.give_back)
     return Started(order.header, partial(attached, run, ticket, holds_back=order.policy == INTERRUPT))

@@ -24,7 +24,7 @@ from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.record import EndedRun
 from hermes_trio.core.transcript import transcript
-from hermes_trio.runs.run import open_run
+from hermes_trio.runs.owned import OwnedRun
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.runs.unsaved import RETRY_AFTER
 from hermes_trio.stores.contract import StoreError
@@ -65,7 +65,7 @@ def check(changes: list[Change], record: EndedRun, script: list[Event], reason: 
 
 async def read_all(setting: Setting) -> None:
     """A client that reads what there is."""
-    async with open_run(setting.services, setting.order) as changes:
+    async with OwnedRun(setting.services, setting.order) as changes:
         async for _ in changes:
             pass
 
@@ -124,7 +124,7 @@ async def test_a_client_that_leaves_after_any_prefix_loses_nothing(script: list[
 
 async def test_a_reader_that_just_leaves_ends_the_run() -> None:
     setting = Setting(Script([Text("a")], holds=True))
-    async with open_run(setting.services, setting.order) as changes:
+    async with OwnedRun(setting.services, setting.order) as changes:
         await changes.receive()
     assert setting.store.records[0].outcome.reason is Reason.CLIENT_DISCONNECTED
     setting.check_nothing_left()
@@ -133,7 +133,7 @@ async def test_a_reader_that_just_leaves_ends_the_run() -> None:
 async def test_a_reader_that_fails_ends_the_run_as_our_fault() -> None:
     setting = Setting(Script([Text("a")], holds=True))
     with pytest.RaisesGroup(ZeroDivisionError):
-        async with open_run(setting.services, setting.order):
+        async with OwnedRun(setting.services, setting.order):
             raise ZeroDivisionError
     assert setting.store.records[0].outcome.reason is Reason.SERVER_ERROR
     setting.check_nothing_left()
@@ -142,7 +142,7 @@ async def test_a_reader_that_fails_ends_the_run_as_our_fault() -> None:
 async def test_a_client_that_leaves_after_the_finish_changes_nothing() -> None:
     setting = Setting(Script([Text("a"), Finished()]))
     with trio.CancelScope() as client:
-        async with open_run(setting.services, setting.order) as changes:
+        async with OwnedRun(setting.services, setting.order) as changes:
             async for batch in changes:
                 if isinstance(batch[-1], Ended):
                     client.cancel()
