@@ -135,7 +135,10 @@ def _services(parts: Parts, store: Store, workplaces: Mapping[str, Workplace], m
         workspace=workplaces[DEFAULT].workspace,
         workplaces=workplaces,
         limits=Limits(
-            run=settings.run_seconds, stall=settings.stall_seconds, approval=settings.approval_seconds
+            run=settings.run_seconds,
+            stall=settings.stall_seconds,
+            approval=settings.approval_seconds,
+            ahead=settings.ahead_characters,
         ),
         owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         on_end=_counting(metrics),

@@ -45,7 +45,7 @@ class Run:
     def __init__(self, services: Services, order: Order) -> None:
         self._services, self._order = services, order
         self._words = Words(order.header.run_id, services.clock)
-        self._inbox, self._desk = Inbox(), Desk()
+        self._inbox, self._desk = Inbox(characters=services.limits.ahead), Desk()
         self._scope = trio.CancelScope()  # until there is a nursery
         self._deadline = math.inf
         self._reason = Reason.NONE

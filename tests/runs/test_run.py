@@ -213,6 +213,20 @@ async def test_a_reader_that_stops_reading(mock_clock: MockClock) -> None:
     setting.check_nothing_left()
 
 
+@pytest.mark.parametrize(("ahead", "is_held"), [(20, True), (10_000, False)])
+async def test_how_far_an_agent_may_be_ahead(ahead: int, is_held: bool) -> None:
+    agent = Script([Text("0123456789")] * 50, holds=True)
+    setting = Setting(agent, Limits(ahead=ahead))
+    async with setting.open() as run:
+        run.log.subscribe(holds_back=True)
+        while run.log.has_room:  # it is made in a thread
+            await trio.lowlevel.checkpoint()
+        await wait_all_tasks_blocked()
+        assert agent.said_all.is_set() is not is_held
+        run.stop(Reason.STOP_REQUESTED)
+    setting.check_nothing_left()
+
+
 async def test_a_store_that_refuses_is_told_as_a_failure() -> None:
     async def refuse() -> None:
         raise StoreError("disk full")
