@@ -233,8 +233,7 @@ class Tracker:
     async def _save(self) -> None:
         for _ in range(2):
             try:
-                # The one deadline of closing up. A second one around it could pass in the same moment (a process that
-                # was stopped for a while), and the run would end without its end being saved, now or later.
+                # The one deadline of closing up; whatever else ends this block early leads to putting it off, too.
                 with trio.CancelScope(shield=True, relative_deadline=self._limits.save):
                     await self._hooks.save(self._turn, self._end)
                     return

@@ -219,7 +219,7 @@ async def test_how_far_an_agent_may_be_ahead(ahead: int, is_held: bool) -> None:
     setting = Setting(agent, Limits(ahead=ahead))
     async with setting.open() as run:
         run.log.subscribe(holds_back=True)
-        while run.log.has_room:  # it is made in a thread
+        while not run.log.end:  # it is made in a thread
             await trio.lowlevel.checkpoint()
         await wait_all_tasks_blocked()
         assert agent.said_all.is_set() is not is_held
