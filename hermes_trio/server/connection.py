@@ -173,11 +173,12 @@ class GuardedTCPServer(TCPServer):
             self.close_if_idle()
 
     def close_if_idle(self) -> None:
-        """End a connection that waits for a request."""
-        if self._reading is None:
+        """End a connection that waits for a request; one that is still shaking hands looks for itself."""
+        if self._reading is not None:
+            if self._is_idle:
+                self._reading.cancel()
+        elif hasattr(self, "_alone"):
             self._alone.close_if_waiting()
-        elif self._is_idle:
-            self._reading.cancel()
 
     async def _wait_out(self, paused: Paused) -> None:
         """The reader has to wait: let it go when the pause is over, and end it when the client leaves."""

@@ -66,6 +66,21 @@ async def test_no_handshake_is_no_fault(secure: Config) -> None:
     assert live.guards.faults.count == 0
 
 
+async def test_a_shutdown_in_the_midst_of_a_handshake(authority: trustme.CA, secure: Config) -> None:
+    async with (
+        serving(Demo(), secure) as live,
+        await connect_tls(live.port, authority) as idle,
+        await connect(live.port) as silent,
+    ):
+        while len(live.guards.connections) < 2:  # noqa: ASYNC110 - the register has no event, only a length
+            await trio.sleep(0.01)
+        live.stop.set()
+        with trio.fail_after(5):
+            await live.stopped.wait()
+        assert await read_to_end(silent) == await read_to_end(idle) == b""
+    assert live.guards.faults.count == 0
+
+
 async def test_a_stalled_reader_on_tls_is_dropped(authority: trustme.CA, secure: Config) -> None:
     app = Demo()
     async with (
