@@ -260,11 +260,9 @@ class NotingRegistry(Registry[Run]):
         super().__init__()
         self.runs: list[Run] = []
 
-    @contextmanager
-    def listed(self, header: RunHeader, run: Run) -> Iterator[None]:
+    def enter(self, header: RunHeader, run: Run) -> None:
         self.runs.append(run)
-        with super().listed(header, run):
-            yield
+        super().enter(header, run)
 
 
 @frozen

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
-open_news = trio.open_memory_channel[None]
-"""Parametrised once: that takes longer than to make a channel."""
+Ends = tuple[trio.MemorySendChannel[None], trio.MemoryReceiveChannel[None]]
+
+open_news: Callable[[int], Ends] = trio.open_memory_channel
+"""A channel that carries nothing but news. Not parametrised: for each call that takes as long as to make a channel."""
 
 NOBODY_WAITS = trio.Event()
 """In place of an event as long as there is no need of one."""

@@ -54,6 +54,7 @@ class RunLog:
         self._changes: list[Change] = []
         self._last: Changes = ()  # the latest change, which may be in memory no more
         self._base = 0  # the number of the first change in memory
+        self.end = 0  # the number that the next change will have
         self._safe = 0  # everything before this number is in the store
         self._readers: set[Reader] = set()
         self._feeder = NOBODY
@@ -61,14 +62,10 @@ class RunLog:
         self.is_closed = False
         self.is_left = False  # nothing of the agent is there any more
 
-    @property
-    def end(self) -> int:
-        """The number that the next change will have."""
-        return self._base + len(self._changes)
-
     def append(self, changes: Changes) -> None:
         """Add changes and wake the readers."""
         self._changes += changes
+        self.end += len(changes)
         self._last = changes[-1:] or self._last
         if self._grew is not None:
             self._grew()

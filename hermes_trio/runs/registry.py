@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 import trio
@@ -38,9 +37,8 @@ class Registry(Generic[R]):
         """How many runs are live."""
         return len(self._live)
 
-    @contextmanager
-    def listed(self, header: RunHeader, run: R) -> Iterator[None]:
-        """The run is live for as long as the block lasts."""
+    def enter(self, header: RunHeader, run: R) -> None:
+        """A run is live from now on."""
         key = (header.principal, header.run_id)
         if not self._live:
             self._empty = Sign()
@@ -48,12 +46,13 @@ class Registry(Generic[R]):
         self._sessions[key] = header.session_id
         self._appeared.set()
         self._appeared = Sign()
-        try:
-            yield
-        finally:
-            del self._live[key], self._sessions[key]
-            if not self._live:
-                self._empty.set()
+
+    def leave(self, header: RunHeader) -> None:
+        """It is over."""
+        key = (header.principal, header.run_id)
+        del self._live[key], self._sessions[key]
+        if not self._live:
+            self._empty.set()
 
     def __iter__(self) -> Iterator[R]:
         """All that are live now."""

@@ -29,7 +29,7 @@ from hermes_trio.runs.flusher import KeptLog
 from hermes_trio.runs.helpers import Helpers
 from hermes_trio.runs.log import Load, RunLog
 from hermes_trio.runs.order import Keep, Order, Services
-from hermes_trio.runs.presence import Presence
+from hermes_trio.runs.presence import DETACH, Presence
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.runs.tracing import traced
 from hermes_trio.runs.tracker import Hooks, Tracker
@@ -42,18 +42,19 @@ log = structlog.get_logger(__name__)
 class Run:
     """Made and run in Trio; may be stopped at any time."""
 
-    def __init__(self, services: Services, order: Order) -> None:
+    def __init__(self, services: Services, order: Order, has_owner: bool = False) -> None:
         self._services, self._order = services, order
+        # A block of code that owns it is its only listener, and ends it anyway.
+        self._policy = DETACH if has_owner else order.policy
         self._words = Words(order.header.run_id, services.clock)
         self._inbox, self._desk = Inbox(characters=services.limits.ahead), Desk()
-        self._scope = trio.CancelScope()  # until there is a nursery
+        self._scope: trio.CancelScope | None = None  # that of its nursery
         self._deadline = math.inf
         self._reason = Reason.NONE
         self.log = RunLog(self._loader()) if self.is_kept else RunLog()
-        self._kept = KeptLog(order.header, self.log)
         if self.is_kept:
             self.log.tell_growth(partial(services.flusher.want, self._kept))
-        self.presence = Presence(order.policy)
+        self.presence = Presence(self._policy)
         self.ended = Sign()
         self._begun_or_not = Sign()
         self._has_begun = False
@@ -77,6 +78,16 @@ class Run:
     def is_kept(self) -> bool:
         """Whether the store knows of it, so that others than its owner may."""
         return self._order.keep is Keep.ALL
+
+    @cached_property
+    def _kept(self) -> KeptLog:
+        """What is not in the store yet, of a run that the store knows."""
+        return KeptLog(self.header, self.log)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all is said and saved, and nothing of the agent is left: what still runs ends by itself, and at once."""
+        return self.log.is_closed and self.log.is_left
 
     @property
     def has_begun(self) -> bool:
@@ -110,18 +121,19 @@ class Run:
 
     async def main(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the agent and the tracker until both are done. Leaves nothing behind but an abandoned thread."""
-        order = self._order
+        order, registry = self._order, self._services.registry
         order.slot.hold()
         if order.turnstile is not None:
             order.turnstile.hold()
+        registry.enter(order.header, self)
         try:
-            with self._services.registry.listed(order.header, self):
-                await self._begin()
-                self._has_begun = True
-                self._begun_or_not.set()
-                task_status.started()
-                await self._run_counted()
+            await self._begin()
+            self._has_begun = True
+            self._begun_or_not.set()
+            task_status.started()
+            await self._run_counted()
         finally:
+            registry.leave(order.header)
             if order.turnstile is not None:
                 order.turnstile.release()
             self._begun_or_not.set()
@@ -180,13 +192,14 @@ class Run:
 
     def _take_scope(self, nursery: trio.Nursery) -> None:
         """From now on the run is stopped by its nursery's scope; one that was stopped before does not begin."""
-        is_stopped, self._scope = self._scope.cancel_called, nursery.cancel_scope
-        self._scope.deadline = self._deadline
-        if is_stopped:
+        self._scope = nursery.cancel_scope
+        if self._deadline < math.inf:
+            self._scope.deadline = self._deadline
+        if self._reason:
             self._scope.cancel(reason=str(self._reason))
 
     async def _track(self) -> None:
-        if not self._order.policy.is_detached:
+        if not self._policy.is_detached:
             self._helpers.start(self._end_when_abandoned)
         await self._tracker.run()
         self._helpers.stop()
@@ -199,7 +212,8 @@ class Run:
         """End the run from outside. The first reason counts."""
         self._reason = self._reason or reason
         self._tracker.stopping()
-        self._scope.cancel(reason=str(reason))
+        if self._scope is not None:
+            self._scope.cancel(reason=str(reason))
 
     @cached_property
     def _approvals(self) -> Approvals:

@@ -32,8 +32,6 @@ class Alone:
         self._is_waiting = False  # for a request
         self._is_answering = False
         self._has_read = False
-        self._has_left = False
-        self._watched = -1  # the descriptor that the lookout knows us by
 
     async def run(self) -> None:
         """Answer one request after the other, up to the first that is not for us, or to the end of the server."""
@@ -47,7 +45,6 @@ class Alone:
 
     def let_go(self) -> None:
         """The connection is over."""
-        self._keepers.lookout.forget(self._watched, self)
         del self._wire
 
     async def _next_head(self) -> Head | None:
@@ -62,17 +59,20 @@ class Alone:
 
     async def _read(self) -> bytes:
         """What comes next; nothing if the connection is over."""
-        data = b""
-        with suppress(*GONE):
+        try:
             data = await self._next_data()
+        except GONE:
+            data = b""
         self.is_over = not data
         return data
 
     async def _next_data(self) -> bytes:
         if not self._has_read:  # afterwards the client is silent for a while: to look would be in vain
             self._has_read = True
-            with suppress(trio.WouldBlock):
+            try:
                 return look(self._sock, MAX_RECV)
+            except trio.WouldBlock:
+                pass
         self._is_waiting = True
         self._keepers.idle.add(self)
         try:
@@ -97,24 +97,22 @@ class Alone:
                 self.ahead += data
 
     async def _answer(self) -> None:
-        """Let the application answer, and see to it that it hears of a client who leaves."""
-        self._watch()
+        """Let the application answer, and see to it that it hears of a client who leaves, or has left already."""
+        lookout, descriptor = self._keepers.lookout, self._sock.fileno()
+        if descriptor >= 0:
+            lookout.watch(descriptor, self)
         self._is_answering = True
         try:
-            if self._has_left:  # its last words came together with the end
-                await self.leave()
             await self._applications.answer()
         finally:
             self._is_answering = False
-
-    def _watch(self) -> None:
-        if self._watched < 0 <= self._sock.fileno():
-            self._watched = self._sock.fileno()
-            self._keepers.lookout.watch(self._watched, self)
+            if self._sock.fileno() >= 0:
+                lookout.ignore(descriptor, self)
+            else:
+                lookout.forget(descriptor, self)
 
     async def leave(self) -> None:
-        """The client has left. Who waits for it to say something sees that by himself."""
-        self._has_left = True
+        """The client has left."""
         if self._is_answering:
             self.is_over = True
             await self._wire.handle(Closed())

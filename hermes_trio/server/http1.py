@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
-from types import MappingProxyType
+from time import time
 from typing import Any
 
 import h11
+from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h11 import STREAM_ID, H2ProtocolAssumedError, H11Protocol
-from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 
 from hermes_trio.core.errors import bad_request
-from hermes_trio.core.wire import BODY_FOLLOWS, SEND_PART
+from hermes_trio.core.wire import SEND_PART
+from hermes_trio.server.exchange import Exchange, PlainStream
 from hermes_trio.server.plain import Head, PlainExchange, RawHeaders, read_head
 from hermes_trio.server.reading import AHEAD, Gate, Paused, Wait
 from hermes_trio.server.sending import finishing, give_way, give_way_after_part
@@ -50,29 +51,10 @@ def is_preface(request: h11.Request) -> bool:
     return first == (b"PRI", b"*", b"2.0") and not list(request.headers)
 
 
-class Exchange(HTTPStream):
-    """One request and its answer."""
-
-    response: Any = MappingProxyType({})  # the application has not answered yet
-    is_last = False  # what is sent now is the end of the answer, or next to it
-
-    async def app_send(self, message: Any) -> None:
-        """Send what the application says."""
-        if message is not None and message["type"] == "http.response.body":
-            self.is_last = not message.get("more_body", False)
-        await super().app_send(message)
-        if message is not None and message["type"] == "http.response.start":
-            self.response = {
-                **message,
-                "headers": [],
-            }  # they are on their way, and a stream may last for long
-
-    @property
-    def holds(self) -> bool:
-        """Whether more follows at once, so that both may go out in one write."""
-        if self.state is ASGIHTTPState.REQUEST:
-            return bool(self.response.get(BODY_FOLLOWS, False))
-        return self.is_last
+@lru_cache(maxsize=8)
+def common_headers(config: Config, _second: int) -> RawHeaders:
+    """What Hypercorn adds to every answer. It has the date, so it holds for a second."""
+    return config.response_headers("h11")
 
 
 class PlainH11(H11Protocol):
@@ -140,18 +122,16 @@ class PlainH11(H11Protocol):
         """Take a plain request, and what has come of its body."""
         self._plain = PlainExchange(head.length, head.closes)
         await self.send(Updated(idle=False))
-        await self._start(head.method, head.target, head.headers, "1.1")
-        self._offer_parts()
+        stream = PlainStream(self, *self._parts_of_stream())
+        await self._start(
+            stream, Request(STREAM_ID, head.headers, "1.1", head.method, head.target, self.connection_state)
+        )
+        known: dict[str, Any] = stream.scope  # type: ignore[assignment]  # ASGI lets servers add to it
+        known[SEND_PART] = self.send_part
         if not head.length:
-            await self._hand_over(EndBody(stream_id=STREAM_ID))
+            await stream.take(b"", is_all=True)
         if len(data) > head.size:
             await self._go_on(self._plain, data[head.size :])
-
-    def _offer_parts(self) -> None:
-        """The application has not had its turn yet."""
-        if self.stream is not None:
-            known: dict[str, Any] = self.stream.scope  # type: ignore[assignment]  # ASGI lets servers add to it
-            known[SEND_PART] = self.send_part
 
     @property
     def _is_at_rest(self) -> bool:
@@ -168,16 +148,10 @@ class PlainH11(H11Protocol):
             await self._cut(exchange)
             return
         body, rest = exchange.take(data)
-        if body:
-            await self._hand_over(Body(stream_id=STREAM_ID, data=body))
-            if not exchange.missing:
-                await self._hand_over(EndBody(stream_id=STREAM_ID))
+        if body and isinstance(self.stream, PlainStream):
+            await self.stream.take(body, is_all=not exchange.missing)
         if rest:
             await self._wait_with(rest)
-
-    async def _hand_over(self, event: StreamEvent) -> None:
-        if self.stream is not None:
-            await self.stream.handle(event)
 
     async def _cut(self, exchange: PlainExchange) -> None:
         """The client has said its last word, perhaps in the middle of a request."""
@@ -223,9 +197,31 @@ class PlainH11(H11Protocol):
             case EndBody():
                 await self._put(exchange.end(), is_end=True)
             case Response():
-                exchange.closes |= self.keep_alive_requests >= self.config.keep_alive_max_requests
-                headers = [*event.headers, *self.config.response_headers("h11")]
-                await self._put(exchange.head(event.status_code, headers))
+                await self._put(self._head(exchange, event.status_code, event.headers))
+
+    def _head(self, exchange: PlainExchange, status: int, headers: RawHeaders) -> bytes:
+        exchange.closes |= self.keep_alive_requests >= self.config.keep_alive_max_requests
+        return exchange.head(status, [*headers, *common_headers(self.config, int(time()))])
+
+    def is_answering(self, stream: object) -> bool:
+        """Whether a plain request is at hand, and its client is still there."""
+        return self.stream is stream and self._plain is not None
+
+    async def send_head(self, status: int, headers: RawHeaders, follows: bool) -> None:
+        """Send the head of the answer to a plain request, or hold it if the body follows at once."""
+        assert self._plain is not None
+        data = self._head(self._plain, status, headers)
+        if follows:
+            self._held = data
+        else:
+            await self.send(RawData(data))
+
+    async def send_last(self, data: bytes) -> None:
+        """Send the last part of that answer, and its end."""
+        assert self._plain is not None
+        data, self._held = self._held + self._plain.part(data) + self._plain.end(), b""
+        if data:
+            await self.send(RawData(data))
 
     async def send_part(self, data: bytes) -> None:
         """Send a part of the answer to a plain request, not the last one: what an application may do without ASGI."""
@@ -273,16 +269,21 @@ class PlainH11(H11Protocol):
     async def _create_stream(self, request: h11.Request) -> None:
         """Start a request. Upgrades were refused before, so there is one kind."""
         version = request.http_version.decode("ascii")
+        method = request.method.decode("ascii").upper()
         await self._start(
-            request.method.decode("ascii").upper(), request.target, list(request.headers), version
+            Exchange(*self._parts_of_stream()),
+            Request(STREAM_ID, list(request.headers), version, method, request.target, self.connection_state),
         )
 
-    async def _start(self, method: str, target: bytes, headers: RawHeaders, version: str) -> None:
-        self.stream = Exchange(
+    def _parts_of_stream(self) -> tuple[Any, ...]:
+        return (
             *(self.app, self.config, self.context, self.task_group, self.ssl),
             *(self.client, self.server, self.stream_send, STREAM_ID),
         )
-        await self.stream.handle(Request(STREAM_ID, headers, version, method, target, self.connection_state))
+
+    async def _start(self, stream: Exchange, request: Request) -> None:
+        self.stream = stream
+        await stream.handle(request)
         self.keep_alive_requests += 1
         await self.context.mark_request()
 

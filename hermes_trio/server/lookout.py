@@ -49,6 +49,11 @@ class Lookout:
         self._watched[descriptor] = connection
         self._epoll.register(descriptor, _HANG_UP)
 
+    def ignore(self, descriptor: int, connection: Watched) -> None:
+        """A connection has its answer and waits for the next request: it reads, and sees for itself who leaves."""
+        self._epoll.unregister(descriptor)
+        self.forget(descriptor, connection)
+
     def forget(self, descriptor: int, connection: Watched) -> None:
         """A connection is closed. The kernel knows, and its number may be another's by now."""
         if self._watched.get(descriptor) is connection:

@@ -77,6 +77,7 @@ class PlainExchange:
     is_begun: bool = False  # its answer
     is_answered: bool = False
     _is_chunked: bool = False
+    _has_body: bool = True  # statuses that have none, have none whatever the application says
     _due: int = 0  # what the head of the answer promises and was not given yet
 
     @property
@@ -108,9 +109,9 @@ class PlainExchange:
     def _framing(self, status: int, names: Mapping[bytes, bytes]) -> RawHeaders:
         says_close = b"close" in names.get(b"connection", b"").lower()
         self.closes |= says_close
-        has_body = status not in _WITHOUT_BODY
-        self._due = int(names.get(b"content-length", b"0")) if has_body else 0
-        self._is_chunked = b"content-length" not in names and has_body
+        self._has_body = status not in _WITHOUT_BODY
+        self._due = int(names.get(b"content-length", b"0")) if self._has_body else 0
+        self._is_chunked = b"content-length" not in names and self._has_body
         return [_CHUNKED] * self._is_chunked + [_CLOSE] * (self.closes and not says_close)
 
     def part(self, data: bytes) -> bytes:
@@ -121,6 +122,8 @@ class PlainExchange:
         """
         if self._is_chunked:
             return b"%x\r\n%s\r\n" % (len(data), data) if data else b""
+        if not self._has_body:
+            return b""
         self._due -= len(data)
         if self._due < 0:
             raise h11.LocalProtocolError("this is more than the head of the answer has promised")

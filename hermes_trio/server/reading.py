@@ -79,8 +79,10 @@ async def receive(sock: trio.socket.SocketType, most: int) -> bytes:
     """
     while sock.fileno() >= 0:
         await trio.lowlevel.wait_readable(sock)
-        with suppress(trio.WouldBlock):
+        try:
             return look(sock, most)
+        except trio.WouldBlock:
+            continue
     await trio.lowlevel.checkpoint_if_cancelled()
     raise trio.ClosedResourceError
 

@@ -111,6 +111,13 @@ PARTS = (
     Part("quart.ctx", "RequestContext.match_request", "self", "url_adapter match"),
     Part("quart.app", "Quart.create_url_adapter", "self request", "bind_to_request"),
     Part("quart.globals", "_cv_request"),
+    Part("quart.wrappers.base", "BaseRequestWebsocket.__init__", None, "http_version scope"),
+    Part(
+        "werkzeug.sansio.request",
+        "Request.__init__",
+        "self method scheme server root_path path query_string headers remote_addr",
+    ),
+    Part("werkzeug.datastructures.headers", "Headers.__init__", None, "_list"),
 )
 
 

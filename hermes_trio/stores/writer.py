@@ -144,10 +144,25 @@ def run_batch(connection: sqlite3.Connection, works: Sequence[Work]) -> list[Out
 
 
 def _transaction(connection: sqlite3.Connection, works: Sequence[Work]) -> list[Outcome]:
+    """All of them as one, which is nearly always well. Else again, each so that it fails alone."""
     connection.execute("BEGIN IMMEDIATE")
-    outcomes = [_attempt(connection, work) for work in works]
+    outcomes = _all_at_once(connection, works)
+    if not outcomes:
+        connection.execute("ROLLBACK")
+        connection.execute("BEGIN IMMEDIATE")
+        outcomes = [_attempt(connection, work) for work in works]
     connection.execute("COMMIT")
     return outcomes
+
+
+def _all_at_once(connection: sqlite3.Connection, works: Sequence[Work]) -> list[Outcome]:
+    """What became of all jobs, if all are well; nothing if one is not."""
+    try:
+        return [Outcome(work(connection)) for work in works]
+    except Exception:
+        if not connection.in_transaction:
+            raise  # the fault was bad enough to end the transaction of all
+        return []
 
 
 def _attempt(connection: sqlite3.Connection, work: Work) -> Outcome:

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from quart import Response, request
+from quart import Response
+from quart.wrappers import Request
 from werkzeug.exceptions import HTTPException
 
 from hermes_trio.core.errors import ApiError
@@ -150,13 +151,13 @@ def _add_error_handlers(app: App) -> None:
     app.register_error_handler(Exception, errors.failed)
 
 
-def _identify(site: Site) -> None:
-    identify(site.keyring)
+def _identify(site: Site, request: Request) -> None:
+    identify(site.keyring, request)
     if not is_page(request.path):
         check_profile(site)  # afterwards: whoever has no key does not learn which there are
 
 
-def _count(metrics: Metrics, response: Response) -> None:
+def _count(metrics: Metrics, request: Request, response: Response) -> None:
     route = request.url_rule.rule if request.url_rule is not None else "unknown"
     # Anybody may invent methods, and each label value is kept for good.
     method = request.method if request.method in METHODS else "other"

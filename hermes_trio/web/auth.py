@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import structlog
-from quart import request
+from quart.wrappers import Request
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.redact import header_safe
@@ -18,7 +18,7 @@ OPEN_PATHS = frozenset(
 )
 
 
-def identify(keyring: Keyring) -> None:
+def identify(keyring: Keyring, request: Request) -> None:
     """Note the principal of the current request; where no key is needed, that of a good key all the same.
 
     Raises:
@@ -28,7 +28,7 @@ def identify(keyring: Keyring) -> None:
     if not isinstance(principal, Nobody):
         visit().principal = principal
     elif not (request.path in OPEN_PATHS or is_page(request.path)):
-        _refuse()
+        _refuse(request)
 
 
 def _token(header: str) -> str:
@@ -39,7 +39,7 @@ def _token(header: str) -> str:
     return token.strip().encode("latin-1").decode("utf-8", "replace")
 
 
-def _refuse() -> None:
+def _refuse(request: Request) -> None:
     log.warning(
         "refused a key",
         method=request.method,

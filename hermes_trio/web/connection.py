@@ -30,6 +30,7 @@ from hermes_trio.mailbox import BRIEFLY, Mailbox
 from hermes_trio.mailbox import KEY as MAILBOX
 from hermes_trio.web.stream_body import BodyCut, StreamBody
 from hermes_trio.web.visit import visit_of
+from hermes_trio.web.whole import WholeRequest
 
 _TOLD = (b"user-agent", b"referer")
 
@@ -91,7 +92,8 @@ class Connection(TrioASGIHTTPConnection):
 
         try:
             mailbox: Any = self.scope.get(MAILBOX)
-            if mailbox is not None and await _has_all(mailbox):
+            # What is mounted below a path of another server's is for Quart to take apart.
+            if mailbox is not None and not self.scope["root_path"] and await _has_all(mailbox):
                 await self._handle_whole(mailbox, send_noting_the_end)
             else:
                 await super().__call__(receive, send_noting_the_end)
@@ -107,17 +109,14 @@ class Connection(TrioASGIHTTPConnection):
         with trio.CancelScope() as scope:
             mailbox.when_gone = partial(self._client_left, scope)
             try:
-                await self._send_response(send, await self._answer(mailbox.take_all(), send))
+                await self._send_response(send, await self._answer(mailbox.take_all()))
             finally:
                 mailbox.when_gone = None
 
-    async def _answer(self, body: bytes, send: Any) -> Any:
+    async def _answer(self, body: bytes) -> Any:
         """Answer a request. A function of its own, so that nothing of it is kept for as long as a stream lasts."""
-        request: Any = self._create_request_from_scope(send)
-        request.is_whole = True
-        request.body.append(body)
-        request.body.set_complete()
-        return await self.app.handle_request(request)
+        known: Any = self.scope
+        return await self.app.handle_request(WholeRequest(known, body, self.app.config["MAX_CONTENT_LENGTH"]))
 
     async def _send_response(self, send: Any, response: Any) -> None:
         """Send an answer, one that is there as a whole in as few parts as there can be."""

@@ -11,6 +11,7 @@ from hermes_trio.core.errors import INVALID_REQUEST, SERVER_ERROR, ApiError
 from hermes_trio.core.redact import redact
 from hermes_trio.core.wire import encode
 from hermes_trio.stores.contract import StoreError
+from hermes_trio.web.headers import good_headers
 
 log = structlog.get_logger(__name__)
 
@@ -25,7 +26,9 @@ _MESSAGES = {
 
 def json_response(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON answer in the spacing of the wire."""
-    return Response(encode(body), status, {"Content-Type": "application/json", **(headers or {})})
+    return Response(
+        encode(body), status, good_headers({"Content-Type": "application/json", **(headers or {})})
+    )
 
 
 async def refused(error: ApiError) -> Response:

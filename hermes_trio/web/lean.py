@@ -17,7 +17,6 @@ from quart.globals import _cv_request
 from quart.sessions import NullSession
 from quart.wrappers import Request
 from quart_trio import QuartTrio
-from quart_trio.wrappers import TrioRequest
 from werkzeug.routing import Rule
 
 from hermes_trio.web.connection import Connection
@@ -37,25 +36,12 @@ class Known:
         return self.rule, {}
 
 
-class WholeRequest(TrioRequest):
-    """A request whose body may have come with it."""
-
-    is_whole = False
-
-    async def get_data(self, cache: bool = True, as_text: bool = False, parse_form_data: bool = False) -> Any:
-        """The body; one that is here already needs no deadline."""
-        if self.is_whole and not (as_text or parse_form_data):
-            return await self.body
-        return await super().get_data(cache, as_text, parse_form_data)
-
-
 class App(QuartTrio):
     """The application."""
 
     asgi_http_class = Connection
-    request_class = WholeRequest
-    before: Callable[[], None]
-    after: Callable[[Response], None]
+    before: Callable[[Request], None]
+    after: Callable[[Request, Response], None]
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         super().__init__(*parts, **named)
@@ -91,11 +77,13 @@ class App(QuartTrio):
 
     async def full_dispatch_request(self, request_context: RequestContext | None = None) -> Response:
         """Answer the current request."""
+        assert request_context is not None
+        request = request_context.request
         try:
-            self.before()
+            self.before(request)
             answer: object = await self.dispatch_request(request_context)
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - one of the error handlers takes it
             answer = await self.handle_user_exception(error)
         response = cast("Response", answer)  # of our views and handlers, always
-        self.after(response)
+        self.after(request, response)
         return response

@@ -50,9 +50,9 @@ class Metrics:
             ["route", "method", "status"],
             registry=self.registry,
         )
-        self._answers: dict[
-            tuple[str, str, int], Counter
-        ] = {}  # to look a label up takes longer than to count
+        # To look a label up takes longer than to count.
+        self._answers: dict[tuple[str, str, int], Counter] = {}
+        self._ends: dict[tuple[str, str], Counter] = {}
         self._runs = Counter(
             "hermes_trio_runs_total", "Runs that ended", ["status", "reason"], registry=self.registry
         )
@@ -84,7 +84,10 @@ class Metrics:
 
     def run_ended(self, status: str, reason: str, seconds: float, tokens: int = 0) -> None:
         """A run ended."""
-        self._runs.labels(status, reason).inc()
+        counted = self._ends.get((status, reason))
+        if counted is None:
+            counted = self._ends[status, reason] = self._runs.labels(status, reason)
+        counted.inc()
         self._run_seconds.observe(seconds)
         self._tokens.inc(max(0, tokens))
 

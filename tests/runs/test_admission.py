@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 import trio
@@ -89,11 +90,21 @@ class Stopper:
         self.reasons.append(reason)
 
 
+@contextmanager
+def listed(registry: Registry[Stopper], run_id: str, run: Stopper) -> Iterator[None]:
+    """The run is live for as long as the block lasts."""
+    registry.enter(header(run_id), run)
+    try:
+        yield
+    finally:
+        registry.leave(header(run_id))
+
+
 async def test_the_registry_knows_who_is_live() -> None:
     registry: Registry[Stopper] = Registry()
     run = Stopper()
     await registry.wait_empty()
-    with registry.listed(header("a"), run), registry.listed(header("b"), run):
+    with listed(registry, "a", run), listed(registry, "b", run):
         assert len(registry) == 2
         assert registry.find("ann", "a") is run
         assert registry.find("bob", "a") is None
@@ -105,8 +116,8 @@ async def test_the_registry_knows_who_is_live() -> None:
 async def test_waiting_for_the_last_run() -> None:
     registry: Registry[Stopper] = Registry()
     async with trio.open_nursery() as nursery:
-        with registry.listed(header("a"), Stopper()):
-            with registry.listed(header("b"), Stopper()):
+        with listed(registry, "a", Stopper()):
+            with listed(registry, "b", Stopper()):
                 nursery.start_soon(registry.wait_empty)
                 await wait_all_tasks_blocked()
             await wait_all_tasks_blocked()
@@ -117,7 +128,7 @@ async def test_waiting_for_the_last_run() -> None:
 def test_live_runs_are_found_by_their_session() -> None:
     registry: Registry[Stopper] = Registry()
     run, other = Stopper(), Stopper()
-    with registry.listed(header("a"), run), registry.listed(header("b"), other):
+    with listed(registry, "a", run), listed(registry, "b", other):
         session_id = header("a").session_id
         assert registry.in_session(header("a").principal, session_id) == (run, other)
         assert registry.in_session("somebody else", session_id) == ()

@@ -135,6 +135,20 @@ async def test_one_that_fails_is_no_other_s_business(pair: tuple[socket.socket, 
         assert lookout._faults.count == 1
 
 
+async def test_one_that_is_ignored_is_watched_again(pair: tuple[socket.socket, socket.socket]) -> None:
+    told = Told()
+    async with looking_out() as lookout:
+        lookout.watch(pair[0].fileno(), told)
+        lookout.ignore(pair[0].fileno(), told)
+        assert len(lookout) == 0
+        pair[1].close()
+        await settle()
+        assert told.times == 0
+        lookout.watch(pair[0].fileno(), told)
+        await settle()
+        assert told.times == 1
+
+
 async def test_it_retires_with_the_last(pair: tuple[socket.socket, socket.socket]) -> None:
     told = Told()
     lookout = Lookout(Faults())
@@ -160,17 +174,32 @@ async def test_one_without_work_retires_at_once() -> None:
 
 
 async def test_an_end_that_came_with_the_request_is_not_missed() -> None:
-    """It was news while the connection was idle, and is none any more when the answer begins."""
+    """It is there before anybody looks out for it."""
     app = Demo()
     async with serving(app) as live, await connect(live.port) as client:
         await client.send_all(get("/"))
         await read_until(client, b"hello")
-        [connection] = live.guards.connections._open
-        assert isinstance(connection, GuardedTCPServer)
-        await connection._alone.leave()
         await client.send_all(get("/ticks"))
+        client.socket.shutdown(trio.socket.SHUT_WR)  # nobody on the other side had a turn in between
         with trio.fail_after(SECONDS):
             await app.ended.wait()
+
+
+async def test_an_idle_connection_is_not_looked_out_for() -> None:
+    """It reads, and sees for itself."""
+    app = Demo()
+    async with serving(app) as live, await connect(live.port) as client:
+        await client.send_all(get("/"))
+        await read_until(client, b"hello")
+        await settle()
+        [connection] = live.guards.connections._open
+        assert isinstance(connection, GuardedTCPServer)
+        lookout = connection._alone._keepers.lookout
+        assert len(lookout) == 0
+        await client.send_all(get("/ticks"))
+        await app.ticks.send(1)
+        await read_until(client, b"data: 1")
+        assert len(lookout) == 1
 
 
 async def test_what_nobody_will_read_does_not_spoil_the_answer() -> None:

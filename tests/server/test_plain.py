@@ -101,6 +101,11 @@ def reply(status: int, headers: RawHeaders, parts: list[bytes], closes: bool = F
     return b"".join([exchange.head(status, headers), *map(exchange.part, parts), exchange.end()])
 
 
+@pytest.mark.parametrize("status", [204, 304])
+def test_an_answer_that_has_no_body_gets_none(status: int) -> None:
+    assert reply(status, [(b"x-a", b"b")], [b"not", b"this"]).endswith(b"x-a: b\r\n\r\n")
+
+
 LENGTHS = st.lists(st.binary(max_size=9), max_size=4)
 
 

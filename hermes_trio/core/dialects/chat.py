@@ -73,15 +73,14 @@ class ChatStream:
         self._labels: dict[str, str] = {}
         self._handed_over = 0  # calls of the client's tools
         # A token costs no more than escaping its text: everything around it is fixed for the run.
-        prefix = encode(self._head)[:-1] + ', "choices": [{"index": 0, "delta": '
-        self._before_content = f'data: {prefix}{{"content": '
-        self._before_reasoning = f'data: {prefix}{{"reasoning_content": '
+        self._before_delta = f'data: {encode(self._head)[:-1]}, "choices": [{{"index": 0, "delta": '
+        self._before_content = f'{self._before_delta}{{"content": '
         tail = ', "usage": null' if options.include_usage else ""
         self._after = f'}}, "finish_reason": null}}]{tail}}}\n\n'
 
     def opening(self) -> bytes:
         """The role chunk: it goes out before the agent exists."""
-        return data_frame(encode(self._chunk({"role": "assistant"})))
+        return f'{self._before_delta}{{"role": "assistant"{self._after}'.encode("ascii")
 
     def render(self, changes: Iterable[Change]) -> bytes:
         """All frames of some changes, in one piece for one write."""
@@ -94,7 +93,9 @@ class ChatStream:
         return b"" if render is None else render(self, change)
 
     def _reason(self, change: ReasoningAdded) -> bytes:
-        return f"{self._before_reasoning}{quoted(change.text)}{self._after}".encode("ascii")
+        return f'{self._before_delta}{{"reasoning_content": {quoted(change.text)}{self._after}'.encode(
+            "ascii"
+        )
 
     def _start(self, change: CallStarted) -> bytes:
         return self._aside(PROGRESS, self._running(change))
