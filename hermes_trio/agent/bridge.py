@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
+from functools import lru_cache
 from typing import cast
 
 import trio
@@ -58,6 +59,20 @@ class _Part(Enum):
     TASK = "task"
 
 
+_BOTH = frozenset(_Part)
+
+
+@lru_cache
+def _is_coroutine_function(function: object) -> bool:
+    return inspect.iscoroutinefunction(function)
+
+
+def _runs_as_task(agent: Agent | AsyncAgent) -> bool:
+    """Whether it is asynchronous. A method is that of all agents of its class, and looked at once."""
+    method = getattr(agent.run, "__func__", None)
+    return inspect.iscoroutinefunction(agent.run) if method is None else _is_coroutine_function(method)
+
+
 class Bridge:
     """One agent's turn in Trio's terms. Made in a Trio task."""
 
@@ -73,7 +88,7 @@ class Bridge:
         self._agent: Agent | AsyncAgent | None = None
         self._is_async = False  # what is known of the agent
         self._thread_over = Sign()
-        self._parts = set(_Part)
+        self._parts = set(_BOTH)
 
     @property
     def is_left_behind(self) -> bool:
@@ -116,7 +131,7 @@ class Bridge:
         return False
 
     def _take(self, agent: Agent | AsyncAgent) -> None:
-        self._agent, self._is_async = agent, inspect.iscoroutinefunction(agent.run)
+        self._agent, self._is_async = agent, _runs_as_task(agent)
 
     async def _host_thread(self) -> None:
         try:

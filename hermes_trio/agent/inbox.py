@@ -77,7 +77,15 @@ class Inbox:
         with self._lock:
             while self._is_full and not self._closed:
                 self._wait_as_thread()
-            self._add_open(event)
+            if type(event) is not str or self._closed:
+                self._add_open(event)
+                return
+            # Every token of an agent in a thread comes this way: what follows is _add_open without its calls.
+            self._pile.append(event)
+            self._unread_characters += len(event)
+            self._is_full = len(self._pile) >= self._places or self._unread_characters >= self._characters
+            if not (self._is_told and self._is_light):
+                self._wake_trio()
 
     def _wait_as_thread(self) -> None:
         self._is_awaited = True

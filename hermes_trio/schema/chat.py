@@ -10,7 +10,6 @@ from typing import Any
 from attrs import frozen
 
 from hermes_trio.core.errors import bad_request
-from hermes_trio.core.fields import as_dict
 from hermes_trio.core.messages import Content, Message, ToolCall
 from hermes_trio.schema.content import has_visible_payload, system_text, user_content
 from hermes_trio.schema.convert import convert
@@ -184,6 +183,7 @@ def _new(spoken: list[Message]) -> tuple[Message, ...]:
 
 
 def _options(body: ChatBody) -> dict[str, Any]:
-    given = as_dict(body)
-    given["max_tokens"] = body.max_completion_tokens or body.max_tokens
-    return {name: given[name] for name in _OPTIONS if given[name] is not None}
+    options = {name: given for name in _OPTIONS if (given := getattr(body, name)) is not None}
+    if body.max_completion_tokens:
+        options["max_tokens"] = body.max_completion_tokens
+    return options

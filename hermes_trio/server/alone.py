@@ -30,7 +30,7 @@ class Alone:
         self.ahead = b""  # read, and not looked at yet
         self.is_over = False  # there is nothing more to be read
         self._is_waiting = False  # for a request
-        self._is_answering = False
+        self._watched = -1  # the descriptor that the lookout knows us by, while an answer is under way
         self._has_read = False
 
     async def run(self) -> None:
@@ -98,21 +98,24 @@ class Alone:
 
     async def _answer(self) -> None:
         """Let the application answer, and see to it that it hears of a client who leaves, or has left already."""
-        lookout, descriptor = self._keepers.lookout, self._sock.fileno()
-        if descriptor >= 0:
-            lookout.watch(descriptor, self)
-        self._is_answering = True
+        self._watched = self._sock.fileno()
+        if self._watched >= 0:
+            self._keepers.lookout.watch(self._watched, self)
         try:
             await self._applications.answer()
         finally:
-            self._is_answering = False
-            if self._sock.fileno() >= 0:
-                lookout.ignore(descriptor, self)
-            else:
-                lookout.forget(descriptor, self)
+            self.answered()
+
+    def answered(self) -> None:
+        """All of an answer has gone out: who leaves now is none of the application's business."""
+        descriptor, self._watched = self._watched, -1
+        if 0 <= descriptor == self._sock.fileno():
+            self._keepers.lookout.ignore(descriptor, self)
+        else:
+            self._keepers.lookout.forget(descriptor, self)
 
     async def leave(self) -> None:
         """The client has left."""
-        if self._is_answering:
+        if self._watched >= 0:
             self.is_over = True
             await self._wire.handle(Closed())

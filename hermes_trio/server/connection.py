@@ -104,12 +104,9 @@ class GuardedTCPServer(TCPServer):
         return (self._plain or self.stream.transport_stream).socket
 
     def _addresses(self) -> tuple[Address, Address]:
-        sock = self._socket
-        ensure_options(sock)
-        return (
-            parse_socket_addr(sock.family, sock.getpeername()),
-            parse_socket_addr(sock.family, sock.getsockname()),
-        )
+        sock, family = self._socket, self._socket.family  # which is no cheap question
+        ensure_options(sock, family)
+        return parse_socket_addr(family, sock.getpeername()), parse_socket_addr(family, sock.getsockname())
 
     async def _converse(self, alpn: str | None, client: Address, server: Address) -> None:
         terminated: Any = self.context.terminated  # declared as any event
@@ -163,6 +160,8 @@ class GuardedTCPServer(TCPServer):
     def _rest(self, is_idle: bool) -> None:
         """Note whether the connection waits for a request; it waits so long and no longer, and not while we end."""
         self._is_idle = is_idle
+        if is_idle:
+            self._alone.answered()
         self._rest_ends = trio.current_time() + self.config.keep_alive_timeout if is_idle else math.inf
         if self._reading is not None:
             self._reading.deadline = self._rest_ends

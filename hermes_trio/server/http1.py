@@ -173,7 +173,7 @@ class PlainH11(H11Protocol):
     async def stream_send(self, event: StreamEvent) -> None:
         """Send a part of a response."""
         if isinstance(event, StreamClosed):
-            await self._finish(event)
+            await self._finish()
             return
         if self._plain is not None:
             await self._send_plain(self._plain, event)
@@ -182,13 +182,13 @@ class PlainH11(H11Protocol):
         if not self._held:  # what is held must go out with what follows it
             await give_way(event, self.stream is None)
 
-    async def _finish(self, event: StreamClosed) -> None:
+    async def _finish(self) -> None:
         applications: Any = self.task_group
         if applications.is_alone and not self.ssl:  # nothing is waited for on the way
-            await super().stream_send(event)
+            await self._maybe_recycle()
         else:
             with finishing():
-                await super().stream_send(event)
+                await self._maybe_recycle()
 
     async def _send_plain(self, exchange: PlainExchange, event: StreamEvent) -> None:
         match event:

@@ -58,9 +58,9 @@ def set_options(sock: _Options) -> None:
         sock.setsockopt(level, option, value)
 
 
-def ensure_options(sock: _Options) -> None:
+def ensure_options(sock: _Options, family: int) -> None:
     """Set the options on a connection that came from a listening socket which was not ours."""
-    if sock.family == socket.AF_UNIX or sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
+    if family == socket.AF_UNIX or sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
         return
     set_options(sock)
 

@@ -81,11 +81,21 @@ class Writer:
         """
         job = _Job(work)
         try:
-            await self._send.send(job)
+            self._send.send_nowait(
+                job
+            )  # there is nearly always a place, and all have to wait for the disk anyway
+        except trio.WouldBlock:
+            await self._queue(job)
         except trio.ClosedResourceError:
             raise StoreError(CLOSED) from None
         await job.done.wait()
         return job.outcome.get()  # type: ignore[no-any-return]  # one queue for jobs of all types
+
+    async def _queue(self, job: _Job) -> None:
+        try:
+            await self._send.send(job)
+        except trio.ClosedResourceError:
+            raise StoreError(CLOSED) from None
 
     async def close(self) -> None:
         """Take no more jobs, and return when those already taken are done."""

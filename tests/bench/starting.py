@@ -104,7 +104,7 @@ async def until_healthy(port: int, process: trio.Process, folder: Path) -> None:
 
 
 async def start_up_seconds(folder: Path) -> float:
-    """How long ``hermes-trio serve`` takes from nothing to an answer, free to use all cores."""
+    """How long ``hermes-trio serve`` takes from nothing to an answer, on the core of this process."""
     port = free_port()
     command = (sys.executable, "-m", "hermes_trio", "serve", "--agent", "demo", "--port", str(port))
     begun = trio.current_time()

@@ -79,7 +79,7 @@ async def test_every_connection_has_the_options(way: type) -> None:
 def test_a_unix_socket_is_left_alone() -> None:
     left, right = socket.socketpair()
     with left, right:
-        ensure_options(left)
+        ensure_options(left, socket.AF_UNIX)
 
 
 def test_the_port_may_be_chosen_for_us(opened: list[socket.socket]) -> None:
