@@ -13,11 +13,13 @@ from hermes_trio.runs.run import Run
 
 
 class OwnedRun:
-    """An async context manager: the run ends with the block, whoever leaves first. As a generator it would be larger."""
+    """An async context manager: the run ends with the block, whoever leaves first. As a generator it would be larger.
 
-    def __init__(self, services: Services, order: Order) -> None:
-        self._services, self._order = services, order
-        self._nursery = trio.open_nursery()
+    It lives in the nursery of the request that the block is part of, and ends with that at the latest.
+    """
+
+    def __init__(self, services: Services, order: Order, nursery: trio.Nursery) -> None:
+        self._services, self._order, self._nursery = services, order, nursery
         self._run: Run
         self._reader: Reader
 
@@ -25,8 +27,7 @@ class OwnedRun:
         """Start the run."""
         self._run = Run(self._services, self._order, has_owner=True)
         self._reader = self._run.log.subscribe(holds_back=True)
-        nursery = await self._nursery.__aenter__()
-        nursery.start_soon(self._run.main)
+        self._nursery.start_soon(self._run.main)
         return self._reader
 
     async def __aexit__(
@@ -34,13 +35,17 @@ class OwnedRun:
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> bool | None:
-        """End it, unless it is over; if the block was cancelled, so is the nursery."""
-        if isinstance(error, Exception):
-            self._run.stop(Reason.SERVER_ERROR)
-        elif error is None and not self._run.is_over:
-            self._run.stop(Reason.CLIENT_DISCONNECTED)
+    ) -> None:
+        """End it, unless it is over, and wait for that, in spite of cancellation."""
         try:
-            return await self._nursery.__aexit__(kind, error, trace)  # noqa: ASYNC102 - the run bounds its own end
+            if not self._run.is_over:
+                is_fault = isinstance(error, Exception)
+                reason = Reason.SERVER_ERROR if is_fault else Reason.CLIENT_DISCONNECTED
+                await self._end(reason)  # noqa: ASYNC102 - it shields itself, and the run bounds its own end
         finally:
             self._reader.close()
+
+    async def _end(self, reason: Reason) -> None:
+        self._run.stop(reason)
+        with trio.CancelScope(shield=True):
+            await self._run.ended.wait()

@@ -121,11 +121,20 @@ class Run:
 
     async def main(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the agent and the tracker until both are done. Leaves nothing behind but an abandoned thread."""
-        order, registry = self._order, self._services.registry
-        order.slot.hold()
-        if order.turnstile is not None:
-            order.turnstile.hold()
-        registry.enter(order.header, self)
+        try:
+            self._order.slot.hold()
+            if self._order.turnstile is not None:
+                self._order.turnstile.hold()
+            await self._live(task_status)
+        finally:
+            if self._order.turnstile is not None:
+                self._order.turnstile.release()
+            self._begun_or_not.set()
+            self.ended.set()
+
+    async def _live(self, task_status: trio.TaskStatus[None]) -> None:
+        registry = self._services.registry
+        registry.enter(self.header, self)
         try:
             await self._begin()
             self._has_begun = True
@@ -133,11 +142,7 @@ class Run:
             task_status.started()
             await self._run_counted()
         finally:
-            registry.leave(order.header)
-            if order.turnstile is not None:
-                order.turnstile.release()
-            self._begun_or_not.set()
-            self.ended.set()
+            registry.leave(self.header)
 
     async def _run_counted(self) -> None:
         try:

@@ -106,12 +106,16 @@ class Connection(TrioASGIHTTPConnection):
             visit_of(self.scope).leave()  # type: ignore[arg-type]  # the scope is a dictionary
 
     async def _handle_whole(self, mailbox: Mailbox, send: Any) -> None:
-        with trio.CancelScope() as scope:
-            mailbox.when_gone = partial(self._client_left, scope)
+        async with trio.open_nursery() as nursery:
+            self._begin(nursery)
+            mailbox.when_gone = partial(self._client_left, nursery.cancel_scope)
             try:
                 await self._send_response(send, await self._answer(mailbox.take_all()))
             finally:
                 mailbox.when_gone = None
+
+    def _begin(self, nursery: trio.Nursery) -> None:
+        visit_of(self.scope).begin(nursery)  # type: ignore[arg-type]  # the scope is a dictionary
 
     async def _answer(self, body: bytes) -> Any:
         """Answer a request. A function of its own, so that nothing of it is kept for as long as a stream lasts."""
@@ -132,6 +136,13 @@ class Connection(TrioASGIHTTPConnection):
                 await _send_stream(send, known.get(SEND_PART) or _sender_of_parts(send), body)
             case _:
                 await super()._send_response(send, response)
+
+    async def handle_request(  # type: ignore[override]  # as in the class above
+        self, nursery: trio.Nursery, request: Request, send: Any
+    ) -> None:
+        """Answer, in the nursery that Quart-Trio has opened."""
+        self._begin(nursery)
+        await super().handle_request(nursery, request, send)
 
     async def handle_messages(  # type: ignore[override]  # as in the class below
         self, nursery: trio.Nursery, request: Request, receive: Any

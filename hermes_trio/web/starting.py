@@ -107,7 +107,7 @@ def _claim(key: str, raw: bytes, run_id: str, now: float) -> Claim:
 
 async def _begin(site: Site, order: Order) -> Started:
     if order.keep is not Keep.ALL:
-        return Started(order.header, partial(OwnedRun, site.services, order))
+        return Started(order.header, partial(OwnedRun, site.services, order, visit().nursery))
     run, ticket = await site.hosting.start(order)
     visit().when_over(ticket.give_back)
     return Started(order.header, partial(attached, run, ticket, holds_back=order.policy == INTERRUPT))

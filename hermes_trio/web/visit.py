@@ -6,6 +6,7 @@ from collections.abc import Callable, MutableMapping
 from contextvars import ContextVar
 from typing import Any, cast
 
+import trio
 from attrs import define, field
 
 from hermes_trio.core.scope import scope_of
@@ -25,12 +26,23 @@ class Visit:
     principal: Principal = UNKNOWN
     profile: str = ""  # the one that the path begins with, if any
     _slot: Slot | None = None
+    _nursery: trio.Nursery | None = None
     _leaving: list[Callable[[], None]] = field(factory=list)
 
     @property
     def scope(self) -> str:
         """Whose records this request may see and make."""
         return scope_of(self.principal.name, self.profile)
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """That of the request: what is started in it ends with it, and is cancelled when the client leaves."""
+        assert self._nursery is not None
+        return self._nursery
+
+    def begin(self, nursery: trio.Nursery) -> None:
+        """The request is about to be answered."""
+        self._nursery = nursery
 
     def when_over(self, action: Callable[[], None]) -> None:
         """Do something when the request ends, however it ends."""
@@ -52,7 +64,8 @@ class Visit:
         return self._slot
 
     def leave(self) -> None:
-        """The request is over."""
+        """The request is over. Its nursery knows the task, which knows us: that is nothing for the collector."""
+        self._nursery = None
         actions, self._leaving = self._leaving, []
         for action in actions:
             action()

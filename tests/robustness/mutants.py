@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant(
         "leave the session taken",
         "runs/run.py",
-        "            if order.turnstile is not None:\n                order.turnstile.release()\n            self._begun",
+        "            if self._order.turnstile is not None:\n                self._order.turnstile.release()\n            self._begun",
         "            self._begun",
     ),
     Mutant(

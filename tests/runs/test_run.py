@@ -65,7 +65,7 @@ def check(changes: list[Change], record: EndedRun, script: list[Event], reason: 
 
 async def read_all(setting: Setting) -> None:
     """A client that reads what there is."""
-    async with OwnedRun(setting.services, setting.order) as changes:
+    async with trio.open_nursery() as request, OwnedRun(setting.services, setting.order, request) as changes:
         async for _ in changes:
             pass
 
@@ -124,16 +124,32 @@ async def test_a_client_that_leaves_after_any_prefix_loses_nothing(script: list[
 
 async def test_a_reader_that_just_leaves_ends_the_run() -> None:
     setting = Setting(Script([Text("a")], holds=True))
-    async with OwnedRun(setting.services, setting.order) as changes:
-        await changes.receive()
+    async with trio.open_nursery() as request:
+        async with OwnedRun(setting.services, setting.order, request) as changes:
+            await changes.receive()
+        assert not request.child_tasks
     assert setting.store.records[0].outcome.reason is Reason.CLIENT_DISCONNECTED
     setting.check_nothing_left()
+
+
+async def test_a_block_that_is_cancelled_alone_waits_for_the_end() -> None:
+    """Whatever it is that ends the block: afterwards nothing of the run is left."""
+    setting = Setting(Script([Text("a")], holds=True))
+    async with trio.open_nursery() as request:
+        with trio.CancelScope() as block:
+            async with OwnedRun(setting.services, setting.order, request) as changes:
+                await changes.receive()
+                block.cancel()
+                await trio.sleep_forever()
+        assert setting.store.records[0].outcome.reason is Reason.CLIENT_DISCONNECTED
+        setting.check_nothing_left()
+        assert not request.cancel_scope.cancel_called
 
 
 async def test_a_reader_that_fails_ends_the_run_as_our_fault() -> None:
     setting = Setting(Script([Text("a")], holds=True))
     with pytest.RaisesGroup(ZeroDivisionError):
-        async with OwnedRun(setting.services, setting.order):
+        async with trio.open_nursery() as request, OwnedRun(setting.services, setting.order, request):
             raise ZeroDivisionError
     assert setting.store.records[0].outcome.reason is Reason.SERVER_ERROR
     setting.check_nothing_left()
@@ -141,11 +157,10 @@ async def test_a_reader_that_fails_ends_the_run_as_our_fault() -> None:
 
 async def test_a_client_that_leaves_after_the_finish_changes_nothing() -> None:
     setting = Setting(Script([Text("a"), Finished()]))
-    with trio.CancelScope() as client:
-        async with OwnedRun(setting.services, setting.order) as changes:
-            async for batch in changes:
-                if isinstance(batch[-1], Ended):
-                    client.cancel()
+    async with trio.open_nursery() as request, OwnedRun(setting.services, setting.order, request) as changes:
+        async for batch in changes:
+            if isinstance(batch[-1], Ended):
+                request.cancel_scope.cancel()
     assert [record.outcome.status for record in setting.store.records] == [Status.COMPLETED]
 
 
