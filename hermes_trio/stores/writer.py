@@ -2,8 +2,8 @@
 
 A commit costs a disk flush whether it holds one job or a hundred. So callers leave their job in a bounded queue and
 wait. One task takes everything that is there, runs it in one transaction in a worker thread, and only after the
-commit wakes each caller with what became of its own job. While the disk is busy the next batch gathers by itself:
-under load batches grow, and a lone caller never waits for company.
+commit wakes each caller with what became of its own job. While the disk is busy the next batch gathers by itself, and for one more
+turn of the loop if the last one had gathered: under load batches grow, and a lone caller never waits for company.
 
 A full queue holds its callers back; that is the only backpressure and needs no other.
 """
@@ -69,6 +69,7 @@ class Writer:
         self._scope = trio.CancelScope(shield=True)
         self._ended = trio.Event()
         self._batch: Sequence[_Job] = ()
+        self._had_company = False
         self.commits = 0  # transactions so far, those that failed included
 
     async def submit(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -111,12 +112,19 @@ class Writer:
         try:
             with self._scope:
                 async for first in self._receive:
+                    self._batch = (first,)
+                    await self._give_others_a_turn()
                     await self._commit((first, *islice(self._waiting(), self._batch_size - 1)))
             for job in (*self._batch, *self._waiting()):  # some only when abandoned
                 job.finish(Outcome(error=StoreError(_CUT_OFF)))
         finally:
             self._receive.close()
             self._ended.set()
+
+    async def _give_others_a_turn(self) -> None:
+        """If the last one had company, so has this one, in a turn of the loop: a commit for two is hardly dearer."""
+        if self._had_company:
+            await trio.lowlevel.checkpoint()
 
     def _waiting(self) -> Iterator[_Job]:
         with suppress(trio.WouldBlock, trio.EndOfChannel):
@@ -126,7 +134,7 @@ class Writer:
     async def _commit(self, batch: Sequence[_Job]) -> None:
         self._batch = batch
         outcomes = await self._run([job.work for job in batch])
-        self._batch = ()
+        self._batch, self._had_company = (), len(batch) > 1
         self.commits += 1
         for job, outcome in zip(batch, outcomes, strict=True):
             job.finish(outcome)

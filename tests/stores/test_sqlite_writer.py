@@ -14,7 +14,7 @@ from hermes_trio.stores import sqlite, statements_runs
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.readers import Readers
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
-from hermes_trio.stores.writer import Work
+from hermes_trio.stores.writer import Work, Writer
 from tests.stores.helpers import Gate, count_commits, end_all, hold, runs_of, writer_of
 from tests.stores.samples import ended, many
 
@@ -51,6 +51,40 @@ async def test_a_crowd_makes_few_commits_by_itself(path: Path) -> None:
         counted = count_commits(store)
         await end_all(store, many(200))
         assert counted() <= 5
+
+
+async def test_whoever_waits_for_company_is_told_when_the_writer_is_abandoned() -> None:
+    """At every step of the loop: a job that is neither queued nor with the engine is not forgotten."""
+    for steps in range(1, 6):
+        with closing(
+            sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        ) as connection:
+            assert await outcome_of_abandoned(Writer(connection, 9, 9), steps) in ("done", "cut off")
+
+
+async def outcome_of_abandoned(writer: Writer, steps: int) -> str:
+    """What the third caller hears, after two that came together, when the writer is abandoned so many steps later."""
+    heard = ""
+
+    async def ask() -> None:
+        nonlocal heard
+        try:
+            await writer.submit(lambda _: None)
+            heard = "done"
+        except StoreError:
+            heard = "cut off"
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.run)
+            async with trio.open_nursery() as company:
+                company.start_soon(ask)
+                company.start_soon(ask)
+            nursery.start_soon(ask)
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+            writer.abandon()
+    return heard
 
 
 async def test_a_lone_caller_waits_for_nobody(path: Path) -> None:
