@@ -172,6 +172,9 @@ def bench_store(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure ours beside others: ``nox -s bench -- --quick``, ``--only 100x50``, ``--repeat 5``; see ``--help``."""
     install(session, "test")
+    # As an installation by pip is: else the start of our server would be that of a compiler.
+    packages = str(Path(session.virtualenv.location) / "lib")
+    session.run("python", "-m", "compileall", "-qq", "-j", "0", packages, "hermes_trio", success_codes=[0, 1])
     posargs = [argument for argument in session.posargs if argument != ALONE]
     others: list[str] = []
     if ALONE not in session.posargs:

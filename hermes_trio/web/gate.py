@@ -77,10 +77,8 @@ class Gate:
             raise ApiError(403, "This origin is not allowed.", code="origin_not_allowed")
         if not scope["path"].startswith("/"):
             raise bad_request("The request target must be a path.", code="invalid_path")
-        for name, value in scope["headers"]:
-            if _LINE_ENDS.search(value):
-                param = name.decode("latin-1").title()
-                raise bad_request(f"Invalid {param}: line ends are not allowed.", param, "invalid_header")
+        if _LINE_ENDS.search(b" ".join([value for _, value in scope["headers"]])):
+            raise _line_ends(scope["headers"])
         self._check_length(headers)
 
     def _check_length(self, headers: Mapping[str, str]) -> None:
@@ -94,6 +92,13 @@ class Gate:
         # The digits are counted first: Python refuses to read a number of thousands.
         if len(length) > _LENGTH_DIGITS or int(length or 0) > self.max_body_bytes:
             raise too_large(self.max_body_bytes)
+
+
+def _line_ends(headers: RawHeaders) -> ApiError:
+    """Names the first header that has some."""
+    [name, *_] = [name for name, value in headers if _LINE_ENDS.search(value)]
+    param = name.decode("latin-1").title()
+    return bad_request(f"Invalid {param}: line ends are not allowed.", param, "invalid_header")
 
 
 def too_large(limit: int) -> ApiError:
@@ -116,7 +121,7 @@ def _with_headers(send: Send, common: RawHeaders) -> Send:
     async def send_with_headers(message: Message) -> None:
         nonlocal common
         if message["type"] == "http.response.start":
-            present = {name.lower() for name, _ in message["headers"]}
+            present = {name for name, _ in message["headers"]}  # in lower case: they are ours
             added = [(name, value) for name, value in common if name not in present]
             message = {**message, "headers": [*message["headers"], *added]}
             common = []  # a stream may last for long

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import accumulate
 
 from attrs import frozen
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 # A stream of an agent may last for minutes.
@@ -39,57 +41,83 @@ class _Counted(Collector):
         yield CounterMetricFamily("hermes_trio_store_commits", "Transactions of the store", value=commits)
 
 
+class _Tally(Collector):
+    """A counter by labels, for one thread: those of the library are for many, and lock for every single count."""
+
+    def __init__(self, name: str, text: str, labels: tuple[str, ...] = ()) -> None:
+        self._name, self._text, self._labels = name, text, labels
+        self._counts: dict[tuple[object, ...], int] = {} if labels else {(): 0}
+
+    def add(self, *labels: object, count: int = 1) -> None:
+        """Count."""
+        self._counts[labels] = self._counts.get(labels, 0) + count
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """All of it, perhaps for another thread."""
+        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
+        for labels, count in list(self._counts.items()):
+            family.add_metric([str(label) for label in labels], count)
+        yield family
+
+
+class _Spread(Collector):
+    """A histogram of seconds, in the same way."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name, self._text = name, text
+        self._counts = [0] * (len(_SECONDS) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """It took so long."""
+        self._counts[bisect_left(_SECONDS, seconds)] += 1
+        self._sum += seconds
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """All of it, perhaps for another thread."""
+        bounds = [*map(str, map(float, _SECONDS)), "+Inf"]
+        buckets = list(zip(bounds, accumulate(list(self._counts)), strict=True))
+        yield HistogramMetricFamily(self._name, self._text, buckets=buckets, sum_value=self._sum)
+
+
 class Metrics:
     """The figures of one server."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "hermes_trio_http_requests_total",
-            "Answers begun",
-            ["route", "method", "status"],
-            registry=self.registry,
-        )
-        # To look a label up takes longer than to count.
-        self._answers: dict[tuple[str, str, int], Counter] = {}
-        self._ends: dict[tuple[str, str], Counter] = {}
-        self._runs = Counter(
-            "hermes_trio_runs_total", "Runs that ended", ["status", "reason"], registry=self.registry
-        )
-        self._run_seconds = self._histogram("hermes_trio_run_seconds", "Length of a run")
-        self._first_text = self._histogram("hermes_trio_first_text_seconds", "From a run's begin to its text")
-        self._tokens = Counter(
-            "hermes_trio_output_tokens_total", "Tokens of runs that ended", registry=self.registry
-        )
+        self._requests = _Tally("hermes_trio_http_requests", "Answers begun", ("route", "method", "status"))
+        self._runs = _Tally("hermes_trio_runs", "Runs that ended", ("status", "reason"))
+        self._run_seconds = _Spread("hermes_trio_run_seconds", "Length of a run")
+        self._first_text = _Spread("hermes_trio_first_text_seconds", "From a run's begin to its text")
+        self._tokens = _Tally("hermes_trio_output_tokens", "Tokens of runs that ended")
         self._active = self._gauge("hermes_trio_runs_active", "Runs that are live")
         self._slots = self._gauge("hermes_trio_slots_in_use", "Slots that are taken")
         self._streams = self._gauge("hermes_trio_streams_open", "Streams that somebody reads")
         self._lag = self._gauge("hermes_trio_loop_lag_seconds", "How long a task waits for its turn")
         self._counted = _Counted()
-        self.registry.register(self._counted)
+        for own in (
+            self._requests,
+            self._runs,
+            self._run_seconds,
+            self._first_text,
+            self._tokens,
+            self._counted,
+        ):
+            self.registry.register(own)
         ProcessCollector(registry=self.registry)
-
-    def _histogram(self, name: str, text: str) -> Histogram:
-        return Histogram(name, text, buckets=_SECONDS, registry=self.registry)
 
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(name, text, registry=self.registry)
 
     def answered(self, route: str, method: str, status: int) -> None:
         """An answer began."""
-        counted = self._answers.get((route, method, status))
-        if counted is None:
-            counted = self._answers[route, method, status] = self._requests.labels(route, method, str(status))
-        counted.inc()
+        self._requests.add(route, method, status)
 
     def run_ended(self, status: str, reason: str, seconds: float, tokens: int = 0) -> None:
         """A run ended."""
-        counted = self._ends.get((status, reason))
-        if counted is None:
-            counted = self._ends[status, reason] = self._runs.labels(status, reason)
-        counted.inc()
+        self._runs.add(status, reason)
         self._run_seconds.observe(seconds)
-        self._tokens.inc(max(0, tokens))
+        self._tokens.add(count=max(0, tokens))
 
     def first_text(self, seconds: float) -> None:
         """A run said its first word."""

@@ -6,7 +6,8 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -20,7 +21,7 @@ from tests.bench.loads import Load
 from tests.bench.measuring import measure
 from tests.bench.sanity import problems
 from tests.bench.starting import Interpreters, NotStarted, start_up_seconds
-from tests.bench.writing import Run, read, setting_of, write
+from tests.bench.writing import Run, read, setting_of, updated, write
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "discussion"
@@ -51,25 +52,31 @@ class Choice:
 def main() -> int:
     """Do what the command line asks for."""
     options = parser().parse_args()
-    out = options.out or (ELSEWHERE if options.only or options.contender else DOCS)
+    is_part = (options.only or options.contender) and not options.update
+    out = options.out or (ELSEWHERE if is_part else DOCS)
     if options.render:
         return finish(read(out), out)
     os.sched_setaffinity(0, {CLIENT_CORE})  # this process, too, leaves the servers alone
     choice = choose(options)
     if not options.quick:
-        return finish(repeated(choice, out), out)
+        combined = partial(updated, read(out)) if options.update else _as_it_is
+        return finish(repeated(choice, out, combined), out)
     with tempfile.TemporaryDirectory() as folder:  # small loads say nothing about the bars
         run = repeated(choice, Path(folder))
     return complain(problems(run.results))
 
 
-def repeated(choice: Choice, out: Path) -> Run:
+def _as_it_is(run: Run) -> Run:
+    return run
+
+
+def repeated(choice: Choice, out: Path, combined: Callable[[Run], Run] = _as_it_is) -> Run:
     """Measure all of it, again and again. What is written each time is not lost if the next one is broken off."""
     load_average = os.getloadavg()[0]
     results: list[Result] = []
     for times in range(1, choice.repeat + 1):
         results += trio.run(measure_all, choice)
-        run = Run(setting_of(choice.interpreters, times, load_average), tuple(results))
+        run = combined(Run(setting_of(choice.interpreters, times, load_average), tuple(results)))
         write(run, out)
     return run
 
@@ -83,6 +90,11 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--contender", action="append", default=[], metavar="NAME", help="only this one; repeatable"
+    )
+    made.add_argument(
+        "--update",
+        action="store_true",
+        help="keep the results that are there of all loads but those of --only",
     )
     made.add_argument("--repeat", type=int, default=0, help="how often; 3, or once if quick")
     made.add_argument(
@@ -104,6 +116,8 @@ def choose(options: argparse.Namespace) -> Choice:
     """
     if unknown := set(options.contender) - set(contenders.BY_NAME):
         raise SystemExit(f"no contender {', '.join(unknown)}: there are {', '.join(contenders.BY_NAME)}")
+    if options.update and (options.contender or not options.only):
+        raise SystemExit("--update measures whole loads again: those of --only")
     try:
         chosen = loads.by_name(options.only)
     except ValueError as error:

@@ -21,7 +21,7 @@ from tests.bench.page import COLUMNS, Setting, page
 from tests.bench.plots import PLOTS, bars_of, draw
 from tests.bench.sampling import Usage, look_at, parse_stat, parse_status
 from tests.bench.sanity import problems
-from tests.bench.writing import Run, read, write
+from tests.bench.writing import Run, read, updated, write
 
 (BURST,) = by_name(["burst"])
 REPORT = Report(
@@ -157,6 +157,14 @@ def test_a_run_is_written_and_can_be_read_again(tmp_path: Path) -> None:
     written = write(run, tmp_path)
     assert read(tmp_path) == run
     assert {path.name for path in written} == {"results.json", "benchmark.md", "burst-tokens-per-s.svg"}
+
+
+def test_a_load_that_is_measured_again_takes_the_place_of_what_it_was() -> None:
+    before = Run(
+        SETTING, (result("burst", "ours", tokens_per_s=5.0), result("churn", "ours", turns_per_s=1.0))
+    )
+    now = Run(SETTING, (result("churn", "ours", turns_per_s=2.0), result("churn", "peer", turns_per_s=3.0)))
+    assert updated(before, now) == Run(SETTING, (before.results[0], *now.results))
 
 
 def test_the_kernel_is_read() -> None:

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 import msgspec
-from attrs import frozen
+from attrs import evolve, frozen
 
 from tests.bench.figures import Result, tabulate
 from tests.bench.page import Setting, page
@@ -29,6 +29,13 @@ class Run:
 
     setting: Setting
     results: tuple[Result, ...]
+
+
+def updated(before: Run, now: Run) -> Run:
+    """An earlier run, with what was measured now in place of what it had of the same loads."""
+    again = {result.load for result in now.results}
+    kept = [result for result in before.results if result.load not in again]
+    return evolve(before, results=(*kept, *now.results))
 
 
 def setting_of(interpreters: Interpreters, repeats: int, load_average: float) -> Setting:

@@ -93,9 +93,8 @@ class ChatStream:
         return b"" if render is None else render(self, change)
 
     def _reason(self, change: ReasoningAdded) -> bytes:
-        return f'{self._before_delta}{{"reasoning_content": {quoted(change.text)}{self._after}'.encode(
-            "ascii"
-        )
+        delta = f'{{"reasoning_content": {quoted(change.text)}'
+        return f"{self._before_delta}{delta}{self._after}".encode("ascii")
 
     def _start(self, change: CallStarted) -> bytes:
         return self._aside(PROGRESS, self._running(change))
