@@ -44,24 +44,6 @@ class AgentHost:
     config: AgentConfig = DEFAULT_CONFIG  # what each of them is told
 
 
-@frozen
-class _AtOnce:
-    """A limiter that lets in whom it has a place for. Trio's own does so after a turn for all others."""
-
-    limiter: trio.CapacityLimiter
-
-    async def acquire_on_behalf_of(self, borrower: object) -> None:
-        """Take a place, and wait for one if there is none."""
-        try:
-            self.limiter.acquire_on_behalf_of_nowait(borrower)
-        except trio.WouldBlock:
-            await self.limiter.acquire_on_behalf_of(borrower)
-
-    def release_on_behalf_of(self, borrower: object) -> None:
-        """Give it back."""
-        self.limiter.release_on_behalf_of(borrower)
-
-
 class _Life(Enum):
     """Of the worker thread. It can be called off before it began: then it must never begin."""
 
@@ -152,9 +134,8 @@ class Bridge:
         self._agent, self._is_async = agent, _runs_as_task(agent)
 
     async def _host_thread(self) -> None:
-        limiter = cast("trio.CapacityLimiter", _AtOnce(self._host.threads))  # to Trio it is one
         try:
-            await trio.to_thread.run_sync(self._in_thread, abandon_on_cancel=True, limiter=limiter)
+            await trio.to_thread.run_sync(self._in_thread, abandon_on_cancel=True, limiter=self._host.threads)
         except RuntimeError:
             # The system has no thread left. Nothing that an agent raises comes this way.
             self._inbox.post(Crashed(_NO_THREAD, "RuntimeError", self._words.now()))
