@@ -153,8 +153,7 @@ class SqlStore:
         """Give a run its terminal form. It is a write, so the looks of the meantime ride along."""
         require_end(ended, tuple(tail), bool(items))
         work = partial(statements_runs.end, ended=ended, tail=tuple(tail), items=tuple(items))
-        looks = self._recent.take()
-        await self._submit(partial(forgetting.after_notes, looks=looks, work=work) if looks else work)
+        await self._submit(partial(forgetting.after_notes, looks=self._recent.take(), work=work))
 
     async def find_run(self, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
         """A run as it stands; when it was looked at is written with the next write."""

@@ -68,6 +68,8 @@ class Look:
 
 def note(connection: sqlite3.Connection, looks: tuple[Look, ...]) -> None:
     """Write down when runs were last used."""
+    if not looks:
+        return
     connection.executemany(
         "UPDATE runs SET accessed_at = max(accessed_at, ?) WHERE principal = ? AND run_id = ?",
         ((look.at, look.principal, look.run_id) for look in looks),

@@ -43,6 +43,8 @@ def _is_live(connection: sqlite3.Connection, run: tuple[str, str]) -> bool:
 
 def add(connection: sqlite3.Connection, batches: Sequence[LogBatch]) -> None:
     """Add batches, except those that are there already."""
+    if not batches:
+        return
     rows = ((batch.principal, batch.run_id, batch.first, batch.count, bytes(batch.body)) for batch in batches)
     connection.executemany(_ADD, rows)
 

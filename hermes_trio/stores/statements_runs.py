@@ -105,8 +105,7 @@ def end(
     if header.is_stored:
         sessions.append(connection, _said(ended, written))
         _move_on(connection, ended)
-    if tail:
-        logs.add(connection, tail)
+    logs.add(connection, tail)
     if header.conversation:
         place = (header.principal, header.conversation)
         conversations.ensure(connection, place, header.stamp.created_at)

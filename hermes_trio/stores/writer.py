@@ -82,10 +82,6 @@ class Writer:
         """
         job = _Job(work)
         try:
-            self._send.send_nowait(
-                job
-            )  # there is nearly always a place, and all have to wait for the disk anyway
-        except trio.WouldBlock:
             await self._queue(job)
         except trio.ClosedResourceError:
             raise StoreError(CLOSED) from None
@@ -93,10 +89,11 @@ class Writer:
         return job.outcome.get()  # type: ignore[no-any-return]  # one queue for jobs of all types
 
     async def _queue(self, job: _Job) -> None:
+        """Nearly always there is a place, and then nobody else need have a turn first: the disk is waited for anyway."""
         try:
+            self._send.send_nowait(job)
+        except trio.WouldBlock:
             await self._send.send(job)
-        except trio.ClosedResourceError:
-            raise StoreError(CLOSED) from None
 
     async def close(self) -> None:
         """Take no more jobs, and return when those already taken are done."""

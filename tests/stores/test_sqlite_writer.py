@@ -84,7 +84,8 @@ async def outcome_of_abandoned(writer: Writer, steps: int) -> str:
             for _ in range(steps):
                 await trio.lowlevel.checkpoint()
             writer.abandon()
-    return heard
+        async with writer._limiter:  # its thread is through with the connection, which is closed next
+            return heard
 
 
 async def test_a_lone_caller_waits_for_nobody(path: Path) -> None:
