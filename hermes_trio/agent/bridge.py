@@ -27,6 +27,7 @@ from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.inbox import Inbox
 from hermes_trio.agent.news import Sign
 from hermes_trio.agent.port import AsyncPort, Port, Words
+from hermes_trio.agent.steps import in_steps
 from hermes_trio.core.events import Crashed, Event, Finished, Result
 from hermes_trio.core.plain import text_of
 
@@ -178,11 +179,12 @@ class Bridge:
 
     async def _in_task(self, agent: AsyncAgent) -> None:
         try:
-            result = await agent.run(self._context.turn, AsyncPort(self._inbox, self._words, self._desk))
+            port = AsyncPort(self._inbox, self._words, self._desk)
+            result = await in_steps(agent.run(self._context.turn, port), self._inbox)
         except Exception as error:  # noqa: BLE001 - see above; cancellation passes
-            self._inbox.post(_crashed(error, self._words))
+            self._inbox.post_here(_crashed(error, self._words))
         else:
-            self._inbox.post(_finished(result, self._words))
+            self._inbox.post_here(_finished(result, self._words))
 
     def _part_over(self, part: _Part) -> None:
         self._parts.discard(part)

@@ -42,6 +42,12 @@ _SPOKEN = frozenset({Text, Reasoning, ToolOutput})
 _WEIGHTY = frozenset({ApprovalWanted, Finished, Crashed})  # what calls for more than being noted
 
 
+SeeTo = Callable[[bool], bool]
+"""Finds somebody who fetches what waits, at once or as soon as it is his turn; whether there was one."""
+
+NOBODY_SEES_TO_IT: SeeTo = lambda at_once: False  # noqa: ARG005, E731
+
+
 class RunEnded(Exception):
     """The run is over: nobody will hear what is said from now on. An agent should let it pass and return."""
 
@@ -58,7 +64,9 @@ class Inbox:
         self._unread_characters = 0
         # What waits needs only to be noted, which others than the tracker can do for it.
         self._is_light = True
-        self._see_to: Callable[[], bool] = lambda: False
+        self._see_to = NOBODY_SEES_TO_IT
+        self._is_in_step = False  # the agent is a task, and it is its turn
+        self._is_due = False  # it has said something in this turn
         self._is_full = self._is_awaited = False  # somebody waits for a place, or has waited
         self._is_told = self._closed = False  # told: the tracker knows, or is about to, that something waits
         self._space = NOBODY_WAITS
@@ -118,8 +126,12 @@ class Inbox:
                 return False
             self._pile_up(event)
             is_told, self._is_told = self._is_told and self._is_light, True
-        if not is_told:
-            self._tell()
+        if is_told:
+            return True
+        if self._is_in_step:
+            self._is_due = True
+        else:
+            self._tell(at_once=False)
         return True
 
     def post(self, event: Event) -> None:
@@ -127,6 +139,16 @@ class Inbox:
         with self._lock:
             if not self._closed:
                 self._add_open(event)
+
+    def post_here(self, event: Event) -> None:
+        """The same for the Trio thread, where the tracker is told without a bell."""
+        self._is_in_step = False
+        with self._lock:
+            if self._closed:
+                return
+            self._pile_up(event)
+            self._is_told = True
+        self.rouse()
 
     def when_space(self, tell: Callable[[], None]) -> None:
         """For speakers that may not wait: ``tell`` is called once, when a place may be free or nobody listens any more.
@@ -170,6 +192,17 @@ class Inbox:
             self._closed = True
 
     # -- the Trio side --
+
+    def begin_step(self) -> None:
+        """The agent, a task, has its turn: what it says will be seen to when that is over."""
+        self._is_in_step = True
+
+    def end_step(self) -> None:
+        """The agent lets the others work: see to what it has said."""
+        self._is_in_step = False
+        if self._is_due:
+            self._is_due = False
+            self._tell()
 
     async def wait_space(self) -> None:
         """Return when events may have been taken. For speakers that are Trio tasks."""
@@ -215,12 +248,12 @@ class Inbox:
         self.close()
         return self._take()
 
-    def seen_to_by(self, see_to: Callable[[], bool]) -> None:
+    def seen_to_by(self, see_to: SeeTo) -> None:
         """Ask somebody first whether he finds one who fetches what waits, with :meth:`take_light`, in place of the tracker."""
         self._see_to = see_to
 
-    def _tell(self) -> None:
-        if not (self._is_light and self._see_to()):
+    def _tell(self, at_once: bool = True) -> None:
+        if not (self._is_light and self._see_to(at_once)):
             self.rouse()
 
     def rouse(self) -> None:

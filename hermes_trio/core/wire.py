@@ -17,6 +17,8 @@ _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\
 BODY_FOLLOWS = "hermes_trio.body_follows"
 # In the ASGI scope, of some connections: a function that sends a part of a body which is not the last one.
 SEND_PART = "hermes_trio.send_part"
+# The same without waiting; it tells whether all has gone out. What has not goes out with the next part.
+SEND_NOW = "hermes_trio.send_now"
 KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
 

@@ -22,6 +22,7 @@ from hermes_trio.core.changes import Change
 
 Changes = tuple[Change, ...]
 Load = Callable[[int], Awaitable[Changes]]
+Pen = Callable[[], bool]
 
 LAG = (
     1  # how many changes a reader that holds back may be behind; the agent's inbox is the buffer, and merges
@@ -45,6 +46,10 @@ class Feeder:
 NOBODY = Feeder(lambda: None, lambda: None)
 
 
+def _no_pen() -> bool:
+    return False
+
+
 class RunLog:
     """Made in a Trio task. Appending never waits; ``room`` does."""
 
@@ -63,14 +68,14 @@ class RunLog:
         self.is_left = False  # nothing of the agent is there any more
 
     def append(self, changes: Changes) -> None:
-        """Add changes and wake the readers."""
+        """Add changes, and have the readers know."""
         self._changes += changes
         self.end += len(changes)
         self._last = changes[-1:] or self._last
         if self._grew is not None:
             self._grew()
         for reader in self._readers:
-            reader.wake()
+            reader.tell()
 
     def close(self) -> None:
         """Nothing more comes."""
@@ -108,11 +113,14 @@ class RunLog:
         """There is more to be had for a reader that asks."""
         self._feeder = feeder
 
-    def rouse(self) -> bool:
-        """Wake a reader that waits, or make use of one that is about to wake up, for it to fetch more; whether there is one."""
+    def rouse(self, at_once: bool) -> bool:
+        """Find a reader that waits, or is about to wake up, and have more fetched for it, now or in its turn; whether there is one."""
         for reader in self._readers:
             if reader.holds_back and reader.is_waiting:
-                reader.rouse()
+                if not (at_once and reader.is_writing):
+                    reader.rouse()
+                else:
+                    self.fetch()
                 return True
         return False
 
@@ -205,6 +213,9 @@ class Batches:
     def wake(self) -> None:
         """Let whoever waits look up. A reader that need not wait for others cannot be woken."""
 
+    def write_with(self, pen: Pen) -> None:
+        """Have what is new written at once where that can be."""
+
     def __aiter__(self) -> Self:
         """Batch after batch."""
         return self
@@ -227,7 +238,13 @@ class Reader(Batches):
         self.is_waiting = False  # until it has its turn again
         self._is_woken = False
         self._is_roused = False
+        self._pen: Pen = _no_pen
         self._news = News()
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether what is new is written in the task of whoever adds it: while the reader's own waits."""
+        return self._pen is not _no_pen and self.is_waiting and not self._is_woken
 
     @property
     def is_left(self) -> bool:
@@ -240,6 +257,18 @@ class Reader(Batches):
             return
         self._is_woken = True
         self._news.tell()
+
+    def write_with(self, pen: Pen) -> None:
+        """Call somebody as soon as there is something new, before the reader is woken.
+
+        He takes it with :meth:`receive_nowait` and writes it. If he returns True, that was all there was to do. He must not raise.
+        """
+        self._pen = pen
+
+    def tell(self) -> None:
+        """There is something new."""
+        if not (self.is_writing and self._pen()):
+            self.wake()
 
     def rouse(self) -> None:
         """There is something to be fetched."""
@@ -303,6 +332,7 @@ class Reader(Batches):
 
     def close(self) -> None:
         """Leave the log."""
+        self._pen = _no_pen
         self._news.close()
         self._log.leave(self)
 

@@ -13,7 +13,7 @@ import structlog
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.inbox import CHARACTERS, Inbox
+from hermes_trio.agent.inbox import CHARACTERS, NOBODY_SEES_TO_IT, Inbox
 from hermes_trio.core.changes import Change, Ended, TextAdded
 from hermes_trio.core.events import ApprovalWanted, Event, Finished, merge_text
 from hermes_trio.core.lifecycle import ENDED_STATES
@@ -121,7 +121,7 @@ class Tracker:
 
     def _let_go(self) -> None:
         """Forget those who know us: a run that is over must not be left to the collector."""
-        self._inbox.seen_to_by(lambda: False)
+        self._inbox.seen_to_by(NOBODY_SEES_TO_IT)
         self._out.fed_by(NOBODY)
         self._hooks = NO_HOOKS
 
@@ -144,8 +144,8 @@ class Tracker:
         finally:
             self._is_resting = False
 
-    def _find_a_reader(self) -> bool:
-        return self._is_resting and not self._out.is_store_behind and self._out.rouse()
+    def _find_a_reader(self, at_once: bool) -> bool:
+        return self._is_resting and not self._out.is_store_behind and self._out.rouse(at_once)
 
     def _feed_now(self) -> None:
         """Note what waits, for a reader that wants it at once, and in its task."""

@@ -115,7 +115,7 @@ class GuardedTCPServer(TCPServer):
             *(self.app, self.config, self.context, self._applications, ConnectionState(self.state)),
             *(self._plain is None, client, server, self.protocol_send),
         )
-        self._wire = Wire(parts, alpn, self._applications.abandon)
+        self._wire = Wire(parts, alpn, self._applications.abandon, self._outlet.write_now)
         self.protocol = self._wire  # type: ignore[assignment]  # it has the same interface
         self._alone = Alone(self._socket, self._wire, self._applications, keepers)
         self._rest(True)

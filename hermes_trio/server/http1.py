@@ -17,11 +17,12 @@ from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h11 import STREAM_ID, H2ProtocolAssumedError, H11Protocol
 
 from hermes_trio.core.errors import bad_request
-from hermes_trio.core.wire import SEND_PART
+from hermes_trio.core.wire import SEND_NOW, SEND_PART
 from hermes_trio.server.exchange import Exchange, PlainStream
 from hermes_trio.server.plain import Head, PlainExchange, RawHeaders, read_head
 from hermes_trio.server.reading import AHEAD, Gate, Paused, Wait
 from hermes_trio.server.sending import finishing, give_way, give_way_after_part
+from hermes_trio.server.writing import WriteNow
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -68,6 +69,7 @@ class PlainH11(H11Protocol):
         self.app, self.config, self.context, self.task_group = app, config, context, task_group
         self.connection_state = state
         self.ssl, self.client, self.server, self.send = line
+        self.write_now: WriteNow = bytes  # what goes out at once, as far as we know: nothing
         self.stream = None
         self.keep_alive_requests = 0
         self._held = b""  # of a response: what is followed by more at once
@@ -127,7 +129,7 @@ class PlainH11(H11Protocol):
             stream, Request(STREAM_ID, head.headers, "1.1", head.method, head.target, self.connection_state)
         )
         known: dict[str, Any] = stream.scope  # type: ignore[assignment]  # ASGI lets servers add to it
-        known[SEND_PART] = self.send_part
+        known[SEND_PART], known[SEND_NOW] = self.send_part, self.send_now
         if not head.length:
             await stream.take(b"", is_all=True)
         if len(data) > head.size:
@@ -229,6 +231,14 @@ class PlainH11(H11Protocol):
             data, self._held = self._held + self._plain.part(data), b""
             await self.send(RawData(data))
         await give_way_after_part(self._plain is None or self.stream is None)
+
+    def send_now(self, data: bytes) -> bool:
+        """Send such a part without waiting; whether all of it has gone out. The rest is held, for whoever sends the next part."""
+        if self._plain is None or self.stream is None:
+            return False  # whoever waits for it there notices that the client is gone
+        rest = self.write_now(self._held + self._plain.part(data))
+        self._held = bytes(rest)
+        return not rest
 
     async def _send_h11_event(self, event: Any) -> None:
         """Write what an event is on the wire."""

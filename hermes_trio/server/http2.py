@@ -26,10 +26,11 @@ from hypercorn.protocol.h2 import (
     StreamBuffer,
 )
 from hypercorn.protocol.http_stream import HTTPStream
+from hypercorn.trio.worker_context import EventWrapper
 from hypercorn.utils import filter_pseudo_headers
 from priority.priority import DeadlockError, DuplicateStreamError, MissingStreamError
 
-from hermes_trio.core.wire import SEND_PART
+from hermes_trio.core.wire import SEND_NOW, SEND_PART
 from hermes_trio.server.sending import finishing, give_way, give_way_after_part
 
 SETTLE_SECONDS = 2.0
@@ -41,11 +42,27 @@ WRITE = 2**16
 FRAME_HEAD = 9
 
 
+class Flag(EventWrapper):
+    """Hypercorn's event, which can also be set and cleared by those who are no coroutines."""
+
+    def set_now(self) -> None:
+        """Let all go on who wait."""
+        self._event.set()
+
+    def clear_now(self) -> None:
+        """From now on they wait."""
+        self._event = trio.Event()
+
+
 class BoundedBuffer(StreamBuffer):
     """What a stream still has to send: a producer waits at the high water mark until it is below the low one.
 
     Hypercorn's own reopens the gate whenever it sent little, nothing included.
     """
+
+    def __init__(self, event_class: Any) -> None:
+        super().__init__(event_class)
+        self._is_empty: Flag = Flag()
 
     @property
     def unfinished(self) -> bool:
@@ -59,14 +76,23 @@ class BoundedBuffer(StreamBuffer):
 
     async def push(self, data: bytes) -> None:
         """Add data, and wait while there is too much of it."""
-        if self._complete:
-            raise BufferCompleteError
-        self.buffer.extend(data)
-        await self._is_empty.clear()
+        self.put(data)
         if len(self.buffer) >= BUFFER_HIGH_WATER and self._paused.is_set():
             await self._paused.clear()
         while len(self.buffer) >= BUFFER_HIGH_WATER and not self._complete:
             await self._paused.wait()
+
+    def put(self, data: bytes) -> bool:
+        """Add data; whether nobody has to wait for it.
+
+        Raises:
+            BufferCompleteError: nothing more is taken.
+        """
+        if self._complete:
+            raise BufferCompleteError
+        self.buffer.extend(data)
+        self._is_empty.clear_now()
+        return len(self.buffer) < BUFFER_HIGH_WATER
 
     async def pop(self, max_length: int) -> bytes:
         """Take what fits into a frame."""
@@ -99,6 +125,7 @@ class BoundedH2(H2Protocol):
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
+        self.has_data: Flag = Flag()
         offered = {
             h2.settings.SettingCodes(code): value for code, value in self.connection.local_settings.items()
         }
@@ -176,6 +203,20 @@ class BoundedH2(H2Protocol):
             await self.stream_buffers[stream_id].push(data)
         await give_way_after_part(stream_id not in self.streams)
 
+    def _buffer(self, stream_id: int) -> BoundedBuffer:
+        buffer = self.stream_buffers[stream_id]
+        assert isinstance(buffer, BoundedBuffer)  # all are
+        return buffer
+
+    def send_now(self, stream_id: int, data: bytes) -> bool:
+        """The same without waiting: whether there is room. If there is none, whoever sends the next part waits for it."""
+        with suppress(BufferCompleteError, KeyError, MissingStreamError):  # its client is gone
+            has_room: bool = self._buffer(stream_id).put(data)
+            self.priority.unblock(stream_id)
+            self.has_data.set_now()
+            return has_room
+        return False
+
     async def _cut_short(self, stream_id: int) -> None:
         """Reset a stream whose application stopped half way; else its client would wait for the rest."""
         buffer = self.stream_buffers.get(stream_id)
@@ -234,6 +275,7 @@ class BoundedH2(H2Protocol):
         known: Any = {} if stream is None else stream.scope
         if known.get("method", "HEAD") != "HEAD":
             known[SEND_PART] = partial(self.send_part, number)
+            known[SEND_NOW] = partial(self.send_now, number)
 
     def _as_request(self, request: h2.events.RequestReceived) -> Request:
         headers = dict(request.headers)

@@ -12,6 +12,7 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError
 from hermes_trio.server.http1 import PlainH11
 from hermes_trio.server.http2 import BoundedH2
 from hermes_trio.server.plain import Head
+from hermes_trio.server.writing import WriteNow
 
 TELL_SECONDS = 2.0
 """How long an application that does not listen may hold up the news that its client is gone."""
@@ -23,10 +24,14 @@ Protocol = PlainH11 | BoundedH2
 class Wire:
     """The protocol of a connection, which changes once if the client begins with the HTTP/2 preface."""
 
-    def __init__(self, parts: Sequence[Any], alpn: str | None, abandon: Callable[[], None]) -> None:
+    def __init__(
+        self, parts: Sequence[Any], alpn: str | None, abandon: Callable[[], None], write_now: WriteNow
+    ) -> None:
         self._parts = parts
         self._abandon = abandon
         self.protocol: Protocol = BoundedH2(*parts) if alpn == "h2" else PlainH11(*parts)
+        if isinstance(self.protocol, PlainH11):
+            self.protocol.write_now = write_now
 
     @property
     def is_unheard(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from functools import cached_property
 
 import trio
@@ -18,6 +19,8 @@ BURST = 16
 """How many writes may go straight to the kernel before the other tasks get their turn."""
 
 Bytes = bytes | memoryview
+WriteNow = Callable[[bytes], Bytes]
+"""Takes what can go out at once, and returns the rest."""
 
 
 class Outlet:
@@ -40,19 +43,20 @@ class Outlet:
         The protocol has counted the data as sent already: half a chunk, or an HTTP/2 header block that never left,
         would spoil all that follows. A cancelled producer hears of it from the protocol, once its data is out.
         """
-        rest = data if self._plain is None or self._queued else self._write_now(data)
+        rest = self.write_now(data)
         if rest and not await self._write_rest(rest):
             return False
         await self._breathe()
         return True
 
-    def _write_now(self, data: bytes) -> Bytes:
-        """Give the kernel what it takes without waiting, and return what is left.
+    def write_now(self, data: bytes) -> Bytes:
+        """Give the kernel what it takes without waiting, and return what is left: all of it, if others write already.
 
         The descriptor is asked for each time: it is -1 once closed, so a reused number cannot be hit. Real trouble is
         left to Trio's own send, which meets it again.
         """
-        assert self._plain is not None
+        if self._plain is None or self._queued:
+            return data
         try:
             sent = os.write(self._plain.socket.fileno(), data)
         except OSError:

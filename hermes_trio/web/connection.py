@@ -25,10 +25,10 @@ from quart.wrappers import Request
 from quart.wrappers.response import DataBody
 from quart_trio.asgi import TrioASGIHTTPConnection
 
-from hermes_trio.core.wire import BODY_FOLLOWS, SEND_PART
+from hermes_trio.core.wire import BODY_FOLLOWS, SEND_NOW, SEND_PART
 from hermes_trio.mailbox import BRIEFLY, Mailbox
 from hermes_trio.mailbox import KEY as MAILBOX
-from hermes_trio.web.stream_body import BodyCut, StreamBody
+from hermes_trio.web.stream_body import BodyCut, SendNow, StreamBody
 from hermes_trio.web.visit import visit_of
 from hermes_trio.web.whole import WholeRequest
 
@@ -42,8 +42,10 @@ def _head(response: Any, body_follows: bool) -> dict[str, Any]:
     return {"type": "http.response.start", **head, BODY_FOLLOWS: body_follows}
 
 
-async def _send_stream(send: Any, send_part: Any, body: StreamBody) -> None:
+async def _send_stream(send: Any, send_part: Any, send_now: SendNow | None, body: StreamBody) -> None:
     async with body as frames:
+        if send_now is not None:
+            body.write_with(send_now)
         async for data in frames:
             if body.is_over:
                 await send(_part(data, more=False))
@@ -133,7 +135,8 @@ class Connection(TrioASGIHTTPConnection):
                 known: Any = self.scope
                 _forget_headers(known)
                 del response  # with its own: a stream may last for long
-                await _send_stream(send, known.get(SEND_PART) or _sender_of_parts(send), body)
+                send_part = known.get(SEND_PART) or _sender_of_parts(send)
+                await _send_stream(send, send_part, known.get(SEND_NOW), body)
             case _:
                 await super()._send_response(send, response)
 

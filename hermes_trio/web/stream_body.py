@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -17,7 +18,7 @@ from quart.wrappers.response import ResponseBody
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.wire import KEEPALIVE
 from hermes_trio.pulse import Pulse
-from hermes_trio.runs.log import Changes
+from hermes_trio.runs.log import Changes, Pen
 
 
 class Source(Protocol):
@@ -44,12 +45,17 @@ class Source(Protocol):
         """What is there already; raises ``trio.WouldBlock`` if nothing is."""
         ...
 
+    def write_with(self, pen: Pen) -> None:
+        """Have what is new written at once where that can be; the pen tells whether it was."""
+        ...
+
     def __aiter__(self) -> AsyncIterator[Changes]:
         """Batch after batch."""
         ...
 
 
 Start = Callable[[], AbstractAsyncContextManager[Source]]
+SendNow = Callable[[bytes], bool]
 
 
 class Dialect(Protocol):
@@ -86,6 +92,8 @@ class StreamBody(ResponseBody):
         self._is_silent = False
         self._waiting = dialect.opening()
         self._has_end = False
+        self._has_rest = False  # something was sent, and not all of it has gone out
+        self._trouble: Exception | None = None  # of what was to be written at once
         self._reader: Source
 
     @property
@@ -114,6 +122,27 @@ class StreamBody(ResponseBody):
         self._pulse.remove(self)
         return await self._run.__aexit__(kind, error, traceback)  # noqa: ASYNC102 - the run bounds its own end
 
+    def write_with(self, send_now: SendNow) -> None:
+        """While this stream waits, send what is new in the task of whoever says it: then none has to wait for its turn."""
+        self._reader.write_with(partial(self._write, send_now))
+
+    def _write(self, send_now: SendNow) -> bool:
+        """Send all that is new but the end, which goes out with the end of the body; False if this stream has to see to it."""
+        try:
+            frames = self._render(self._reader.receive_nowait())
+            if self._has_end:
+                self._waiting = frames
+                return False
+            self._has_rest = bool(frames) and not send_now(frames)
+        except trio.WouldBlock:
+            return False  # it is not in memory
+        except Exception as error:  # noqa: BLE001 - our own mistake, and not that of whoever speaks
+            self._trouble = error
+            return False
+        if frames:
+            self._pulse.beat(self)
+        return not self._has_rest
+
     def __aiter__(self) -> Self:
         """The body is its own iterator."""
         return self
@@ -122,9 +151,9 @@ class StreamBody(ResponseBody):
         """All frames that wait, in one piece; a comment when nothing came for a while."""
         self._is_silent = False
         self._pulse.beat(self)
-        while not self._waiting:  # changes that this dialect does not show leave the wire silent
+        while not (self._waiting or self._has_rest):  # what this dialect does not show leaves the wire silent
             self._waiting = await self._receive()
-        frames, self._waiting = self._waiting, b""
+        frames, self._waiting, self._has_rest = self._waiting, b"", False
         return frames
 
     def silent(self) -> None:
@@ -137,8 +166,10 @@ class StreamBody(ResponseBody):
             changes = await self._reader.hear()
         except trio.EndOfChannel:
             raise (StopAsyncIteration if self._has_end else BodyCut) from None
+        if self._trouble is not None:
+            raise self._trouble
         if not changes:
-            return KEEPALIVE if self._is_silent else b""
+            return self._waiting or (KEEPALIVE if self._is_silent else b"")
         frames = [self._render(changes)]
         while True:
             try:

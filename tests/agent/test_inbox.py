@@ -223,3 +223,15 @@ async def test_every_word_takes_its_place(places: int, characters: int) -> None:
     assert [inbox.try_put(word) for word in "abcd"] == [True, True, True, False]
     assert inbox.drain() == [Text("abc")]
     assert inbox.drain() == []
+
+
+async def test_a_last_word_in_trio_needs_no_bell() -> None:
+    inbox = Inbox()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(received, inbox)
+        await wait_all_tasks_blocked()
+        inbox.post_here(Text("bye"))
+        assert trio.lowlevel.current_statistics().run_sync_soon_queue_size == 0
+        inbox.finish()
+    inbox.post_here(Text("too late"))
+    assert inbox.drain() == []

@@ -172,3 +172,105 @@ async def test_a_mistake_while_fetching_ends_the_run_as_ours(monkeypatch: pytest
                 await wait_all_tasks_blocked()
     assert scene.stopped[0] is Reason.SERVER_ERROR
     assert len(scene.saved) == 1
+
+
+class Page:
+    """What a pen writes, as far as the paper goes."""
+
+    def __init__(self, room: int = 1_000) -> None:
+        self._room = room
+        self.written: list[Change] = []
+
+    def of(self, reader: Reader) -> Reader:
+        """The reader, with a pen."""
+        reader.write_with(lambda: self._write(reader))
+        return reader
+
+    def _write(self, reader: Reader) -> bool:
+        if len(self.written) >= self._room:
+            return False
+        self.written += reader.receive_nowait()
+        return True
+
+
+async def test_a_pen_writes_when_the_step_of_the_agent_is_over_and_nobody_is_woken() -> None:
+    page, read = Page(), list[Change]()
+    async with at_work() as scene, trio.open_nursery() as nursery:
+        with page.of(scene.log.subscribe(holds_back=True)) as reader:
+            nursery.start_soon(collect, reader, read)
+            await wait_all_tasks_blocked()
+            scene.inbox.begin_step()
+            scene.say(Text("a"), Text("b"))
+            assert not page.written
+            scene.inbox.end_step()
+            assert texts(page.written) == "ab"
+            assert len(page.written) == 1
+            scene.inbox.begin_step()
+            scene.inbox.end_step()  # nothing was said
+            assert len(page.written) == 1
+            await wait_all_tasks_blocked()
+            assert not read
+            scene.say(Text("c"))  # outside of a step: a task of the agent's, which may go on for long
+            assert texts(page.written) == "ab"
+            await wait_all_tasks_blocked()
+            scene.end()
+            await wait_all_tasks_blocked()
+    assert texts(page.written + read) == "abc"
+
+
+async def test_a_pen_writes_what_a_thread_says_when_trio_hears_the_bell() -> None:
+    page = Page()
+    async with at_work() as scene, trio.open_nursery() as nursery:
+        with page.of(scene.log.subscribe(holds_back=True)) as reader:
+            nursery.start_soon(collect, reader, read := list[Change]())
+            await wait_all_tasks_blocked()
+            await trio.to_thread.run_sync(scene.inbox.put, "a")
+            await wait_all_tasks_blocked()
+            assert texts(page.written) == "a"
+            assert not read
+            scene.end()
+            await wait_all_tasks_blocked()
+
+
+async def test_what_does_not_fit_on_the_page_is_for_the_reader() -> None:
+    page, read = Page(room=1), list[Change]()
+    async with at_work() as scene, trio.open_nursery() as nursery:
+        with page.of(scene.log.subscribe(holds_back=True)) as reader:
+            nursery.start_soon(collect, reader, read)
+            await wait_all_tasks_blocked()
+            for word in "abc":
+                scene.inbox.begin_step()
+                scene.say(Text(word))
+                scene.inbox.end_step()  # the reader is woken by the second, and takes the third along
+            await wait_all_tasks_blocked()
+            assert (texts(page.written), texts(read)) == ("a", "bc")
+            scene.end()
+            await wait_all_tasks_blocked()
+
+
+async def test_a_question_or_an_end_in_a_step_is_the_trackers() -> None:
+    page = Page()
+    async with at_work() as scene, trio.open_nursery() as nursery:
+        with page.of(scene.log.subscribe(holds_back=True)) as reader:
+            nursery.start_soon(collect, reader, list[Change]())
+            await wait_all_tasks_blocked()
+            scene.inbox.begin_step()
+            scene.say(Text("a"))
+            scene.inbox.post_here(Finished())
+            assert not page.written
+            await wait_all_tasks_blocked()
+            assert texts(page.written) == "a"
+            assert isinstance(page.written[-1], Ended)
+            assert len(scene.saved) == 1
+
+
+async def test_what_others_append_is_written_too() -> None:
+    page = Page()
+    async with at_work() as scene, trio.open_nursery() as nursery:
+        with page.of(scene.log.subscribe()) as reader:
+            nursery.start_soon(collect, reader, list[Change]())
+            await wait_all_tasks_blocked()
+            scene.tracker.tell(Text("a"))
+            assert texts(page.written) == "a"
+            scene.end()
+            await wait_all_tasks_blocked()

@@ -72,14 +72,14 @@ async def test_a_slow_reader_is_not_a_stalled_one(monkeypatch: pytest.MonkeyPatc
 
 async def test_partial_writes_lose_and_repeat_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = set()
-    real = Outlet._write_now
+    real = Outlet.write_now
 
     def spy(self: Outlet, data: bytes) -> Any:
         rest = real(self, data)
         kinds.add("all" if not rest else "part" if len(rest) < len(data) else "none")
         return rest
 
-    monkeypatch.setattr(Outlet, "_write_now", spy)
+    monkeypatch.setattr(Outlet, "write_now", spy)
     async with serving(Demo()) as live:
         answer = await ask(live.port, get("/big", CLOSE))
     assert {"all", "part"} <= kinds

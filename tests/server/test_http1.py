@@ -10,8 +10,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.core.wire import BODY_FOLLOWS
-from tests.server.apps import Receive, Send, body, lifespan, start
+from hermes_trio.core.wire import BODY_FOLLOWS, SEND_NOW, SEND_PART
+from tests.server.apps import BIG, Receive, Send, body, lifespan, start
 from tests.server.raw import connect, get, read_to_end, read_until
 from tests.server.running import serving
 
@@ -104,3 +104,36 @@ async def test_a_connection_goes_on_unless_the_client_wishes_otherwise() -> None
         for _ in range(3):
             await stream.send_all(get("/"))
             assert b"connection" not in (await read_until(stream, b"\r\n\r\nok")).lower()
+
+
+class AtOnce:
+    """Sends parts without waiting, the last time when its client is gone; what is left over goes with the next part."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self._parts = parts
+        self.gone: list[bool] = []
+        self.is_over = trio.Event()
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await lifespan(receive, send)
+            return
+        await start(send)
+        has_gone_out = [scope[SEND_NOW](part) for part in self._parts]
+        assert has_gone_out == [len(part) < 1_000 for part in self._parts]
+        await scope[SEND_PART](b"")
+        await body(send, b"end")
+        self.gone = [scope[SEND_NOW](b"lost")]
+        self.is_over.set()
+
+
+@pytest.mark.parametrize("parts", [(b"a", b"b"), (b"a", BIG)])
+async def test_parts_that_are_sent_at_once_lose_and_repeat_nothing(parts: tuple[bytes, ...]) -> None:
+    app = AtOnce(*parts)
+    async with serving(app) as live, await connect(live.port) as stream:
+        await stream.send_all(get("/", "Connection: close"))
+        answer = await read_to_end(stream)
+        await app.is_over.wait()
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (*parts, b"end"))
+    assert answer.partition(b"\r\n\r\n")[2] == chunks + b"0\r\n\r\n"
+    assert app.gone == [False]

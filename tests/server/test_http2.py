@@ -11,7 +11,7 @@ from hypercorn.events import RawData
 from hypercorn.protocol.h2 import BUFFER_HIGH_WATER
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.core.wire import SEND_PART
+from hermes_trio.core.wire import SEND_NOW, SEND_PART
 from hermes_trio.server import http2
 from hermes_trio.server.connection import GuardedTCPServer
 from tests.server.apps import Receive, Send, body, lifespan, start
@@ -145,3 +145,38 @@ async def test_the_last_part_is_also_the_end() -> None:
         assert await client.answer(number) == (200, PART + b"end")
         ends = [event.stream_ended for event in client.seen if isinstance(event, h2.events.DataReceived)]
         assert ends[-1] is not None
+
+
+class AtOnce:
+    """Sends parts without waiting until there is no room, waits for that, and once more when its stream is over."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.late: list[bool] = []
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await lifespan(receive, send)
+            return
+        await start(send)
+        for _ in range(3):
+            while scope[SEND_NOW](b"short "):
+                self.sent += 1
+            self.sent += 1
+            await scope[SEND_PART](b"")
+        await body(send, b"end")
+        self.late = [scope[SEND_NOW](b"lost")]
+
+
+async def test_parts_without_waiting_are_bounded_too() -> None:
+    app = AtOnce()
+    async with serving(app) as live, h2_client(live.port, grant=False) as client:
+        number = await client.request()
+        await client.until_body(number, lambda body: len(body) >= WINDOW)
+        await wait_all_tasks_blocked()
+        assert WINDOW <= 6 * app.sent <= WINDOW + 2 * (BUFFER_HIGH_WATER + 6)
+    app = AtOnce()
+    async with serving(app) as live, h2_client(live.port) as client:
+        assert await client.answer(await client.request()) == (200, b"short " * app.sent + b"end")
+        await wait_all_tasks_blocked()
+    assert app.late == [False]

@@ -44,7 +44,7 @@ async def test_a_stream_ends_once(leaves: str) -> None:
         parts.append((message["body"], message["more_body"]))
         frames.is_over = frames.is_over or (leaves == "meanwhile" and message["body"] == b"two")
 
-    await _send_stream(send, _sender_of_parts(send), cast("StreamBody", frames))
+    await _send_stream(send, _sender_of_parts(send), None, cast("StreamBody", frames))
     assert b"".join(body for body, _ in parts) == b"onetwo"
     assert [more for _, more in parts] == [True] * (len(parts) - 1) + [False]
     assert len(parts) == (2 if leaves == "before" else 3)
