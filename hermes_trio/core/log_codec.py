@@ -83,16 +83,11 @@ def decode_items(body: bytes) -> tuple[Item, ...]:
     return tuple(_unpack(body, _item))
 
 
-def encode_outcome(outcome: Outcome) -> str:
-    """JSON text."""
-    return _ENCODER.encode(_plain(outcome))
-
-
 def decode_outcome(text: str) -> Outcome:
-    """The outcome again.
+    """An outcome from JSON text with its fields by name.
 
     Raises:
-        Damaged: it is not what ``encode_outcome`` wrote.
+        Damaged: it is no such text.
     """
     try:
         return _outcome(json.loads(text))

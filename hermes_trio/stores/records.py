@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from attrs import frozen
 
-from hermes_trio.core.log_codec import Damaged, decode_items, decode_outcome, encode_items, encode_outcome
+from hermes_trio.core.log_codec import Damaged, decode_items, decode_outcome, encode_items
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.packing import pack
@@ -96,7 +96,7 @@ def write_run(ended: EndedRun) -> WrittenRun:
     """
     try:
         said = (*ended.header.messages, *transcript(ended.items))
-        items, outcome = encode_items(ended.items), encode_outcome(ended.outcome)
+        items, outcome = encode_items(ended.items), encode_quickly(ended.outcome)
     except _UNWRITABLE as error:
         raise not_json(error) from error
     added = counters(said, ended.outcome.usage)

@@ -2,8 +2,8 @@
 
 A commit costs a disk flush whether it holds one job or a hundred. So callers leave their job in a bounded queue and
 wait. One task takes everything that is there, runs it in one transaction in a worker thread, and only after the
-commit wakes each caller with what became of its own job. While the disk is busy the next batch gathers by itself, and for one more
-turn of the loop if the last one had gathered: under load batches grow, and a lone caller never waits for company.
+commit wakes each caller with what became of its own job. While the disk is busy the next batch gathers by itself, and if the last one
+had gathered, for as long as every turn of the loop brings more: under load batches grow, and a lone caller never waits for company.
 
 A full queue holds its callers back; that is the only backpressure and needs no other.
 """
@@ -24,6 +24,9 @@ from hermes_trio.stores.faults import CLOSED, explained, kind
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
+
+TURNS = 8
+"""How many turns of the loop a batch may wait for company."""
 
 _CUT_OFF = "the store was closed before the disk answered; what was asked may or may not be saved"
 
@@ -75,11 +78,12 @@ class Writer:
     async def submit(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a job in the next transaction and return what it returned, once that is committed.
 
-        A caller that is cancelled while it waits leaves its job in the queue.
+        A caller that is cancelled while it waits leaves its job in the queue; one that was cancelled before asks for nothing.
 
         Raises:
             StoreError: the job failed, or its transaction did, or the writer is closed.
         """
+        await trio.lowlevel.checkpoint_if_cancelled()
         job = _Job(work)
         try:
             await self._queue(job)
@@ -110,7 +114,7 @@ class Writer:
             with self._scope:
                 async for first in self._receive:
                     self._batch = (first,)
-                    await self._give_others_a_turn()
+                    await self._gather()
                     await self._commit((first, *islice(self._waiting(), self._batch_size - 1)))
             for job in (*self._batch, *self._waiting()):  # some only when abandoned
                 job.finish(Outcome(error=StoreError(_CUT_OFF)))
@@ -118,10 +122,12 @@ class Writer:
             self._receive.close()
             self._ended.set()
 
-    async def _give_others_a_turn(self) -> None:
-        """If the last one had company, so has this one, in a turn of the loop: a commit for two is hardly dearer."""
-        if self._had_company:
+    async def _gather(self) -> None:
+        """If the last one had company, so has this one, in a turn of the loop: a commit for ten is hardly dearer than one."""
+        before, turns = -1, TURNS if self._had_company else 0
+        while turns and before < (before := self._receive.statistics().current_buffer_used):
             await trio.lowlevel.checkpoint()
+            turns -= 1
 
     def _waiting(self) -> Iterator[_Job]:
         with suppress(trio.WouldBlock, trio.EndOfChannel):
