@@ -34,6 +34,25 @@ class Term:
 
 
 @frozen
+class Comparison:
+    """One figure in terms of another, without a bound: it tells how far something is."""
+
+    text: str
+    term: Term
+    over: Term
+
+    def value(self, table: Table) -> float:
+        """Of the medians of a run; not a number if it was not measured."""
+        upper, lower = _median(table, self.term), _median(table, self.over)
+        return ratio(upper, lower) if not math.isnan(upper + lower) else math.nan
+
+
+def _median(table: Table, term: Term) -> float:
+    value = table.get(term.load, term.contender, term.measure)
+    return math.nan if value is None else value
+
+
+@frozen
 class Bar:
     """A figure, or the quotient of two, and the bound that it must keep."""
 
@@ -53,13 +72,9 @@ class Bar:
         return Judgement(self, value, Verdict.MET if is_met else Verdict.NOT_MET)
 
     def _value(self, table: Table) -> float:
-        value = table.get(self.term.load, self.term.contender, self.term.measure)
-        if value is None:
-            return math.nan
         if self.over is None:
-            return value
-        base = table.get(self.over.load, self.over.contender, self.over.measure)
-        return math.nan if base is None else ratio(value, base)
+            return _median(table, self.term)
+        return Comparison(self.text, self.term, self.over).value(table)
 
 
 @frozen
@@ -184,6 +199,22 @@ def _resources() -> tuple[Bar, ...]:
     )  # fmt: skip
 
 
+def _distances() -> tuple[Comparison, ...]:
+    """Of what Trio allows to a server that stores each turn before it says that it is over, and does nothing else."""
+
+    def turns(load: str, one: str, other: str, mode: str) -> Comparison:
+        titles = {"records": "limit with records", "starlette": "Starlette + uvicorn", "ours": "ours"}
+        return Comparison(
+            f"turns/s at {load}{mode}: {titles[one]} / {titles[other]}",
+            Term(load, f"{one}{mode}", "turns_per_s"), Term(load, f"{other}{mode}", "turns_per_s"),
+        )  # fmt: skip
+
+    places = [(load, mode) for load in ("churn", "batch") for mode in ("", "-async")]
+    pairs = (("records", "starlette"), ("ours", "records"))
+    return tuple(turns(load, *pair, mode) for pair in pairs for load, mode in places)
+
+
+DISTANCES = _distances()
 BARS = (*_peer(), *_thousand(), *_limit(), *_starlette(), *_resources())
 
 

@@ -27,6 +27,7 @@ class Program(Enum):
     PEER = "peer"
     PLAIN = "plain"
     LIMIT = "limit"
+    RECORDS = "records"
 
 
 @frozen
@@ -58,6 +59,8 @@ ALL = (
     Contender("starlette-async", "Starlette + uvicorn, async agent", Program.PLAIN, "async"),
     Contender("limit", "limit: bare Trio sockets", Program.LIMIT),
     Contender("limit-async", "limit: bare Trio sockets, async agent", Program.LIMIT, "async"),
+    Contender("records", "limit with records", Program.RECORDS),
+    Contender("records-async", "limit with records, async agent", Program.RECORDS, "async"),
 )  # fmt: skip
 BY_NAME = {contender.name: contender for contender in ALL}
 

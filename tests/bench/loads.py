@@ -62,6 +62,7 @@ OURS_STORED = ("ours-responses", "ours-responses-async")
 PEERS = ("peer", "peer-threads")
 OTHERS = ("starlette", "limit")
 OTHERS_ASYNC = ("starlette-async", "limit-async")
+RECORDS = ("records", "records-async")
 LIVE = (*OURS, *OURS_ASYNC, *OURS_STORED, *PEERS, "peer-responses", *OTHERS, *OTHERS_ASYNC)
 
 ALL = (
@@ -101,12 +102,12 @@ ALL = (
     ),
     Load(
         "churn", "short turns, one connection each, 50 at once", Kind.CHURN,
-        (*OURS, *OURS_ASYNC, *PEERS, *OTHERS, *OTHERS_ASYNC), 50, 1, turns=3_000,
-        quick=("ours", "ours-h2", "peer", "limit"),
+        (*OURS, *OURS_ASYNC, *PEERS, *OTHERS, *OTHERS_ASYNC, *RECORDS), 50, 1, turns=3_000,
+        quick=("ours", "ours-h2", "peer", "limit", "records"),
     ),
     Load(
         "batch", "replies of 100 tokens in one piece, 50 at once", Kind.BATCH,
-        (*OURS, *OURS_ASYNC, *PEERS, *OTHERS, *OTHERS_ASYNC), 50, 100, turns=3_000,
+        (*OURS, *OURS_ASYNC, *PEERS, *OTHERS, *OTHERS_ASYNC, *RECORDS), 50, 100, turns=3_000,
         quick=("ours", "peer"),
     ),
     Load(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from attrs import frozen
 
 from tests.bench import contenders, loads
-from tests.bench.bars import Judgement, judge
+from tests.bench.bars import DISTANCES, Judgement, judge
 from tests.bench.figures import MEASURES, Measure, Table
 from tests.bench.loads import Kind, Load
 from tests.bench.plots import PLOTS
@@ -66,7 +67,8 @@ class Setting:
 
 def page(table: Table, setting: Setting) -> str:
     """The whole page."""
-    return "\n".join([*_top(setting), *_bars(judge(table)), *_plots(table), *_tables(table)]) + "\n"
+    parts = (_top(setting), _bars(judge(table)), _distances(table), _plots(table), _tables(table))
+    return "\n".join(chain.from_iterable(parts)) + "\n"
 
 
 def _top(setting: Setting) -> Iterator[str]:
@@ -88,6 +90,19 @@ def _bars(judgements: Sequence[Judgement]) -> Iterator[str]:
         value = "" if math.isnan(found.value) else number(found.value, 2)
         bound = f"{sign} {found.bar.bound:g}"
         yield f"| {found.bar.topic} | {found.bar.text} | {bound} | {value} | {found.verdict.value} |"
+    yield ""
+
+
+def _distances(table: Table) -> Iterator[str]:
+    yield "## How far the limit is\n"
+    yield (
+        "The bare Trio server stores nothing. «Limit with records» is the same with one thing more: before a client hears the end of its "
+        "turn, the record is on the disk, in the store that ours uses.\n"
+    )
+    yield "| figure | measured |\n|---|---|"
+    for distance in DISTANCES:
+        if not math.isnan(value := distance.value(table)):
+            yield f"| {distance.text} | {number(value, 2)} |"
     yield ""
 
 

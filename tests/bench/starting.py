@@ -123,6 +123,8 @@ def command_of(contender: Contender, python: str, port: int, folder: Path) -> Se
             return (
                 python, "-m", "tests.bench.servers.peer", str(port), home, str(contender.threads),
             )  # fmt: skip
+        case Program.RECORDS:
+            return (python, "-m", "tests.bench.servers.records", str(port), str(folder))
         case _:
             return (python, "-m", f"tests.bench.servers.{contender.program.value}", str(port))
 

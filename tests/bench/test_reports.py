@@ -12,7 +12,7 @@ import pytest
 from attrs import evolve
 
 from tests.bench import contenders, loads
-from tests.bench.bars import BARS, Bar, Term, Verdict
+from tests.bench.bars import BARS, DISTANCES, Bar, Term, Verdict
 from tests.bench.client.orders import Order, Report, Spread
 from tests.bench.contenders import Address, order_for
 from tests.bench.figures import MEASURES, Result, figures_of, tabulate
@@ -80,7 +80,7 @@ def test_an_upper_bound_is_one() -> None:
 
 def test_every_bar_and_every_plot_is_about_something_that_is_measured() -> None:
     measured = {(load.name, name) for load in loads.ALL for name in load.contenders} | {("start-up", "ours")}
-    terms = [term for bar in BARS for term in (bar.term, bar.over) if term is not None]
+    terms = [term for bar in (*BARS, *DISTANCES) for term in (bar.term, bar.over) if term is not None]
     assert {(term.load, term.contender) for term in terms} <= measured
     assert {term.measure for term in terms} | {plot.measure for plot in PLOTS} <= NAMES
     assert {plot.load for plot in PLOTS} <= {load.name for load in loads.ALL}
@@ -131,9 +131,13 @@ def test_a_page_has_a_row_for_each_contender_and_says_which_bars_are_not_met() -
             result("burst", "ours", tokens_per_s=1_000.0, lag_p99=1.0),
             result("burst", "ours", tokens_per_s=3_000.0, lag_p99=1.0),
             result("burst", "peer", tokens_per_s=1_000.0),
+            result("churn", "records", turns_per_s=900.0),
+            result("churn", "starlette", turns_per_s=1_000.0),
         ]
     )
     text = page(table, SETTING)
+    assert "| turns/s at churn: limit with records / Starlette + uvicorn | 0.90 |" in text.splitlines()
+    assert "turns/s at churn: ours / limit with records" not in text
     assert "| hermes-trio | 2,000 (1,000 to 3,000) |" in text
     assert "| burst | tokens/s: ours / hermes-agent | at least 15 | 2.00 | **not met** |" in text.splitlines()
     assert "![1 stream, as fast as possible" in text
