@@ -12,7 +12,7 @@ import pytest
 from attrs import evolve
 
 from tests.bench import contenders, loads
-from tests.bench.bars import BARS, DISTANCES, Bar, Term, Verdict
+from tests.bench.bars import BARS, DISTANCES, Bar, Comparison, Term, Verdict
 from tests.bench.client.orders import Order, Report, Spread
 from tests.bench.contenders import Address, order_for
 from tests.bench.figures import MEASURES, Result, figures_of, tabulate
@@ -80,7 +80,8 @@ def test_an_upper_bound_is_one() -> None:
 
 def test_every_bar_and_every_plot_is_about_something_that_is_measured() -> None:
     measured = {(load.name, name) for load in loads.ALL for name in load.contenders} | {("start-up", "ours")}
-    terms = [term for bar in (*BARS, *DISTANCES) for term in (bar.term, bar.over) if term is not None]
+    compared: tuple[Bar | Comparison, ...] = (*BARS, *DISTANCES)
+    terms = [term for one in compared for term in (one.term, one.over) if term is not None]
     assert {(term.load, term.contender) for term in terms} <= measured
     assert {term.measure for term in terms} | {plot.measure for plot in PLOTS} <= NAMES
     assert {plot.load for plot in PLOTS} <= {load.name for load in loads.ALL}
