@@ -207,7 +207,8 @@ class Port:
 class AsyncPort:
     """For agents that are Trio tasks. Every method waits while the reader is behind, and can be cancelled.
 
-    Not every call lets the other tasks work: what is said in one go is better sent in one piece.
+    Not every call lets the other tasks work: what is said in one go is better sent in one piece, and that happens when the agent
+    waits for something.
     """
 
     def __init__(self, inbox: Inbox, words: Words, desk: Desk) -> None:
