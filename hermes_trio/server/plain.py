@@ -22,13 +22,18 @@ _HEAD = re.compile(
     rb"(GET|POST|PUT|PATCH|DELETE|OPTIONS) ([!-~]+) HTTP/1\.1\r\n"
     rb"((?:" + _TOKEN + rb":[\t -~\x80-\xff]*\r\n)+)\r\n"
 )
+_FIELD = re.compile(rb"([^:]+):([^\r]*)\r\n")
 _LINES = re.compile(rb"(?:" + _TOKEN + rb": [^\0\r\n]*\r\n)*")
+_FRAMES = re.compile(
+    rb"^(connection|content-length|transfer-encoding): ([^\r]*)\r\n", re.IGNORECASE | re.MULTILINE
+)
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _NOT_PLAIN = frozenset({b"transfer-encoding", b"upgrade", b"expect", b"http2-settings"})
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
+_FIRST_FINAL = HTTPStatus.OK.value
 _WITHOUT_BODY = frozenset({204, 304})
-_CHUNKED = (b"transfer-encoding", b"chunked")
-_CLOSE = (b"connection", b"close")
+_CHUNKED = b"transfer-encoding: chunked\r\n"
+_CLOSE = b"connection: close\r\n"
 
 
 @frozen
@@ -53,7 +58,7 @@ def read_head(data: bytes) -> Head | None:
     found = _HEAD.match(data)
     if found is None:
         return None
-    headers = [_split(line) for line in found[3].split(b"\r\n")[:-1]]
+    headers = [(name.lower(), value.strip(b" \t")) for name, value in _FIELD.findall(found[3])]
     names = dict(headers)
     length = names.get(b"content-length", b"0")
     is_plain = len(names) == len(headers) and b"host" in names and _NOT_PLAIN.isdisjoint(names)
@@ -61,11 +66,6 @@ def read_head(data: bytes) -> Head | None:
         return None
     closes = b"close" in names.get(b"connection", b"").lower()
     return Head(found[1].decode(), found[2], headers, int(length), closes, found.end())
-
-
-def _split(line: bytes) -> tuple[bytes, bytes]:
-    name, _, value = line.partition(b":")
-    return name.lower(), value.strip(b" \t")
 
 
 @define
@@ -97,22 +97,26 @@ class PlainExchange:
         Raises:
             h11.LocalProtocolError: what the application says is no head.
         """
-        names = {name.lower(): value for name, value in headers}
-        lines = [b"%s: %s\r\n" % header for header in (*headers, *self._framing(status, names))]
+        lines = [b"%s: %s\r\n" % header for header in headers]
         text = b"".join(lines)
-        is_good = text.count(b"\n") == len(lines) and _LINES.fullmatch(text)  # each of them is one line
-        if status < HTTPStatus.OK or b"transfer-encoding" in names or not is_good:
+        if (
+            status < _FIRST_FINAL or text.count(b"\n") != len(lines) or not _LINES.fullmatch(text)
+        ):  # one line each
             raise h11.LocalProtocolError("this is no head of an answer")
+        framing = self._framing(status, {name.lower(): value for name, value in _FRAMES.findall(text)})
         self.is_begun = True
-        return b"HTTP/1.1 %d %s\r\n%s\r\n" % (status, _REASONS.get(status, b""), text)
+        return b"HTTP/1.1 %d %s\r\n%s%s\r\n" % (status, _REASONS.get(status, b""), text, framing)
 
-    def _framing(self, status: int, names: Mapping[bytes, bytes]) -> RawHeaders:
+    def _framing(self, status: int, names: Mapping[bytes, bytes]) -> bytes:
+        """The lines that say where the body ends, and what becomes of the connection."""
+        if b"transfer-encoding" in names:
+            raise h11.LocalProtocolError("how the answer is framed is not the business of the application")
         says_close = b"close" in names.get(b"connection", b"").lower()
         self.closes |= says_close
         self._has_body = status not in _WITHOUT_BODY
         self._due = int(names.get(b"content-length", b"0")) if self._has_body else 0
         self._is_chunked = b"content-length" not in names and self._has_body
-        return [_CHUNKED] * self._is_chunked + [_CLOSE] * (self.closes and not says_close)
+        return _CHUNKED * self._is_chunked + _CLOSE * (self.closes and not says_close)
 
     def part(self, data: bytes) -> bytes:
         """A part of the answer on the wire.
