@@ -39,7 +39,8 @@ class Alone:
             head = await self._next_head() if self._keepers.lookout.is_open else None
             if head is None or not self._keepers.lookout.is_open:
                 return
-            data, self.ahead = self.ahead[: head.whole], self.ahead[head.whole :]
+            whole = head.whole
+            data, self.ahead = self.ahead[:whole], self.ahead[whole:]
             await self._wire.begin(head, data)
             await self._answer()
 
@@ -49,30 +50,35 @@ class Alone:
 
     async def _next_head(self) -> Head | None:
         """The head of the next request, if that is one for us; all that was read is ahead, in any case."""
-        self.ahead = self.ahead or await self._read()
-        head = self._wire.plain_head(self.ahead)
-        if head is None or head.whole > MAX_RECV:
+        if not self.ahead:
+            await self._read()
+        head = None if self.is_over else self._wire.plain_head(self.ahead)
+        if head is None or (whole := head.whole) > MAX_RECV:
             return None
-        if len(self.ahead) < head.whole:
-            await self._read_on(head.whole)
-        return head if len(self.ahead) >= head.whole else None
+        if len(self.ahead) < whole:
+            await self._read_on(whole)
+        return head if len(self.ahead) >= whole else None
 
-    async def _read(self) -> bytes:
-        """What comes next; nothing if the connection is over."""
+    async def _read(self) -> None:
+        """Take what comes next; nothing comes if the connection is over."""
         try:
-            data = await self._next_data()
+            self.ahead = self._at_once() or await self._next_data()
         except GONE:
-            data = b""
-        self.is_over = not data
-        return data
+            self.is_over = True
+        else:
+            self.is_over = not self.ahead
+
+    def _at_once(self) -> bytes:
+        """What a client sends with its connection. Afterwards it is silent for a while: to look would be in vain."""
+        if self._has_read:
+            return b""
+        self._has_read = True
+        try:
+            return look(self._sock, MAX_RECV)
+        except trio.WouldBlock:
+            return b""
 
     async def _next_data(self) -> bytes:
-        if not self._has_read:  # afterwards the client is silent for a while: to look would be in vain
-            self._has_read = True
-            try:
-                return look(self._sock, MAX_RECV)
-            except trio.WouldBlock:
-                pass
         self._is_waiting = True
         self._keepers.idle.add(self)
         try:
@@ -109,7 +115,9 @@ class Alone:
     def answered(self) -> None:
         """All of an answer has gone out: who leaves now is none of the application's business."""
         descriptor, self._watched = self._watched, -1
-        if 0 <= descriptor == self._sock.fileno():
+        if descriptor < 0:
+            return  # it was told before, or nobody looks out for us
+        if descriptor == self._sock.fileno():
             self._keepers.lookout.ignore(descriptor, self)
         else:
             self._keepers.lookout.forget(descriptor, self)

@@ -34,15 +34,10 @@ class Lookout:
         self._faults = faults
         self._epoll = select.epoll()
         self._watched: dict[int, Watched] = {}
-        self._is_retiring = False
+        self.is_open = True  # it still takes connections: until the server is to end
 
     def __len__(self) -> int:
         return len(self._watched)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it still takes connections: until the server is to end."""
-        return not self._is_retiring
 
     def watch(self, descriptor: int, connection: Watched) -> None:
         """Tell a connection when its client leaves, or that it has left."""
@@ -62,11 +57,11 @@ class Lookout:
 
     def retire(self) -> None:
         """Take no more, and end with the last one."""
-        self._is_retiring = True
+        self.is_open = False
         self._end_if_alone()
 
     def _end_if_alone(self) -> None:
-        if self._is_retiring and not self._watched and not self._epoll.closed:
+        if not self.is_open and not self._watched and not self._epoll.closed:
             trio.lowlevel.notify_closing(self._epoll)
             self._epoll.close()
 
