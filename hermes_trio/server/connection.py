@@ -13,7 +13,6 @@ from typing import Any
 import trio
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
-from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
 from hermes_trio.server.alone import Alone
@@ -23,7 +22,7 @@ from hermes_trio.server.parting import hang_up, has_unread, let_read
 from hermes_trio.server.protocols import Address, Wire
 from hermes_trio.server.reading import GONE, Paused, receive, until_gone
 from hermes_trio.server.sockets import ensure_options
-from hermes_trio.server.writing import Outlet
+from hermes_trio.server.writing import Outlet, WriteNow
 
 CLEANUP_SECONDS = 5.0
 """The bound on closing, which goes on in spite of cancellation."""
@@ -39,6 +38,7 @@ class GuardedTCPServer(TCPServer):
         stream: object = self.stream  # Hypercorn's type says TLS only
         self._plain = stream if isinstance(stream, trio.SocketStream) else None
         self._outlet = Outlet(self.stream, guards)
+        self.write_now: WriteNow = self._outlet.write_now
         self._applications = Applications()
         self._reading: trio.CancelScope | None = None  # beside an application
         self._rest_ends = math.inf
@@ -112,13 +112,13 @@ class GuardedTCPServer(TCPServer):
         terminated: Any = self.context.terminated  # declared as any event
         keepers = self.guards.begin(terminated, self.config.keep_alive_timeout)
         parts = (
-            *(self.app, self.config, self.context, self._applications, ConnectionState(self.state)),
+            *(self.app, self.config, self.context, self._applications, self.state),
             *(self._plain is None, client, server, self.protocol_send),
         )
-        self._wire = Wire(parts, alpn, self._applications.abandon, self._outlet.write_now)
+        self._wire = Wire(parts, alpn, self._applications.abandon, self)
         self.protocol = self._wire  # type: ignore[assignment]  # it has the same interface
         self._alone = Alone(self._socket, self._wire, self._applications, keepers)
-        self._rest(True)
+        self.rest(True)
         if self._plain is not None and not self.config.read_timeout:
             await self._alone.run()
         if not self._alone.is_over:
@@ -157,7 +157,7 @@ class GuardedTCPServer(TCPServer):
             return bytes(await self.stream.receive_some(MAX_RECV))
         return await receive(self._plain.socket, MAX_RECV)
 
-    def _rest(self, is_idle: bool) -> None:
+    def rest(self, is_idle: bool) -> None:
         """Note whether the connection waits for a request; it waits so long and no longer, and not while we end."""
         self._is_idle = is_idle
         if is_idle:
@@ -193,16 +193,20 @@ class GuardedTCPServer(TCPServer):
     async def protocol_send(self, event: Event) -> None:
         """Take an event of the protocol: bytes to write, or news about the connection."""
         if isinstance(event, RawData):
-            if not await self._outlet.write(event.data):
-                await self._drop()
+            await self.write(event.data)
         elif isinstance(event, Paused):
             await self._wait_out(event)
         elif isinstance(event, Updated):
-            self._rest(event.idle)
+            self.rest(event.idle)
         elif isinstance(event, Closed):
             await self._part()
             await self.protocol.handle(event)
             self._end_reading()  # only now: the reader itself may be the one that closes
+
+    async def write(self, data: bytes) -> None:
+        """Write all of the data; a client that does not take it is gone, and the connection ends."""
+        if not await self._outlet.write(data):
+            await self._drop()
 
     async def _part(self) -> None:
         """Our last word is said. A client that is still speaking would lose it if we closed: then that comes later."""

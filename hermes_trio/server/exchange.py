@@ -5,13 +5,15 @@ from __future__ import annotations
 from time import time
 from types import MappingProxyType
 from typing import Any, Protocol
+from urllib.parse import unquote
 
-from hypercorn.protocol.events import StreamClosed
+from hypercorn.protocol.events import Request
 from hypercorn.protocol.h11 import STREAM_ID
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
+from hypercorn.typing import ConnectionState
 
 from hermes_trio.core.wire import BODY_FOLLOWS
-from hermes_trio.server.plain import RawHeaders
+from hermes_trio.server.plain import Head, RawHeaders
 
 
 class Exchange(HTTPStream):
@@ -56,6 +58,10 @@ class Out(Protocol):
         """Send the last part of the body, and the end."""
         ...
 
+    async def finish(self) -> None:
+        """All of the answer has gone out."""
+        ...
+
     def is_answering(self, stream: object) -> bool:
         """Whether somebody waits for the answer."""
         ...
@@ -68,6 +74,45 @@ class PlainStream(Exchange):
         super().__init__(*parts)
         self._out = out
 
+    async def begin(self, head: Head, state: ConnectionState) -> None:
+        """Start the application for a request; whether its host is one of ours is asked only where some were named."""
+        if self.config.server_names:
+            await self.handle(Request(STREAM_ID, head.headers, "1.1", head.method, head.target, state))
+            return
+        self.start_time = time()
+        self.scope = self._scope(head, state)
+        self.app_put = await self.task_group.spawn_app(self.app, self.config, self.scope, self.app_send)
+
+    def _scope(self, head: Head, state: ConnectionState) -> Any:
+        """The same that Hypercorn makes of a request."""
+        path, _, query = head.target.partition(b"?")
+        return {
+            "type": "http",
+            "http_version": "1.1",
+            "asgi": {"spec_version": "2.1", "version": "3.0"},
+            "method": head.method,
+            "scheme": self.scheme,
+            "path": unquote(path.decode("ascii")),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": self.config.root_path,
+            "headers": head.headers,
+            "client": self.client,
+            "server": self.server,
+            "state": state.copy(),
+            "extensions": {},
+        }
+
+    async def end(self) -> None:
+        """The answer is out, or nobody waits for it any more: the application hears of the one as of the other."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.state is not ASGIHTTPState.CLOSED:
+            unanswered: Any = None  # which Hypercorn's log takes, whatever its type says
+            await self.config.log.access(self.scope, unanswered, time() - self.start_time)
+        await self.app_put({"type": "http.disconnect"})
+
     async def take(self, body: bytes, is_all: bool) -> None:
         """Some of the body of the request, or all that is left of it."""
         if not self.closed:
@@ -75,6 +120,8 @@ class PlainStream(Exchange):
 
     async def app_send(self, message: Any) -> None:
         """Send what the application says; whatever is out of the ordinary goes the long way."""
+        if message is None and self.closed:
+            return  # it has no more to say, and all is said
         if message is None or not self._out.is_answering(self):
             await super().app_send(message)
         elif message["type"] == "http.response.start" and self.state is ASGIHTTPState.REQUEST:
@@ -94,4 +141,4 @@ class PlainStream(Exchange):
         await self._out.send_last(data)
         self.state = ASGIHTTPState.CLOSED
         await self.config.log.access(self.scope, self.response, time() - self.start_time)
-        await self.send(StreamClosed(stream_id=STREAM_ID))
+        await self._out.finish()

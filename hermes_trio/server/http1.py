@@ -11,7 +11,7 @@ from typing import Any
 
 import h11
 from hypercorn.config import Config
-from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h11 import STREAM_ID, H2ProtocolAssumedError, H11Protocol
@@ -22,7 +22,7 @@ from hermes_trio.server.exchange import Exchange, PlainStream
 from hermes_trio.server.plain import Head, PlainExchange, RawHeaders, read_head
 from hermes_trio.server.reading import AHEAD, Gate, Paused, Wait
 from hermes_trio.server.sending import finishing, give_way, give_way_after_part
-from hermes_trio.server.writing import WriteNow
+from hermes_trio.server.writing import Line
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -69,7 +69,7 @@ class PlainH11(H11Protocol):
         self.app, self.config, self.context, self.task_group = app, config, context, task_group
         self.connection_state = state
         self.ssl, self.client, self.server, self.send = line
-        self.write_now: WriteNow = bytes  # what goes out at once, as far as we know: nothing
+        self.line: Line  # the connection, past the events: set by whoever has it
         self.stream = None
         self.keep_alive_requests = 0
         self._held = b""  # of a response: what is followed by more at once
@@ -123,11 +123,10 @@ class PlainH11(H11Protocol):
     async def begin(self, head: Head, data: bytes) -> None:
         """Take a plain request, and what has come of its body."""
         self._plain = PlainExchange(head.length, head.closes)
-        await self.send(Updated(idle=False))
-        stream = PlainStream(self, *self._parts_of_stream())
-        await self._start(
-            stream, Request(STREAM_ID, head.headers, "1.1", head.method, head.target, self.connection_state)
-        )
+        self.line.rest(False)
+        self.stream = stream = PlainStream(self, *self._parts_of_stream())
+        await stream.begin(head, self.connection_state)
+        await self._count()
         known: dict[str, Any] = stream.scope  # type: ignore[assignment]  # ASGI lets servers add to it
         known[SEND_PART], known[SEND_NOW] = self.send_part, self.send_now
         if not head.length:
@@ -175,7 +174,7 @@ class PlainH11(H11Protocol):
     async def stream_send(self, event: StreamEvent) -> None:
         """Send a part of a response."""
         if isinstance(event, StreamClosed):
-            await self._finish()
+            await self.finish()
             return
         if self._plain is not None:
             await self._send_plain(self._plain, event)
@@ -184,7 +183,8 @@ class PlainH11(H11Protocol):
         if not self._held:  # what is held must go out with what follows it
             await give_way(event, self.stream is None)
 
-    async def _finish(self) -> None:
+    async def finish(self) -> None:
+        """The end of an answer: it is handled whole, whoever is cancelled meanwhile."""
         applications: Any = self.task_group
         if applications.is_alone and not self.ssl:  # nothing is waited for on the way
             await self._maybe_recycle()
@@ -216,27 +216,27 @@ class PlainH11(H11Protocol):
         if follows:
             self._held = data
         else:
-            await self.send(RawData(data))
+            await self.line.write(data)
 
     async def send_last(self, data: bytes) -> None:
         """Send the last part of that answer, and its end."""
         assert self._plain is not None
         data, self._held = self._held + self._plain.part(data) + self._plain.end(), b""
         if data:
-            await self.send(RawData(data))
+            await self.line.write(data)
 
     async def send_part(self, data: bytes) -> None:
         """Send a part of the answer to a plain request, not the last one: what an application may do without ASGI."""
         if self._plain is not None and self.stream is not None:
             data, self._held = self._held + self._plain.part(data), b""
-            await self.send(RawData(data))
+            await self.line.write(data)
         await give_way_after_part(self._plain is None or self.stream is None)
 
     def send_now(self, data: bytes) -> bool:
         """Send such a part without waiting; whether all of it has gone out. The rest is held, for whoever sends the next part."""
         if self._plain is None or self.stream is None:
             return False  # whoever waits for it there notices that the client is gone
-        rest = self.write_now(self._held + self._plain.part(data))
+        rest = self.line.write_now(self._held + self._plain.part(data))
         self._held = bytes(rest)
         return not rest
 
@@ -274,16 +274,25 @@ class PlainH11(H11Protocol):
             await self.send(Closed())
         else:
             self._plain = None
-            await self.send(Updated(idle=True))
+            self.line.rest(True)
+
+    async def _close_stream(self) -> None:
+        """No more has to do with the request at hand, if any."""
+        if isinstance(self.stream, PlainStream):
+            await self.stream.end()
+            self.stream = None
+        else:
+            await super()._close_stream()
 
     async def _create_stream(self, request: h11.Request) -> None:
         """Start a request. Upgrades were refused before, so there is one kind."""
         version = request.http_version.decode("ascii")
         method = request.method.decode("ascii").upper()
-        await self._start(
-            Exchange(*self._parts_of_stream()),
-            Request(STREAM_ID, list(request.headers), version, method, request.target, self.connection_state),
+        self.stream = stream = Exchange(*self._parts_of_stream())
+        await stream.handle(
+            Request(STREAM_ID, list(request.headers), version, method, request.target, self.connection_state)
         )
+        await self._count()
 
     def _parts_of_stream(self) -> tuple[Any, ...]:
         return (
@@ -291,9 +300,7 @@ class PlainH11(H11Protocol):
             *(self.client, self.server, self.stream_send, STREAM_ID),
         )
 
-    async def _start(self, stream: Exchange, request: Request) -> None:
-        self.stream = stream
-        await stream.handle(request)
+    async def _count(self) -> None:
         self.keep_alive_requests += 1
         await self.context.mark_request()
 

@@ -12,7 +12,7 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError
 from hermes_trio.server.http1 import PlainH11
 from hermes_trio.server.http2 import BoundedH2
 from hermes_trio.server.plain import Head
-from hermes_trio.server.writing import WriteNow
+from hermes_trio.server.writing import Line
 
 TELL_SECONDS = 2.0
 """How long an application that does not listen may hold up the news that its client is gone."""
@@ -25,13 +25,13 @@ class Wire:
     """The protocol of a connection, which changes once if the client begins with the HTTP/2 preface."""
 
     def __init__(
-        self, parts: Sequence[Any], alpn: str | None, abandon: Callable[[], None], write_now: WriteNow
+        self, parts: Sequence[Any], alpn: str | None, abandon: Callable[[], None], line: Line
     ) -> None:
         self._parts = parts
         self._abandon = abandon
         self.protocol: Protocol = BoundedH2(*parts) if alpn == "h2" else PlainH11(*parts)
         if isinstance(self.protocol, PlainH11):
-            self.protocol.write_now = write_now
+            self.protocol.line = line
 
     @property
     def is_unheard(self) -> bool:

@@ -74,6 +74,7 @@ PARTS = (
     Part(_H11, "H11Protocol._check_protocol", "self event", "H2ProtocolAssumedError trailing_data"),
     Part(_H11, "H11Protocol._send_h11_event", "self event"),
     Part(_H11, "H11Protocol._maybe_recycle", "self", "can_read send"),
+    Part(_H11, "H11Protocol._close_stream", "self", "stream handle"),
     Part(_H11, "H2ProtocolAssumedError.__init__", "self data"),
     Part(
         "h11", "Connection.send_with_data_passthrough", "self event", "_clean_up_response_headers_for_sending"
@@ -96,6 +97,13 @@ PARTS = (
         "HTTPStream.__init__",
         "self app config context task_group ssl client server send stream_id",
     ),
+    Part(
+        "hypercorn.protocol.http_stream",
+        "HTTPStream.handle",
+        "self event",
+        "start_time scope valid_server_name spawn_app app_put closed access",
+    ),
+    Part("hypercorn.utils", "valid_server_name", "config request", "server_names"),
     *(Part("hypercorn.config", f"Config.{name}") for name in _SETTINGS.split()),
     Part("quart_trio.asgi", "TrioASGIHTTPConnection.__call__", "self receive send", "handle_messages"),
     Part("quart_trio.asgi", "TrioASGIHTTPConnection.handle_messages", "self nursery request receive"),

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from functools import cached_property
+from typing import Protocol
 
 import trio
 
@@ -21,6 +22,20 @@ BURST = 16
 Bytes = bytes | memoryview
 WriteNow = Callable[[bytes], Bytes]
 """Takes what can go out at once, and returns the rest."""
+
+
+class Line(Protocol):
+    """A connection, for a protocol that has no need of events to say what it wants."""
+
+    write_now: WriteNow
+
+    async def write(self, data: bytes) -> None:
+        """Write all of the data, or end the connection."""
+        ...
+
+    def rest(self, is_idle: bool) -> None:
+        """Note whether the connection waits for a request."""
+        ...
 
 
 class Outlet:
@@ -46,7 +61,9 @@ class Outlet:
         rest = self.write_now(data)
         if rest and not await self._write_rest(rest):
             return False
-        await self._breathe()
+        self._burst += 1
+        if self._burst >= BURST:
+            await self._breathe()
         return True
 
     def write_now(self, data: bytes) -> Bytes:
@@ -101,7 +118,5 @@ class Outlet:
 
     async def _breathe(self) -> None:
         """Give the other tasks a turn, every few writes: on the short way a producer would never stop for them."""
-        self._burst += 1
-        if self._burst >= BURST:
-            self._burst = 0
-            await trio.lowlevel.cancel_shielded_checkpoint()
+        self._burst = 0
+        await trio.lowlevel.cancel_shielded_checkpoint()

@@ -102,7 +102,7 @@ async def test_any_error_in_a_connection_closes_just_that(monkeypatch: pytest.Mo
             await other.send_all(get("/"))
             await read_until(other, b"hello")
             with monkeypatch.context() as patch:
-                patch.setattr(PlainH11, "_start", fail)
+                patch.setattr(PlainH11, "begin", fail)
                 assert await ask(live.port, get("/")) == b""
             await other.send_all(get("/"))
             await read_until(other, b"hello")
