@@ -17,11 +17,15 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import Any
 
 import trio
 from attrs import frozen
+from hypercorn.utils import parse_socket_addr
 
-from hermes_trio.server.sockets import close_all
+from hermes_trio.server.plain_socket import Address, PlainSocket, own_address
+from hermes_trio.server.sockets import close_all, has_options
 
 SET_UP_SECONDS = 0.0025
 """What it takes to set a turn up, about."""
@@ -38,9 +42,11 @@ _GONE = frozenset(
     }
 )  # fmt: skip
 
+_ANY = frozenset({"0.0.0.0", "::"})  # noqa: S104 - nothing is bound to them here
+
 log = logging.getLogger(__name__)
 
-Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+Stream = PlainSocket | trio.SocketStream | trio.SSLStream[trio.SocketStream]
 Enter = Callable[[Stream], None]
 Clock = Callable[[], float]
 
@@ -68,6 +74,25 @@ class Doors:
                 nursery.cancel_scope.cancel()
         finally:
             close_all(self.sockets)
+
+
+@frozen
+class OwnAddress:
+    """That of a listening socket whose options are all as they should be."""
+
+    family: int
+    server: Address  # None if it stands for many
+
+    @classmethod
+    def of(cls, sock: socket.socket) -> OwnAddress:
+        """Ask the socket."""
+        address = own_address(sock)
+        return cls(sock.family, None if address is None or address[0] in _ANY else address)
+
+    def connection(self, sock: socket.socket, client: Any) -> PlainSocket:
+        """One that came in, with what accept(2) tells of its client."""
+        sock.setblocking(False)
+        return PlainSocket(sock, (parse_socket_addr(self.family, client), self.server))
 
 
 class Door:
@@ -98,29 +123,34 @@ class Door:
         Raises:
             NoRoom: the system has none; those who wait go on waiting.
         """
-        for sock in self._waiting(self._how_many()):
-            stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-            self._enter(self._spoken_to(stream))
+        for sock, address in self._waiting(self._how_many()):
+            self._enter(self._spoken_to(sock) if self._own is None else self._own.connection(sock, address))
 
     def _how_many(self) -> int:
         """If some were left waiting, a turn of all tasks has passed. Half of it was for those whom we let in before."""
         passed = self._clock() - self._shut_at
         return max(1, int(passed / 2 / SET_UP_SECONDS)) if math.isfinite(passed) else 1
 
-    def _waiting(self, most: int) -> Iterator[socket.socket]:
+    def _waiting(self, most: int) -> Iterator[tuple[socket.socket, Any]]:
         for _ in range(most):
             try:
-                sock, _address = self._sock.accept()
+                come = self._sock.accept()
             except BlockingIOError:
                 self._shut_at = -math.inf
                 return
             except OSError as error:
                 _judge(error)
             else:
-                yield sock
+                yield come
         self._shut_at = self._clock()
 
-    def _spoken_to(self, stream: trio.SocketStream) -> Stream:
+    @cached_property
+    def _own(self) -> OwnAddress | None:
+        """Where we listen, if connections need no more than to be let in."""
+        return OwnAddress.of(self._sock) if self._tls is None and has_options(self._sock) else None
+
+    def _spoken_to(self, sock: socket.socket) -> Stream:
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         if self._tls is None:
             return stream
         return trio.SSLStream(stream, self._tls, server_side=True, https_compatible=True)

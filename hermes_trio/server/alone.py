@@ -16,6 +16,7 @@ from hermes_trio.mailbox import BRIEFLY
 from hermes_trio.server.applications import Applications
 from hermes_trio.server.keeping import Keepers
 from hermes_trio.server.plain import Head
+from hermes_trio.server.plain_socket import Socket, close
 from hermes_trio.server.protocols import Wire
 from hermes_trio.server.reading import GONE, look, receive
 
@@ -23,9 +24,7 @@ from hermes_trio.server.reading import GONE, look, receive
 class Alone:
     """A connection as long as its only task does everything."""
 
-    def __init__(
-        self, sock: trio.socket.SocketType, wire: Wire, applications: Applications, keepers: Keepers
-    ) -> None:
+    def __init__(self, sock: Socket, wire: Wire, applications: Applications, keepers: Keepers) -> None:
         self._sock, self._wire, self._applications, self._keepers = sock, wire, applications, keepers
         self.ahead = b""  # read, and not looked at yet
         self.is_over = False  # there is nothing more to be read
@@ -94,7 +93,7 @@ class Alone:
     def close_if_waiting(self) -> None:
         """End a wait for a request."""
         if self._is_waiting:
-            self._sock.close()  # whoever waits for it hears of that
+            close(self._sock)
 
     async def _read_on(self, whole: int) -> None:
         """Most requests follow their head at once."""

@@ -19,7 +19,8 @@ from hermes_trio.server.alone import Alone
 from hermes_trio.server.applications import Applications
 from hermes_trio.server.keeping import Guards
 from hermes_trio.server.parting import hang_up, has_unread, let_read
-from hermes_trio.server.protocols import Address, Wire
+from hermes_trio.server.plain_socket import Address, Ends, PlainSocket, Socket, close, own_address
+from hermes_trio.server.protocols import Wire
 from hermes_trio.server.reading import GONE, Paused, receive, until_gone
 from hermes_trio.server.sockets import ensure_options
 from hermes_trio.server.writing import Outlet, WriteNow
@@ -28,15 +29,22 @@ CLEANUP_SECONDS = 5.0
 """The bound on closing, which goes on in spite of cancellation."""
 
 
+def _plain(stream: object) -> PlainSocket | None:
+    """A connection without TLS, whether it came through a door of ours or one of Hypercorn's."""
+    if isinstance(stream, PlainSocket):
+        return stream
+    return PlainSocket(stream.socket, None, stream) if isinstance(stream, trio.SocketStream) else None
+
+
 class GuardedTCPServer(TCPServer):
     """Hypercorn's connection handler with a guard around it, a deadline on writes and a short way to the kernel."""
 
     def __init__(self, guards: Guards, *parts: Any) -> None:
         """Take the guards, and then what Hypercorn passes; its lock and its task for the idle are not needed."""
-        self.app, self.config, self.context, self.state, self.stream = parts
+        self.app, self.config, self.context, self.state, stream = parts
         self.guards = guards
-        stream: object = self.stream  # Hypercorn's type says TLS only
-        self._plain = stream if isinstance(stream, trio.SocketStream) else None
+        self._plain = _plain(stream)
+        self.stream = self._plain or stream  # type: ignore[assignment]  # Hypercorn's type says TLS only
         self._outlet = Outlet(self.stream, guards)
         self.write_now: WriteNow = self._outlet.write_now
         self._applications = Applications()
@@ -83,7 +91,7 @@ class GuardedTCPServer(TCPServer):
     async def _close(self) -> None:
         """Close in spite of cancellation: at once, or with a farewell of TLS that has a deadline."""
         if self._plain is not None:
-            self._plain.socket.close()
+            close(self._plain.socket)
             return
         try:
             with trio.move_on_after(CLEANUP_SECONDS, shield=True):
@@ -100,10 +108,13 @@ class GuardedTCPServer(TCPServer):
         return alpn
 
     @property
-    def _socket(self) -> trio.socket.SocketType:
+    def _socket(self) -> Socket:
         return (self._plain or self.stream.transport_stream).socket
 
-    def _addresses(self) -> tuple[Address, Address]:
+    def _addresses(self) -> Ends:
+        if self._plain is not None and self._plain.ends is not None:
+            client, server = self._plain.ends
+            return client, server or own_address(self._plain.socket)
         sock, family = self._socket, self._socket.family  # which is no cheap question
         ensure_options(sock, family)
         return parse_socket_addr(family, sock.getpeername()), parse_socket_addr(family, sock.getsockname())

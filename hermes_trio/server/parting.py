@@ -13,24 +13,26 @@ from contextlib import suppress
 
 import trio
 
+from hermes_trio.server.plain_socket import Socket
+
 PARTING_SECONDS = 2.0
 """How long a client has to see that there is no more use in speaking."""
 
 PIECE = 2**16
 
 
-def hang_up(sock: trio.socket.SocketType) -> None:
+def hang_up(sock: Socket) -> None:
     """Say that nothing more will be sent. It does not matter if the client has left, or we have."""
     with suppress(OSError):
         sock.shutdown(trio.socket.SHUT_WR)
 
 
-def has_unread(sock: trio.socket.SocketType) -> bool:
+def has_unread(sock: Socket) -> bool:
     """Whether something has come in that nobody has read."""
     return sock.fileno() >= 0 and any(fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4)))
 
 
-async def let_read(stream: trio.SocketStream) -> None:
+async def let_read(stream: trio.abc.ReceiveStream) -> None:
     """Return when the client has left, or had time to."""
     with trio.move_on_after(PARTING_SECONDS), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
         while await stream.receive_some(PIECE):

@@ -17,7 +17,6 @@ from hermes_trio.server.writing import Line
 TELL_SECONDS = 2.0
 """How long an application that does not listen may hold up the news that its client is gone."""
 
-Address = tuple[str, int] | None
 Protocol = PlainH11 | BoundedH2
 
 

@@ -10,6 +10,7 @@ import os
 import select
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Protocol
 from weakref import WeakMethod
 
 import trio
@@ -52,7 +53,15 @@ class Gate(EventWrapper):
         await pause(super().wait)
 
 
-def look(sock: trio.socket.SocketType, most: int) -> bytes:
+class Descriptor(Protocol):
+    """A socket, of whatever kind; closed ones have the number -1."""
+
+    def fileno(self) -> int:
+        """Its number."""
+        ...
+
+
+def look(sock: Descriptor, most: int) -> bytes:
     """What has come in; nothing at the end.
 
     Raises:
@@ -60,17 +69,17 @@ def look(sock: trio.socket.SocketType, most: int) -> bytes:
         trio.BrokenResourceError: the connection is broken.
         trio.ClosedResourceError: we have closed it.
     """
-    if sock.fileno() < 0:
-        raise trio.ClosedResourceError
     try:
         return os.read(sock.fileno(), most)
     except BlockingIOError as error:
         raise trio.WouldBlock from error
     except OSError as error:
+        if sock.fileno() < 0:
+            raise trio.ClosedResourceError from error
         raise trio.BrokenResourceError(str(error)) from error
 
 
-async def receive(sock: trio.socket.SocketType, most: int) -> bytes:
+async def receive(sock: Descriptor, most: int) -> bytes:
     """What comes next, after others had their turn; nothing at the end.
 
     Raises:
@@ -87,7 +96,7 @@ async def receive(sock: trio.socket.SocketType, most: int) -> bytes:
     raise trio.ClosedResourceError
 
 
-async def until_gone(stream: trio.abc.Stream, sock: trio.socket.SocketType, paused: Paused) -> None:
+async def until_gone(stream: trio.abc.Stream, sock: Descriptor, paused: Paused) -> None:
     """Read what there is room for, watch without reading then, and return when the client is gone."""
     room = paused.room
     with suppress(*GONE):
@@ -100,7 +109,7 @@ async def until_gone(stream: trio.abc.Stream, sock: trio.socket.SocketType, paus
         await _until_hung_up(sock)
 
 
-async def _until_hung_up(sock: trio.socket.SocketType) -> None:
+async def _until_hung_up(sock: Descriptor) -> None:
     while not has_hung_up(sock.fileno()):  # noqa: ASYNC110 - unread data would end any waiting at once
         await trio.sleep(LOOK_SECONDS)
 

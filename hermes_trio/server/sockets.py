@@ -27,6 +27,9 @@ OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 )
 
+# How much may wait in the kernel before a writer has to: Trio's streams say the same, and not every kernel listens.
+LOW_WATER = (socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 2**14)
+
 
 @frozen
 class CannotListen(Exception):
@@ -56,6 +59,19 @@ def set_options(sock: _Options) -> None:
     """Set the options on a listening socket or on a connection."""
     for level, option, value in OPTIONS:
         sock.setsockopt(level, option, value)
+    with suppress(OSError):
+        sock.setsockopt(*LOW_WATER)
+
+
+def has_options(sock: _Options) -> bool:
+    """Whether a listening socket passes all of them on to its connections; those of others may not."""
+    if sock.family not in {socket.AF_INET, socket.AF_INET6}:
+        return False
+    wanted = (*OPTIONS, LOW_WATER)
+    try:
+        return all(sock.getsockopt(level, option) == value for level, option, value in wanted)
+    except OSError:
+        return False
 
 
 def ensure_options(sock: _Options, family: int) -> None:

@@ -11,6 +11,7 @@ from typing import Protocol
 import trio
 
 from hermes_trio.server.keeping import Guards
+from hermes_trio.server.plain_socket import PlainSocket
 from hermes_trio.server.reading import GONE
 
 PIECE = 2**16
@@ -43,7 +44,7 @@ class Outlet:
 
     def __init__(self, stream: trio.abc.Stream, guards: Guards) -> None:
         self._stream, self._guards = stream, guards
-        self._plain = stream if isinstance(stream, trio.SocketStream) else None
+        self._plain = stream if isinstance(stream, PlainSocket) else None
         self._queued = 0  # those who write by Trio's way, or wait to
         self._writing: trio.CancelScope | None = None
         self._burst = 0

@@ -26,6 +26,7 @@ WANTED = {
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT): 3,
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT): 30_000,
     (socket.IPPROTO_TCP, socket.TCP_NODELAY): 1,
+    (socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT): 2**14,
 }
 
 
