@@ -49,8 +49,10 @@ class Alone:
 
     async def _next_head(self) -> Head | None:
         """The head of the next request, if that is one for us; all that was read is ahead, in any case."""
+        if not self._has_read:
+            self._look()
         if not self.ahead:
-            await self._read()
+            await self._wait()
         head = None if self.is_over else self._wire.plain_head(self.ahead)
         if head is None or (whole := head.whole) > MAX_RECV:
             return None
@@ -58,33 +60,26 @@ class Alone:
             await self._read_on(whole)
         return head if len(self.ahead) >= whole else None
 
-    async def _read(self) -> None:
-        """Take what comes next; nothing comes if the connection is over."""
-        try:
-            self.ahead = self._at_once() or await self._next_data()
-        except GONE:
-            self.is_over = True
-        else:
-            self.is_over = not self.ahead
-
-    def _at_once(self) -> bytes:
-        """What a client sends with its connection. Afterwards it is silent for a while: to look would be in vain."""
-        if self._has_read:
-            return b""
+    def _look(self) -> None:
+        """Take what a client sends with its connection. Afterwards it is silent for a while: to look would be in vain."""
         self._has_read = True
         try:
-            return look(self._sock, MAX_RECV)
-        except trio.WouldBlock:
-            return b""
+            self.ahead = look(self._sock, MAX_RECV)
+        except (trio.WouldBlock, *GONE):
+            pass  # whoever waits for it hears of it
 
-    async def _next_data(self) -> bytes:
+    async def _wait(self) -> None:
+        """Take what comes next; nothing comes if the connection is over."""
         self._is_waiting = True
         self._keepers.idle.add(self)
         try:
-            return await receive(self._sock, MAX_RECV)
+            self.ahead = await receive(self._sock, MAX_RECV)
+        except GONE:
+            pass
         finally:
             self._keepers.idle.remove(self)
             self._is_waiting = False
+        self.is_over = not self.ahead
 
     def silent(self) -> None:
         """The client has asked for nothing for too long."""
@@ -107,7 +102,8 @@ class Alone:
         if self._watched >= 0:
             self._keepers.lookout.watch(self._watched, self)
         try:
-            await self._applications.answer()
+            while self._applications.asked:
+                await self._applications.answer()
         finally:
             self.answered()
 

@@ -24,7 +24,7 @@ class Applications(TaskGroup):
 
     def __init__(self) -> None:
         super().__init__()
-        self._waiting: list[tuple[Any, ...]] = []
+        self.asked: list[tuple[Any, ...]] = []  # and waiting for their turn to answer
 
     async def spawn_app(
         self,
@@ -40,7 +40,7 @@ class Applications(TaskGroup):
         tools = (trio.to_thread.run_sync, trio.from_thread.run)
         application = (app, config, scope, mailbox.receive, send, *tools)
         if self._nursery is None:
-            self._waiting.append(application)
+            self.asked.append(application)
         else:
             self._nursery.start_soon(_handle, *application)
         return mailbox.put
@@ -50,10 +50,9 @@ class Applications(TaskGroup):
         """Whether applications answer in the task of their connection."""
         return self._nursery is None
 
-    async def answer(self) -> None:
-        """Let the application answer the request that it was spawned for, if it was."""
-        while self._waiting:
-            await _handle(*self._waiting.pop())
+    def answer(self) -> Awaitable[None]:
+        """Let the application answer a request; to be awaited by whoever waits for that."""
+        return _handle(*self.asked.pop())
 
     async def __aenter__(self) -> Self:
         """Open."""

@@ -17,7 +17,7 @@ from hypercorn.utils import parse_socket_addr
 
 from hermes_trio.server.alone import Alone
 from hermes_trio.server.applications import Applications
-from hermes_trio.server.keeping import Guards
+from hermes_trio.server.keeping import Guards, Keepers
 from hermes_trio.server.parting import hang_up, has_unread, let_read
 from hermes_trio.server.plain_socket import Address, Ends, PlainSocket, Socket, close, own_address
 from hermes_trio.server.protocols import Wire
@@ -54,6 +54,7 @@ class GuardedTCPServer(TCPServer):
         self._is_parting = False
         self._wire: Wire
         self._alone: Alone
+        self._keepers: Keepers
 
     async def run(self) -> None:
         """Serve the connection to its end. Only cancellation, an interrupt or an exit goes further up."""
@@ -77,12 +78,16 @@ class GuardedTCPServer(TCPServer):
 
     async def _serve(self) -> None:
         try:
-            alpn = await self._handshake()
+            alpn = "http/1.1" if self._plain is not None else await self._handshake()
             client, server = self._addresses()
         except (OSError, trio.TooSlowError):
             pass  # reset before we looked at it, or no handshake in time: not a fault of ours
         else:
-            await self._converse(alpn, client, server)
+            self._begin(alpn, client, server)
+            if self._plain is not None and not self.config.read_timeout:
+                await self._alone.run()
+            if not self._alone.is_over:
+                await self._converse()
             if self._is_parting and self._plain is not None:
                 await let_read(self._plain)
         finally:
@@ -100,8 +105,6 @@ class GuardedTCPServer(TCPServer):
             self._socket.close()
 
     async def _handshake(self) -> str | None:
-        if self._plain is not None:
-            return "http/1.1"
         with trio.fail_after(self.config.ssl_handshake_timeout):
             await self.stream.do_handshake()
         alpn: str | None = self.stream.selected_alpn_protocol()
@@ -119,23 +122,23 @@ class GuardedTCPServer(TCPServer):
         ensure_options(sock, family)
         return parse_socket_addr(family, sock.getpeername()), parse_socket_addr(family, sock.getsockname())
 
-    async def _converse(self, alpn: str | None, client: Address, server: Address) -> None:
+    def _begin(self, alpn: str | None, client: Address, server: Address) -> None:
         terminated: Any = self.context.terminated  # declared as any event
-        keepers = self.guards.begin(terminated, self.config.keep_alive_timeout)
+        self._keepers = self.guards.begin(terminated, self.config.keep_alive_timeout)
         parts = (
             *(self.app, self.config, self.context, self._applications, self.state),
             *(self._plain is None, client, server, self.protocol_send),
         )
         self._wire = Wire(parts, alpn, self._applications.abandon, self)
         self.protocol = self._wire  # type: ignore[assignment]  # it has the same interface
-        self._alone = Alone(self._socket, self._wire, self._applications, keepers)
-        self.rest(True)
-        if self._plain is not None and not self.config.read_timeout:
-            await self._alone.run()
-        if not self._alone.is_over:
-            async with self._applications:
-                await self._wire.initiate()
-                await self._read()
+        self._alone = Alone(self._socket, self._wire, self._applications, self._keepers)
+        self._rest_ends = self._end_of_rest()
+
+    async def _converse(self) -> None:
+        """Read in this task, and have each application answer in one of its own."""
+        async with self._applications:
+            await self._wire.initiate()
+            await self._read()
 
     async def _read(self) -> None:
         """Read until the client or the connection is gone, wherever the reader is held up just then."""
@@ -173,10 +176,13 @@ class GuardedTCPServer(TCPServer):
         self._is_idle = is_idle
         if is_idle:
             self._alone.answered()
-        self._rest_ends = trio.current_time() + self.config.keep_alive_timeout if is_idle else math.inf
+        self._rest_ends = self._end_of_rest() if is_idle else math.inf
         if self._reading is not None:
             self._reading.deadline = self._rest_ends
             self._end_if_terminated()
+
+    def _end_of_rest(self) -> float:
+        return self._keepers.clock.current_time() + self.config.keep_alive_timeout
 
     def _end_if_terminated(self) -> None:
         if self.context.terminated.is_set():

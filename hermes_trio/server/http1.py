@@ -118,27 +118,34 @@ class PlainH11(H11Protocol):
 
     def plain_head(self, data: bytes) -> Head | None:
         """The head that some data is or begins with, if it is plain and h11 has nothing to do with it."""
-        return read_head(data) if self._is_at_rest else None
+        return None if self._has_parser and not self._is_at_rest else read_head(data)
 
     async def begin(self, head: Head, data: bytes) -> None:
         """Take a plain request, and what has come of its body."""
-        self._plain = PlainExchange(head.length, head.closes)
+        self._plain = exchange = PlainExchange(head.length, head.closes)
         self.line.rest(False)
         self.stream = stream = PlainStream(self, *self._parts_of_stream())
         await stream.begin(head, self.connection_state)
-        await self._count()
+        self.keep_alive_requests += 1
+        await self.context.mark_request()
         known: dict[str, Any] = stream.scope  # type: ignore[assignment]  # ASGI lets servers add to it
         known[SEND_PART], known[SEND_NOW] = self.send_part, self.send_now
-        if not head.length:
+        if len(data) - head.size == head.length:  # it is there as a whole
+            exchange.missing = 0
+            await stream.take(data[head.size :], is_all=True)
+        else:
+            await self._begin_in_parts(exchange, stream, data[head.size :])
+
+    async def _begin_in_parts(self, exchange: PlainExchange, stream: PlainStream, data: bytes) -> None:
+        """More of a request is to come, or more than it has come."""
+        if not exchange.missing:
             await stream.take(b"", is_all=True)
-        if len(data) > head.size:
-            await self._go_on(self._plain, data[head.size :])
+        if data:
+            await self._go_on(exchange, data)
 
     @property
     def _is_at_rest(self) -> bool:
-        """Whether no request is at hand and nothing of one has come."""
-        if not self._has_parser:
-            return True
+        """Whether h11 has no request at hand and nothing of one."""
         return self.connection.their_state is h11.IDLE and not self.connection.trailing_data[0]
 
     async def _go_on(self, exchange: PlainExchange, data: bytes) -> None:
@@ -292,17 +299,14 @@ class PlainH11(H11Protocol):
         await stream.handle(
             Request(STREAM_ID, list(request.headers), version, method, request.target, self.connection_state)
         )
-        await self._count()
+        self.keep_alive_requests += 1
+        await self.context.mark_request()
 
     def _parts_of_stream(self) -> tuple[Any, ...]:
         return (
             *(self.app, self.config, self.context, self.task_group, self.ssl),
             *(self.client, self.server, self.stream_send, STREAM_ID),
         )
-
-    async def _count(self) -> None:
-        self.keep_alive_requests += 1
-        await self.context.mark_request()
 
     async def _check_protocol(self, event: h11.Request) -> None:
         if is_preface(event):

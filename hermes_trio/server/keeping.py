@@ -62,6 +62,7 @@ class Keepers:
 
     lookout: Lookout  # for clients that leave
     idle: Pulse  # for clients that ask for nothing
+    clock: trio.abc.Clock  # which is quicker to ask than to find
 
 
 class Guards:
@@ -78,7 +79,7 @@ class Guards:
         """A connection begins: who looks after it. The first one of a server brings them along."""
         if self._terminated is not terminated:
             self._terminated = terminated
-            self._keepers = Keepers(Lookout(self.faults), Pulse(idle_seconds))
+            self._keepers = Keepers(Lookout(self.faults), Pulse(idle_seconds), trio.lowlevel.current_clock())
             trio.lowlevel.spawn_system_task(self._keepers.lookout.run)
             trio.lowlevel.spawn_system_task(self._keep, terminated, self._keepers)
         return self._keepers

@@ -53,7 +53,8 @@ class Lookout:
         """A connection is closed. The kernel knows, and its number may be another's by now."""
         if self._watched.get(descriptor) is connection:
             del self._watched[descriptor]
-        self._end_if_alone()
+        if not self.is_open:
+            self._end_if_alone()
 
     def retire(self) -> None:
         """Take no more, and end with the last one."""
@@ -61,7 +62,7 @@ class Lookout:
         self._end_if_alone()
 
     def _end_if_alone(self) -> None:
-        if not self.is_open and not self._watched and not self._epoll.closed:
+        if not self._watched and not self._epoll.closed:
             trio.lowlevel.notify_closing(self._epoll)
             self._epoll.close()
 

@@ -16,7 +16,7 @@ from attrs import frozen
 from hypercorn.config import Config
 from hypercorn.trio.lifespan import Lifespan
 from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import AppWrapper, ConnectionState, Framework, LifespanState
+from hypercorn.typing import AppWrapper, Framework, LifespanState
 from hypercorn.utils import repr_socket_addr, wrap_app
 
 from hermes_trio.server.accepting import Doors, Stream
@@ -73,8 +73,7 @@ class _Server:
             self._give_notice(connections.cancel_scope)
 
     def _enter(self, nursery: trio.Nursery, context: WorkerContext, stream: Stream) -> None:
-        state = ConnectionState(self.state.copy())
-        connection = GuardedTCPServer(self.guards, self.app, self.config, context, state, stream)
+        connection = GuardedTCPServer(self.guards, self.app, self.config, context, self.state.copy(), stream)
         nursery.start_soon(connection.run)
 
     def _give_notice(self, connections: trio.CancelScope) -> None:
