@@ -14,6 +14,7 @@ from hypercorn.trio.tcp_server import MAX_RECV
 
 from hermes_trio.mailbox import BRIEFLY
 from hermes_trio.server.applications import Applications
+from hermes_trio.server.http1 import PlainH11
 from hermes_trio.server.keeping import Keepers
 from hermes_trio.server.plain import Head
 from hermes_trio.server.plain_socket import Socket, close
@@ -34,26 +35,27 @@ class Alone:
 
     async def run(self) -> None:
         """Answer one request after the other, up to the first that is not for us, or to the end of the server."""
-        while not self.is_over:
-            head = await self._next_head() if self._keepers.lookout.is_open else None
-            if head is None or not self._keepers.lookout.is_open:
+        protocol, lookout = self._wire.plain, self._keepers.lookout
+        while protocol is not None and not self.is_over:
+            head = await self._next_head(protocol) if lookout.is_open else None
+            if head is None or not lookout.is_open:
                 return
             whole = head.whole
             data, self.ahead = self.ahead[:whole], self.ahead[whole:]
-            await self._wire.begin(head, data)
+            await protocol.begin(head, data)
             await self._answer()
 
     def let_go(self) -> None:
         """The connection is over."""
         del self._wire
 
-    async def _next_head(self) -> Head | None:
+    async def _next_head(self, protocol: PlainH11) -> Head | None:
         """The head of the next request, if that is one for us; all that was read is ahead, in any case."""
         if not self._has_read:
             self._look()
         if not self.ahead:
             await self._wait()
-        head = None if self.is_over else self._wire.plain_head(self.ahead)
+        head = None if self.is_over else protocol.plain_head(self.ahead)
         if head is None or (whole := head.whole) > MAX_RECV:
             return None
         if len(self.ahead) < whole:

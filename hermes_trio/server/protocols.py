@@ -11,7 +11,6 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError
 
 from hermes_trio.server.http1 import PlainH11
 from hermes_trio.server.http2 import BoundedH2
-from hermes_trio.server.plain import Head
 from hermes_trio.server.writing import Line
 
 TELL_SECONDS = 2.0
@@ -28,19 +27,20 @@ class Wire:
     ) -> None:
         self._parts = parts
         self._abandon = abandon
-        self.protocol: Protocol = BoundedH2(*parts) if alpn == "h2" else PlainH11(*parts)
-        if isinstance(self.protocol, PlainH11):
-            self.protocol.line = line
+        self.plain = None if alpn == "h2" else PlainH11(*parts)  # until the protocol changes
+        self.protocol: Protocol = self.plain or BoundedH2(*parts)
+        if self.plain is not None:
+            self.plain.line = line
 
     @property
     def is_unheard(self) -> bool:
         """Whether the client may be in the middle of a request."""
-        return isinstance(self.protocol, PlainH11) and self.protocol.is_unheard
+        return self.plain is not None and self.plain.is_unheard
 
     @property
     def _is_at_rest(self) -> bool:
         """Whether no application has to be told anything."""
-        return isinstance(self.protocol, PlainH11) and self.protocol.stream is None
+        return self.plain is not None and self.plain.stream is None
 
     def let_go(self) -> None:
         """The connection is over: break up what knows itself, as h2 does by a table of its own methods."""
@@ -52,15 +52,6 @@ class Wire:
     async def initiate(self) -> None:
         """Send what the server says first."""
         await self.protocol.initiate()
-
-    def plain_head(self, data: bytes) -> Head | None:
-        """The head that some data begins with, if it is plain and nothing of another request is at hand."""
-        return self.protocol.plain_head(data) if isinstance(self.protocol, PlainH11) else None
-
-    async def begin(self, head: Head, data: bytes) -> None:
-        """Take a plain request."""
-        assert isinstance(self.protocol, PlainH11)
-        await self.protocol.begin(head, data)
 
     async def handle(self, event: Event) -> None:
         """Take bytes or the end of the connection.
@@ -82,7 +73,7 @@ class Wire:
             await self._change_over(preface.data)
 
     async def _change_over(self, data: bytes) -> None:
-        self.protocol = BoundedH2(*self._parts)
+        self.plain, self.protocol = None, BoundedH2(*self._parts)
         await self.protocol.initiate()
         # The preface looked like a request and stopped the clock of idle connections.
         await self.protocol.send(Updated(idle=True))

@@ -7,17 +7,25 @@ the connections, and the connections outlive the listeners.
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import trio
 from attrs import frozen
 from hypercorn.config import Config
 from hypercorn.trio.lifespan import Lifespan
 from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import AppWrapper, Framework, LifespanState
-from hypercorn.utils import repr_socket_addr, wrap_app
+from hypercorn.typing import (
+    AppWrapper,
+    ASGIReceiveCallable,
+    ASGISendCallable,
+    Framework,
+    LifespanState,
+    Scope,
+)
+from hypercorn.utils import repr_socket_addr
 
 from hermes_trio.server.accepting import Doors, Stream
 from hermes_trio.server.connection import GuardedTCPServer
@@ -40,7 +48,7 @@ async def serve(
 
     The sockets are listening already and are closed at the end. ``task_status`` gets the addresses as URLs.
     """
-    wrapped = wrap_app(app, config.wsgi_max_body_size, "asgi")
+    wrapped = Application(app)
     state: LifespanState = {}
     lifespan = Lifespan(wrapped, config, state)
     with _closing(sockets):
@@ -53,6 +61,25 @@ async def serve(
             await server.run(doors, shutdown_trigger, lambda: task_status.started(urls))
             await lifespan.wait_for_shutdown()
             nursery.cancel_scope.cancel()
+
+
+@frozen
+class Application:
+    """An ASGI application as Hypercorn calls it: as its own wrapper is, without a coroutine around each answer."""
+
+    app: Any
+
+    def __call__(
+        self,
+        scope: Scope,
+        receive: ASGIReceiveCallable,
+        send: ASGISendCallable,
+        sync_spawn: object,  # noqa: ARG002 - for those that are not ASGI, as is the next
+        call_soon: object,  # noqa: ARG002
+    ) -> Coroutine[Any, Any, None]:
+        """Let it answer."""
+        answer: Coroutine[Any, Any, None] = self.app(scope, receive, send)
+        return answer
 
 
 @frozen
