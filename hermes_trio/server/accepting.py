@@ -111,11 +111,18 @@ class Door:
     async def stand(self) -> None:
         """Let in whoever comes, until cancelled."""
         while True:
-            await trio.lowlevel.wait_readable(self._sock)
+            await self._somebody()
             try:
                 self.let_in()
             except NoRoom:
                 await trio.sleep(PAUSE_SECONDS)
+
+    async def _somebody(self) -> None:
+        """Give the others their turn, and wait if nobody was left waiting; else the kernel need not watch the door."""
+        if math.isfinite(self._shut_at):
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.lowlevel.wait_readable(self._sock)
 
     def let_in(self) -> None:
         """Let in those who wait, as many as may come at a time.

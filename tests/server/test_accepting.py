@@ -101,6 +101,29 @@ async def test_nobody_comes_in_or_waits_once_the_doors_are_shut(listening: socke
         await stream.aclose()
 
 
+async def test_the_kernel_watches_the_door_only_when_nobody_is_left(
+    listening: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[int] = []
+    real = trio.lowlevel.wait_readable
+
+    async def note(sock: Any) -> None:
+        watched.append(len(entered))
+        await real(sock)
+
+    entered = list[Stream]()
+    with ExitStack() as clients:
+        for _ in range(5):
+            clients.enter_context(socket.create_connection(listening.getsockname()))
+        async with Doors([listening], None).open(entered.append):
+            monkeypatch.setattr(trio.lowlevel, "wait_readable", note)
+            await trio.testing.wait_all_tasks_blocked()
+            monkeypatch.undo()
+    assert (len(entered), watched) == (5, [0, 5])
+    for stream in entered:
+        await stream.aclose()
+
+
 def test_connections_that_ended_while_they_waited_are_passed_over() -> None:
     entered: list[Stream] = []
     door(Troubled(errno.ECONNABORTED, errno.EPROTO), entered).let_in()
