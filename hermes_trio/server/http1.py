@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from functools import cached_property, lru_cache
-from itertools import chain
 from time import time
 from typing import Any
 
@@ -16,40 +13,13 @@ from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamCl
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h11 import STREAM_ID, H2ProtocolAssumedError, H11Protocol
 
-from hermes_trio.core.errors import bad_request
 from hermes_trio.core.wire import SEND_NOW, SEND_PART
 from hermes_trio.server.exchange import Exchange, PlainStream
 from hermes_trio.server.plain import Head, PlainExchange, RawHeaders, read_head
 from hermes_trio.server.reading import AHEAD, Gate, Paused, Wait
 from hermes_trio.server.sending import finishing, give_way, give_way_after_part
+from hermes_trio.server.upgrades import UpgradeRefused, is_preface, refusal, wants_websocket
 from hermes_trio.server.writing import Line
-
-Headers = Iterable[tuple[bytes, bytes]]
-
-_NO_WEBSOCKET = bad_request(
-    "This server does not offer WebSockets or other protocol upgrades.", code="no_upgrade"
-)
-
-
-class UpgradeRefused(Exception):
-    """A client asked to leave HTTP."""
-
-
-def tokens(headers: Headers, wanted: bytes) -> set[bytes]:
-    """The comma-separated words of a header, in lower case."""
-    values = (value for name, value in headers if name == wanted)
-    return {token.strip() for value in values for token in value.lower().split(b",")}
-
-
-def wants_websocket(headers: Headers) -> bool:
-    """Whether a request asks for a WebSocket."""
-    return b"upgrade" in tokens(headers, b"connection") and b"websocket" in tokens(headers, b"upgrade")
-
-
-def is_preface(request: h11.Request) -> bool:
-    """Whether a request is the first line of HTTP/2 with prior knowledge."""
-    first = (request.method, request.target, request.http_version)
-    return first == (b"PRI", b"*", b"2.0") and not list(request.headers)
 
 
 @lru_cache(maxsize=8)
@@ -317,14 +287,6 @@ class PlainH11(H11Protocol):
 
     async def _refuse_upgrade(self) -> None:
         """Answer and close: what follows an upgrade is no HTTP and must not be read as such."""
-        text = json.dumps(_NO_WEBSOCKET.envelope()).encode()
-        own = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(text)),
-            (b"connection", b"close"),
-        ]
-        headers = list(chain(own, self.config.response_headers("h11")))
-        await self._send_h11_event(h11.Response(status_code=_NO_WEBSOCKET.status, headers=headers))
-        await self._send_h11_event(h11.Data(data=text))
-        await self._send_h11_event(h11.EndOfMessage())
+        for event in refusal(self.config.response_headers("h11")):
+            await self._send_h11_event(event)
         await self.send(Closed())
