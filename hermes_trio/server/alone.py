@@ -107,7 +107,8 @@ class Alone:
             while self._applications.asked:
                 await self._applications.answer()
         finally:
-            self.answered()
+            if self._watched >= 0:  # it was not told before
+                self.answered()
 
     def answered(self) -> None:
         """All of an answer has gone out: who leaves now is none of the application's business."""
