@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from itertools import takewhile
 from typing import Any
 
 from attrs import frozen
@@ -18,6 +17,7 @@ from hermes_trio.schema.json import parse_object
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 SPOKEN_ROLES = frozenset({"user", "assistant", "tool"})
+ROLES = SYSTEM_ROLES | SPOKEN_ROLES
 
 
 @frozen
@@ -109,7 +109,8 @@ def parse_chat(raw: bytes) -> ChatRequest:
     Raises:
         ApiError: 400, naming the parameter that is wrong.
     """
-    body = convert(parse_object(raw), ChatBody)
+    given = parse_object(raw)
+    body = convert(given, ChatBody)
     _check(body)
     spoken = _spoken(body.messages)
     instructions = _instructions(body.messages)
@@ -123,17 +124,24 @@ def parse_chat(raw: bytes) -> ChatRequest:
         model=body.model or "",
         stream=boolean_like(body.stream, default=False),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
-        options=_options(body),
+        options=_options(body, given),
         derived_session_id=derive_session_id(instructions, spoken),
     )
 
 
 def derive_session_id(instructions: str, spoken: list[Message]) -> str:
     """The same for every turn of one conversation, because clients send its beginning each time."""
-    first = next((message.content for message in spoken if message.role == "user"), "")
+    first = _first_of_user(spoken)
     text = first if isinstance(first, str) else str(list(first))
     digest = hashlib.sha256(f"{instructions}\n{text}".encode("utf-8", "surrogatepass"))
     return f"api-{digest.hexdigest()[:16]}"
+
+
+def _first_of_user(spoken: list[Message]) -> Content:
+    for message in spoken:
+        if message.role == "user":
+            return message.content
+    return ""
 
 
 def _check(body: ChatBody) -> None:
@@ -141,49 +149,57 @@ def _check(body: ChatBody) -> None:
         raise bad_request("'messages' must be a non-empty array.", "messages")
     if body.n is not None and body.n != 1:
         raise bad_request("Only n=1 is supported: an agent's turn has one outcome.", "n", "unsupported_value")
-    for name in ("max_tokens", "max_completion_tokens"):
-        limit = getattr(body, name)
-        if limit is not None and limit < 1:
-            raise bad_request(f"'{name}' must be at least 1.", name)
+    _check_limit("max_tokens", body.max_tokens)
+    _check_limit("max_completion_tokens", body.max_completion_tokens)
+
+
+def _check_limit(name: str, limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise bad_request(f"'{name}' must be at least 1.", name)
 
 
 def _instructions(messages: list[MessageBody]) -> str:
-    texts = (
+    texts = [
         system_text(message.content, f"messages[{n}].content")
         for n, message in enumerate(messages)
         if message.role in SYSTEM_ROLES
-    )
-    return "\n".join(text for text in texts if text)
+    ]
+    return "\n".join([text for text in texts if text]) if texts else ""
 
 
 def _spoken(messages: list[MessageBody]) -> list[Message]:
     for n, message in enumerate(messages):
-        if message.role not in SYSTEM_ROLES | SPOKEN_ROLES:
-            known = ", ".join(sorted(SYSTEM_ROLES | SPOKEN_ROLES))
+        if message.role not in ROLES:
+            known = ", ".join(sorted(ROLES))
             raise bad_request(f"Unknown role. Known roles: {known}.", f"messages[{n}].role", "invalid_role")
     return [_message(message, n) for n, message in enumerate(messages) if message.role in SPOKEN_ROLES]
 
 
 def _message(body: MessageBody, n: int) -> Message:
-    calls = tuple(
-        ToolCall(call.id, call.function.name, call.function.arguments) for call in body.tool_calls or ()
-    )
+    calls = _calls(body.tool_calls) if body.tool_calls else ()
     content = user_content(body.content, f"messages[{n}].content")
     return Message(body.role, content, calls, body.tool_call_id or "", body.name or "")
 
 
+def _calls(calls: list[ToolCallBody]) -> tuple[ToolCall, ...]:
+    return tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in calls)
+
+
 def _new(spoken: list[Message]) -> tuple[Message, ...]:
     """What was not said before: the last message, or all results of the client's tools that are last."""
-    results = [*takewhile(lambda message: message.role == "tool", reversed(spoken))]
-    if results:
-        return tuple(reversed(results))
+    first = len(spoken)
+    while first and spoken[first - 1].role == "tool":
+        first -= 1
+    if results := spoken[first:]:
+        return tuple(results)
     if not spoken or not has_visible_payload(spoken[-1].content):
         raise bad_request("No user message found in 'messages'.", "messages")
     return (Message("user", spoken[-1].content),)
 
 
-def _options(body: ChatBody) -> dict[str, Any]:
-    options = {name: given for name in _OPTIONS if (given := getattr(body, name)) is not None}
+def _options(body: ChatBody, given: dict[str, Any]) -> dict[str, Any]:
+    named = [name for name in _OPTIONS if name in given and given[name] is not None]
+    options = {name: getattr(body, name) for name in named} if named else {}
     if body.max_completion_tokens:
         options["max_tokens"] = body.max_completion_tokens
     return options

@@ -25,6 +25,8 @@ Part = Mapping[str, Any]
 
 def user_content(value: object, param: str) -> Content:
     """What a user or assistant message says: a text, or parts if there is an image among them."""
+    if type(value) is str:  # as most are, and quicker to see than all that it is not
+        return value
     if isinstance(value, Mapping):
         raise _bad_part("content must be a string or an array of parts", param)
     if not isinstance(value, list | tuple):

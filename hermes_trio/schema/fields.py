@@ -27,6 +27,8 @@ def boolean_like(value: object, default: bool, param: str | None = None) -> bool
 
     So nothing is ever refused here: ``param`` is taken only to let all fields be read in the same way.
     """
+    if isinstance(value, bool):
+        return value
     if isinstance(value, str):
         return _WORDS.get(value.strip().lower(), default)
     return bool(value) if isinstance(value, int | float) else default

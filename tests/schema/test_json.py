@@ -115,6 +115,24 @@ def test_what_json_can_say_is_read_back(value: dict[str, Any]) -> None:
 
 
 @settings(deadline=None)
+@given(objects, st.integers(-(2**66), 2**66), st.integers(1, 9), st.integers(1, 40), st.integers(1, 40))
+def test_a_look_at_the_bytes_lets_pass_what_the_walk_would(
+    value: dict[str, Any], number: int, depth: int, width: int, entries: int
+) -> None:
+    body = json.dumps({**value, "number": number}, separators=(",", ":")).encode()
+    limits = JsonLimits(depth, width, entries)
+    padded = body + b" " * max(width, entries)  # too long for the look
+    assert outcome(body, limits) == outcome(padded, limits)
+
+
+def outcome(body: bytes, limits: JsonLimits) -> Any:
+    try:
+        return parse_object(body, limits)
+    except ApiError as error:
+        return error.message
+
+
+@settings(deadline=None)
 @given(st.binary() | st.text('{}[]",:\\ud8e1-.\x00tn', max_size=40).map(str.encode))
 def test_any_bytes_give_an_object_or_a_refusal(body: bytes) -> None:
     check(body)
