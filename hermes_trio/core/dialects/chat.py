@@ -9,7 +9,7 @@ a chunk, so anything less breaks the plain loops of both OpenAI SDKs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from attrs import frozen
@@ -29,16 +29,16 @@ from hermes_trio.core.changes import (
 from hermes_trio.core.dialects.approvals import request_fields, response_fields
 from hermes_trio.core.dialects.chat_end import (
     client_call,
-    error_block,
     finish_reason,
-    hermes_block,
+    trouble_blocks,
     usage_block,
 )
-from hermes_trio.core.outcome import Outcome
+from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.core.shorten import shorten, shorten_json
 from hermes_trio.core.stamp import Stamp
 from hermes_trio.core.wire import DONE, data_frame, encode, named_frame, quoted
 
+CHUNK = "chat.completion.chunk"
 PROGRESS = "hermes.tool.progress"
 APPROVAL_REQUEST = "hermes.approval.request"
 APPROVAL_RESPONDED = "hermes.approval.responded"
@@ -64,16 +64,15 @@ class ChatStream:
 
     def __init__(self, stamp: Stamp, options: ChatOptions = DEFAULT_OPTIONS) -> None:
         self._options = options
-        self._head = {
-            "id": stamp.run_id,
-            "object": "chat.completion.chunk",
-            "created": stamp.created,
-            "model": stamp.model,
-        }
+        self._stamp = stamp
         self._labels: dict[str, str] = {}
         self._handed_over = 0  # calls of the client's tools
         # A token costs no more than escaping its text: everything around it is fixed for the run.
-        self._before_delta = f'data: {encode(self._head)[:-1]}, "choices": [{{"index": 0, "delta": '
+        self._before_choices = (
+            f'data: {{"id": {quoted(stamp.run_id)}, "object": "{CHUNK}", "created": {stamp.created}, '
+            f'"model": {quoted(stamp.model)}, "choices": ['
+        )
+        self._before_delta = f'{self._before_choices}{{"index": 0, "delta": '
         self._before_content = f'{self._before_delta}{{"content": '
         tail = ', "usage": null' if options.include_usage else ""
         self._after = f'}}, "finish_reason": null}}]{tail}}}\n\n'
@@ -109,7 +108,17 @@ class ChatStream:
         return self._aside(APPROVAL_RESPONDED, self._decided(change))
 
     def _end(self, change: Ended) -> bytes:
-        return b"".join(self._finish(change.outcome))
+        usage = encode(usage_block(change.outcome.usage))
+        if not self._options.include_usage:
+            return self._finish(change.outcome, usage) + DONE
+        apart = f'{self._before_choices}], "usage": {usage}}}\n\n'.encode("ascii")
+        return self._finish(change.outcome, "null") + apart + DONE
+
+    def _finish(self, outcome: Outcome, usage: str) -> bytes:
+        reason = finish_reason(outcome, self._handed_over > 0)
+        more = "" if outcome.status is Status.COMPLETED else f", {encode(trouble_blocks(outcome))[1:-1]}"
+        end = f'{{}}, "finish_reason": "{reason}"}}], "usage": {usage}{more}}}\n\n'
+        return f"{self._before_delta}{end}".encode("ascii")
 
     def _hand_over(self, change: ClientCalled) -> bytes:
         call = {"index": self._handed_over, **client_call(change)}
@@ -166,18 +175,16 @@ class ChatStream:
             return {}
         return {"event": {"type": "status", "data": {"description": description, "done": done}}}
 
-    def _finish(self, outcome: Outcome) -> Iterator[bytes]:
-        last = self._chunk({}, finish_reason(outcome, self._handed_over > 0))
-        if not self._options.include_usage:
-            last["usage"] = usage_block(outcome.usage)
-        yield data_frame(encode({**last, **hermes_block(outcome), **error_block(outcome)}))
-        if self._options.include_usage:
-            yield data_frame(encode({**self._head, "choices": [], "usage": usage_block(outcome.usage)}))
-        yield DONE
-
-    def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
+    def _chunk(self, delta: Mapping[str, Any]) -> dict[str, Any]:
         usage = {"usage": None} if self._options.include_usage else {}
-        return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **usage}
+        return {
+            "id": self._stamp.run_id,
+            "object": CHUNK,
+            "created": self._stamp.created,
+            "model": self._stamp.model,
+            "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
+            **usage,
+        }
 
     # Live output of a call is not among them: one running and one ending event is all that chat shows.
     _RENDERERS: ClassVar[Mapping[type[Change], Callable[[ChatStream, Any], bytes]]] = {

@@ -14,6 +14,8 @@ from hermes_trio.core.outcome import Outcome, Reason, Status, of_cut
 from hermes_trio.core.redact import header_safe
 from hermes_trio.core.stamp import Stamp
 
+_NO_END = of_cut(Reason.SERVER_ERROR)  # holds if the end never comes
+
 # A repeated POST would run the agent, and its tools, a second time.
 NO_RETRY = {"x-should-retry": "false"}
 
@@ -34,22 +36,26 @@ class ChatCollector:
         self._texts: dict[int, list[str]] = {}
         self._reasoning: list[str] = []
         self._client_calls: list[dict[str, Any]] = []
-        self._outcome = of_cut(Reason.SERVER_ERROR)  # holds if the end never comes
+        self._outcome = _NO_END
 
     def take(self, changes: Iterable[Change]) -> None:
         """Feed some changes."""
         for change in changes:
-            match change:
-                case TextAdded(item, text):
-                    self._texts.setdefault(item, []).append(text)
-                case ReasoningAdded(_, text):
-                    self._reasoning.append(text)
-                case ClientCalled():
-                    self._client_calls.append(client_call(change))
-                case Ended(outcome):
-                    self._outcome = outcome
-                case _:
-                    pass  # calls that ran here are shown in streams; a reply has one message
+            if type(change) is TextAdded:  # most of them are
+                self._texts.setdefault(change.item, []).append(change.text)
+            else:
+                self._take(change)
+
+    def _take(self, change: Change) -> None:
+        match change:
+            case ReasoningAdded(_, text):
+                self._reasoning.append(text)
+            case ClientCalled():
+                self._client_calls.append(client_call(change))
+            case Ended(outcome):
+                self._outcome = outcome
+            case _:
+                pass  # calls that ran here are shown in streams; a reply has one message
 
     @property
     def outcome(self) -> Outcome:

@@ -8,12 +8,8 @@ from hermes_trio.core.changes import ClientCalled
 from hermes_trio.core.messages import Usage
 from hermes_trio.core.outcome import Outcome, Reason, Status
 
-_BY_STATUS = {
-    Status.COMPLETED: "stop",
-    Status.CANCELLED: "stop",  # somebody asked for it, so it is no error; the hermes block tells
-    Status.INCOMPLETE: "error",
-    Status.FAILED: "error",
-}
+# A run that was cancelled is not among them: somebody asked for it, and the hermes block tells.
+_ERRORS = (Status.INCOMPLETE, Status.FAILED)
 
 
 def finish_reason(outcome: Outcome, calls_client: bool = False) -> str:
@@ -22,7 +18,7 @@ def finish_reason(outcome: Outcome, calls_client: bool = False) -> str:
         return "tool_calls"
     if outcome.reason is Reason.MAX_OUTPUT_TOKENS:
         return "length"
-    return _BY_STATUS[outcome.status]
+    return "error" if outcome.status in _ERRORS else "stop"
 
 
 def client_call(change: ClientCalled) -> dict[str, Any]:
@@ -62,6 +58,11 @@ def flags(outcome: Outcome) -> dict[str, Any]:
         "failed": outcome.status is Status.FAILED,
         "reason": str(outcome.reason) or None,
     }
+
+
+def trouble_blocks(outcome: Outcome) -> dict[str, Any]:
+    """Both of what a stream tells at the end of a run that did not complete."""
+    return {**hermes_block(outcome), **error_block(outcome)}
 
 
 def error_block(outcome: Outcome) -> dict[str, Any]:
