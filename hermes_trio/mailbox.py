@@ -81,6 +81,5 @@ class Mailbox:
 
     def take_all(self) -> bytes:
         """The body of a request that is in here as a whole."""
-        body = b"".join(message.get("body", b"") for message in self._messages)
-        self._messages = []
-        return body
+        messages, self._messages = self._messages, []
+        return b"".join([message.get("body", b"") for message in messages])

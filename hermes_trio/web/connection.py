@@ -28,6 +28,7 @@ from quart_trio.asgi import TrioASGIHTTPConnection
 from hermes_trio.core.wire import BODY_FOLLOWS, SEND_NOW, SEND_PART
 from hermes_trio.mailbox import BRIEFLY, Mailbox
 from hermes_trio.mailbox import KEY as MAILBOX
+from hermes_trio.web.ready import Ready
 from hermes_trio.web.stream_body import BodyCut, SendNow, StreamBody
 from hermes_trio.web.visit import visit_of
 from hermes_trio.web.whole import WholeRequest
@@ -38,8 +39,13 @@ log = structlog.get_logger(__name__)
 
 
 def _head(response: Any, body_follows: bool) -> dict[str, Any]:
-    head = {"status": response.status_code, "headers": encode_headers(response.headers)}
-    return {"type": "http.response.start", **head, BODY_FOLLOWS: body_follows}
+    headers = response.raw_headers() if isinstance(response, Ready) else encode_headers(response.headers)
+    return {
+        "type": "http.response.start",
+        "status": response.status_code,
+        "headers": headers,
+        BODY_FOLLOWS: body_follows,
+    }
 
 
 async def _send_stream(send: Any, send_part: Any, send_now: SendNow | None, body: StreamBody) -> None:
@@ -71,11 +77,10 @@ def _part(data: bytes, more: bool) -> dict[str, Any]:
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
-async def _has_all(mailbox: Mailbox) -> bool:
-    """Whether a request is there as a whole; most follow their head at once."""
-    if not mailbox.has_all:
-        with trio.move_on_after(BRIEFLY):
-            await mailbox.settled()
+async def _follows(mailbox: Mailbox) -> bool:
+    """Whether a request is there as a whole in a moment."""
+    with trio.move_on_after(BRIEFLY):
+        await mailbox.settled()
     return mailbox.has_all
 
 
@@ -95,7 +100,8 @@ class Connection(TrioASGIHTTPConnection):
         try:
             mailbox: Any = self.scope.get(MAILBOX)
             # What is mounted below a path of another server's is for Quart to take apart.
-            if mailbox is not None and not self.scope["root_path"] and await _has_all(mailbox):
+            is_ours = mailbox is not None and not self.scope["root_path"]
+            if is_ours and (mailbox.has_all or await _follows(mailbox)):
                 await self._handle_whole(mailbox, send_noting_the_end)
             else:
                 await super().__call__(receive, send_noting_the_end)
@@ -126,19 +132,19 @@ class Connection(TrioASGIHTTPConnection):
 
     async def _send_response(self, send: Any, response: Any) -> None:
         """Send an answer, one that is there as a whole in as few parts as there can be."""
-        match response.response:
-            case DataBody() as body:
-                await send(_head(response, body_follows=True))
-                await send(_part(body.data[body.begin : body.end], more=False))
-            case StreamBody() as body:
-                await send(_head(response, body.has_opening))
-                known: Any = self.scope
-                _forget_headers(known)
-                del response  # with its own: a stream may last for long
-                send_part = known.get(SEND_PART) or _sender_of_parts(send)
-                await _send_stream(send, send_part, known.get(SEND_NOW), body)
-            case _:
-                await super()._send_response(send, response)
+        body = response.response
+        if isinstance(body, StreamBody):
+            await send(_head(response, body.has_opening))
+            known: Any = self.scope
+            _forget_headers(known)
+            del response  # with its own: a stream may last for long
+            send_part = known.get(SEND_PART) or _sender_of_parts(send)
+            await _send_stream(send, send_part, known.get(SEND_NOW), body)
+        elif isinstance(body, DataBody):
+            await send(_head(response, body_follows=True))
+            await send(_part(body.data[body.begin : body.end], more=False))
+        else:
+            await super()._send_response(send, response)
 
     async def handle_request(  # type: ignore[override]  # as in the class above
         self, nursery: trio.Nursery, request: Request, send: Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import structlog
 from quart import Response
+from quart.wrappers.response import DataBody
 from werkzeug.exceptions import HTTPException
 
 from hermes_trio.core.dialects.chat_batch import NO_RETRY
@@ -11,7 +12,7 @@ from hermes_trio.core.errors import INVALID_REQUEST, SERVER_ERROR, ApiError
 from hermes_trio.core.redact import redact
 from hermes_trio.core.wire import encode
 from hermes_trio.stores.contract import StoreError
-from hermes_trio.web.headers import good_headers
+from hermes_trio.web.ready import Ready
 
 log = structlog.get_logger(__name__)
 
@@ -26,9 +27,9 @@ _MESSAGES = {
 
 def json_response(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON answer in the spacing of the wire."""
-    return Response(
-        encode(body), status, good_headers({"Content-Type": "application/json", **(headers or {})})
-    )
+    data = encode(body).encode("ascii")
+    fields = {"Content-Type": "application/json", **(headers or {}), "Content-Length": str(len(data))}
+    return Ready(DataBody(data), status, fields)
 
 
 async def refused(error: ApiError) -> Response:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from attrs import frozen
-from werkzeug.datastructures import Headers
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -46,13 +45,6 @@ def by_name(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(headers)}
 
 
-def good_headers(headers: Mapping[str, str]) -> Headers:
-    """Headers of ours, which need no look at each: the connection looks at all of them before they go out."""
-    made = Headers()
-    made._list = list(headers.items())  # noqa: SLF001 - the check at the start knows of it
-    return made
-
-
 def is_request_id(text: str) -> bool:
     """Whether a client's request id may be taken over."""
     return _REQUEST_ID.fullmatch(text) is not None
@@ -66,8 +58,10 @@ class Cors:
 
     def allows(self, origin: str, host: str) -> bool:
         """Whether a request may pass: it is no browser's, or its page is ours or allowed."""
+        if not origin:
+            return True
         same = origin.isprintable() and origin.partition("://")[2] == host != ""
-        return not origin or same or "*" in self.origins or origin in self.origins
+        return same or "*" in self.origins or origin in self.origins
 
     def headers(self, origin: str) -> RawHeaders:
         """For an answer to an allowed origin."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from contextvars import ContextVar
-from typing import Any, cast
+from typing import Any
 
 import trio
 from attrs import define, field
@@ -77,4 +77,5 @@ CURRENT: ContextVar[Visit] = ContextVar("visit")
 
 def visit_of(scope: MutableMapping[str, Any]) -> Visit:
     """The visit of a request's scope."""
-    return cast("Visit", scope[KEY])
+    visit: Visit = scope[KEY]
+    return visit
