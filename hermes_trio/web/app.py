@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 from quart import Response
 from quart.wrappers import Request
@@ -138,10 +137,7 @@ def _add_page(app: App) -> None:
 
 
 def _route(app: App, method: str, path: str, view: View) -> None:
-    async def run_view(**values: Any) -> Response:
-        return await view(**values)
-
-    app.add_url_rule(path, f"{method} {path}", run_view, methods=[method])
+    app.add_url_rule(path, f"{method} {path}", view, methods=[method])
 
 
 def _add_error_handlers(app: App) -> None:

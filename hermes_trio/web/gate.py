@@ -47,30 +47,29 @@ class Gate:
         else:
             await self.app(scope, receive, send)
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _pass(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """What answers the request. It is awaited by the caller: a layer more is one for every wait of a stream."""
         visit = scope[KEY] = _visit(by_name(scope["headers"]))
         origin = visit.headers.get("origin", "")
-        allowed = self.cors.allows(origin, visit.headers.get("host", ""))
-        send = _with_headers(send, self._common(visit.request_id, origin if allowed else None))
+        allowed = not origin or self.cors.allows(origin, visit.headers.get("host", ""))
+        send = _with_headers(send, self._common(visit.request_id, origin if allowed else ""))
         try:
             self._check(scope, visit.headers, allowed)
         except ApiError as error:
-            await _answer(send, error.status, [], encode(error.envelope()).encode("ascii"))
-        else:
-            visit.profile, path = _split(scope["path"])
-            await self._serve({**scope, "path": path} if visit.profile else scope, receive, send, origin)
+            return _answer(send, error.status, [], encode(error.envelope()).encode("ascii"))
+        visit.profile, path = _split(scope["path"])
+        return self._serve({**scope, "path": path} if visit.profile else scope, receive, send, origin)
 
-    def _common(self, request_id: str, origin: str | None) -> RawHeaders:
+    def _common(self, request_id: str, origin: str) -> RawHeaders:
         """What is on every answer, whatever it is; with nothing for an origin that is not allowed."""
         own = (b"x-request-id", request_id.encode("ascii"))
-        return [*SECURITY, own, *(self.cors.headers(origin) if origin is not None else ())]
+        return [*SECURITY, own, *self.cors.headers(origin)] if origin else [*SECURITY, own]
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, origin: str) -> None:
+    def _serve(self, scope: Scope, receive: Receive, send: Send, origin: str) -> Awaitable[None]:
         if scope["method"] == "OPTIONS":
             asked = visit_of(scope).headers.get("access-control-request-headers", "")
-            await _answer(send, 200, self.cors.preflight(origin, asked), b"")
-        else:
-            await self.app(scope, receive, send)
+            return _answer(send, 200, self.cors.preflight(origin, asked), b"")
+        return self.app(scope, receive, send)
 
     def _check(self, scope: Scope, headers: Mapping[str, str], allowed: bool) -> None:
         if not allowed:
@@ -114,14 +113,15 @@ def _split(path: str) -> tuple[str, str]:
 
 def _visit(headers: dict[str, str]) -> Visit:
     given = headers.get("x-request-id", "")
-    return Visit(given if is_request_id(given) else f"req_{random_hex(16)}", headers)
+    is_good = given != "" and is_request_id(given)
+    return Visit(given if is_good else f"req_{random_hex(16)}", headers)
 
 
 def _with_headers(send: Send, common: RawHeaders) -> Send:
     async def send_with_headers(message: Message) -> None:
         nonlocal common
         if message["type"] == "http.response.start":
-            present = {name for name, _ in message["headers"]}  # in lower case: they are ours
+            present = dict(message["headers"])  # in lower case: they are ours
             added = [(name, value) for name, value in common if name not in present]
             message = {**message, "headers": [*message["headers"], *added]}
             common = []  # a stream may last for long
