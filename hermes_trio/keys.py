@@ -51,6 +51,9 @@ class Nobody:
     """The answer for a token that is no key of ours."""
 
 
+NOBODY = Nobody()
+
+
 @frozen
 class NamedKey:
     """One key and the principal it stands for."""
@@ -64,6 +67,11 @@ class Keyring:
     """All keys that open the server."""
 
     keys: tuple[NamedKey, ...]
+    _compared: tuple[tuple[bytes, Principal], ...] = field(init=False, repr=False, eq=False)
+
+    @_compared.default
+    def _make_compared(self) -> tuple[tuple[bytes, Principal], ...]:
+        return tuple((_bytes(named.key), Principal(named.principal)) for named in self.keys)
 
     def __attrs_post_init__(self) -> None:
         """A key that two principals share would show each the other's records."""
@@ -76,10 +84,10 @@ class Keyring:
     def principal(self, token: str) -> Principal | Nobody:
         """Whose key this is. Every key is compared, so that the time taken does not tell which one came close."""
         offered = _bytes(token)
-        found: Principal | Nobody = Nobody()
-        for named in self.keys:
-            if hmac.compare_digest(_bytes(named.key), offered):
-                found = Principal(named.principal)
+        found: Principal | Nobody = NOBODY
+        for key, principal in self._compared:
+            if hmac.compare_digest(key, offered):
+                found = principal
         return found
 
 

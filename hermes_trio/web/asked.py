@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import cast
+from collections.abc import Callable
+from typing import Any
 
 from quart import request
 
@@ -15,9 +16,8 @@ ENOUGH = 2**53
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
-def visit() -> Visit:
-    """The visit that the current request is."""
-    return CURRENT.get()
+visit: Callable[[], Visit] = CURRENT.get
+"""The visit that the current request is."""
 
 
 def principal() -> str:
@@ -37,9 +37,8 @@ def header(name: str) -> str:
 
 async def body() -> bytes:
     """The whole body."""
-    return cast(
-        "bytes", await request.get_data(as_text=False)
-    )  # the argument decides, which types do not know
+    data: Any = await request.get_data(as_text=False)  # the argument decides, which types do not know
+    return data  # type: ignore[no-any-return]
 
 
 def whole_number(name: str, default: int, low: int, high: int) -> int:

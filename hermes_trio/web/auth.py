@@ -24,9 +24,10 @@ def identify(keyring: Keyring, request: Request) -> None:
     Raises:
         ApiError: 401.
     """
-    principal = keyring.principal(_token(header("Authorization")))
+    current = visit()
+    principal = keyring.principal(_token(current.headers.get("authorization", "")))
     if not isinstance(principal, Nobody):
-        visit().principal = principal
+        current.principal = principal
     elif not (request.path in OPEN_PATHS or is_page(request.path)):
         _refuse(request)
 
@@ -36,7 +37,8 @@ def _token(header: str) -> str:
     if scheme != "Bearer":
         return ""
     # Headers arrive as Latin-1; a key with other characters was sent as UTF-8.
-    return token.strip().encode("latin-1").decode("utf-8", "replace")
+    token = token.strip()
+    return token if token.isascii() else token.encode("latin-1").decode("utf-8", "replace")
 
 
 def _refuse(request: Request) -> None:

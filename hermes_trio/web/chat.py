@@ -19,7 +19,7 @@ from hermes_trio.runs.order import Order
 from hermes_trio.runs.presence import INTERRUPT
 from hermes_trio.schema.chat import ChatRequest, parse_chat
 from hermes_trio.schema.fields import SESSION_ID_HEADER
-from hermes_trio.web.asked import asker, body, principal, visit
+from hermes_trio.web.asked import body, principal, visit
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.ids import random_hex
 from hermes_trio.web.media import inline_media
@@ -29,6 +29,7 @@ from hermes_trio.web.profiles import choose
 from hermes_trio.web.sessions import SessionNames
 from hermes_trio.web.starting import Started, admitted_first, start
 from hermes_trio.web.streaming import streamed
+from hermes_trio.web.visit import Visit
 
 
 async def chat_completions(site: Site) -> Response:
@@ -48,7 +49,8 @@ async def chat_completions(site: Site) -> Response:
 
 
 async def _order(site: Site, chat: ChatRequest, names: SessionNames, run_id: str) -> Order:
-    slot, chosen = visit().slot(site.admission), choose(site, chat.model)
+    current = visit()
+    slot, chosen = current.slot(site.admission), choose(site, chat.model)
     # A derived session is not entered: its transcript is not read, and clients that begin alike must not wait.
     place = await enter(site, named(names.given_id, SESSION_ID_HEADER)) if names.given_id else None
     turn = TurnRequest(
@@ -59,22 +61,22 @@ async def _order(site: Site, chat: ChatRequest, names: SessionNames, run_id: str
         instructions=chat.instructions,
         model=chosen.model,
         session_key=names.key,
-        principal=asker(),
+        principal=current.principal.name,
         profile=chosen.profile,
         options=chat.options,
     )
-    return Order(_header(site, chat, turn), turn, slot, place, policy=INTERRUPT, can_ask=chat.stream)
+    return Order(_header(site, chat, turn, current), turn, slot, place, policy=INTERRUPT, can_ask=chat.stream)
 
 
-def _header(site: Site, chat: ChatRequest, turn: TurnRequest) -> RunHeader:
+def _header(site: Site, chat: ChatRequest, turn: TurnRequest, visit: Visit) -> RunHeader:
     return RunHeader(
-        principal=principal(),
+        principal=visit.scope,
         stamp=Stamp(turn.run_id, site.services.wall_clock(), turn.model),
         kind="chat",
         session_id=turn.session_id,
         messages=chat.messages,
         instructions=chat.instructions,
-        request={"include_usage": chat.include_usage, "status_line": _wants_status_line(site)},
+        request={"include_usage": chat.include_usage, "status_line": _wants_status_line(site, visit)},
     )
 
 
@@ -86,10 +88,11 @@ async def _history(site: Site, chat: ChatRequest, given_id: str) -> tuple[Messag
     return stored if chat.message else (*stored, *chat.messages)
 
 
-def _wants_status_line(site: Site) -> bool:
+def _wants_status_line(site: Site, visit: Visit) -> bool:
     mode = site.options.open_webui_status
-    is_open_webui = any(name.startswith("x-openwebui-") for name in visit().headers)
-    return mode == "on" or (mode == "auto" and is_open_webui)
+    if mode != "auto":
+        return mode == "on"
+    return any(name.startswith("x-openwebui-") for name in visit.headers)
 
 
 def _stream_options(header: RunHeader) -> ChatOptions:

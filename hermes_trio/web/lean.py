@@ -98,5 +98,6 @@ class App(QuartTrio):
         request: Any = context.request  # with a rule and its values, if it matched
         if request.routing_exception is not None or request.method == "OPTIONS":
             return self.dispatch_request(context)
-        view: Callable[..., Coroutine[Any, Any, Any]] = self.view_functions[request.url_rule.endpoint]
-        return view(**request.view_args)
+        view: Any = self.view_functions[request.url_rule.endpoint]  # a coroutine function, as all are
+        answering: Coroutine[Any, Any, Any] = view(**request.view_args)
+        return answering

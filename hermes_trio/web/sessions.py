@@ -19,12 +19,20 @@ class SessionNames:
     @classmethod
     def of(cls, visit: Visit) -> SessionNames:
         """Read and check them."""
+        if visit.headers.keys().isdisjoint(_NAMES):
+            return _NONE
         return cls(session_id(_text(visit, SESSION_ID_HEADER)), session_key(_text(visit, SESSION_KEY_HEADER)))
 
     def answer(self, used_id: str) -> dict[str, str]:
         """The headers of the reply."""
-        echo = {SESSION_KEY_HEADER: self.key} if self.key else {}
-        return {SESSION_ID_HEADER: used_id, **echo}
+        answer = {SESSION_ID_HEADER: used_id}
+        if self.key:
+            answer[SESSION_KEY_HEADER] = self.key
+        return answer
+
+
+_NAMES = frozenset({SESSION_ID_HEADER.lower(), SESSION_KEY_HEADER.lower()})
+_NONE = SessionNames("", "")
 
 
 def _text(visit: Visit, name: str) -> str:

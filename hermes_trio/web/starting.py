@@ -27,8 +27,10 @@ from hermes_trio.stores.contract import StoreError
 from hermes_trio.web.asked import header, principal, visit
 from hermes_trio.web.options import Site
 from hermes_trio.web.stream_body import Source, Start
+from hermes_trio.web.visit import Visit
 
 KEY_HEADER = "Idempotency-Key"
+_KEY = KEY_HEADER.lower()
 NOT_FOUND = "response_not_found"
 MAX_KEY = 256
 PATIENCE = 10.0  # for a run that was claimed by another request a moment ago
@@ -57,8 +59,14 @@ def admitted_first(site: Site) -> None:
     Raises:
         ApiError: 429 or 503.
     """
-    if not header(KEY_HEADER).strip():
-        visit().slot(site.admission)
+    current = visit()
+    if not _key_of(current):
+        current.slot(site.admission)
+
+
+def _key_of(visit: Visit) -> str:
+    """What the client calls its request, to ask for it once; "" if nothing."""
+    return visit.headers.get(_KEY, "").strip()
 
 
 def policy(site: Site) -> OnDisconnect:
@@ -78,7 +86,7 @@ async def start(site: Site, run_id: str, raw: bytes, make_order: MakeOrder) -> S
         ApiError: 409 if the key was used with another body; whatever making the order refuses.
         StoreError: the store does not take the run.
     """
-    key = header(KEY_HEADER).strip()
+    key = _key_of(visit())
     if not key:
         return await _begin(site, await make_order(run_id))
     claim = _claim(key, raw, run_id, site.services.wall_clock())
