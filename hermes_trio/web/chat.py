@@ -20,6 +20,7 @@ from hermes_trio.runs.presence import INTERRUPT
 from hermes_trio.schema.chat import ChatRequest, parse_chat
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.web.asked import body, principal, visit
+from hermes_trio.web.collecting import collect
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.ids import random_hex
 from hermes_trio.web.media import inline_media
@@ -103,8 +104,7 @@ def _stream_options(header: RunHeader) -> ChatOptions:
 async def _whole(started: Started, workspace: Path, headers: dict[str, str]) -> Response:
     collector = ChatCollector(started.header.stamp)
     async with started.open() as changes:
-        async for batch in changes:
-            collector.take(batch)
+        await collect(changes, collector.take)
     answer = await inline_media(collector.answer, workspace)
     if collector.outcome.session_id:
         headers = {**headers, SESSION_ID_HEADER: collector.outcome.session_id}

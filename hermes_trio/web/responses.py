@@ -22,6 +22,7 @@ from hermes_trio.schema.conversations import item_list
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses
 from hermes_trio.web.asked import body, is_on, principal, visit, whole_number
+from hermes_trio.web.collecting import collect
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.ids import random_hex
 from hermes_trio.web.options import Site
@@ -79,8 +80,7 @@ def to_items(ended: EndedRun) -> Items:
 async def _whole(started: Started, headers: dict[str, str]) -> Response:
     collector = ResponsesCollector(started.header)
     async with started.open() as changes:
-        async for batch in changes:
-            collector.take(batch)
+        await collect(changes, collector.take)
     if collector.outcome.session_id:
         headers = {**headers, SESSION_ID_HEADER: collector.outcome.session_id}
     reply = collector.reply()

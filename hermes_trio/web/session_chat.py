@@ -23,6 +23,7 @@ from hermes_trio.runs.presence import OnDisconnect
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.schema.sessions import SessionChatRequest, parse_session_chat
 from hermes_trio.web.asked import asker, body, last_event_id, last_seq, principal, visit
+from hermes_trio.web.collecting import collect
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.ids import random_hex
 from hermes_trio.web.media import inline_media
@@ -51,8 +52,7 @@ async def chat(site: Site, session_id: str) -> Response:
     started, headers = await _start(site, session_id, is_streamed=False)
     collector = SessionCollector(started.header)
     async with started.open() as changes:
-        async for batch in changes:
-            collector.take(batch)
+        await collect(changes, collector.take)
     if collector.outcome.session_id:
         headers = {**headers, SESSION_ID_HEADER: collector.outcome.session_id}
     # Only here: the events of a stream are the same for ever, and files are not.
