@@ -25,6 +25,7 @@ class Pulse:
         self._seconds = seconds
         self._spoke: dict[Stream, float] = {}  # when, in that order
         self._has_streams = trio.Event()
+        self._clock: trio.abc.Clock | None = None  # known, it is quicker to ask
 
     def __len__(self) -> int:
         """How many streams there are."""
@@ -32,7 +33,8 @@ class Pulse:
 
     def add(self, stream: Stream) -> None:
         """A stream has begun."""
-        self._clock = trio.lowlevel.current_clock()  # known, it is quicker to ask
+        if self._clock is None:
+            self._clock = trio.lowlevel.current_clock()
         self._spoke[stream] = self._clock.current_time()
         self._has_streams.set()
 
@@ -42,6 +44,7 @@ class Pulse:
 
     def beat(self, stream: Stream) -> None:
         """A stream has said something just now."""
+        assert self._clock is not None  # since it was added
         del self._spoke[stream]
         self._spoke[stream] = self._clock.current_time()
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from quart import request
+from quart.globals import _cv_request
 
 from hermes_trio.core.errors import bad_request
 from hermes_trio.web.visit import CURRENT, Visit
@@ -35,10 +36,11 @@ def header(name: str) -> str:
     return visit().headers.get(name.lower(), "")
 
 
-async def body() -> bytes:
+def body() -> Coroutine[Any, Any, bytes]:
     """The whole body."""
-    data: Any = await request.get_data(as_text=False)  # the argument decides, which types do not know
-    return data  # type: ignore[no-any-return]
+    current: Any = _cv_request.get().request  # not by way of the proxy: every turn has one
+    reading: Coroutine[Any, Any, bytes] = current.get_data(as_text=False)
+    return reading
 
 
 def whole_number(name: str, default: int, low: int, high: int) -> int:

@@ -93,7 +93,8 @@ def _wants_status_line(site: Site, visit: Visit) -> bool:
     mode = site.options.open_webui_status
     if mode != "auto":
         return mode == "on"
-    return any(name.startswith("x-openwebui-") for name in visit.headers)
+    # One search for all names: none of them holds a line end.
+    return "\nx-openwebui-" in "\n".join(["", *visit.headers])
 
 
 def _stream_options(header: RunHeader) -> ChatOptions:

@@ -15,6 +15,7 @@ A slot that was reserved for a run which never began is given back here, whateve
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -125,10 +126,10 @@ class Connection(TrioASGIHTTPConnection):
     def _begin(self, nursery: trio.Nursery) -> None:
         visit_of(self.scope).begin(nursery)  # type: ignore[arg-type]  # the scope is a dictionary
 
-    async def _answer(self, body: bytes) -> Any:
-        """Answer a request. A function of its own, so that nothing of it is kept for as long as a stream lasts."""
+    def _answer(self, body: bytes) -> Coroutine[Any, Any, Any]:
+        """What answers a request. A function of its own, so that nothing of it is kept for as long as a stream lasts."""
         known: Any = self.scope
-        return await self.app.handle_request(WholeRequest(known, body, self.app.config["MAX_CONTENT_LENGTH"]))
+        return self.app.handle_request(WholeRequest(known, body, self.app.config["MAX_CONTENT_LENGTH"]))
 
     async def _send_response(self, send: Any, response: Any) -> None:
         """Send an answer, one that is there as a whole in as few parts as there can be."""

@@ -75,29 +75,25 @@ class App(QuartTrio):
         token = _cv_request.set(context)
         CURRENT.set(visit_of(request.scope))  # type: ignore[arg-type]  # the scope is a dictionary
         try:
-            return await self.full_dispatch_request(context)
+            return await self._respond(request)
         except Exception as error:  # noqa: BLE001 - the error handlers themselves failed
             return await self.handle_exception(error)
         finally:
             _cv_request.reset(token)
 
-    async def full_dispatch_request(self, request_context: RequestContext | None = None) -> Response:
-        """Answer the current request."""
-        assert request_context is not None
-        request = request_context.request
+    async def _respond(self, request: Request) -> Any:
         try:
             self.before(request)
-            answer: Any = await self._answer(request_context)  # of our views and handlers always a Response
+            response = await self._view(request)
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - one of the error handlers takes it
-            answer = await self.handle_user_exception(error)
-        self.after(request, answer)
-        return answer  # type: ignore[no-any-return]  # as above
+            response = await self.handle_user_exception(error)
+        self.after(request, response)  # our views and handlers return nothing else
+        return response
 
-    def _answer(self, context: RequestContext) -> Coroutine[Any, Any, Any]:
-        """What answers a request: its view, if it has one of its own."""
-        request: Any = context.request  # with a rule and its values, if it matched
+    def _view(self, request: Any) -> Coroutine[Any, Any, Any]:
+        """What answers the current request: its view, if it has one of its own."""
         if request.routing_exception is not None or request.method == "OPTIONS":
-            return self.dispatch_request(context)
+            return self.dispatch_request()
         view: Any = self.view_functions[request.url_rule.endpoint]  # a coroutine function, as all are
         answering: Coroutine[Any, Any, Any] = view(**request.view_args)
         return answering

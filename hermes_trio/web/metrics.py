@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import accumulate
 
@@ -46,11 +47,11 @@ class _Tally(Collector):
 
     def __init__(self, name: str, text: str, labels: tuple[str, ...] = ()) -> None:
         self._name, self._text, self._labels = name, text, labels
-        self._counts: dict[tuple[object, ...], int] = {} if labels else {(): 0}
+        self._counts: defaultdict[tuple[object, ...], int] = defaultdict(int, {} if labels else {(): 0})
 
     def add(self, *labels: object, count: int = 1) -> None:
         """Count."""
-        self._counts[labels] = self._counts.get(labels, 0) + count
+        self._counts[labels] += count
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """All of it, perhaps for another thread."""
