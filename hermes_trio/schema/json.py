@@ -57,7 +57,8 @@ def _decode(body: bytes) -> Any:
 def _is_small(body: bytes, limits: JsonLimits) -> bool:
     """Whether a body breaks no bound, whatever it says: an entry takes a byte at least, and a level a bracket."""
     return (
-        len(body) <= min(limits.width, limits.entries)
+        (size := len(body)) <= limits.width
+        and size <= limits.entries
         and body.count(b"{") + body.count(b"[") <= limits.depth
         and _MANY_DIGITS.search(body) is None
     )

@@ -22,6 +22,7 @@ from hermes_trio.web import (
     session_api,
     session_chat,
 )
+from hermes_trio.web.asked import visit
 from hermes_trio.web.auth import identify
 from hermes_trio.web.chat import chat_completions
 from hermes_trio.web.gate import Gate
@@ -149,7 +150,7 @@ def _add_error_handlers(app: App) -> None:
 
 def _identify(site: Site, request: Request) -> None:
     identify(site.keyring, request)
-    if not is_page(request.path):
+    if visit().profile and not is_page(request.path):
         check_profile(site)  # afterwards: whoever has no key does not learn which there are
 
 

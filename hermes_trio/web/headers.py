@@ -37,12 +37,31 @@ _ALLOWED = re.compile(
     r"|x-hermes-[a-z-]+|x-stainless-[a-z-]+|openai-[a-z-]+",
     re.IGNORECASE,
 )
+# What the usual clients send with every request.
+_USUAL = (
+    "accept", "accept-encoding", "accept-language", "authorization", "connection", "content-length",
+    "content-type", "cookie", "host", "idempotency-key", "origin", "referer", "user-agent", "x-forwarded-for",
+    "x-forwarded-host", "x-forwarded-proto", "x-hermes-session-id", "x-hermes-session-key", "x-real-ip",
+    "x-request-id", "x-stainless-arch", "x-stainless-async", "x-stainless-lang", "x-stainless-os",
+    "x-stainless-package-version", "x-stainless-read-timeout", "x-stainless-retry-count",
+    "x-stainless-runtime", "x-stainless-runtime-version",
+)  # fmt: skip
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
+
+
+class _Names(dict[bytes, str]):
+    """Names of headers as texts in lower case: those that most requests have are known, and the others not kept."""
+
+    def __missing__(self, name: bytes) -> str:
+        return name.decode("latin-1").lower()
+
+
+_NAMES = _Names({name.encode("ascii"): name for name in _USUAL})
 
 
 def by_name(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
     """The headers of a request by their names in lower case; of those that are repeated, the first."""
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(headers)}
+    return {_NAMES[name]: value.decode("latin-1") for name, value in reversed(headers)}
 
 
 def is_request_id(text: str) -> bool:
