@@ -109,11 +109,12 @@ PARTS = (
     Part("quart_trio.asgi", "TrioASGIHTTPConnection.handle_messages", "self nursery request receive"),
     Part("quart_trio.asgi", "TrioASGIHTTPConnection.handle_request", "self nursery request send"),
     Part("quart_trio.app", "QuartTrio.handle_request", "self request", "full_dispatch_request"),
+    Part("quart.app", "Quart.asgi_app", "self scope receive send", "asgi_http_class"),
     Part(
-        "quart_trio.app",
-        "QuartTrio.full_dispatch_request",
+        "quart.app",
+        "Quart.dispatch_request",
         "self request_context",
-        "dispatch_request handle_user_exception",
+        "raise_routing_exception view_functions",
     ),
     Part("quart.ctx", "RequestContext.__init__", "self app request session"),
     Part("quart.ctx", "RequestContext.match_request", "self", "url_adapter match"),
@@ -125,7 +126,7 @@ PARTS = (
         "Request.__init__",
         "self method scheme server root_path path query_string headers remote_addr",
     ),
-    Part("werkzeug.datastructures.headers", "Headers.__init__", None, "_list"),
+    Part("werkzeug.sansio.response", "Response.status.fset", "self value", "_status _status_code"),
 )
 
 
