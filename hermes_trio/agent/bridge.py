@@ -50,6 +50,7 @@ class _Life(Enum):
 
     WAITING = "waiting"
     WORKING = "working"
+    OVER = "over"
     CALLED_OFF = "called off"
 
 
@@ -83,7 +84,7 @@ class Bridge:
         self._host, self._context = host, context
         self._inbox, self._words, self._desk = inbox, words, desk
         self._port: Port | None = None  # for an agent in a thread
-        self._token = trio.lowlevel.current_trio_token()
+        self._token: trio.lowlevel.TrioToken | None = None  # to tell, when called off
         self._lock = threading.Lock()
         self._life = _Life.WAITING
         self._agent: Agent | AsyncAgent | None = None
@@ -140,7 +141,7 @@ class Bridge:
         except RuntimeError:
             # The system has no thread left. Nothing that an agent raises comes this way.
             self._inbox.post(Crashed(_NO_THREAD, "RuntimeError", self._words.now()))
-            self._part_over(_Part.THREAD)
+        self._part_over(_Part.THREAD)
 
     # -- in the thread --
 
@@ -151,7 +152,7 @@ class Bridge:
             self._make_and_run()
         except BaseException as error:  # noqa: BLE001, ASYNC103 - an agent may raise anything; it ends its own run only
             self._inbox.post(_crashed(error, self._words))
-        self._tell_trio()
+        self._end()
 
     def _begin(self) -> bool:
         with self._lock:
@@ -170,7 +171,12 @@ class Bridge:
             result = cast("Agent", agent).run(self._context.turn, port)
             self._inbox.post(_finished(result, self._words))
 
-    def _tell_trio(self) -> None:
+    def _end(self) -> None:
+        """Whoever waits for the thread hears of its end by that. Once it is called off, nobody does, and it has to tell."""
+        with self._lock:
+            if self._token is None:
+                self._life = _Life.OVER
+                return
         # An abandoned thread may outlive the server: then there is no slot to free any more.
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._part_over, _Part.THREAD)
@@ -182,9 +188,9 @@ class Bridge:
             port = AsyncPort(self._inbox, self._words, self._desk)
             result = await in_steps(agent.run(self._context.turn, port), self._inbox)
         except Exception as error:  # noqa: BLE001 - see above; cancellation passes
-            self._inbox.post_here(_crashed(error, self._words))
+            self._inbox.post(_crashed(error, self._words))
         else:
-            self._inbox.post_here(_finished(result, self._words))
+            self._inbox.post(_finished(result, self._words))
 
     def _part_over(self, part: _Part) -> None:
         self._parts.discard(part)
@@ -197,15 +203,16 @@ class Bridge:
         self._inbox.close()
         self._desk.close()
         with self._lock:
-            never_began = self._life is _Life.WAITING
+            is_working = self._life is _Life.WORKING
             self._life = _Life.CALLED_OFF
+            self._token = trio.lowlevel.current_trio_token()
             if self._port is not None:
                 self._port.stop()
-        if never_began:
-            self._part_over(_Part.THREAD)
-        elif not self._thread_over.is_set():
+        if is_working:
             await self._interrupt(reason)
             await self._thread_over.wait()
+        else:
+            self._part_over(_Part.THREAD)
 
     async def _interrupt(self, reason: str) -> None:
         interrupt = getattr(self._agent, "interrupt", None)

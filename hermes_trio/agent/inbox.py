@@ -135,20 +135,13 @@ class Inbox:
         return True
 
     def post(self, event: Event) -> None:
-        """The last word of an agent: never waits and never raises, and is lost only if the run ended before."""
+        """The last word of an agent: never waits and never raises, and is lost only if the run ended before.
+
+        The tracker is not told: that all is said, which is next, wakes it anyway.
+        """
         with self._lock:
             if not self._closed:
-                self._add_open(event)
-
-    def post_here(self, event: Event) -> None:
-        """The same for the Trio thread, where the tracker is told without a bell."""
-        self._is_in_step = False
-        with self._lock:
-            if self._closed:
-                return
-            self._pile_up(event)
-            self._is_told = True
-        self.rouse()
+                self._pile_up(event)
 
     def when_space(self, tell: Callable[[], None]) -> None:
         """For speakers that may not wait: ``tell`` is called once, when a place may be free or nobody listens any more.
@@ -218,19 +211,15 @@ class Inbox:
             trio.EndOfChannel: the agent has had its last word.
         """
         if self._pile:
-            await (
-                trio.lowlevel.checkpoint()
-            )  # an agent that never stops must not keep the others from working
+            # An agent that never stops must not keep the others from working.
+            await trio.lowlevel.checkpoint()
         while not self._pile:
-            await self._wait()
+            try:
+                await self._news.receive()
+            except trio.EndOfChannel:
+                if not self._pile:  # else there is the last word
+                    raise
         return self._take()
-
-    async def _wait(self) -> None:
-        try:
-            await self._news.receive()
-        except trio.EndOfChannel:
-            if not self._pile:  # the last word may have been on its way
-                raise
 
     def finish(self) -> None:
         """Nothing more comes. What waits can still be received."""
@@ -241,12 +230,13 @@ class Inbox:
         """Stop listening: waiting speakers and later ones get ``RunEnded``. What was put before stays readable."""
         with self._lock:
             self._closed = True
-        self._wake_others()
+        if self._is_awaited:
+            self._wake_others()
 
     def drain(self) -> list[Event]:
         """Close, and take everything that was put before, without waiting."""
         self.close()
-        return self._take()
+        return self._take() if self._pile else []
 
     def seen_to_by(self, see_to: SeeTo) -> None:
         """Ask somebody first whether he finds one who fetches what waits, with :meth:`take_light`, in place of the tracker."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.agent.bridge import AgentHost, Bridge
+from hermes_trio.agent.bridge import AgentHost, Bridge, _Life
 from hermes_trio.agent.contract import Agent, AgentContext, AsyncAgent, TurnRequest, quick
 from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.inbox import Inbox, RunEnded
@@ -249,6 +250,38 @@ async def test_a_thread_that_begins_too_late_does_nothing() -> None:
     await trio.to_thread.run_sync(setting.bridge._in_thread)
     assert setting.times_gone == 1
     assert setting.inbox.drain() == []
+
+
+def until_over(setting: Setting) -> None:
+    """Return when the thread has nothing more to do, and before Trio hears of it: that is why this blocks."""
+    limit = time.monotonic() + 5
+    while setting.bridge._life is not _Life.OVER:
+        assert time.monotonic() < limit
+        time.sleep(0.001)
+
+
+class Prompt(Deaf):
+    """Ends when the test lets it go, and remembers whether it was interrupted."""
+
+    reason = ""
+
+    def interrupt(self, reason: str) -> None:
+        self.reason = reason
+
+
+async def test_a_thread_that_ends_as_it_is_called_off_frees_its_slot_once() -> None:
+    agent = Prompt()
+    setting = Setting(lambda: agent)
+    async with trio.open_nursery() as nursery:
+        await begun(nursery, setting, agent.began)
+        agent.released.set()
+        until_over(setting)
+        nursery.cancel_scope.cancel()
+    assert setting.times_gone == 1
+    assert not setting.bridge.is_left_behind
+    assert not agent.reason
+    assert setting.inbox.drain() == [Finished(Result("at last"))]
+    await setting.thread_is_free()
 
 
 class Sleeper:

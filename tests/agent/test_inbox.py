@@ -132,6 +132,7 @@ def test_speaking_after_the_server_is_gone_says_that_the_run_ended() -> None:
 
     inbox = trio.run(make)
     inbox.post(Text("nobody hears"))
+    inbox.put(Text("nor this, but who says it finds out"))
     with pytest.raises(RunEnded):
         inbox.put(Text("a"))
 
@@ -225,13 +226,13 @@ async def test_every_word_takes_its_place(places: int, characters: int) -> None:
     assert inbox.drain() == []
 
 
-async def test_a_last_word_in_trio_needs_no_bell() -> None:
+async def test_a_last_word_needs_no_bell() -> None:
     inbox = Inbox()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(received, inbox)
         await wait_all_tasks_blocked()
-        inbox.post_here(Text("bye"))
+        inbox.post(Text("bye"))
         assert trio.lowlevel.current_statistics().run_sync_soon_queue_size == 0
         inbox.finish()
-    inbox.post_here(Text("too late"))
+    inbox.post(Text("too late"))
     assert inbox.drain() == []

@@ -90,8 +90,8 @@ MUTANTS = (
     Mutant(
         "leak a slot when the agent never began",
         "agent/bridge.py",
-        "        if never_began:\n            self._part_over(_Part.THREAD)\n",
-        "        if never_began:\n            pass\n",
+        "        else:\n            self._part_over(_Part.THREAD)\n",
+        "",
     ),
     Mutant(
         "leak a slot when the request was cut before its run",

@@ -256,7 +256,7 @@ async def test_a_question_or_an_end_in_a_step_is_the_trackers() -> None:
             await wait_all_tasks_blocked()
             scene.inbox.begin_step()
             scene.say(Text("a"))
-            scene.inbox.post_here(Finished())
+            scene.end()
             assert not page.written
             await wait_all_tasks_blocked()
             assert texts(page.written) == "a"
