@@ -7,7 +7,7 @@ own, is started once and ended once.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -75,11 +75,11 @@ class CallBook:
     def __init__(self) -> None:
         self._all: list[Call] = []
         self._shown_ids: set[str] = set()
-        self._uses: Counter[str] = Counter()
+        self._uses: defaultdict[str, int] = defaultdict(int)
         self._by_agent_id: dict[str, Call] = {}
         # Starts that only one of the two kinds of callback has told so far, by tool name.
         self._noticed: defaultdict[str, list[Call]] = defaultdict(list)
-        self._announced: Counter[str] = Counter()
+        self._announced: defaultdict[str, int] = defaultdict(int)
 
     def start(self, event: ToolStarted, item: int) -> Call | None:
         """Open a call, or nothing if this start was told before."""

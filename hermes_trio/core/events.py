@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import groupby
+from itertools import groupby, islice
+from operator import is_
 from typing import Any, cast
 
 from attrs import field, frozen
@@ -187,7 +188,7 @@ def heard(said: Iterable[Said]) -> list[Event]:
 
 def merge_text(events: Sequence[Event]) -> Sequence[Event]:
     """Join neighbouring pieces of text, so that one change and one frame carry all that waited."""
-    if len(events) == 1:  # mostly, where nobody is behind
+    if not _has_neighbours(events):  # mostly, where nobody is behind
         return events
     merged: list[Event] = []
     for kind, run in groupby(events, key=type):
@@ -200,6 +201,12 @@ def merge_text(events: Sequence[Event]) -> Sequence[Event]:
         else:
             merged.extend(run)
     return merged
+
+
+def _has_neighbours(events: Sequence[Event]) -> bool:
+    """Whether any two that follow each other are of the same kind."""
+    kinds = list(map(type, events))
+    return any(map(is_, kinds, islice(kinds, 1, None)))
 
 
 def _merged_output(events: Iterable[ToolOutput]) -> Iterator[ToolOutput]:

@@ -63,14 +63,14 @@ class Progress:
         if type(change) is TextAdded:  # most of them are
             return
         match change:
+            case Ended(outcome):
+                self._state = move_run(self._state, last_move(outcome))
             case ApprovalRequested(approval_id):
                 self._questions[approval_id] = change
                 self._state = move_run(self._state, RunMove.ASK)
             case ApprovalResolved(approval_id):
                 del self._questions[approval_id]
                 self._answered()
-            case Ended(outcome):
-                self._state = move_run(self._state, last_move(outcome))
             case _:
                 pass
 

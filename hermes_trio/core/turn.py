@@ -13,7 +13,7 @@ question and every call that is still open, so nothing is left waiting or runnin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from attrs import define, field
@@ -116,7 +116,7 @@ class Turn:
 
     def take(self, event: Event) -> tuple[Change, ...]:
         """Feed one event; returns what it changed, which may be nothing."""
-        if not self.is_open:
+        if self._state is not TurnState.OPEN:
             return ()
         return tuple(self._HANDLERS[type(event)](self, event))
 
@@ -124,15 +124,17 @@ class Turn:
         """End the turn from outside. A turn that ended already stays as it is."""
         if not self.is_open:
             return ()
-        return tuple(self._end(of_cut(reason), at))
+        return self._end(of_cut(reason), at)
 
-    def _take_text(self, event: Text) -> Iterator[Change]:
-        if event.text:
-            yield TextAdded(self._write(MessageItem, event.text), event.text)
+    # What nearly every turn has is taken without a generator, which would take longer than the rest.
 
-    def _take_reasoning(self, event: Reasoning) -> Iterator[Change]:
-        if event.text:
-            yield ReasoningAdded(self._write(ReasoningItem, event.text), event.text)
+    def _take_text(self, event: Text) -> tuple[Change, ...]:
+        text = event.text
+        return (TextAdded(self._write(MessageItem, text), text),) if text else ()
+
+    def _take_reasoning(self, event: Reasoning) -> tuple[Change, ...]:
+        text = event.text
+        return (ReasoningAdded(self._write(ReasoningItem, text), text),) if text else ()
 
     def _take_start(self, event: ToolStarted) -> Iterator[Change]:
         if is_internal(event.name):
@@ -170,15 +172,15 @@ class Turn:
     def _take_answer(self, event: ApprovalAnswered) -> Iterator[Change]:
         yield from self._approvals.answer(event)
 
-    def _take_finish(self, event: Finished) -> Iterator[Change]:
-        if event.result.verdict is not Verdict.FAILED:
-            yield from self._take_text(Text(self._unsent(event.result)))
-        yield from self._end(of_result(event.result, is_empty=not self._has_answer()), event.at)
+    def _take_finish(self, event: Finished) -> tuple[Change, ...]:
+        rest = "" if event.result.verdict is Verdict.FAILED else self._unsent(event.result)
+        said = self._take_text(Text(rest)) if rest else ()
+        return (*said, *self._end(of_result(event.result, is_empty=not self._has_answer()), event.at))
 
-    def _take_crash(self, event: Crashed) -> Iterator[Change]:
-        yield from self._end(of_crash(event), event.at)
+    def _take_crash(self, event: Crashed) -> tuple[Change, ...]:
+        return self._end(of_crash(event), event.at)
 
-    _HANDLERS: ClassVar[Mapping[type[Event], Callable[[Turn, Any], Iterator[Change]]]] = {
+    _HANDLERS: ClassVar[Mapping[type[Event], Callable[[Turn, Any], Iterable[Change]]]] = {
         Text: _take_text,
         Reasoning: _take_reasoning,
         ToolStarted: _take_start,
@@ -195,7 +197,7 @@ class Turn:
     def _write(self, kind: type[MessageItem | ReasoningItem], text: str) -> int:
         """Add text to the last item if it is of the same kind, else begin a new one; returns its position."""
         last = self._parts[-1] if self._parts else None
-        if isinstance(last, _Prose) and last.kind is kind:
+        if type(last) is _Prose and last.kind is kind:
             last.parts.append(text)
         else:
             self._parts.append(_Prose(kind, [text]))
@@ -213,25 +215,27 @@ class Turn:
             call.item, call.call_id, call.name, call.state, call.result, call.is_error, call.duration
         )
 
-    def _end(self, outcome: Outcome, at: float) -> Iterator[Change]:
+    def _end(self, outcome: Outcome, at: float) -> tuple[Change, ...]:
         self._state = move_turn(self._state, TurnMove.END)
         self._outcome = outcome
-        yield from self._approvals.close(at)
+        closed: list[Change] = [*self._approvals.close(at)]
         for call in self._calls.still_running():
             if outcome.status is Status.COMPLETED and not call.has_end:
                 call.finish(call.printed.text, is_error=False, at=at)
             else:
                 call.abandon(at)
-            yield self._over(call)
-        yield Ended(outcome, at)
+            closed.append(self._over(call))
+        return (*closed, Ended(outcome, at))
 
     def _has_answer(self) -> bool:
-        return any(not _is_reasoning(part) for part in self._parts)
+        return self._last_part() is not None
 
     def _unsent(self, result: Result) -> str:
         """The part of the final answer that was never streamed."""
-        final, streamed = result.text.strip(), self._last_message().strip()
-        if not final or streamed.endswith(final):
+        if not (final := result.text.strip()):
+            return ""
+        streamed = self._last_message().strip()
+        if streamed.endswith(final):
             return ""
         if not streamed:
             return result.text
@@ -241,9 +245,12 @@ class Turn:
 
     def _last_message(self) -> str:
         """The text since the last tool call."""
-        last = next((part for part in reversed(self._parts) if not _is_reasoning(part)), None)
-        return "".join(last.parts) if isinstance(last, _Prose) else ""
+        last = self._last_part()
+        return "".join(last.parts) if type(last) is _Prose else ""
 
-
-def _is_reasoning(part: _Prose | Call | _Handed) -> bool:
-    return isinstance(part, _Prose) and part.kind is ReasoningItem
+    def _last_part(self) -> _Prose | Call | _Handed | None:
+        """The last that is more than reasoning."""
+        for part in reversed(self._parts):
+            if not (type(part) is _Prose and part.kind is ReasoningItem):
+                return part
+        return None

@@ -84,8 +84,8 @@ MUTANTS = (
     Mutant(
         "leave questions open at the end",
         "core/turn.py",
-        "        yield from self._approvals.close(at)\n",
-        "",
+        "[*self._approvals.close(at)]\n",
+        "[]\n",
     ),
     Mutant(
         "leak a slot when the agent never began",
