@@ -34,6 +34,12 @@ class Sign:
         """Whether it was."""
         return self._event is NOBODY_WAITS
 
+    def beckon(self) -> None:
+        """Let all go on who wait now; whoever comes later waits for the next time."""
+        if self._event is not None:
+            self._event.set()
+            self._event = None
+
     async def wait(self) -> None:
         """Return when it is set."""
         if self._event is None:
@@ -58,17 +64,18 @@ class News:
         """There is news; more of it before somebody listens is the same."""
         if not self._is_closed:
             self._is_there = True
-            self._wake()
+            if self._listener is not None:
+                self._wake(self._listener)
 
     def close(self) -> None:
         """There will be none any more. What is there can still be received."""
         self._is_closed = True
-        self._wake()
-
-    def _wake(self) -> None:
         if self._listener is not None:
-            trio.lowlevel.reschedule(self._listener)
-            self._listener = None
+            self._wake(self._listener)
+
+    def _wake(self, listener: trio.lowlevel.Task) -> None:
+        trio.lowlevel.reschedule(listener)
+        self._listener = None
 
     async def receive(self) -> None:
         """Return when there is news.
@@ -79,17 +86,14 @@ class News:
         """
         if self._is_there or self._is_closed:
             await trio.lowlevel.checkpoint()
+        elif self._listener is not None:
+            raise trio.BusyResourceError("somebody else listens")
         else:
-            await self._listen()
+            self._listener = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._stop_listening)
         if not self._is_there:
             raise trio.EndOfChannel
         self._is_there = False
-
-    async def _listen(self) -> None:
-        if self._listener is not None:
-            raise trio.BusyResourceError("somebody else listens")
-        self._listener = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(self._stop_listening)
 
     def _stop_listening(self, _: object) -> trio.lowlevel.Abort:
         self._listener = None

@@ -70,13 +70,13 @@ class Presence:
     def join(self) -> Ticket:
         """Somebody listens."""
         self._count += 1
-        self._tell()
+        self._changed.beckon()
         return Ticket(self)
 
     def leave(self) -> None:
         """Somebody left."""
         self._count -= 1
-        self._tell()
+        self._changed.beckon()
 
     async def wait_abandoned(self) -> None:
         """Return when nobody has listened for as long as the policy allows."""
@@ -90,7 +90,3 @@ class Presence:
     async def _until(self, listened: bool) -> None:
         while (self._count > 0) is not listened:
             await self._changed.wait()
-
-    def _tell(self) -> None:
-        self._changed.set()
-        self._changed = Sign()

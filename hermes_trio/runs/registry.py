@@ -31,7 +31,6 @@ class Registry(Generic[R]):
         self._sessions: dict[tuple[str, str], str] = {}  # of the live runs
         self._appeared = Sign()
         self._empty = Sign()
-        self._empty.set()
 
     def __len__(self) -> int:
         """How many runs are live."""
@@ -40,19 +39,16 @@ class Registry(Generic[R]):
     def enter(self, header: RunHeader, run: R) -> None:
         """A run is live from now on."""
         key = (header.principal, header.run_id)
-        if not self._live:
-            self._empty = Sign()
         self._live[key] = run
         self._sessions[key] = header.session_id
-        self._appeared.set()
-        self._appeared = Sign()
+        self._appeared.beckon()
 
     def leave(self, header: RunHeader) -> None:
         """It is over."""
         key = (header.principal, header.run_id)
         del self._live[key], self._sessions[key]
         if not self._live:
-            self._empty.set()
+            self._empty.beckon()
 
     def __iter__(self) -> Iterator[R]:
         """All that are live now."""
