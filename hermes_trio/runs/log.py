@@ -58,7 +58,7 @@ class RunLog:
         self._grew: Callable[[], None] | None = None
         self._changes: list[Change] = []
         self._last: Changes = ()  # the latest change, which may be in memory no more
-        self._base = 0  # the number of the first change in memory
+        self.base = 0  # the number of the first change in memory
         self.end = 0  # the number that the next change will have
         self._safe = 0  # everything before this number is in the store
         self._readers: set[Reader] = set()
@@ -86,7 +86,7 @@ class RunLog:
 
     def read(self, first: int) -> Changes:
         """The changes in memory from a number on."""
-        return tuple(self._changes[first - self._base :])
+        return tuple(self._changes[first - self.base :])
 
     def recent(self, count: int = KEPT) -> Changes:
         """The latest changes that are in memory, so many at most; the very last one in any case."""
@@ -141,10 +141,10 @@ class RunLog:
     @property
     def has_room(self) -> bool:
         """Whether nobody has to be waited for."""
-        return not (self.is_store_behind or any(map(self._is_behind, self._readers)))
-
-    def _is_behind(self, reader: Reader) -> bool:
-        return reader.holds_back and self.end - reader.position > LAG
+        for reader in self._readers:
+            if reader.holds_back and self.end - reader.position > LAG:
+                return False
+        return not self.is_store_behind
 
     @property
     def is_store_behind(self) -> bool:
@@ -152,11 +152,6 @@ class RunLog:
         return self._load is not None and self.end - self._safe > UNSAFE
 
     # -- for readers --
-
-    @property
-    def base(self) -> int:
-        """The number of the first change in memory."""
-        return self._base
 
     async def load(self, first: int) -> Changes:
         """Changes that are not in memory any more.
@@ -171,23 +166,31 @@ class RunLog:
 
     def took(self) -> None:
         """A reader, or the store, moved on."""
-        self._taken.set()
+        if self._taken is not NOBODY_WAITS:
+            self._make_way()
         self._trim()
+
+    def _make_way(self) -> None:
+        self._taken.set()
+        self._taken = NOBODY_WAITS
 
     def leave(self, reader: Reader) -> None:
         """A reader is gone."""
         self._readers.discard(reader)
-        self.took()
+        if self._taken is not NOBODY_WAITS:
+            self._make_way()
+        if self._readers:  # they may all have had what it was kept for
+            self._trim()
 
     def _trim(self) -> None:
         """Forget what nobody needs from memory: with a store what is safe there, else what all have had."""
         if self._load is not None:
             least, unneeded = KEPT, min(self._safe, self.end - KEPT)
         else:
-            least, unneeded = 1, min(map(self._needed_from, self._readers), default=self._base)
-        if unneeded - self._base >= least:
-            del self._changes[: unneeded - self._base]
-            self._base = unneeded
+            least, unneeded = 1, min(map(self._needed_from, self._readers), default=self.base)
+        if unneeded - self.base >= least:
+            del self._changes[: unneeded - self.base]
+            self.base = unneeded
 
     def _needed_from(self, reader: Reader) -> int:
         """A reader that nobody waits for may be behind, but not by any amount."""
