@@ -61,6 +61,8 @@ class Limits:
 
 DEFAULT_LIMITS = Limits()
 
+_FAILED = Ended(of_cut(Reason.SERVER_ERROR))
+
 
 class Tracker:
     """Follows one run."""
@@ -70,7 +72,7 @@ class Tracker:
         self._turn = Turn()
         self._unheard: list[Event] = []
         self._is_broken = False  # something was said that could not be noted
-        self._end = Ended(of_cut(Reason.SERVER_ERROR))  # holds if even ending fails
+        self._end = _FAILED  # holds if even ending fails
         self._is_saved = False
         self._progress = Progress()
         self._is_silent = True
@@ -127,22 +129,18 @@ class Tracker:
 
     async def _follow(self) -> None:
         while self._turn.is_open:
+            self._is_resting = True  # while we wait, a reader that waits, too, may be quicker
             try:
-                events = await self._rest()
+                events = await self._inbox.receive()
             except trio.EndOfChannel:
                 break
+            finally:
+                self._is_resting = False
             self._hear(events)
             del events  # they are in the log now; a reader may take its time
-            await self._wait_for_readers()
+            if not self._out.has_room:
+                await self._wait_for_readers()
         await self._close_up(Reason.SERVER_ERROR)
-
-    async def _rest(self) -> list[Event]:
-        """Wait for what is said next. Meanwhile a reader that waits, too, may be quicker."""
-        self._is_resting = True
-        try:
-            return await self._inbox.receive()
-        finally:
-            self._is_resting = False
 
     def _find_a_reader(self, at_once: bool) -> bool:
         return self._is_resting and not self._out.is_store_behind and self._out.rouse(at_once)
@@ -174,14 +172,15 @@ class Tracker:
 
     def _hear(self, events: list[Event]) -> None:
         """What the agent says. Its questions are not noted before it is known that somebody has to be asked."""
-        wishes = [event for event in events if type(event) is ApprovalWanted]
-        for wish in wishes:
-            self._hooks.ask(wish)
-        self._feed([event for event in events if type(event) is not ApprovalWanted] if wishes else events)
+        if ApprovalWanted in map(type, events):
+            for wish in [event for event in events if type(event) is ApprovalWanted]:
+                self._hooks.ask(wish)
+            events = [event for event in events if type(event) is not ApprovalWanted]
+        self._feed(events)
 
     def _note(self, changes: list[Change]) -> None:
         """Log everything but the end, which has to be saved first."""
-        if changes and isinstance(changes[-1], Ended):
+        if changes and type(changes[-1]) is Ended:
             self._end = changes.pop()  # type: ignore[assignment]  # just seen to be one
         if changes:
             self._append(tuple(changes))
@@ -190,13 +189,11 @@ class Tracker:
         for change in changes:
             self._progress.take(change)
         self._out.append(changes)
-        if self._is_silent and any(type(change) is TextAdded for change in changes):
+        if self._is_silent and TextAdded in map(type, changes):
             self._is_silent = False
             self._hooks.first_text(self._hooks.now())
 
     async def _wait_for_readers(self) -> None:
-        if self._out.has_room:
-            return
         with trio.move_on_after(self._limits.stall) as patience:
             await self._out.room()
         if patience.cancelled_caught:
@@ -207,7 +204,8 @@ class Tracker:
     async def _close_up(self, reason: Reason) -> None:
         """End the turn if it is still open, save it, tell the readers."""
         self._hear_the_rest()
-        self._note(list(self._turn.cut(reason, self._hooks.now())))
+        if self._turn.is_open:
+            self._note(list(self._turn.cut(reason, self._hooks.now())))
         if not self._is_saved:
             await self._save()
             self._is_saved = True
@@ -215,7 +213,10 @@ class Tracker:
 
     def _hear_the_rest(self) -> None:
         """Take everything that was said; what cannot be noted must not keep the run from being ended."""
-        said = [event for event in self._inbox.drain() if type(event) is not ApprovalWanted]
+        drained = self._inbox.drain()
+        if not (drained or self._unheard):  # nearly always
+            return
+        said = [event for event in drained if type(event) is not ApprovalWanted]
         rest = [*self._unheard, *merge_text(said)]
         self._unheard.clear()
         for event in rest:
