@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Self
 
 from attrs import frozen
 from opentelemetry import trace
@@ -36,7 +38,22 @@ def _is_off() -> bool:
     return isinstance(_tracer, trace.ProxyTracer) and isinstance(provider, trace.ProxyTracerProvider)
 
 
-_NO_SPAN = nullcontext(RunSpan(trace.INVALID_SPAN))
+class _NoSpan(RunSpan):
+    """In place of a span, and of the block that it is for: every run has one."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def ended(self, outcome: Outcome) -> None:
+        """Nobody wants to know."""
+
+
+_NO_SPAN = _NoSpan(trace.INVALID_SPAN)
 
 
 def traced(header: RunHeader) -> AbstractContextManager[RunSpan]:
