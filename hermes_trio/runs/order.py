@@ -67,10 +67,15 @@ class Services:
     )
     on_first_text: Callable[[float], None] = lambda seconds: None  # noqa: ARG005 - seconds after the run began
     tally: Tally = field(factory=Tally)
+    _everybodys: Workplace = field(init=False)
 
     def workplace(self, profile: str) -> Workplace:
         """Where a turn is done."""
-        return self.workplaces[profile] if profile else Workplace(self.host, self.workspace)
+        return self.workplaces[profile] if profile else self._everybodys
+
+    @_everybodys.default
+    def _make_everybodys(self) -> Workplace:
+        return Workplace(self.host, self.workspace)
 
 
 @frozen
