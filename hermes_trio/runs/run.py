@@ -22,7 +22,7 @@ from hermes_trio.core.changes import Ended
 from hermes_trio.core.events import ApprovalWanted
 from hermes_trio.core.outcome import Reason, of_cut
 from hermes_trio.core.progress import Standing
-from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
+from hermes_trio.core.record import EndedRun, LogBatch
 from hermes_trio.core.turn import Turn
 from hermes_trio.runs.approvals import Answer, Approvals, Floor
 from hermes_trio.runs.flusher import KeptLog
@@ -44,9 +44,13 @@ class Run:
 
     def __init__(self, services: Services, order: Order, has_owner: bool = False) -> None:
         self._services, self._order = services, order
+        self.header = order.header  # what was known when it began
+        self.is_kept = (
+            order.keep is Keep.ALL
+        )  # whether the store knows of it, so that others than its owner may
         # A block of code that owns it is its only listener, and ends it anyway.
         self._policy = DETACH if has_owner else order.policy
-        self._words = Words(order.header.run_id, services.clock)
+        self._words = Words(self.header.run_id, services.clock)
         self._inbox, self._desk = Inbox(characters=services.limits.ahead), Desk()
         self._scope: trio.CancelScope | None = None  # that of its nursery
         self._deadline = math.inf
@@ -54,7 +58,6 @@ class Run:
         self.log = RunLog(self._loader()) if self.is_kept else RunLog()
         if self.is_kept:
             self.log.tell_growth(partial(services.flusher.want, self._kept))
-        self.presence = Presence(self._policy)
         self.ended = Sign()
         self._begun_or_not = Sign()
         self._has_begun = False
@@ -69,15 +72,10 @@ class Run:
         )
         self._tracker = Tracker(self._inbox, self.log, hooks, services.limits)
 
-    @property
-    def header(self) -> RunHeader:
-        """What was known when it began."""
-        return self._order.header
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether the store knows of it, so that others than its owner may."""
-        return self._order.keep is Keep.ALL
+    @cached_property
+    def presence(self) -> Presence:
+        """Who listens. A run that has an owner does not care."""
+        return Presence(self._policy)
 
     @cached_property
     def _kept(self) -> KeptLog:
@@ -121,42 +119,36 @@ class Run:
 
     async def main(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the agent and the tracker until both are done. Leaves nothing behind but an abandoned thread."""
+        self._services.registry.enter(self.header, self)
         try:
-            self._order.slot.hold()
-            if self._order.turnstile is not None:
-                self._order.turnstile.hold()
-            await self._live(task_status)
+            self._hold()
+            if self.is_kept:
+                await self._begin()
+            self._has_begun = True
+            self._begun_or_not.set()
+            task_status.started()
+            await self._run()
         finally:
+            self._leave()
+
+    def _hold(self) -> None:
+        self._order.slot.hold()
+        if self._order.turnstile is not None:
+            self._order.turnstile.hold()
+
+    def _leave(self) -> None:
+        try:
+            if self._has_begun:
+                self._settle()
+        finally:
+            self._services.registry.leave(self.header)
             if self._order.turnstile is not None:
                 self._order.turnstile.release()
             self._begun_or_not.set()
             self.ended.set()
 
-    async def _live(self, task_status: trio.TaskStatus[None]) -> None:
-        registry = self._services.registry
-        registry.enter(self.header, self)
-        try:
-            await self._begin()
-            self._has_begun = True
-            self._begun_or_not.set()
-            task_status.started()
-            await self._run_counted()
-        finally:
-            registry.leave(self.header)
-
-    async def _run_counted(self) -> None:
-        try:
-            self._set_deadline(self._services.limits.run)
-            await self._run()
-        finally:
-            self._count()
-            if self.is_kept:
-                self._services.flusher.drop(self._kept)
-
     async def _begin(self) -> None:
         """The store hears of the run before any client does. Should it refuse, there was no run."""
-        if self._order.keep is not Keep.ALL:
-            return
         try:
             with trio.CancelScope(shield=True), trio.fail_after(self._services.limits.save):
                 await self._services.store.begin_run(self._order.header, self._services.owner)
@@ -177,10 +169,10 @@ class Run:
         try:
             with traced(self.header) as span:
                 async with trio.open_nursery() as nursery:
-                    self._take_scope(nursery)
-                    self._helpers = Helpers(nursery)
+                    self._take(nursery)
                     nursery.start_soon(bridge.run, self._why, self._agent_left)
-                    await self._track()
+                    await self._tracker.run()
+                    self._helpers.stop()
                 span.ended(self._tracker.told)
         except* Exception:
             # The tracker has told how the run ended; what is left is to know about it.
@@ -195,19 +187,16 @@ class Run:
         self._order.slot.release()
         self.log.is_left = True
 
-    def _take_scope(self, nursery: trio.Nursery) -> None:
+    def _take(self, nursery: trio.Nursery) -> None:
         """From now on the run is stopped by its nursery's scope; one that was stopped before does not begin."""
-        self._scope = nursery.cancel_scope
-        if self._deadline < math.inf:
-            self._scope.deadline = self._deadline
-        if self._reason:
-            self._scope.cancel(reason=str(self._reason))
-
-    async def _track(self) -> None:
+        self._helpers = Helpers(nursery)
         if not self._policy.is_detached:
             self._helpers.start(self._end_when_abandoned)
-        await self._tracker.run()
-        self._helpers.stop()
+        self._scope = nursery.cancel_scope
+        if seconds := self._services.limits.run:
+            self._scope.deadline = self._deadline = trio.current_time() + seconds
+        if self._reason:
+            self._scope.cancel(reason=str(self._reason))
 
     async def _end_when_abandoned(self) -> None:
         await self.presence.wait_abandoned()
@@ -242,19 +231,17 @@ class Run:
             log.exception("a question could not be asked", run_id=self.header.run_id)
             self.stop(Reason.SERVER_ERROR)
 
-    def _set_deadline(self, seconds: float) -> None:
-        if seconds:
-            self._deadline = trio.current_time() + seconds
-
     def _why(self) -> Reason:
         """Why the run was cancelled: by a stop, by its time limit, or else because its owner was."""
         if self._reason:
             return self._reason
         return Reason.TIMEOUT if trio.current_time() >= self._deadline else Reason.CLIENT_DISCONNECTED
 
-    def _count(self) -> None:
+    def _settle(self) -> None:
         self._services.tally.events += self.log.end
         self._services.on_end(self._tracker.told, self._words.now())
+        if self.is_kept:
+            self._services.flusher.drop(self._kept)
 
     def _loader(self) -> Load:
         return partial(load_changes, self._services.store, self.header.principal, self.header.run_id)
@@ -263,7 +250,8 @@ class Run:
         if self._order.keep is Keep.NOTHING:
             return
         ended = EndedRun(self.header, turn.items, end.outcome, end.at)
-        await self._services.store.end_run(ended, await self._tail(end), self._order.to_items(ended))
+        tail = await self._tail(end) if self.is_kept else ()
+        await self._services.store.end_run(ended, tail, self._order.to_items(ended))
         if self._order.turnstile is not None:
             # Whoever hears of this end may go on at once, however long the agent takes to leave.
             self._order.turnstile.release()
@@ -279,8 +267,6 @@ class Run:
 
     async def _tail(self, end: Ended) -> tuple[LogBatch, ...]:
         """The rest of the log, the end included; it is saved with the record or not at all."""
-        if self._order.keep is not Keep.ALL:
-            return ()
         self._services.flusher.drop(self._kept)
         await self._kept.settled()
         return self._kept.batch((end,))

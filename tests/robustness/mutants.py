@@ -122,8 +122,8 @@ MUTANTS = (
     Mutant(
         "blame the client for a mistake of ours",
         "runs/run.py",
-        "            self.stop(Reason.SERVER_ERROR)\n\n    def _set_deadline",
-        "            raise\n\n    def _set_deadline",
+        "            self.stop(Reason.SERVER_ERROR)\n\n    def _why",
+        "            raise\n\n    def _why",
         CRASHES,
     ),
     Mutant(
