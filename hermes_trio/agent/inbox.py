@@ -235,7 +235,8 @@ class Inbox:
 
     def drain(self) -> list[Event]:
         """Close, and take everything that was put before, without waiting."""
-        self.close()
+        if not self._closed:
+            self.close()
         return self._take() if self._pile else []
 
     def seen_to_by(self, see_to: SeeTo) -> None:

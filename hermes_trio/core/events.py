@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import groupby, islice
+from itertools import groupby
 from operator import is_
-from typing import Any, cast
+from typing import Any
 
 from attrs import field, frozen
 
@@ -180,15 +180,16 @@ def heard(said: Iterable[Said]) -> list[Event]:
     events: list[Event] = []
     for kind, run in groupby(said, key=type):
         if kind is str:
-            events.append(Text("".join(cast("Iterable[str]", run))))
+            events.append(Text("".join(run)))  # type: ignore[arg-type]  # all of the run are
         else:
-            events.extend(cast("Iterable[Event]", run))
+            events += run  # type: ignore[arg-type]  # none of the run is
     return events
 
 
 def merge_text(events: Sequence[Event]) -> Sequence[Event]:
     """Join neighbouring pieces of text, so that one change and one frame carry all that waited."""
-    if not _has_neighbours(events):  # mostly, where nobody is behind
+    kinds = list(map(type, events))
+    if not any(map(is_, kinds, kinds[1:])):  # mostly, where nobody is behind
         return events
     merged: list[Event] = []
     for kind, run in groupby(events, key=type):
@@ -201,12 +202,6 @@ def merge_text(events: Sequence[Event]) -> Sequence[Event]:
         else:
             merged.extend(run)
     return merged
-
-
-def _has_neighbours(events: Sequence[Event]) -> bool:
-    """Whether any two that follow each other are of the same kind."""
-    kinds = list(map(type, events))
-    return any(map(is_, kinds, islice(kinds, 1, None)))
 
 
 def _merged_output(events: Iterable[ToolOutput]) -> Iterator[ToolOutput]:

@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TypeVar
 
 
 class IllegalMove(Exception):
@@ -126,17 +125,16 @@ RUN_MOVES: Mapping[tuple[RunState, RunMove], RunState] = MappingProxyType(
 )  # fmt: skip
 
 
-S = TypeVar("S", bound=StrEnum)
-M = TypeVar("M", bound=StrEnum)
-
-
 def move_call(state: CallState, move: CallMove) -> CallState:
     """The state of a call after a move.
 
     Raises:
         IllegalMove: the table has no such move.
     """
-    return _moved(CALL_MOVES, state, move)
+    try:
+        return CALL_MOVES[state, move]
+    except KeyError:
+        raise _illegal(state, move) from None
 
 
 def move_turn(state: TurnState, move: TurnMove) -> TurnState:
@@ -145,7 +143,10 @@ def move_turn(state: TurnState, move: TurnMove) -> TurnState:
     Raises:
         IllegalMove: the table has no such move.
     """
-    return _moved(TURN_MOVES, state, move)
+    try:
+        return TURN_MOVES[state, move]
+    except KeyError:
+        raise _illegal(state, move) from None
 
 
 def move_run(state: RunState, move: RunMove) -> RunState:
@@ -154,11 +155,11 @@ def move_run(state: RunState, move: RunMove) -> RunState:
     Raises:
         IllegalMove: the table has no such move.
     """
-    return _moved(RUN_MOVES, state, move)
-
-
-def _moved(table: Mapping[tuple[S, M], S], state: S, move: M) -> S:
     try:
-        return table[state, move]
+        return RUN_MOVES[state, move]
     except KeyError:
-        raise IllegalMove(f"what is {state} cannot {move}") from None
+        raise _illegal(state, move) from None
+
+
+def _illegal(state: StrEnum, move: StrEnum) -> IllegalMove:
+    return IllegalMove(f"what is {state} cannot {move}")
