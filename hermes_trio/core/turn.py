@@ -107,7 +107,7 @@ class Turn:
     @property
     def items(self) -> tuple[Item, ...]:
         """Everything so far, as values."""
-        return tuple(part.as_item() for part in self._parts)
+        return tuple([part.as_item() for part in self._parts])
 
     @property
     def text(self) -> str:

@@ -19,6 +19,7 @@ from attrs import frozen
 
 from hermes_trio.agent.news import NOBODY_WAITS, News
 from hermes_trio.core.changes import Change
+from hermes_trio.runs.batches import Batches
 
 Changes = tuple[Change, ...]
 Load = Callable[[int], Awaitable[Changes]]
@@ -195,40 +196,6 @@ class RunLog:
     def _needed_from(self, reader: Reader) -> int:
         """A reader that nobody waits for may be behind, but not by any amount."""
         return reader.position if reader.holds_back else max(reader.position, self.end - KEPT)
-
-
-class Batches:
-    """Whatever can be received from can be looped over."""
-
-    async def receive(self) -> Changes:
-        """The next changes; raises ``trio.EndOfChannel`` after the last."""
-        raise trio.EndOfChannel
-
-    async def hear(self) -> Changes:
-        """The same; nothing, if somebody wakes the reader."""
-        return await self.receive()
-
-    @property
-    def is_left(self) -> bool:
-        """Whether the end, once it is read, leaves nothing to wait for."""
-        return True
-
-    def wake(self) -> None:
-        """Let whoever waits look up. A reader that need not wait for others cannot be woken."""
-
-    def write_with(self, pen: Pen) -> None:
-        """Have what is new written at once where that can be."""
-
-    def __aiter__(self) -> Self:
-        """Batch after batch."""
-        return self
-
-    async def __anext__(self) -> Changes:
-        """The next batch."""
-        try:
-            return await self.receive()
-        except trio.EndOfChannel:
-            raise StopAsyncIteration from None
 
 
 class Reader(Batches):

@@ -7,7 +7,8 @@ import trio
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.log_codec import Damaged as DamagedBody
 from hermes_trio.core.log_codec import decode_changes
-from hermes_trio.runs.log import Batches, Changes, Lost
+from hermes_trio.runs.batches import Batches
+from hermes_trio.runs.log import Changes, Lost
 from hermes_trio.stores.contract import Damaged, Store
 
 

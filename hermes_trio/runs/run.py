@@ -144,7 +144,7 @@ class Run:
             self._services.registry.leave(self.header)
             if self._order.turnstile is not None:
                 self._order.turnstile.release()
-            self._begun_or_not.set()
+            self._begun_or_not.set()  # it may never have begun
             self.ended.set()
 
     async def _begin(self) -> None:
