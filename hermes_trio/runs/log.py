@@ -166,10 +166,19 @@ class RunLog:
         return changes
 
     def took(self) -> None:
-        """A reader, or the store, moved on."""
+        """A reader, or the store, moved on.
+
+        What nobody needs from memory is forgotten: with a store what is safe there, else what all have had.
+        """
         if self._taken is not NOBODY_WAITS:
             self._make_way()
-        self._trim()
+        if self._load is not None:
+            least, unneeded = KEPT, min(self._safe, self.end - KEPT)
+        else:
+            least, unneeded = 1, min(map(self._needed_from, self._readers), default=self.base)
+        if unneeded - self.base >= least:
+            del self._changes[: unneeded - self.base]
+            self.base = unneeded
 
     def _make_way(self) -> None:
         self._taken.set()
@@ -178,20 +187,8 @@ class RunLog:
     def leave(self, reader: Reader) -> None:
         """A reader is gone."""
         self._readers.discard(reader)
-        if self._taken is not NOBODY_WAITS:
-            self._make_way()
-        if self._readers:  # they may all have had what it was kept for
-            self._trim()
-
-    def _trim(self) -> None:
-        """Forget what nobody needs from memory: with a store what is safe there, else what all have had."""
-        if self._load is not None:
-            least, unneeded = KEPT, min(self._safe, self.end - KEPT)
-        else:
-            least, unneeded = 1, min(map(self._needed_from, self._readers), default=self.base)
-        if unneeded - self.base >= least:
-            del self._changes[: unneeded - self.base]
-            self.base = unneeded
+        if self._readers or self._taken is not NOBODY_WAITS:
+            self.took()
 
     def _needed_from(self, reader: Reader) -> int:
         """A reader that nobody waits for may be behind, but not by any amount."""
