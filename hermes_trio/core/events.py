@@ -188,8 +188,10 @@ def heard(said: Iterable[Said]) -> list[Event]:
 
 def merge_text(events: Sequence[Event]) -> Sequence[Event]:
     """Join neighbouring pieces of text, so that one change and one frame carry all that waited."""
+    if len(events) == 1:  # mostly, where nobody is behind
+        return events
     kinds = list(map(type, events))
-    if not any(map(is_, kinds, kinds[1:])):  # mostly, where nobody is behind
+    if not any(map(is_, kinds, kinds[1:])):  # nor is there anything to join
         return events
     merged: list[Event] = []
     for kind, run in groupby(events, key=type):
