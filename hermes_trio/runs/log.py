@@ -145,7 +145,7 @@ class RunLog:
         for reader in self._readers:
             if reader.holds_back and self.end - reader.position > LAG:
                 return False
-        return not self.is_store_behind
+        return self._load is None or not self.is_store_behind
 
     @property
     def is_store_behind(self) -> bool:
