@@ -233,8 +233,8 @@ class Reader(Batches):
         self._pen = pen
 
     def tell(self) -> None:
-        """There is something new."""
-        if not (self.is_writing and self._pen()):
+        """There is something new. Whoever does not wait, or wakes up already, will see."""
+        if self.is_waiting and not self._is_woken and not self._pen():
             self.wake()
 
     def rouse(self) -> None:
