@@ -138,3 +138,23 @@ async def test_a_sign() -> None:
     assert sign.is_set()
     with trio.testing.assert_checkpoints():
         await sign.wait()
+
+
+async def test_who_beckons_lets_only_those_go_on_who_wait() -> None:
+    sign, gone = Sign(), list[str]()
+
+    async def wait(name: str) -> None:
+        await sign.wait()
+        gone.append(name)
+
+    async with trio.open_nursery() as nursery:
+        sign.beckon()  # to nobody
+        nursery.start_soon(wait, "first")
+        await wait_all_tasks_blocked()
+        sign.beckon()
+        nursery.start_soon(wait, "second")
+        await wait_all_tasks_blocked()
+        assert gone == ["first"]
+        sign.beckon()
+    assert gone == ["first", "second"]
+    assert not sign.is_set()
