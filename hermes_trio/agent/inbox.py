@@ -124,7 +124,12 @@ class Inbox:
                 raise RunEnded
             if self._is_full:
                 return False
-            self._pile_up(event)
+            if type(event) is str:  # nearly always: what follows is _pile_up without its call
+                self._pile.append(event)
+                self._unread_characters += len(event)
+                self._is_full = len(self._pile) >= self._places or self._unread_characters >= self._characters
+            else:
+                self._pile_up(event)
             is_told, self._is_told = self._is_told and self._is_light, True
         if is_told:
             return True

@@ -152,7 +152,8 @@ class AsyncSyntheticAgent:
                 await self._call(say, call)
             for number in numbers:
                 due = load.due(start, number)
-                if due > trio.current_time():  # as in a thread: what is late is said at once
+                # As in a thread: what is late is said at once.
+                if due > start and due > trio.current_time():
                     await trio.sleep_until(due)
                 await say.text(load.token(number))
         return _Tally(load.tokens, load.think).result(turn)
