@@ -27,7 +27,7 @@ from hypercorn.utils import parse_socket_addr
 from hermes_trio.server.plain_socket import Address, PlainSocket, own_address
 from hermes_trio.server.sockets import close_all, has_options
 
-SET_UP_SECONDS = 0.0025
+SET_UP_SECONDS = 0.001
 """What it takes to set a turn up, about."""
 
 PAUSE_SECONDS = 0.1
