@@ -36,7 +36,11 @@ def in_steps(agent: Coroutine[Any, Any, T], stepping: Stepping) -> Generator[Any
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # what a coroutine returns
         stepping.end_step()
+        step, value = (
+            agent.send,
+            None,
+        )  # whatever was thrown has frames, and must not be kept while the agent waits
         try:
-            step, value = agent.send, (yield wait)
+            value = yield wait
         except BaseException as error:  # noqa: BLE001, ASYNC103 - a cancellation among others, and the agent's to handle
             step, value = agent.throw, error

@@ -10,6 +10,8 @@ reader that is further behind than that reads from the store.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
@@ -30,6 +32,7 @@ LAG = (
 )
 UNSAFE = 8_192  # how many changes the store may be behind
 KEPT = 4_096  # how many changes that are safe elsewhere stay in memory
+BREATH = 0.001  # seconds after something was written at once, in which more of it waits for the reader's turn, to be one piece
 
 
 class Lost(Exception):
@@ -54,8 +57,8 @@ def _no_pen() -> bool:
 class RunLog:
     """Made in a Trio task. Appending never waits; ``room`` does."""
 
-    def __init__(self, load: Load | None = None) -> None:
-        self._load = load
+    def __init__(self, load: Load | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._load, self.clock = load, clock
         self._grew: Callable[[], None] | None = None
         self._changes: list[Change] = []
         self._last: Changes = ()  # the latest change, which may be in memory no more
@@ -118,10 +121,10 @@ class RunLog:
         """Find a reader that waits, or is about to wake up, and have more fetched for it, now or in its turn; whether there is one."""
         for reader in self._readers:
             if reader.holds_back and reader.is_waiting:
-                if not (at_once and reader.is_writing):
-                    reader.rouse()
-                else:
+                if at_once and reader.has_breath:
                     self.fetch()
+                else:
+                    reader.rouse()
                 return True
         return False
 
@@ -206,12 +209,14 @@ class Reader(Batches):
         self._is_woken = False
         self._is_roused = False
         self._pen: Pen = _no_pen
+        self._wrote_at = -math.inf
         self._news = News()
 
     @property
-    def is_writing(self) -> bool:
-        """Whether what is new is written in the task of whoever adds it: while the reader's own waits."""
-        return self._pen is not _no_pen and self.is_waiting and not self._is_woken
+    def has_breath(self) -> bool:
+        """Whether what is new may be written at once: the reader waits, and it is no burst, which is better sent in few pieces."""
+        is_writing = self._pen is not _no_pen and self.is_waiting and not self._is_woken
+        return is_writing and self._log.clock() - self._wrote_at >= BREATH
 
     @property
     def is_left(self) -> bool:
@@ -234,7 +239,11 @@ class Reader(Batches):
 
     def tell(self) -> None:
         """There is something new. Whoever does not wait, or wakes up already, will see."""
-        if self.is_waiting and not self._is_woken and not self._pen():
+        if not self.is_waiting or self._is_woken:
+            return
+        if self._pen():
+            self._wrote_at = self._log.clock()
+        else:
             self.wake()
 
     def rouse(self) -> None:

@@ -15,7 +15,7 @@ from hermes_trio.core.changes import Change, Ended, TextAdded
 from hermes_trio.core.events import Event, Finished, Text, ToolStarted
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.turn import Turn
-from hermes_trio.runs.log import UNSAFE, Changes, Reader, RunLog
+from hermes_trio.runs.log import BREATH, UNSAFE, Changes, Reader, RunLog
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Hooks, Tracker
 
 
@@ -24,9 +24,10 @@ class Scene:
 
     def __init__(self, scope: trio.CancelScope, load: Any) -> None:
         self._scope = scope
+        self.time = 0.0
         self.stopped: list[Reason] = []
         self.saved: list[Ended] = []
-        self.inbox, self.log = Inbox(), RunLog(load)
+        self.inbox, self.log = Inbox(), RunLog(load, lambda: self.time)
         hooks = Hooks(self.save, lambda *_: None, self.stop, self.why, lambda: 0.0, lambda _: None)
         self.tracker = Tracker(self.inbox, self.log, hooks, DEFAULT_LIMITS)
 
@@ -218,6 +219,28 @@ async def test_a_pen_writes_when_the_step_of_the_agent_is_over_and_nobody_is_wok
     assert texts(page.written + read) == "abc"
 
 
+async def test_a_burst_is_left_to_the_reader_who_takes_it_in_one_piece() -> None:
+    page, read = Page(), list[Change]()
+    async with at_work() as scene, trio.open_nursery() as nursery:
+        with page.of(scene.log.subscribe(holds_back=True)) as reader:
+            nursery.start_soon(collect, reader, read)
+            await wait_all_tasks_blocked()
+            for word in "abc":
+                scene.inbox.begin_step()
+                scene.say(Text(word))
+                scene.inbox.end_step()
+            await wait_all_tasks_blocked()
+            assert (texts(page.written), texts(read)) == ("a", "bc")
+            assert len(read) == 1
+            scene.time += BREATH
+            scene.inbox.begin_step()
+            scene.say(Text("d"))
+            scene.inbox.end_step()
+            assert texts(page.written) == "ad"
+            scene.end()
+            await wait_all_tasks_blocked()
+
+
 async def test_a_pen_writes_what_a_thread_says_when_trio_hears_the_bell() -> None:
     page = Page()
     async with at_work() as scene, trio.open_nursery() as nursery:
@@ -239,6 +262,7 @@ async def test_what_does_not_fit_on_the_page_is_for_the_reader() -> None:
             nursery.start_soon(collect, reader, read)
             await wait_all_tasks_blocked()
             for word in "abc":
+                scene.time += BREATH
                 scene.inbox.begin_step()
                 scene.say(Text(word))
                 scene.inbox.end_step()  # the reader is woken by the second, and takes the third along
