@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Coroutine
 from typing import Any
 
@@ -96,6 +97,29 @@ async def test_an_agent_may_wait_for_its_own_timeouts(autojump_clock: trio.testi
         with trio.move_on_after(1) as scope:
             await trio.sleep_forever()
         return scope.cancelled_caught
+
+    assert await in_steps(agent(), Ledger())
+
+
+class Luggage:
+    """Something that a frame holds."""
+
+
+async def test_what_was_thrown_is_not_kept_while_the_agent_waits(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    held: list[weakref.ref[Luggage]] = []
+
+    async def short() -> None:
+        luggage = Luggage()
+        held.append(weakref.ref(luggage))
+        with trio.move_on_after(1):
+            await trio.sleep_forever()
+
+    async def agent() -> bool:
+        await short()
+        await trio.sleep(1)
+        return held[0]() is None
 
     assert await in_steps(agent(), Ledger())
 
