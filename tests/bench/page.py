@@ -76,7 +76,7 @@ def _top(setting: Setting) -> Iterator[str]:
     yield "Written by `nox -s bench`; do not edit. What is measured, and how, is in `tests/bench/`.\n"
     yield (
         f"Python {setting.python}, Linux {setting.kernel}, {setting.cores} cores: the server on one, the client on another. "
-        f"Every load was measured {setting.repeats} times at least; medians, with the lowest and the highest in brackets. "
+        f"Repeats of each load: {setting.repeats} or more; medians, with the lowest and the highest in brackets. "
         f"Load average of the machine before the run: {setting.load_average:.2f}.\n"
     )
     yield f"{', '.join(setting.packages)}.\n"
