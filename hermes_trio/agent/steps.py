@@ -36,10 +36,8 @@ def in_steps(agent: Coroutine[Any, Any, T], stepping: Stepping) -> Generator[Any
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # what a coroutine returns
         stepping.end_step()
-        step, value = (
-            agent.send,
-            None,
-        )  # whatever was thrown has frames, and must not be kept while the agent waits
+        # Whatever was thrown has frames, and must not be kept while the agent waits.
+        step, value = agent.send, None
         try:
             value = yield wait
         except BaseException as error:  # noqa: BLE001, ASYNC103 - a cancellation among others, and the agent's to handle

@@ -209,6 +209,7 @@ class Reader(Batches):
         self._is_woken = False
         self._is_roused = False
         self._pen: Pen = _no_pen
+        self._trouble: Exception | None = None  # of the pen
         self._wrote_at = -math.inf
         self._news = News()
 
@@ -233,7 +234,8 @@ class Reader(Batches):
     def write_with(self, pen: Pen) -> None:
         """Call somebody as soon as there is something new, before the reader is woken.
 
-        He takes it with :meth:`receive_nowait` and writes it. If he returns True, that was all there was to do. He must not raise.
+        He takes it with :meth:`receive_nowait` and writes it. If he returns True, that was all there was to do. What he raises is
+        the reader's to hear of, and not that of whoever speaks.
         """
         self._pen = pen
 
@@ -241,10 +243,19 @@ class Reader(Batches):
         """There is something new. Whoever does not wait, or wakes up already, will see."""
         if not self.is_waiting or self._is_woken:
             return
-        if self._pen():
+        if self._is_written():
             self._wrote_at = self._log.clock()
         else:
             self.wake()
+
+    def _is_written(self) -> bool:
+        try:
+            return self._pen()
+        except trio.WouldBlock:  # it is not in memory
+            return False
+        except Exception as error:  # noqa: BLE001 - our own mistake
+            self._trouble = error
+            return False
 
     def rouse(self) -> None:
         """There is something to be fetched."""
@@ -290,6 +301,8 @@ class Reader(Batches):
         if self._is_roused:
             self._is_roused = False
             self._log.fetch()
+        if self._trouble is not None:
+            raise self._trouble
 
     def receive_nowait(self) -> Changes:
         """What there is now.

@@ -45,9 +45,7 @@ class Run:
     def __init__(self, services: Services, order: Order, has_owner: bool = False) -> None:
         self._services, self._order = services, order
         self.header = order.header  # what was known when it began
-        self.is_kept = (
-            order.keep is Keep.ALL
-        )  # whether the store knows of it, so that others than its owner may
+        self.is_kept = order.keep is Keep.ALL  # the store knows of it, so that others than its owner may
         # A block of code that owns it is its only listener, and ends it anyway.
         self._policy = DETACH if has_owner else order.policy
         self._words = Words(self.header.run_id, services.clock)

@@ -99,9 +99,8 @@ class PlainExchange:
         """
         lines = [b"%s: %s\r\n" % header for header in headers]
         text = b"".join(lines)
-        if (
-            status < _FIRST_FINAL or text.count(b"\n") != len(lines) or not _LINES.fullmatch(text)
-        ):  # one line each
+        is_good = text.count(b"\n") == len(lines) and _LINES.fullmatch(text)  # each of them is one line
+        if status < _FIRST_FINAL or not is_good:
             raise h11.LocalProtocolError("this is no head of an answer")
         framing = self._framing(status, {name.lower(): value for name, value in _FRAMES.findall(text)})
         self.is_begun = True

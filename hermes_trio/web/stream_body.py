@@ -93,7 +93,6 @@ class StreamBody(ResponseBody):
         self._waiting = dialect.opening()
         self._has_end = False
         self._has_rest = False  # something was sent, and not all of it has gone out
-        self._trouble: Exception | None = None  # of what was to be written at once
         self._reader: Source
 
     @property
@@ -128,18 +127,12 @@ class StreamBody(ResponseBody):
 
     def _write(self, send_now: SendNow) -> bool:
         """Send all that is new but the end, which goes out with the end of the body; False if this stream has to see to it."""
-        try:
-            frames = self._render(self._reader.receive_nowait())
-            if self._has_end:
-                self._waiting = frames
-                return False
-            self._has_rest = bool(frames) and not send_now(frames)
-        except trio.WouldBlock:
-            return False  # it is not in memory
-        except Exception as error:  # noqa: BLE001 - our own mistake, and not that of whoever speaks
-            self._trouble = error
+        frames = self._render(self._reader.receive_nowait())
+        if self._has_end:
+            self._waiting = frames
             return False
         if frames:
+            self._has_rest = not send_now(frames)
             self._pulse.beat(self)
         return not self._has_rest
 
@@ -166,8 +159,6 @@ class StreamBody(ResponseBody):
             changes = await self._reader.hear()
         except trio.EndOfChannel:
             raise (StopAsyncIteration if self._has_end else BodyCut) from None
-        if self._trouble is not None:
-            raise self._trouble
         if not changes:
             return self._waiting or (KEEPALIVE if self._is_silent else b"")
         frames = [self._render(changes)]

@@ -36,6 +36,12 @@ class Scene:
         for event in events:
             assert self.inbox.try_put_here(event)
 
+    def step(self, *events: Event) -> None:
+        """The same, in a turn of its own."""
+        self.inbox.begin_step()
+        self.say(*events)
+        self.inbox.end_step()
+
     def end(self) -> None:
         """The agent has finished."""
         self.inbox.post(Finished())
@@ -206,8 +212,7 @@ async def test_a_pen_writes_when_the_step_of_the_agent_is_over_and_nobody_is_wok
             scene.inbox.end_step()
             assert texts(page.written) == "ab"
             assert len(page.written) == 1
-            scene.inbox.begin_step()
-            scene.inbox.end_step()  # nothing was said
+            scene.step()  # nothing was said
             assert len(page.written) == 1
             await wait_all_tasks_blocked()
             assert not read
@@ -226,16 +231,12 @@ async def test_a_burst_is_left_to_the_reader_who_takes_it_in_one_piece() -> None
             nursery.start_soon(collect, reader, read)
             await wait_all_tasks_blocked()
             for word in "abc":
-                scene.inbox.begin_step()
-                scene.say(Text(word))
-                scene.inbox.end_step()
+                scene.step(Text(word))
             await wait_all_tasks_blocked()
             assert (texts(page.written), texts(read)) == ("a", "bc")
             assert len(read) == 1
             scene.time += BREATH
-            scene.inbox.begin_step()
-            scene.say(Text("d"))
-            scene.inbox.end_step()
+            scene.step(Text("d"))
             assert texts(page.written) == "ad"
             scene.end()
             await wait_all_tasks_blocked()
@@ -263,9 +264,7 @@ async def test_what_does_not_fit_on_the_page_is_for_the_reader() -> None:
             await wait_all_tasks_blocked()
             for word in "abc":
                 scene.time += BREATH
-                scene.inbox.begin_step()
-                scene.say(Text(word))
-                scene.inbox.end_step()  # the reader is woken by the second, and takes the third along
+                scene.step(Text(word))  # the reader is woken by the second, and takes the third along
             await wait_all_tasks_blocked()
             assert (texts(page.written), texts(read)) == ("a", "bc")
             scene.end()
