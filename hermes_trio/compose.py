@@ -23,11 +23,11 @@ from hermes_trio.pulse import Pulse
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.hosting import Hosting, open_hosting
-from hermes_trio.runs.order import Services, Workplace
 from hermes_trio.runs.presence import parse_policy
 from hermes_trio.runs.recovery import recover
 from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.run import Run
+from hermes_trio.runs.spec import AgentEnvironment, Services
 from hermes_trio.runs.tidying import keep_tidy
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.settings import Settings
@@ -125,7 +125,9 @@ async def open_server(parts: Parts) -> AsyncIterator[Running]:
             yield _build(parts, services, hosting, metrics)
 
 
-def _services(parts: Parts, store: Store, workplaces: Mapping[str, Workplace], metrics: Metrics) -> Services:
+def _services(
+    parts: Parts, store: Store, workplaces: Mapping[str, AgentEnvironment], metrics: Metrics
+) -> Services:
     settings = parts.settings
     return Services(
         host=workplaces[DEFAULT].host,

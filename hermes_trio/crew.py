@@ -15,7 +15,7 @@ from hermes_trio.agent.contract import AgentFactory, AgentProvider
 from hermes_trio.agents.lookup import AgentNotFound, find_agent
 from hermes_trio.agents.opening import open_agent
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.runs.order import Workplace
+from hermes_trio.runs.spec import AgentEnvironment
 from hermes_trio.settings import Profile, Settings
 
 DEFAULT = ""  # the profile that the server's own settings describe
@@ -111,7 +111,7 @@ def _find(name: str, option: str) -> AgentFactory | AgentProvider:
 
 
 @asynccontextmanager
-async def open_crew(crew: Crew, hiring: Hiring) -> AsyncIterator[Mapping[str, Workplace]]:
+async def open_crew(crew: Crew, hiring: Hiring) -> AsyncIterator[Mapping[str, AgentEnvironment]]:
     """Open all agents, one after the other; at the end of the block they are closed in the opposite order.
 
     Raises:
@@ -121,7 +121,7 @@ async def open_crew(crew: Crew, hiring: Hiring) -> AsyncIterator[Mapping[str, Wo
         yield {name: await _open(member, hiring, stack) for name, member in crew.items()}
 
 
-async def _open(member: Member, hiring: Hiring, stack: AsyncExitStack) -> Workplace:
+async def _open(member: Member, hiring: Hiring, stack: AsyncExitStack) -> AgentEnvironment:
     _make_workspace(member.workspace)
     try:
         opening = open_agent(member.agent, member.config, member.workspace)
@@ -129,7 +129,7 @@ async def _open(member: Member, hiring: Hiring, stack: AsyncExitStack) -> Workpl
     except ConfigurationError as error:
         raise _named(error, member.config.profile) from error
     host = AgentHost(factory, hiring.threads, hiring.interrupts, hiring.grace_seconds, member.config)
-    return Workplace(host, member.workspace)
+    return AgentEnvironment(host, member.workspace)
 
 
 def _named(error: ConfigurationError, profile: str) -> ConfigurationError:

@@ -36,9 +36,9 @@ from hermes_trio.pulse import Pulse
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.hosting import Hosting
-from hermes_trio.runs.order import Services, Workplace
 from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.run import Run
+from hermes_trio.runs.spec import AgentEnvironment, Services
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
 from hermes_trio.stores.contract import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
@@ -337,7 +337,7 @@ def make_rig(
         on_end=note_end,
         on_first_text=metrics.first_text,
         workplaces={
-            name: Workplace(evolve(host, factory=other.factory), workspace / name)
+            name: AgentEnvironment(evolve(host, factory=other.factory), workspace / name)
             for name, other in stages.items()
         },
     )

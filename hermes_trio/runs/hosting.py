@@ -10,9 +10,9 @@ from attrs import frozen
 
 from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.log import Reader
-from hermes_trio.runs.order import Order, Services
 from hermes_trio.runs.presence import Ticket
 from hermes_trio.runs.run import Run
+from hermes_trio.runs.spec import RunSpec, Services
 
 
 @frozen
@@ -22,7 +22,7 @@ class Hosting:
     nursery: trio.Nursery
     services: Services
 
-    async def start(self, order: Order) -> tuple[Run, Ticket]:
+    async def start(self, order: RunSpec) -> tuple[Run, Ticket]:
         """Start a run; returns when the store knows of it, with the ticket of the one who started it.
 
         Raises:

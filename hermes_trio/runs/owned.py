@@ -8,8 +8,8 @@ import trio
 
 from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.log import Reader
-from hermes_trio.runs.order import Order, Services
 from hermes_trio.runs.run import Run
+from hermes_trio.runs.spec import RunSpec, Services
 
 
 class OwnedRun:
@@ -18,7 +18,7 @@ class OwnedRun:
     It lives in the nursery of the request that the block is part of, and ends with that at the latest.
     """
 
-    def __init__(self, services: Services, order: Order, nursery: trio.Nursery) -> None:
+    def __init__(self, services: Services, order: RunSpec, nursery: trio.Nursery) -> None:
         self._services, self._order, self._nursery = services, order, nursery
         self._run: Run
         self._reader: Reader

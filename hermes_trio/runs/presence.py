@@ -14,7 +14,7 @@ HEADER = "X-Hermes-On-Disconnect"
 
 
 @frozen
-class OnDisconnect:
+class DisconnectPolicy:
     """How long a run goes on without a listener: not at all, for some seconds, or to its end."""
 
     grace_seconds: float
@@ -25,11 +25,11 @@ class OnDisconnect:
         return self.grace_seconds == math.inf
 
 
-INTERRUPT = OnDisconnect(0.0)
-DETACH = OnDisconnect(math.inf)
+INTERRUPT = DisconnectPolicy(0.0)
+DETACH = DisconnectPolicy(math.inf)
 
 
-def parse_policy(text: str, param: str = HEADER) -> OnDisconnect:
+def parse_policy(text: str, param: str = HEADER) -> DisconnectPolicy:
     """Read ``interrupt``, ``detach`` or ``grace:SECONDS``.
 
     Raises:
@@ -41,7 +41,7 @@ def parse_policy(text: str, param: str = HEADER) -> OnDisconnect:
     if word == "detach" and not seconds:
         return DETACH
     if word == "grace" and seconds.replace(".", "", 1).isdecimal() and float(seconds) <= 86_400:
-        return OnDisconnect(float(seconds))
+        return DisconnectPolicy(float(seconds))
     raise bad_request("Use 'interrupt', 'grace:SECONDS' or 'detach'.", param, "invalid_on_disconnect")
 
 
@@ -62,7 +62,7 @@ class Ticket:
 class Presence:
     """Counts the listeners of a run."""
 
-    def __init__(self, policy: OnDisconnect) -> None:
+    def __init__(self, policy: DisconnectPolicy) -> None:
         self._policy = policy
         self._count = 0
         self._changed = Sign()

@@ -12,8 +12,8 @@ from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.replay import Rebuilt
-from hermes_trio.runs.order import Items
 from hermes_trio.runs.replay import load_changes
+from hermes_trio.runs.spec import Items
 from hermes_trio.stores.contract import Damaged, Store
 
 log = structlog.get_logger(__name__)

@@ -28,9 +28,9 @@ from hermes_trio.runs.approvals import Answer, Approvals, Floor
 from hermes_trio.runs.flusher import KeptLog
 from hermes_trio.runs.helpers import Helpers
 from hermes_trio.runs.log import Load, RunLog
-from hermes_trio.runs.order import Keep, Order, Services
 from hermes_trio.runs.presence import DETACH, Presence
 from hermes_trio.runs.replay import load_changes
+from hermes_trio.runs.spec import Persistence, RunSpec, Services
 from hermes_trio.runs.tracing import traced
 from hermes_trio.runs.tracker import Hooks, Tracker
 from hermes_trio.runs.unsaved import UnsavedEnd
@@ -42,10 +42,12 @@ log = structlog.get_logger(__name__)
 class Run:
     """Made and run in Trio; may be stopped at any time."""
 
-    def __init__(self, services: Services, order: Order, has_owner: bool = False) -> None:
+    def __init__(self, services: Services, order: RunSpec, has_owner: bool = False) -> None:
         self._services, self._order = services, order
         self.header = order.header  # what was known when it began
-        self.is_kept = order.keep is Keep.ALL  # the store knows of it, so that others than its owner may
+        self.is_kept = (
+            order.keep is Persistence.FULL
+        )  # the store knows of it, so that others than its owner may
         # A block of code that owns it is its only listener, and ends it anyway.
         self._policy = DETACH if has_owner else order.policy
         self._words = Words(self.header.run_id, services.clock)
@@ -245,7 +247,7 @@ class Run:
         return partial(load_changes, self._services.store, self.header.principal, self.header.run_id)
 
     async def _save(self, turn: Turn, end: Ended) -> None:
-        if self._order.keep is Keep.NOTHING:
+        if self._order.keep is Persistence.NONE:
             return
         ended = EndedRun(self.header, turn.items, end.outcome, end.at)
         tail = await self._tail(end) if self.is_kept else ()
@@ -256,7 +258,7 @@ class Run:
 
     def _save_later(self, turn: Turn, end: Ended) -> None:
         """What was said is stored as soon as it can be; and a run that the store knows to have begun must end there."""
-        if self._order.keep is Keep.NOTHING:
+        if self._order.keep is Persistence.NONE:
             return
         ended = EndedRun(self.header, turn.items, end.outcome, end.at)
         tail = self._kept.batch((end,)) if self.is_kept else ()

@@ -15,8 +15,8 @@ from hermes_trio.core.errors import ApiError
 from hermes_trio.core.messages import Message
 from hermes_trio.core.record import RunHeader
 from hermes_trio.core.stamp import Stamp
-from hermes_trio.runs.order import Order
 from hermes_trio.runs.presence import INTERRUPT
+from hermes_trio.runs.spec import RunSpec
 from hermes_trio.schema.chat import ChatRequest, parse_chat
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.web.asked import body, principal, visit
@@ -49,7 +49,7 @@ async def chat_completions(site: Site) -> Response:
     return await _whole(started, workspace, headers)
 
 
-async def _order(site: Site, chat: ChatRequest, names: SessionNames, run_id: str) -> Order:
+async def _order(site: Site, chat: ChatRequest, names: SessionNames, run_id: str) -> RunSpec:
     current = visit()
     slot, chosen = current.slot(site.admission), choose(site, chat.model)
     # A derived session is not entered: its transcript is not read, and clients that begin alike must not wait.
@@ -66,7 +66,9 @@ async def _order(site: Site, chat: ChatRequest, names: SessionNames, run_id: str
         profile=chosen.profile,
         options=chat.options,
     )
-    return Order(_header(site, chat, turn, current), turn, slot, place, policy=INTERRUPT, can_ask=chat.stream)
+    return RunSpec(
+        _header(site, chat, turn, current), turn, slot, place, policy=INTERRUPT, can_ask=chat.stream
+    )
 
 
 def _header(site: Site, chat: ChatRequest, turn: TurnRequest, visit: Visit) -> RunHeader:

@@ -11,8 +11,8 @@ from hermes_trio.keys import Keyring
 from hermes_trio.pulse import Pulse
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.hosting import Hosting
-from hermes_trio.runs.order import Services
-from hermes_trio.runs.presence import INTERRUPT, OnDisconnect
+from hermes_trio.runs.presence import INTERRUPT, DisconnectPolicy
+from hermes_trio.runs.spec import Services
 
 
 @frozen
@@ -47,7 +47,7 @@ class WebOptions:
     body_seconds: float = 20.0
     max_body_bytes: int = 10_000_000
     open_webui_status: str = "auto"  # auto, on or off
-    on_disconnect: OnDisconnect = INTERRUPT  # unless a request says otherwise
+    on_disconnect: DisconnectPolicy = INTERRUPT  # unless a request says otherwise
     profiles: tuple[ServedProfile, ...] = ()
     settings: tuple[ShownSetting, ...] = ()
 

@@ -15,9 +15,9 @@ from hermes_trio.core.dialects.responses_output import output_items
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader
-from hermes_trio.runs.order import Items, Keep, Order
-from hermes_trio.runs.presence import DETACH, OnDisconnect
+from hermes_trio.runs.presence import DETACH, DisconnectPolicy
 from hermes_trio.runs.replay import load_changes
+from hermes_trio.runs.spec import Items, Persistence, RunSpec
 from hermes_trio.schema.conversations import item_list
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses
@@ -56,8 +56,8 @@ async def create_response(site: Site) -> Response:
 
 
 async def _order(
-    site: Site, asked: ResponsesRequest, names: SessionNames, on_disconnect: OnDisconnect, run_id: str
-) -> Order:
+    site: Site, asked: ResponsesRequest, names: SessionNames, on_disconnect: DisconnectPolicy, run_id: str
+) -> RunSpec:
     slot = visit().slot(site.admission)
     session = await session_of(site, asked)
     # What is not stored adds nothing to its session, so it need not wait for others either.
@@ -65,9 +65,9 @@ async def _order(
     past = await find_past(site, asked, session.session_id)
     turn = turn_of(site, asked, past, names, run_id)
     header = header_of(site, KIND, asked, turn, past.parent)
-    keep = Keep.ALL if asked.store else Keep.NOTHING
+    keep = Persistence.FULL if asked.store else Persistence.NONE
     can_ask = asked.stream or asked.background
-    return Order(header, turn, slot, place, keep, on_disconnect, can_ask, to_items)
+    return RunSpec(header, turn, slot, place, keep, on_disconnect, can_ask, to_items)
 
 
 def to_items(ended: EndedRun) -> Items:

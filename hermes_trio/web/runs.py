@@ -24,10 +24,10 @@ from hermes_trio.core.lifecycle import RunState
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun
 from hermes_trio.runs.log import Reader
-from hermes_trio.runs.order import Keep, Order
 from hermes_trio.runs.presence import DETACH
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.runs.run import Run
+from hermes_trio.runs.spec import Persistence, RunSpec
 from hermes_trio.schema.runs import RunRequest, parse_run
 from hermes_trio.web.asked import body, last_event_id, last_seq, principal, visit
 from hermes_trio.web.errors import json_response
@@ -58,7 +58,7 @@ async def create_run(site: Site) -> Response:
     return json_response({"run_id": started.header.run_id, "status": "started"}, 202, headers)
 
 
-async def _order(site: Site, wanted: RunRequest, names: SessionNames, run_id: str) -> Order:
+async def _order(site: Site, wanted: RunRequest, names: SessionNames, run_id: str) -> RunSpec:
     slot, asked = visit().slot(site.admission), wanted.asked
     session = await _session(site, wanted, run_id)
     place = await enter(site, session)
@@ -66,7 +66,7 @@ async def _order(site: Site, wanted: RunRequest, names: SessionNames, run_id: st
     past = evolve(past, session_id=wanted.session_id or past.session_id)
     turn = turn_of(site, asked, past, names, run_id)
     header = evolve(header_of(site, KIND, asked, turn, past.parent), background=True)
-    return Order(header, turn, slot, place, Keep.ALL, DETACH, can_ask=True)
+    return RunSpec(header, turn, slot, place, Persistence.FULL, DETACH, can_ask=True)
 
 
 async def _session(site: Site, wanted: RunRequest, run_id: str) -> Session:

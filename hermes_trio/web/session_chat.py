@@ -18,8 +18,8 @@ from hermes_trio.core.messages import Message
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader
 from hermes_trio.core.sessions import Session
 from hermes_trio.core.stamp import Stamp
-from hermes_trio.runs.order import Keep, Order
-from hermes_trio.runs.presence import OnDisconnect
+from hermes_trio.runs.presence import DisconnectPolicy
+from hermes_trio.runs.spec import Persistence, RunSpec
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.schema.sessions import SessionChatRequest, parse_session_chat
 from hermes_trio.web.asked import asker, body, last_event_id, last_seq, principal, visit
@@ -43,7 +43,7 @@ ID_PREFIX = "run_"
 class Manner:
     """How a turn is listened to."""
 
-    on_disconnect: OnDisconnect
+    on_disconnect: DisconnectPolicy
     can_ask: bool
 
 
@@ -89,7 +89,7 @@ async def _order(
     names: SessionNames,
     manner: Manner,
     run_id: str,
-) -> Order:
+) -> RunSpec:
     slot = visit().slot(site.admission)
     session = await find_session(site, session_id)
     place, chosen = await enter(site, named(session_id, "session_id")), choose(site, session.model)
@@ -104,7 +104,9 @@ async def _order(
         principal=asker(),
         profile=chosen.profile,
     )
-    return Order(_header(site, turn), turn, slot, place, Keep.ALL, manner.on_disconnect, manner.can_ask)
+    return RunSpec(
+        _header(site, turn), turn, slot, place, Persistence.FULL, manner.on_disconnect, manner.can_ask
+    )
 
 
 def _instructions(session: Session, asked: SessionChatRequest) -> str:

@@ -18,11 +18,11 @@ from quart import request
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.record import Claim, EndedRun, LiveRun, RunHeader
 from hermes_trio.runs.hosting import attached
-from hermes_trio.runs.order import Keep, Order
 from hermes_trio.runs.owned import OwnedRun
-from hermes_trio.runs.presence import HEADER, INTERRUPT, OnDisconnect, parse_policy
+from hermes_trio.runs.presence import HEADER, INTERRUPT, DisconnectPolicy, parse_policy
 from hermes_trio.runs.replay import StoredReader, load_changes
 from hermes_trio.runs.run import Run
+from hermes_trio.runs.spec import Persistence, RunSpec
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.web.asked import header, principal, visit
 from hermes_trio.web.options import Site
@@ -35,7 +35,7 @@ NOT_FOUND = "response_not_found"
 MAX_KEY = 256
 PATIENCE = 10.0  # for a run that was claimed by another request a moment ago
 
-MakeOrder = Callable[[str], Awaitable[Order]]  # from the id of the run
+MakeOrder = Callable[[str], Awaitable[RunSpec]]  # from the id of the run
 
 
 @frozen
@@ -69,7 +69,7 @@ def _key_of(visit: Visit) -> str:
     return visit.headers.get(_KEY, "").strip()
 
 
-def policy(site: Site) -> OnDisconnect:
+def policy(site: Site) -> DisconnectPolicy:
     """What a disconnect does: as the request says, else as the server is set.
 
     Raises:
@@ -94,7 +94,7 @@ async def start(site: Site, run_id: str, raw: bytes, make_order: MakeOrder) -> S
     if first.run_id != claim.run_id:
         return await _again(site, claim, first)
     try:
-        return await _begin(site, evolve(await make_order(run_id), keep=Keep.ALL))
+        return await _begin(site, evolve(await make_order(run_id), keep=Persistence.FULL))
     except BaseException:
         await _take_back(site, claim)  # noqa: ASYNC102 - it shields itself, for a while
         raise
@@ -113,8 +113,8 @@ def _claim(key: str, raw: bytes, run_id: str, now: float) -> Claim:
     return Claim(principal(), request.path, key, fingerprint, run_id, now)
 
 
-async def _begin(site: Site, order: Order) -> Started:
-    if order.keep is not Keep.ALL:
+async def _begin(site: Site, order: RunSpec) -> Started:
+    if order.keep is not Persistence.FULL:
         return Started(order.header, partial(OwnedRun, site.services, order, visit().nursery))
     run, ticket = await site.hosting.start(order)
     visit().when_over(ticket.give_back)

@@ -8,7 +8,7 @@ from attrs import frozen
 
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import EndedRun
-from hermes_trio.runs.order import Keep
+from hermes_trio.runs.spec import Persistence
 from tests.robustness.invariants import (
     check,
     faults_between,
@@ -91,13 +91,13 @@ def _first(wire: Wire) -> int:
 
 
 async def _against_store(scene: Scene, heard: Heard, leeway: Leeway) -> list[str]:
-    if scene.route.keep is Keep.NOTHING:
+    if scene.route.keep is Persistence.NONE:
         return _against_agent(scene, heard, leeway)
     found = await scene.house.store.find_run("ann", heard.run_id)
     if isinstance(found, EndedRun):
         return list(faults_between(heard, kept_of_record(found)))
     is_told = not heard.ends or heard.ends[-1] == frozenset({"failed", "incomplete"})
-    if scene.route.keep is Keep.END and leeway.record and is_told:
+    if scene.route.keep is Persistence.FINAL and leeway.record and is_told:
         return []
     return [f"a client knows of {heard.run_id}, the store does not: {found}"]
 

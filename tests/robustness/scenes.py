@@ -11,7 +11,7 @@ from attrs import define, evolve, frozen
 from trio.testing import MockClock
 
 from hermes_trio.core.events import Event, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
-from hermes_trio.runs.order import Keep
+from hermes_trio.runs.spec import Persistence
 from hermes_trio.runs.tracker import Limits
 from tests.asgi import JSON, NO_HEADERS, Headers
 from tests.fakes import CHAT, Ask, Step, ask
@@ -75,19 +75,19 @@ class Route:
     wire: Wire | None = None  # None: in one piece
     headers: Headers = NO_HEADERS
     follow: str = ""
-    keep: Keep = Keep.ALL
+    keep: Persistence = Persistence.FULL
 
 
 _R = "/v1/responses"
 ROUTES = (
-    Route("chat stream", CHAT, ask(stream=True), Wire.CHAT, keep=Keep.END),
-    Route("chat stream, named session", CHAT, ask(stream=True), Wire.CHAT, {"X-Hermes-Session-Id": "s"}, keep=Keep.END),
+    Route("chat stream", CHAT, ask(stream=True), Wire.CHAT, keep=Persistence.FINAL),
+    Route("chat stream, named session", CHAT, ask(stream=True), Wire.CHAT, {"X-Hermes-Session-Id": "s"}, keep=Persistence.FINAL),
     Route("chat stream, idempotent", CHAT, ask(stream=True), Wire.CHAT, {"Idempotency-Key": "{n}"}),
-    Route("chat whole", CHAT, ask(), keep=Keep.END),
+    Route("chat whole", CHAT, ask(), keep=Persistence.FINAL),
     Route("responses stream", _R, {"input": "Hi", "stream": True}, Wire.RESPONSES),
     Route("responses stream, conversation", _R, {"input": "Hi", "stream": True, "conversation": "c"}, Wire.RESPONSES),
     Route("responses stream, detached", _R, {"input": "Hi", "stream": True}, Wire.RESPONSES, {"X-Hermes-On-Disconnect": "detach"}),
-    Route("responses stream, not stored", _R, {"input": "Hi", "stream": True, "store": False}, Wire.RESPONSES, keep=Keep.NOTHING),
+    Route("responses stream, not stored", _R, {"input": "Hi", "stream": True, "store": False}, Wire.RESPONSES, keep=Persistence.NONE),
     Route("responses whole", _R, {"input": "Hi"}),
     Route("responses background", _R, {"input": "Hi", "background": True}, None, {}, _R + "/{id}?stream=true"),
     Route("runs", "/v1/runs", {"input": "Hi"}, None, {}, "/v1/runs/{id}/events"),
@@ -127,7 +127,7 @@ class Scene:
             await self._run(self.follower)
 
     async def _run(self, exchange: WatchedExchange) -> None:
-        exchange._is_kept = self.route.keep is not Keep.NOTHING
+        exchange._is_kept = self.route.keep is not Persistence.NONE
         self.exchange = exchange
         async with trio.open_nursery() as nursery:
             self.scope = nursery.cancel_scope

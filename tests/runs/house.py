@@ -19,11 +19,11 @@ from hermes_trio.core.stamp import Stamp
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import INTERVAL, Flusher
 from hermes_trio.runs.hosting import Hosting, open_hosting
-from hermes_trio.runs.order import Keep, Order, Services
-from hermes_trio.runs.presence import INTERRUPT, OnDisconnect
+from hermes_trio.runs.presence import INTERRUPT, DisconnectPolicy
 from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.replay import StoredReader
 from hermes_trio.runs.run import Run
+from hermes_trio.runs.spec import Persistence, RunSpec, Services
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
 from hermes_trio.stores.contract import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
@@ -102,11 +102,16 @@ class House:
         """What its runs share."""
         return self.hosting.services
 
-    def order(self, run_id: str = "run-1", policy: OnDisconnect = INTERRUPT, keep: Keep = Keep.ALL) -> Order:
+    def order(
+        self,
+        run_id: str = "run-1",
+        policy: DisconnectPolicy = INTERRUPT,
+        keep: Persistence = Persistence.FULL,
+    ) -> RunSpec:
         """A run to be made, in a conversation of its own."""
         turn = TurnRequest(run_id, "session-1", "hello", model="m", principal="ann")
         slot, turnstile = self.admission.admit(), self.turnstile.enter_nowait("ann", run_id)
-        return Order(header_of(run_id), turn, slot, turnstile, keep, policy)
+        return RunSpec(header_of(run_id), turn, slot, turnstile, keep, policy)
 
     async def record(self, run_id: str = "run-1") -> LiveRun | EndedRun | NoRun:
         """What the store holds of a run."""

@@ -20,9 +20,9 @@ from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.stamp import Stamp
 from hermes_trio.runs.admission import Admission
 from hermes_trio.runs.flusher import Flusher
-from hermes_trio.runs.order import Order, Services
 from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.run import Run
+from hermes_trio.runs.spec import RunSpec, Services
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
 from hermes_trio.stores.memory import MemoryStore
 from tests.asgi import patience
@@ -113,7 +113,7 @@ class Setting:
         )
         turn = TurnRequest("run-1", "session-1", "hello", model="m", principal="ann")
         header = RunHeader("ann", Stamp("run-1", 99.0, "m"), "chat", "session-1", (Message("user", "hello"),))
-        self.order = Order(header, turn, self.admission.admit())
+        self.order = RunSpec(header, turn, self.admission.admit())
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Run]:

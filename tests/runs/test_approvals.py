@@ -18,8 +18,8 @@ from hermes_trio.core.events import AnsweredBy, Choice
 from hermes_trio.core.lifecycle import RunState
 from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.approvals import Answer, NotOffered, NotPending
-from hermes_trio.runs.order import Keep
 from hermes_trio.runs.run import Run
+from hermes_trio.runs.spec import Persistence
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.stores.contract import StoreError
 from tests.runs.setting import Notebook, Setting, rest_of, until_asked
@@ -56,7 +56,7 @@ RM: Question = {"command": "rm -r x", "patterns": ["rm"]}
 def asking(agent: Asker, store: Notebook | None = None, can_ask: bool = True) -> Setting:
     """A run of an agent that asks."""
     setting = Setting(agent, LIMITS, store)
-    setting.order = evolve(setting.order, can_ask=can_ask, keep=Keep.ALL)
+    setting.order = evolve(setting.order, can_ask=can_ask, keep=Persistence.FULL)
     return setting
 
 

@@ -11,8 +11,8 @@ from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun
 from hermes_trio.runs.hosting import attached
-from hermes_trio.runs.order import Keep
-from hermes_trio.runs.presence import DETACH, INTERRUPT, OnDisconnect
+from hermes_trio.runs.presence import DETACH, INTERRUPT, DisconnectPolicy
+from hermes_trio.runs.spec import Persistence
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.stores.contract import StoreError
 from tests.runs.house import Gated, House, open_house, whole
@@ -21,7 +21,7 @@ from tests.runs.setting import Script
 SCRIPT: list[Event] = [Text("one "), ToolStarted("a", "terminal"), ToolCompleted("a", "ok"), Text("two")]
 
 
-async def listen(house: House, policy: OnDisconnect = INTERRUPT) -> None:
+async def listen(house: House, policy: DisconnectPolicy = INTERRUPT) -> None:
     """A client that starts a run and reads it to its end."""
     run, ticket = await house.hosting.start(house.order(policy=policy))
     async with attached(run, ticket, holds_back=True) as reader:
@@ -74,10 +74,10 @@ async def test_a_run_that_begins_too_late_is_ended(autojump_clock: MockClock) ->
         assert isinstance((await house.logged())[-1], Ended)
 
 
-@pytest.mark.parametrize("policy", [INTERRUPT, OnDisconnect(0.0), DETACH])
+@pytest.mark.parametrize("policy", [INTERRUPT, DisconnectPolicy(0.0), DETACH])
 @pytest.mark.parametrize("ticks", range(25))
 async def test_a_request_cancelled_at_any_point_leaves_no_run_in_progress(
-    ticks: int, policy: OnDisconnect
+    ticks: int, policy: DisconnectPolicy
 ) -> None:
     """Each step of the scheduler is tried as the moment in which the client goes away."""
     async with open_house(Script(SCRIPT), Gated()) as house:
@@ -114,7 +114,7 @@ async def test_interrupt_a_run_ends_with_its_last_listener() -> None:
 async def test_grace_a_listener_that_comes_back_hears_everything(mock_clock: MockClock) -> None:
     agent = Script(SCRIPT, holds=True)
     async with open_house(agent, interval=0.0) as house:
-        run, ticket = await house.hosting.start(house.order(policy=OnDisconnect(30.0)))
+        run, ticket = await house.hosting.start(house.order(policy=DisconnectPolicy(30.0)))
         async with attached(run, ticket):
             await agent.said_all.wait()
         await wait_all_tasks_blocked()
@@ -133,7 +133,7 @@ async def test_grace_a_listener_that_comes_back_hears_everything(mock_clock: Moc
 async def test_grace_does_not_last_for_ever(mock_clock: MockClock) -> None:
     agent = Script(SCRIPT, holds=True)
     async with open_house(agent, interval=0.0) as house:
-        run, ticket = await house.hosting.start(house.order(policy=OnDisconnect(30.0)))
+        run, ticket = await house.hosting.start(house.order(policy=DisconnectPolicy(30.0)))
         await agent.said_all.wait()
         ticket.give_back()
         await wait_all_tasks_blocked()
@@ -170,6 +170,6 @@ async def test_the_end_of_the_server_ends_its_runs() -> None:
 async def test_what_is_not_kept_does_not_touch_the_store() -> None:
     store = Gated()
     async with open_house(Script(SCRIPT), store) as house:
-        run, _ = await house.hosting.start(house.order(keep=Keep.NOTHING))
+        run, _ = await house.hosting.start(house.order(keep=Persistence.NONE))
         await run.ended.wait()
     assert store.asked == []

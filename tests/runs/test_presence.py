@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.errors import ApiError
-from hermes_trio.runs.presence import DETACH, INTERRUPT, OnDisconnect, Presence, parse_policy
+from hermes_trio.runs.presence import DETACH, INTERRUPT, DisconnectPolicy, Presence, parse_policy
 
 
 @pytest.mark.parametrize(
@@ -15,11 +15,11 @@ from hermes_trio.runs.presence import DETACH, INTERRUPT, OnDisconnect, Presence,
     [
         ("interrupt", INTERRUPT),
         (" Detach ", DETACH),
-        ("grace:30", OnDisconnect(30.0)),
-        ("grace:0.5", OnDisconnect(0.5)),
+        ("grace:30", DisconnectPolicy(30.0)),
+        ("grace:0.5", DisconnectPolicy(0.5)),
     ],
 )
-def test_policies_are_read(text: str, policy: OnDisconnect) -> None:
+def test_policies_are_read(text: str, policy: DisconnectPolicy) -> None:
     assert parse_policy(text) == policy
 
 
@@ -45,7 +45,7 @@ async def test_interrupt_ends_with_the_last_listener() -> None:
 
 
 async def test_grace_waits_for_somebody_to_come_back(mock_clock: MockClock) -> None:
-    presence = Presence(OnDisconnect(30.0))
+    presence = Presence(DisconnectPolicy(30.0))
     ticket = presence.join()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(presence.wait_abandoned)

@@ -15,9 +15,9 @@ from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.record import EndedRun, LiveRun, LogBatch, RunHeader
 from hermes_trio.core.turn import Turn
 from hermes_trio.core.wire import DONE
-from hermes_trio.runs.order import Items
 from hermes_trio.runs.recovery import recover
 from hermes_trio.runs.replay import StoredReader
+from hermes_trio.runs.spec import Items
 from hermes_trio.stores.contract import Store
 from hermes_trio.stores.memory import MemoryStore
 from tests.core.scripts import check_invariants, feed, played

@@ -17,7 +17,7 @@ from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.record import EndedRun, RunHeader
 from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.flusher import Flusher
-from hermes_trio.runs.presence import DETACH, OnDisconnect
+from hermes_trio.runs.presence import DETACH, DisconnectPolicy
 from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.tally import Tally
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 Items = tuple[Mapping[str, Any], ...]
 
 
-class Keep(Enum):
+class Persistence(Enum):
     """What the store keeps of a run."""
 
-    NOTHING = "nothing"
-    END = "end"  # the record, once it has ended
-    ALL = "all"  # that it began, its log, and the record
+    NONE = "none"
+    FINAL = "final"  # the record, once it has ended
+    FULL = "full"  # that it began, its log, and the record
 
 
 @frozen
-class Workplace:
+class AgentEnvironment:
     """Where the agents of one profile work."""
 
     host: AgentHost
     workspace: Path
 
 
-NO_WORKPLACES: Mapping[str, Workplace] = MappingProxyType({})
+NO_WORKPLACES: Mapping[str, AgentEnvironment] = MappingProxyType({})
 
 
 @frozen
@@ -62,31 +62,31 @@ class Services:
     wall_clock: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     on_end: Callable[[Outcome, float], None] = lambda outcome, seconds: None  # noqa: ARG005 - told of every end
-    workplaces: Mapping[str, Workplace] = (
+    workplaces: Mapping[str, AgentEnvironment] = (
         NO_WORKPLACES  # of the profiles, by name; those above are for everybody else
     )
     on_first_text: Callable[[float], None] = lambda seconds: None  # noqa: ARG005 - seconds after the run began
     tally: Tally = field(factory=Tally)
-    _everybodys: Workplace = field(init=False)
+    _default_environment: AgentEnvironment = field(init=False)
 
-    def workplace(self, profile: str) -> Workplace:
+    def workplace(self, profile: str) -> AgentEnvironment:
         """Where a turn is done."""
-        return self.workplaces[profile] if profile else self._everybodys
+        return self.workplaces[profile] if profile else self._default_environment
 
-    @_everybodys.default
-    def _make_everybodys(self) -> Workplace:
-        return Workplace(self.host, self.workspace)
+    @_default_environment.default
+    def _make_default_environment(self) -> AgentEnvironment:
+        return AgentEnvironment(self.host, self.workspace)
 
 
 @frozen
-class Order:
+class RunSpec:
     """One run to be made."""
 
     header: RunHeader
     turn: TurnRequest
     slot: Slot  # free when nothing of the agent is left
     turnstile: Slot | None = None  # free when the run is saved, or has ended without
-    keep: Keep = Keep.END
-    policy: OnDisconnect = DETACH
+    keep: Persistence = Persistence.FINAL
+    policy: DisconnectPolicy = DETACH
     can_ask: bool = False  # somebody sees the agent's questions in time to answer them
     to_items: Callable[[EndedRun], Items] = lambda ended: ()  # noqa: ARG005 - what its conversation gains
