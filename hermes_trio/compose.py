@@ -19,7 +19,6 @@ from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.record import Retention
 from hermes_trio.crew import DEFAULT, Crew, Hiring, find_crew, open_crew
 from hermes_trio.keys import DEFAULT_PRINCIPAL, KeyPlaces, OpenedKeys, check_keys, open_keys
-from hermes_trio.pulse import Pulse
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.hosting import Hosting, open_hosting
@@ -116,9 +115,9 @@ async def open_server(parts: Parts) -> AsyncIterator[Running]:
         StoreError: the store cannot be opened.
     """
     hiring = _hiring(parts.settings)
-    async with open_store(store_url(parts.settings)) as store, open_crew(parts.crew, hiring) as workplaces:
+    async with open_store(store_url(parts.settings)) as store, open_crew(parts.crew, hiring) as environments:
         metrics = Metrics()
-        services = _services(parts, store, workplaces, metrics)
+        services = _services(parts, store, environments, metrics)
         await recover(store, services.owner, to_items)
         async with open_hosting(services) as hosting:
             hosting.nursery.start_soon(keep_tidy, store, _retention(parts.settings))
@@ -126,16 +125,16 @@ async def open_server(parts: Parts) -> AsyncIterator[Running]:
 
 
 def _services(
-    parts: Parts, store: Store, workplaces: Mapping[str, AgentEnvironment], metrics: Metrics
+    parts: Parts, store: Store, environments: Mapping[str, AgentEnvironment], metrics: Metrics
 ) -> Services:
     settings = parts.settings
     return Services(
-        host=workplaces[DEFAULT].host,
+        host=environments[DEFAULT].host,
         store=store,
         registry=Registry(),
         flusher=Flusher(store),
-        workspace=workplaces[DEFAULT].workspace,
-        workplaces=workplaces,
+        workspace=environments[DEFAULT].workspace,
+        environments=environments,
         limits=Limits(
             run=settings.run_seconds,
             stall=settings.stall_seconds,
@@ -153,9 +152,7 @@ def _build(parts: Parts, services: Services, hosting: Hosting, metrics: Metrics)
     health = Health(lambda: state.not_ready, _details)
     options, keyring = _web_options(parts.settings), parts.keys.keyring
     turnstile = _turnstile(parts.settings)
-    pulse = Pulse(options.keepalive_seconds)
-    hosting.nursery.start_soon(pulse.run)
-    site = Site(options, keyring, admission, turnstile, services, hosting, health, pulse)
+    site = Site(options, keyring, admission, turnstile, services, hosting, health)
     return Running(make_app(site, metrics), admission, services.registry, state)
 
 

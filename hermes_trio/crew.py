@@ -9,9 +9,9 @@ from pathlib import Path
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.bridge import AgentHost
 from hermes_trio.agent.config import AgentConfig, UpstreamLimits
 from hermes_trio.agent.contract import AgentFactory, AgentProvider
+from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.agents.lookup import AgentNotFound, find_agent
 from hermes_trio.agents.opening import open_agent
 from hermes_trio.core.errors import ConfigurationError
@@ -35,7 +35,7 @@ Crew = Mapping[str, Member]  # by profile
 
 @frozen
 class Hiring:
-    """What the hosts of all agents share: ``AgentHost`` without the factory."""
+    """What the hosts of all agents share: ``AgentRuntime`` without the factory."""
 
     threads: trio.CapacityLimiter
     interrupts: trio.CapacityLimiter
@@ -128,7 +128,7 @@ async def _open(member: Member, hiring: Hiring, stack: AsyncExitStack) -> AgentE
         factory = await stack.enter_async_context(opening)
     except ConfigurationError as error:
         raise _named(error, member.config.profile) from error
-    host = AgentHost(factory, hiring.threads, hiring.interrupts, hiring.grace_seconds, member.config)
+    host = AgentRuntime(factory, hiring.threads, hiring.interrupts, hiring.grace_seconds, member.config)
     return AgentEnvironment(host, member.workspace)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
@@ -15,7 +17,12 @@ settings.load_profile("house")
 # Where nobody configured it, structlog draws a traceback with all local values: that takes seconds, and the time limits
 # of tests would count them.
 _plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _plain])
+structlog.configure(
+    processors=[*structlog.get_config()["processors"][:-1], _plain],
+    wrapper_class=structlog.make_filtering_bound_logger(
+        logging.WARNING
+    ),  # every run logs its start and its end
+)
 make_once()
 
 

@@ -12,9 +12,9 @@ import attrs
 import trio
 from attrs import define, evolve, field, frozen
 
-from hermes_trio.agent.bridge import AgentHost
 from hermes_trio.agent.contract import AgentContext, TurnRequest
 from hermes_trio.agent.port import AsyncPort, Port
+from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
     ClientCall,
@@ -32,7 +32,6 @@ from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.keys import Keyring, NamedKey
-from hermes_trio.pulse import Pulse
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.hosting import Hosting
@@ -285,7 +284,7 @@ class Rig:
     def has_readers(self) -> bool:
         """Whether anybody still reads the log of any run, live or not."""
         registry = cast("NotingRegistry", self.site.services.registry)
-        return any(run.log._readers for run in registry.runs)
+        return any(run.log._subscribers for run in registry.runs)
 
     async def transcript(self, session_id: str, principal: str = "ann") -> list[tuple[str, Any]]:
         """Who said what in a stored session."""
@@ -325,7 +324,7 @@ def make_rig(
         ends.append((str(outcome.status), str(outcome.reason)))
         metrics.run_ended(*ends[-1], seconds, outcome.usage.output_tokens)
 
-    host = AgentHost(stage.factory, trio.CapacityLimiter(10), trio.CapacityLimiter(10))
+    host = AgentRuntime(stage.factory, trio.CapacityLimiter(10), trio.CapacityLimiter(10))
     services = Services(
         host,
         store,
@@ -336,17 +335,14 @@ def make_rig(
         wall_clock=wall_clock,
         on_end=note_end,
         on_first_text=metrics.first_text,
-        workplaces={
+        environments={
             name: AgentEnvironment(evolve(host, factory=other.factory), workspace / name)
             for name, other in stages.items()
         },
     )
     health = Health(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
     hosting = Hosting(cast("trio.Nursery", nursery), services)
-    pulse = Pulse(options.keepalive_seconds)
-    site = Site(
-        options, keyring, Admission(max_runs), Turnstile(turn_patience), services, hosting, health, pulse
-    )
+    site = Site(options, keyring, Admission(max_runs), Turnstile(turn_patience), services, hosting, health)
     return Rig(site, Client(make_app(site, metrics), bearer(KEY)), stage, store, ends)
 
 
@@ -358,7 +354,6 @@ async def open_rig(
     async with trio.open_nursery() as nursery:
         rig = make_rig(script, end, nursery=nursery, **more)
         nursery.start_soon(rig.site.services.flusher.run)
-        nursery.start_soon(rig.site.pulse.run)
         yield rig
         nursery.cancel_scope.cancel()
 

@@ -21,10 +21,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, Self, final
 
 from hermes_trio.agent.contract import TurnRequest
-from hermes_trio.agent.inbox import RunEnded
+from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.agent.port import AsyncPort, Port
 from hermes_trio.core.approvals import Decision
-from hermes_trio.core.events import ApprovalWanted, Result, Said
+from hermes_trio.core.events import ApprovalWanted, EventOrText, Result
 
 
 class AsyncioPort(AsyncPort):
@@ -34,11 +34,11 @@ class AsyncioPort(AsyncPort):
     answer for the model, and go on.
     """
 
-    async def _put(self, event: Said) -> None:
+    async def _put(self, event: EventOrText) -> None:
         await asyncio.sleep(0)
         with _end_as_cancellation():
-            while not self._inbox.try_put(event):
-                await _told_by(self._inbox.when_space)
+            while not self._queue.try_put(event):
+                await _told_by(self._queue.when_space)
 
     async def _ask(self, wish: ApprovalWanted) -> Decision:
         with _end_as_cancellation():

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import trio
 
-from hermes_trio.agent.inbox import RunEnded
+from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.core.approvals import Decision
 
 

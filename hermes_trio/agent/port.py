@@ -13,14 +13,14 @@ import trio
 from attrs import define
 
 from hermes_trio.agent.desk import Desk
-from hermes_trio.agent.inbox import Inbox, RunEnded
+from hermes_trio.agent.event_queue import EventQueue, RunEnded
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
     ApprovalWanted,
     ClientCall,
     Event,
+    EventOrText,
     Reasoning,
-    Said,
     ToolCompleted,
     ToolNoticed,
     ToolOutput,
@@ -103,13 +103,13 @@ class ToolRun:
 class Port:
     """For agents in threads. Every method may be called from any thread, and waits while the reader is behind."""
 
-    def __init__(self, inbox: Inbox, words: Words, desk: Desk) -> None:
-        self._inbox, self._words, self._desk = inbox, words, desk
+    def __init__(self, queue: EventQueue, words: Words, desk: Desk) -> None:
+        self._queue, self._words, self._desk = queue, words, desk
         self._stopped = threading.Event()
 
-    def in_form(self, kind: Callable[[Inbox, Words, Desk], Mouthpiece]) -> Mouthpiece:
+    def in_form(self, kind: Callable[[EventQueue, Words, Desk], Mouthpiece]) -> Mouthpiece:
         """The same mouthpiece in another form, for those who cannot wait as a thread does."""
-        return kind(self._inbox, self._words, self._desk)
+        return kind(self._queue, self._words, self._desk)
 
     @property
     def stopped(self) -> bool:
@@ -132,28 +132,28 @@ class Port:
     def text(self, text: str | None) -> None:
         """Say a piece of the answer. ``None`` is a display signal of some agents and means nothing here."""
         if text:
-            self._inbox.put(text if type(text) is str else text_of(text))
+            self._queue.put(text if type(text) is str else text_of(text))
 
     def reasoning(self, text: str | None) -> None:
         """Say a piece of thinking."""
         if text:
-            self._inbox.put(Reasoning(text_of(text)))
+            self._queue.put(Reasoning(text_of(text)))
 
     def tool_started(self, call_id: str, name: str, args: Mapping[str, Any] | None = None) -> None:
         """A tool call begins."""
-        self._inbox.put(self._words.started(call_id, name, args))
+        self._queue.put(self._words.started(call_id, name, args))
 
     def tool_noticed(self, name: str, args: Mapping[str, Any] | None = None) -> None:
         """A tool call begins, and neither its id nor its end will be told."""
-        self._inbox.put(self._words.noticed(name, args))
+        self._queue.put(self._words.noticed(name, args))
 
     def tool_output(self, call_id: str, text: str) -> None:
         """A running tool call printed something."""
-        self._inbox.put(ToolOutput(text_of(call_id), text_of(text)))
+        self._queue.put(ToolOutput(text_of(call_id), text_of(text)))
 
     def tool_completed(self, call_id: str, result: object = "", is_error: bool = False) -> None:
         """A tool call ends."""
-        self._inbox.put(self._words.completed(call_id, result, is_error))
+        self._queue.put(self._words.completed(call_id, result, is_error))
 
     def client_call(self, call_id: str, name: str, arguments: str = "{}") -> None:
         """Call a tool of the client's. Then return: the client runs it and comes back with the result.
@@ -163,7 +163,7 @@ class Port:
             name: of the tool, as the request has it.
             arguments: the JSON text.
         """
-        self._inbox.put(ClientCall(text_of(call_id or ""), text_of(name), text_of(arguments)))
+        self._queue.put(ClientCall(text_of(call_id or ""), text_of(name), text_of(arguments)))
 
     def ask(
         self,
@@ -187,7 +187,7 @@ class Port:
         """
         wish = self._words.wanted(command, description, patterns, call_id, allow_permanent)
         waiting = self._desk.open(wish.approval_id)
-        self._inbox.put(wish)
+        self._queue.put(wish)
         return waiting.wait()
 
     @contextmanager
@@ -211,8 +211,8 @@ class AsyncPort:
     waits for something.
     """
 
-    def __init__(self, inbox: Inbox, words: Words, desk: Desk) -> None:
-        self._inbox, self._words, self._desk = inbox, words, desk
+    def __init__(self, queue: EventQueue, words: Words, desk: Desk) -> None:
+        self._queue, self._words, self._desk = queue, words, desk
         self._said = 0
 
     async def text(self, text: str | None) -> None:
@@ -275,9 +275,9 @@ class AsyncPort:
         await self._put(wish)
         return await waiting.wait_in_trio()
 
-    async def _put(self, event: Said) -> None:
-        while not self._inbox.try_put_here(event):
-            await self._inbox.wait_space()
+    async def _put(self, event: EventOrText) -> None:
+        while not self._queue.put_nowait(event):
+            await self._queue.wait_space()
         self._said += 1
         if self._said % GIVE_WAY:
             await trio.lowlevel.checkpoint_if_cancelled()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
-from operator import is_
+from operator import attrgetter
 from typing import Any
 
 from attrs import field, frozen
@@ -172,40 +172,26 @@ Event = (
 )
 
 
-Said = Event | str  # a str is a piece of the answer, on its way to become a Text
+EventOrText = Event | str  # a str is a piece of the answer that has not become a Text yet
 
 
-def heard(said: Iterable[Said]) -> list[Event]:
-    """Events only: neighbouring pieces of the answer become one."""
-    events: list[Event] = []
-    for kind, run in groupby(said, key=type):
+def coalesce(events: Sequence[EventOrText]) -> list[Event]:
+    """Join adjacent pieces of text, of reasoning and of one tool's output, so that one change carries each."""
+    joined: list[Event] = []
+    for kind, adjacent in groupby(events, key=type):
         if kind is str:
-            events.append(Text("".join(run)))  # type: ignore[arg-type]  # all of the run are
-        else:
-            events += run  # type: ignore[arg-type]  # none of the run is
-    return events
-
-
-def merge_text(events: Sequence[Event]) -> Sequence[Event]:
-    """Join neighbouring pieces of text, so that one change and one frame carry all that waited."""
-    if len(events) == 1:  # mostly, where nobody is behind
-        return events
-    kinds = list(map(type, events))
-    if not any(map(is_, kinds, kinds[1:])):  # nor is there anything to join
-        return events
-    merged: list[Event] = []
-    for kind, run in groupby(events, key=type):
-        if kind is Text:
-            merged.append(Text("".join(event.text for event in run if isinstance(event, Text))))
+            joined.append(Text("".join(adjacent)))  # type: ignore[arg-type]  # all of them are str
+        elif kind is Text:
+            joined.append(Text(_joined_text(adjacent)))
         elif kind is Reasoning:
-            merged.append(Reasoning("".join(event.text for event in run if isinstance(event, Reasoning))))
+            joined.append(Reasoning(_joined_text(adjacent)))
         elif kind is ToolOutput:
-            merged.extend(_merged_output(event for event in run if isinstance(event, ToolOutput)))
+            for call_id, output in groupby(adjacent, key=attrgetter("call_id")):
+                joined.append(ToolOutput(call_id, _joined_text(output)))
         else:
-            merged.extend(run)
-    return merged
+            joined.extend(adjacent)  # type: ignore[arg-type]  # none of them is a str
+    return joined
 
 
-def _merged_output(events: Iterable[ToolOutput]) -> Iterator[ToolOutput]:
-    for call_id, run in groupby(events, key=lambda event: event.call_id):
-        yield ToolOutput(call_id, "".join(event.text for event in run))
+def _joined_text(events: Iterable[Any]) -> str:
+    return "".join([event.text for event in events])

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import structlog
 import trio
 
-from hermes_trio.agent.news import Sign
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.record import LogBatch, RunHeader
 from hermes_trio.runs.log import Changes, RunLog
@@ -32,7 +31,7 @@ class KeptLog:
         self.is_sealed = False  # its run's end writes the rest
         self._saved = 0
         self._is_flushing = False
-        self._flushed = Sign()
+        self._flushed = trio.Event()
 
     def batch(self, more: Changes = ()) -> tuple[LogBatch, ...]:
         """What is not in the store yet, and more that is not in the log yet; one batch or none."""
@@ -49,10 +48,10 @@ class KeptLog:
     def end(self, written: int) -> None:
         """The write is over; so many changes are safe now."""
         self._saved += written
-        self.changes.saved(self._saved)
+        self.changes.mark_saved(self._saved)
         self._is_flushing = False
         self._flushed.set()
-        self._flushed = Sign()
+        self._flushed = trio.Event()
 
     async def settled(self) -> None:
         """Return when no write is under way."""

@@ -1,336 +1,299 @@
-"""The log of a run while it lives: append-only, with any number of readers.
+"""The log of a live run: append-only, with any number of subscribers.
 
-The tracker appends; each reader has a cursor of its own and is woken through a memory channel that holds at most one
-piece of news. Closing the send end of that channel is the only mark of the end. A reader that holds back (the client
-that started the run) slows the agent down when it is behind; the others are never waited for.
+The tracker appends. Each subscriber has a cursor and a Trio memory channel through which batches of changes reach it;
+closing the send end of that channel is the only end-of-stream marker. A subscriber whose channel is full is behind: it
+reads what it missed from the log, or from the store, and goes on with the channel once it has caught up. A subscriber
+that applies back-pressure (the client that started the run) slows the agent down while it is behind; the others are
+never waited for.
 
-In memory the log is bounded. Changes that every reader has had, or that are safe in the store, may be dropped; a
-reader that is further behind than that reads from the store.
+In memory the log is bounded. Changes that every subscriber has had, or that the store has, may be dropped.
 """
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import trio
-from attrs import frozen
 
-from hermes_trio.agent.news import NOBODY_WAITS, News
 from hermes_trio.core.changes import Change
-from hermes_trio.runs.batches import Batches
 
 Changes = tuple[Change, ...]
 Load = Callable[[int], Awaitable[Changes]]
-Pen = Callable[[], bool]
 
-LAG = (
-    1  # how many changes a reader that holds back may be behind; the agent's inbox is the buffer, and merges
+MAX_LAG = (
+    1  # changes that a subscriber with back-pressure may be behind; the event queue is the buffer, and merges
 )
-UNSAFE = 8_192  # how many changes the store may be behind
-KEPT = 4_096  # how many changes that are safe elsewhere stay in memory
-BREATH = 0.001  # seconds after something was written at once, in which more of it waits for the reader's turn, to be one piece
+MAX_UNSAVED = 8_192  # changes that the store may be behind
+MEMORY_WINDOW = 4_096  # changes that stay in memory although the store has them
 
 
-class Lost(Exception):
-    """The changes that a reader wants are neither in memory nor in the store."""
+class LogTruncated(Exception):
+    """The changes that a subscriber wants are neither in memory nor in the store."""
 
 
-@frozen
-class Feeder:
-    """Where changes come from before they are in the log."""
+class WriteThrough(Protocol):
+    """Takes changes in the step that appends them, in place of a subscriber that waits for some."""
 
-    fetch: Callable[[], None]
-    give_back: Callable[[], None]
-
-
-NOBODY = Feeder(lambda: None, lambda: None)
-
-
-def _no_pen() -> bool:
-    return False
+    def take(self, changes: Changes) -> bool:
+        """Take the changes. Return False if the subscriber has to be woken to finish the work. Must not raise."""
+        ...
 
 
 class RunLog:
-    """Made in a Trio task. Appending never waits; ``room`` does."""
+    """Create it in a Trio task. Appending never waits; ``wait_writable`` does."""
 
-    def __init__(self, load: Load | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._load, self.clock = load, clock
-        self._grew: Callable[[], None] | None = None
+    def __init__(self, load: Load | None = None) -> None:
+        self._load = load
+        self._on_append: Callable[[], None] | None = None
         self._changes: list[Change] = []
-        self._last: Changes = ()  # the latest change, which may be in memory no more
+        self._last: Changes = ()  # the latest change, which may not be in memory any more
         self.base = 0  # the number of the first change in memory
         self.end = 0  # the number that the next change will have
-        self._safe = 0  # everything before this number is in the store
-        self._readers: set[Reader] = set()
-        self._feeder = NOBODY
-        self._taken = NOBODY_WAITS  # for the tracker, the only one who does
+        self._saved = 0  # the store has everything before this number
+        self._subscribers: set[Subscriber] = set()
+        self._writable: trio.Event | None = None  # while the tracker waits
         self.is_closed = False
-        self.is_left = False  # nothing of the agent is there any more
+
+    # -- for the tracker and the store --
 
     def append(self, changes: Changes) -> None:
-        """Add changes, and have the readers know."""
+        """Add changes and publish them to the subscribers."""
+        first = self.end
         self._changes += changes
         self.end += len(changes)
         self._last = changes[-1:] or self._last
-        if self._grew is not None:
-            self._grew()
-        for reader in self._readers:
-            reader.tell()
+        if self._on_append is not None:
+            self._on_append()
+        for subscriber in self._subscribers:
+            subscriber.publish(first, changes)
+        self._trim()
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """End the log: subscribers get what is left, then ``trio.EndOfChannel``."""
         self.is_closed = True
-        self._grew = None
-        for reader in self._readers:
-            reader.hang_up()
+        self._on_append = None
+        for subscriber in self._subscribers:
+            subscriber.close_send()
 
-    def read(self, first: int) -> Changes:
-        """The changes in memory from a number on."""
-        return tuple(self._changes[first - self.base :])
+    def on_append(self, callback: Callable[[], None]) -> None:
+        """Call back after every append until the log is closed."""
+        self._on_append = callback
 
-    def recent(self, count: int = KEPT) -> Changes:
-        """The latest changes that are in memory, so many at most; the very last one in any case."""
-        return tuple(self._changes[-count:]) or self._last
-
-    def saved(self, end: int) -> None:
-        """Everything before a number is in the store now."""
-        self._safe = max(self._safe, end)
-        self.took()
-
-    def subscribe(self, first: int = 0, holds_back: bool = False) -> Reader:
-        """A reader that begins at a change."""
-        reader = Reader(self, first, holds_back)
-        if self.is_closed:
-            reader.hang_up()
-        self._readers.add(reader)
-        return reader
-
-    def tell_growth(self, grew: Callable[[], None]) -> None:
-        """Call somebody whenever there is more, until the end."""
-        self._grew = grew
-
-    def fed_by(self, feeder: Feeder) -> None:
-        """There is more to be had for a reader that asks."""
-        self._feeder = feeder
-
-    def rouse(self, at_once: bool) -> bool:
-        """Find a reader that waits, or is about to wake up, and have more fetched for it, now or in its turn; whether there is one."""
-        for reader in self._readers:
-            if reader.holds_back and reader.is_waiting:
-                if at_once and reader.has_breath:
-                    self.fetch()
-                else:
-                    reader.rouse()
-                return True
-        return False
-
-    def fetch(self) -> None:
-        """Have appended what waits elsewhere."""
-        self._feeder.fetch()
-
-    def give_back(self) -> None:
-        """A reader that was roused cannot fetch after all."""
-        self._feeder.give_back()
-
-    async def room(self) -> None:
-        """Return when every reader that holds back is close behind, and the store not too far."""
-        while not self.has_room:
-            self._taken = trio.Event()
-            await self._taken.wait()
+    def mark_saved(self, end: int) -> None:
+        """Note that the store has everything before a number."""
+        self._saved = max(self._saved, end)
+        self._notify_writable()
+        self._trim()
 
     @property
     def has_room(self) -> bool:
-        """Whether nobody has to be waited for."""
-        for reader in self._readers:
-            if reader.holds_back and self.end - reader.position > LAG:
+        """Whether the agent may go on: subscribers with back-pressure are close behind, and so is the store."""
+        for subscriber in self._subscribers:
+            if subscriber.applies_backpressure and self.end - subscriber.position > MAX_LAG:
                 return False
-        return self._load is None or not self.is_store_behind
+        return not self.is_store_behind
 
     @property
     def is_store_behind(self) -> bool:
         """Whether so much is not in the store yet that the agent has to wait for it."""
-        return self._load is not None and self.end - self._safe > UNSAFE
+        return self._load is not None and self.end - self._saved > MAX_UNSAVED
+
+    async def wait_writable(self) -> None:
+        """Wait until ``has_room``. For the tracker only."""
+        while not self.has_room:
+            self._writable = trio.Event()
+            await self._writable.wait()
 
     # -- for readers --
 
+    def subscribe(self, first: int = 0, applies_backpressure: bool = False) -> Subscriber:
+        """Return a subscriber whose first change has this number. Its user must close it."""
+        subscriber = Subscriber(self, first, applies_backpressure)
+        if self.is_closed:
+            subscriber.close_send()
+        self._subscribers.add(subscriber)
+        return subscriber
+
+    def read(self, first: int) -> Changes:
+        """Return the changes in memory from a number on."""
+        return tuple(self._changes[first - self.base :])
+
+    def recent(self, count: int = MEMORY_WINDOW) -> Changes:
+        """Return the latest changes in memory, at most ``count``; the very last one in any case."""
+        return tuple(self._changes[-count:]) or self._last
+
     async def load(self, first: int) -> Changes:
-        """Changes that are not in memory any more.
+        """Return changes from a number on, from memory or, if they are not there any more, from the store.
 
         Raises:
-            Lost: the store has not got them either.
+            LogTruncated: the store does not have them either.
         """
+        if first >= self.base:
+            await trio.lowlevel.checkpoint()
+            return self.read(first)
         changes = await self._load(first) if self._load is not None else ()
         if not changes:
-            raise Lost
+            raise LogTruncated
         return changes
 
-    def took(self) -> None:
-        """A reader, or the store, moved on.
+    # -- called by subscribers --
 
-        What nobody needs from memory is forgotten: with a store what is safe there, else what all have had.
-        """
-        if self._taken is not NOBODY_WAITS:
-            self._make_way()
+    def advanced(self) -> None:
+        """A subscriber moved on: the tracker may go on, and memory may be freed."""
+        self._notify_writable()
+        self._trim()
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """A subscriber is closed."""
+        self._subscribers.discard(subscriber)
+        self._notify_writable()
+        if self._subscribers:
+            self._trim()
+
+    def _notify_writable(self) -> None:
+        if self._writable is not None:
+            self._writable.set()
+            self._writable = None
+
+    def _trim(self) -> None:
+        """Drop from memory what the store has, or, without a store, what every subscriber has had."""
         if self._load is not None:
-            least, unneeded = KEPT, min(self._safe, self.end - KEPT)
+            least, unneeded = MEMORY_WINDOW, min(self._saved, self.end - MEMORY_WINDOW)
         else:
-            least, unneeded = 1, min(map(self._needed_from, self._readers), default=self.base)
+            least, unneeded = 1, min(map(self._needed_from, self._subscribers), default=self.base)
         if unneeded - self.base >= least:
             del self._changes[: unneeded - self.base]
             self.base = unneeded
 
-    def _make_way(self) -> None:
-        self._taken.set()
-        self._taken = NOBODY_WAITS
-
-    def leave(self, reader: Reader) -> None:
-        """A reader is gone."""
-        self._readers.discard(reader)
-        if self._readers or self._taken is not NOBODY_WAITS:
-            self.took()
-
-    def _needed_from(self, reader: Reader) -> int:
-        """A reader that nobody waits for may be behind, but not by any amount."""
-        return reader.position if reader.holds_back else max(reader.position, self.end - KEPT)
+    def _needed_from(self, subscriber: Subscriber) -> int:
+        """A subscriber that is never waited for may be behind, but only so far."""
+        if subscriber.applies_backpressure:
+            return subscriber.position
+        return max(subscriber.position, self.end - MEMORY_WINDOW)
 
 
-class Reader(Batches):
-    """One reader's place in a log."""
-
-    def __init__(self, log: RunLog, first: int, holds_back: bool) -> None:
-        self._log = log
-        self.position = first
-        self.holds_back = holds_back
-        self.is_waiting = False  # until it has its turn again
-        self._is_woken = False
-        self._is_roused = False
-        self._pen: Pen = _no_pen
-        self._trouble: Exception | None = None  # of the pen
-        self._wrote_at = -math.inf
-        self._news = News()
-
-    @property
-    def has_breath(self) -> bool:
-        """Whether what is new may be written at once: the reader waits, and it is no burst, which is better sent in few pieces."""
-        is_writing = self._pen is not _no_pen and self.is_waiting and not self._is_woken
-        return is_writing and self._log.clock() - self._wrote_at >= BREATH
-
-    @property
-    def is_left(self) -> bool:
-        """Whether the end, once it is read, leaves nothing to wait for."""
-        return self._log.is_left
-
-    def wake(self) -> None:
-        """There is something new, or time to look up. Whoever does not wait looks before it does."""
-        if not self.is_waiting or self._is_woken:
-            return
-        self._is_woken = True
-        self._news.tell()
-
-    def write_with(self, pen: Pen) -> None:
-        """Call somebody as soon as there is something new, before the reader is woken.
-
-        He takes it with :meth:`receive_nowait` and writes it. If he returns True, that was all there was to do. What he raises is
-        the reader's to hear of, and not that of whoever speaks.
-        """
-        self._pen = pen
-
-    def tell(self) -> None:
-        """There is something new. Whoever does not wait, or wakes up already, will see."""
-        if not self.is_waiting or self._is_woken:
-            return
-        if self._is_written():
-            self._wrote_at = self._log.clock()
-        else:
-            self.wake()
-
-    def _is_written(self) -> bool:
-        try:
-            return self._pen()
-        except trio.WouldBlock:  # it is not in memory
-            return False
-        except Exception as error:  # noqa: BLE001 - our own mistake
-            self._trouble = error
-            return False
-
-    def rouse(self) -> None:
-        """There is something to be fetched."""
-        self._is_roused = True
-        self.wake()
-
-    def hang_up(self) -> None:
-        """There will be nothing new any more."""
-        self._news.close()
+class ChangeReader:
+    """What live and stored logs have in common for their readers: ``async for`` over batches of changes."""
 
     async def receive(self) -> Changes:
-        """All changes since the last call, at least one.
+        """Return the next changes, at least one.
 
         Raises:
-            trio.EndOfChannel: the log has ended and this reader has had all of it.
-            Lost: the reader was too far behind.
+            trio.EndOfChannel: there are no more.
+            LogTruncated: they are not kept any longer.
         """
-        while not (changes := await self.hear()):
-            pass
-        return changes
-
-    async def hear(self) -> Changes:
-        """The same; nothing, if somebody wakes the reader."""
-        log = self._log
-        if self.position >= log.end:
-            await self._wait()
-            if self.position >= log.end:
-                return ()
-        if self.position < log.base:
-            return self._advance(await log.load(self.position))
-        return self._advance(log.read(self.position))
-
-    async def _wait(self) -> None:
-        self.is_waiting, self._is_woken = True, False
-        try:
-            await self._news.receive()
-        except BaseException:
-            if self._is_roused:
-                self._log.give_back()
-            raise
-        finally:
-            self.is_waiting = False
-        if self._is_roused:
-            self._is_roused = False
-            self._log.fetch()
-        if self._trouble is not None:
-            raise self._trouble
+        raise trio.EndOfChannel
 
     def receive_nowait(self) -> Changes:
-        """What there is now.
+        """Return the changes that are there now.
 
         Raises:
-            trio.WouldBlock: nothing, or it is not in memory.
+            trio.WouldBlock: there are none, or they are not in memory.
         """
-        if not self._log.base <= self.position < self._log.end:
-            raise trio.WouldBlock
-        return self._advance(self._log.read(self.position))
+        raise trio.WouldBlock
+
+    def set_write_through(self, write_through: WriteThrough) -> None:
+        """Hand changes to ``write_through`` while the reader waits for some, where the log supports it."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Changes:
+        try:
+            return await self.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+
+
+class Subscriber(ChangeReader):
+    """A reader of a live log, with a cursor of its own."""
+
+    def __init__(self, log: RunLog, first: int, applies_backpressure: bool) -> None:
+        self._log, self.applies_backpressure = log, applies_backpressure
+        self.position = first  # the number of the next change to receive
+        self._sent = first  # the number of the next change to put into the channel
+        self._is_waiting = False
+        self._write_through: WriteThrough | None = None
+        self._send, self._receive = trio.open_memory_channel[Changes](1)
+
+    def set_write_through(self, write_through: WriteThrough) -> None:
+        """Hand changes to ``write_through`` while this subscriber waits for some."""
+        self._write_through = write_through
+
+    # -- called by the log --
+
+    def publish(self, first: int, changes: Changes) -> None:
+        """Pass on changes that were just appended, unless this subscriber is behind and reads them from the log."""
+        if self._sent > first:  # it begins in the middle of these
+            changes = changes[self._sent - first :]
+        if self._sent < first or not changes:
+            return
+        if self._write_through is not None and self._is_waiting:
+            self.position = self._sent = self._log.end
+            if not self._write_through.take(changes):
+                self._wake(())
+        elif self._wake(changes):
+            self._sent = self._log.end
+
+    def _wake(self, changes: Changes) -> bool:
+        try:
+            self._send.send_nowait(changes)
+        except trio.WouldBlock:
+            return False
+        self._is_waiting = False  # it is scheduled to run: what comes now has to queue behind this
+        return True
+
+    def close_send(self) -> None:
+        """Nothing more is published."""
+        self._send.close()
+
+    # -- called by the reader --
+
+    async def receive(self) -> Changes:
+        """Return the next changes; none if the write-through has work for the caller.
+
+        See :meth:`ChangeReader.receive`.
+        """
+        if self.position == self._sent < self._log.end:  # behind, and the channel is empty
+            changes = await self._log.load(self.position)
+            self._sent = self.position + len(changes)
+            return self._advance(changes)
+        self._is_waiting = True
+        try:
+            changes = await self._receive.receive()
+        finally:
+            self._is_waiting = False
+        return self._advance(changes)
+
+    def receive_nowait(self) -> Changes:
+        """Return the changes that are there now. See :meth:`ChangeReader.receive_nowait`."""
+        if self.position == self._sent < self._log.end and self.position >= self._log.base:
+            changes = self._log.read(self.position)
+            self._sent = self._log.end
+            return self._advance(changes)
+        try:
+            return self._advance(self._receive.receive_nowait())
+        except trio.EndOfChannel:
+            raise trio.WouldBlock from None
 
     def _advance(self, changes: Changes) -> Changes:
         self.position += len(changes)
-        self._log.took()
+        self._log.advanced()
         return changes
 
     def close(self) -> None:
         """Leave the log."""
-        self._pen = _no_pen
-        self._news.close()
-        self._log.leave(self)
+        self._write_through = None
+        self._send.close()
+        self._receive.close()
+        self._log.unsubscribe(self)
 
     def __enter__(self) -> Self:
-        """Read for as long as the block runs."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave."""
         self.close()

@@ -7,7 +7,6 @@ import math
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.news import Sign
 from hermes_trio.core.errors import bad_request
 
 HEADER = "X-Hermes-On-Disconnect"
@@ -65,18 +64,22 @@ class Presence:
     def __init__(self, policy: DisconnectPolicy) -> None:
         self._policy = policy
         self._count = 0
-        self._changed = Sign()
+        self._changed = trio.Event()
 
     def join(self) -> Ticket:
         """Somebody listens."""
         self._count += 1
-        self._changed.beckon()
+        self._notify()
         return Ticket(self)
 
     def leave(self) -> None:
         """Somebody left."""
         self._count -= 1
-        self._changed.beckon()
+        self._notify()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
 
     async def wait_abandoned(self) -> None:
         """Return when nobody has listened for as long as the policy allows."""

@@ -7,7 +7,6 @@ from typing import Generic, Protocol, TypeVar
 
 import trio
 
-from hermes_trio.agent.news import Sign
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import RunHeader
 
@@ -29,8 +28,8 @@ class Registry(Generic[R]):
     def __init__(self) -> None:
         self._live: dict[tuple[str, str], R] = {}
         self._sessions: dict[tuple[str, str], str] = {}  # of the live runs
-        self._appeared = Sign()
-        self._empty = Sign()
+        self._appeared = trio.Event()
+        self._empty = trio.Event()
 
     def __len__(self) -> int:
         """How many runs are live."""
@@ -41,14 +40,16 @@ class Registry(Generic[R]):
         key = (header.principal, header.run_id)
         self._live[key] = run
         self._sessions[key] = header.session_id
-        self._appeared.beckon()
+        self._appeared.set()
+        self._appeared = trio.Event()
 
     def leave(self, header: RunHeader) -> None:
         """It is over."""
         key = (header.principal, header.run_id)
         del self._live[key], self._sessions[key]
         if not self._live:
-            self._empty.beckon()
+            self._empty.set()
+            self._empty = trio.Event()
 
     def __iter__(self) -> Iterator[R]:
         """All that are live now."""

@@ -7,8 +7,7 @@ import trio
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.log_codec import Damaged as DamagedBody
 from hermes_trio.core.log_codec import decode_changes
-from hermes_trio.runs.batches import Batches
-from hermes_trio.runs.log import Changes, Lost
+from hermes_trio.runs.log import ChangeReader, Changes, LogTruncated
 from hermes_trio.stores.contract import Damaged, Store
 
 
@@ -27,7 +26,7 @@ async def load_changes(store: Store, principal: str, run_id: str, first: int) ->
     return changes[first - batches[0].first :] if batches else ()
 
 
-class StoredReader(Batches):
+class StoredReader(ChangeReader):
     """Reads the log of a run that has ended."""
 
     def __init__(self, store: Store, principal: str, run_id: str, first: int = 0) -> None:
@@ -40,21 +39,13 @@ class StoredReader(Batches):
 
         Raises:
             trio.EndOfChannel: there are no more.
-            Lost: the log is not there any more, or not whole.
+            LogTruncated: the log is not there any more, or not whole.
         """
         if self._is_over:
             raise trio.EndOfChannel
         changes = await load_changes(self._store, self._principal, self._run_id, self._position)
         if not changes:
-            raise Lost
+            raise LogTruncated
         self._position += len(changes)
         self._is_over = isinstance(changes[-1], Ended)
         return changes
-
-    def receive_nowait(self) -> Changes:
-        """Nothing is there without asking the store.
-
-        Raises:
-            trio.WouldBlock: always.
-        """
-        raise trio.WouldBlock

@@ -9,17 +9,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
-from hermes_trio.agent.bridge import AgentHost
 from hermes_trio.agent.contract import TurnRequest
+from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.record import EndedRun, RunHeader
 from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.presence import DETACH, DisconnectPolicy
 from hermes_trio.runs.registry import Registry
-from hermes_trio.runs.tally import Tally
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
 from hermes_trio.stores.contract import Store
 
@@ -41,18 +40,26 @@ class Persistence(Enum):
 class AgentEnvironment:
     """Where the agents of one profile work."""
 
-    host: AgentHost
+    host: AgentRuntime
     workspace: Path
 
 
-NO_WORKPLACES: Mapping[str, AgentEnvironment] = MappingProxyType({})
+NO_ENVIRONMENTS: Mapping[str, AgentEnvironment] = MappingProxyType({})
+
+
+@define
+class RunStats:
+    """Counters for metrics. Written in the Trio thread only, and never once per token."""
+
+    events: int = 0  # changes of the runs that have ended
+    open_streams: int = 0
 
 
 @frozen
 class Services:
     """What every run of a server shares."""
 
-    host: AgentHost
+    host: AgentRuntime
     store: Store
     registry: Registry[Run]
     flusher: Flusher
@@ -62,16 +69,16 @@ class Services:
     wall_clock: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     on_end: Callable[[Outcome, float], None] = lambda outcome, seconds: None  # noqa: ARG005 - told of every end
-    workplaces: Mapping[str, AgentEnvironment] = (
-        NO_WORKPLACES  # of the profiles, by name; those above are for everybody else
+    environments: Mapping[str, AgentEnvironment] = (
+        NO_ENVIRONMENTS  # of the profiles, by name; those above are for everybody else
     )
     on_first_text: Callable[[float], None] = lambda seconds: None  # noqa: ARG005 - seconds after the run began
-    tally: Tally = field(factory=Tally)
+    stats: RunStats = field(factory=RunStats)
     _default_environment: AgentEnvironment = field(init=False)
 
-    def workplace(self, profile: str) -> AgentEnvironment:
+    def environment(self, profile: str) -> AgentEnvironment:
         """Where a turn is done."""
-        return self.workplaces[profile] if profile else self._default_environment
+        return self.environments[profile] if profile else self._default_environment
 
     @_default_environment.default
     def _make_default_environment(self) -> AgentEnvironment:

@@ -20,7 +20,6 @@ from hermes_trio.runs.spec import RunSpec
 from hermes_trio.schema.chat import ChatRequest, parse_chat
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.web.asked import body, principal, visit
-from hermes_trio.web.collecting import collect
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.ids import random_hex
 from hermes_trio.web.media import inline_media
@@ -28,8 +27,8 @@ from hermes_trio.web.options import Site
 from hermes_trio.web.places import enter, named
 from hermes_trio.web.profiles import choose
 from hermes_trio.web.sessions import SessionNames
+from hermes_trio.web.sse import collect, sse_response
 from hermes_trio.web.starting import Started, admitted_first, start
-from hermes_trio.web.streaming import streamed
 from hermes_trio.web.visit import Visit
 
 
@@ -44,8 +43,8 @@ async def chat_completions(site: Site) -> Response:
     header = started.header
     headers = {**names.answer(header.session_id), **started.headers()}
     if chat.stream:
-        return streamed(site, started.open, ChatStream(header.stamp, _stream_options(header)), headers)
-    workspace = site.services.workplace(choose(site, chat.model).profile).workspace
+        return sse_response(site, started.open, ChatStream(header.stamp, _stream_options(header)), headers)
+    workspace = site.services.environment(choose(site, chat.model).profile).workspace
     return await _whole(started, workspace, headers)
 
 

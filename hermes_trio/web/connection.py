@@ -26,11 +26,11 @@ from quart.wrappers import Request
 from quart.wrappers.response import DataBody
 from quart_trio.asgi import TrioASGIHTTPConnection
 
-from hermes_trio.core.wire import BODY_FOLLOWS, SEND_NOW, SEND_PART
+from hermes_trio.core.wire import BODY_FOLLOWS
 from hermes_trio.mailbox import BRIEFLY, Mailbox
 from hermes_trio.mailbox import KEY as MAILBOX
 from hermes_trio.web.ready import Ready
-from hermes_trio.web.stream_body import BodyCut, SendNow, StreamBody
+from hermes_trio.web.sse import StreamBody, StreamTruncated
 from hermes_trio.web.visit import visit_of
 from hermes_trio.web.whole import WholeRequest
 
@@ -47,18 +47,6 @@ def _head(response: Any, body_follows: bool) -> dict[str, Any]:
         "headers": headers,
         BODY_FOLLOWS: body_follows,
     }
-
-
-async def _send_stream(send: Any, send_part: Any, send_now: SendNow | None, body: StreamBody) -> None:
-    async with body as frames:
-        if send_now is not None:
-            body.write_with(send_now)
-        async for data in frames:
-            if body.is_over:
-                await send(_part(data, more=False))
-                return
-            await send_part(data)
-    await send(_part(b"", more=False))
 
 
 def _forget_headers(scope: Any) -> None:
@@ -106,7 +94,7 @@ class Connection(TrioASGIHTTPConnection):
                 await self._handle_whole(mailbox, send_noting_the_end)
             else:
                 await super().__call__(receive, send_noting_the_end)
-        except* BodyCut:
+        except* StreamTruncated:
             log.warning("gave up a reader that did not read")
         except* Exception:
             # The answer has begun, or it would be an envelope: the client sees that the body was cut.
@@ -135,12 +123,7 @@ class Connection(TrioASGIHTTPConnection):
         """Send an answer, one that is there as a whole in as few parts as there can be."""
         body = response.response
         if isinstance(body, StreamBody):
-            await send(_head(response, body.has_opening))
-            known: Any = self.scope
-            _forget_headers(known)
-            del response  # with its own: a stream may last for long
-            send_part = known.get(SEND_PART) or _sender_of_parts(send)
-            await _send_stream(send, send_part, known.get(SEND_NOW), body)
+            await super()._send_response(send, response)
         elif isinstance(body, DataBody):
             await send(_head(response, body_follows=True))
             await send(_part(body.data[body.begin : body.end], more=False))

@@ -118,8 +118,8 @@ async def _seen(site: Site) -> Seen:
     await trio.lowlevel.checkpoint()
     services = site.services
     return Seen(
-        streams=len(site.pulse),
-        events=services.tally.events + sum(run.log.end for run in services.registry),
+        streams=site.services.stats.open_streams,
+        events=services.stats.events + sum(run.log.end for run in services.registry),
         commits=services.store.commits if isinstance(services.store, CountsCommits) else 0,
         lag=trio.current_time() - began,
     )

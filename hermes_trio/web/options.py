@@ -8,7 +8,6 @@ from typing import Any
 from attrs import frozen
 
 from hermes_trio.keys import Keyring
-from hermes_trio.pulse import Pulse
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.hosting import Hosting
 from hermes_trio.runs.presence import INTERRUPT, DisconnectPolicy
@@ -50,6 +49,7 @@ class WebOptions:
     on_disconnect: DisconnectPolicy = INTERRUPT  # unless a request says otherwise
     profiles: tuple[ServedProfile, ...] = ()
     settings: tuple[ShownSetting, ...] = ()
+    write_through: bool = True  # where the server offers it
 
 
 @frozen
@@ -71,4 +71,3 @@ class Site:
     services: Services
     hosting: Hosting
     health: Health
-    pulse: Pulse

@@ -22,15 +22,14 @@ from hermes_trio.schema.conversations import item_list
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses
 from hermes_trio.web.asked import body, is_on, principal, visit, whole_number
-from hermes_trio.web.collecting import collect
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.ids import random_hex
 from hermes_trio.web.options import Site
 from hermes_trio.web.past import find_past, session_of
 from hermes_trio.web.places import enter
 from hermes_trio.web.sessions import SessionNames
+from hermes_trio.web.sse import collect, sse_response
 from hermes_trio.web.starting import Started, admitted_first, find, not_found, policy, start
-from hermes_trio.web.streaming import streamed
 from hermes_trio.web.turns import header_of, turn_of
 
 ID_PREFIX = "resp_"
@@ -49,7 +48,7 @@ async def create_response(site: Site) -> Response:
     started = await start(site, run_id, raw, partial(_order, site, asked, names, on_disconnect))
     headers = {**names.answer(started.header.session_id), **started.headers()}
     if asked.stream:
-        return streamed(site, started.open, ResponsesStream(started.header), headers)
+        return sse_response(site, started.open, ResponsesStream(started.header), headers)
     if asked.background:
         return json_response(await _shown(site, started.header.run_id), 200, headers)
     return await _whole(started, headers)
@@ -95,7 +94,7 @@ async def get_response(site: Site, response_id: str) -> Response:
     found = await find(site, response_id)
     if not _is_shown(found.header):
         raise not_found(response_id)
-    return streamed(site, found.open, ResponsesStream(found.header, after), {})
+    return sse_response(site, found.open, ResponsesStream(found.header, after), {})
 
 
 def _is_shown(header: RunHeader) -> bool:

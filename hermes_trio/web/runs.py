@@ -23,7 +23,7 @@ from hermes_trio.core.errors import ApiError
 from hermes_trio.core.lifecycle import RunState
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun
-from hermes_trio.runs.log import Reader
+from hermes_trio.runs.log import ChangeReader, Subscriber
 from hermes_trio.runs.presence import DETACH
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.runs.run import Run
@@ -37,9 +37,8 @@ from hermes_trio.web.past import find_past, new_session, session_of
 from hermes_trio.web.places import Session, enter, named
 from hermes_trio.web.run_list import is_shown
 from hermes_trio.web.sessions import SessionNames
+from hermes_trio.web.sse import sse_response
 from hermes_trio.web.starting import Started, admitted_first, events_expired, find, start
-from hermes_trio.web.stream_body import Source
-from hermes_trio.web.streaming import streamed
 from hermes_trio.web.turns import header_of, logged, turn_of
 
 ID_PREFIX = "run_"
@@ -103,7 +102,7 @@ async def run_events(site: Site, run_id: str) -> Response:
     if header and isinstance(found, EndedRun) and await _is_last(site, run_id, after):
         # A browser comes back even after a stream that ended well; only this tells it that it need not.
         return Response(b"", 204)
-    return streamed(site, started.open, RunsStream(started.header, after), {})
+    return sse_response(site, started.open, RunsStream(started.header, after), {})
 
 
 async def _is_last(site: Site, run_id: str, seq: int) -> bool:
@@ -152,5 +151,5 @@ async def _listen(site: Site, run_id: str) -> Started:
 
 
 @asynccontextmanager
-async def _overheard(reader: Reader) -> AsyncIterator[Source]:
+async def _overheard(reader: Subscriber) -> AsyncIterator[ChangeReader]:
     yield reader

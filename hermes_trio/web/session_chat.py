@@ -23,7 +23,6 @@ from hermes_trio.runs.spec import Persistence, RunSpec
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.schema.sessions import SessionChatRequest, parse_session_chat
 from hermes_trio.web.asked import asker, body, last_event_id, last_seq, principal, visit
-from hermes_trio.web.collecting import collect
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.ids import random_hex
 from hermes_trio.web.media import inline_media
@@ -32,8 +31,8 @@ from hermes_trio.web.places import enter, named
 from hermes_trio.web.profiles import choose
 from hermes_trio.web.session_api import KIND, find_session
 from hermes_trio.web.sessions import SessionNames
+from hermes_trio.web.sse import collect, sse_response
 from hermes_trio.web.starting import Started, admitted_first, find, policy, start
-from hermes_trio.web.streaming import streamed
 from hermes_trio.web.turns import logged
 
 ID_PREFIX = "run_"
@@ -56,7 +55,7 @@ async def chat(site: Site, session_id: str) -> Response:
     if collector.outcome.session_id:
         headers = {**headers, SESSION_ID_HEADER: collector.outcome.session_id}
     # Only here: the events of a stream are the same for ever, and files are not.
-    workspace = site.services.workplace(choose(site, started.header.stamp.model).profile).workspace
+    workspace = site.services.environment(choose(site, started.header.stamp.model).profile).workspace
     answer = await inline_media(collector.answer, workspace)
     try:
         reply = collector.reply(answer)
@@ -68,7 +67,7 @@ async def chat(site: Site, session_id: str) -> Response:
 async def chat_stream(site: Site, session_id: str) -> Response:
     """Run one turn, and tell of it as it happens."""
     started, headers = await _start(site, session_id, is_streamed=True)
-    return streamed(site, started.open, SessionStream(started.header), headers)
+    return sse_response(site, started.open, SessionStream(started.header), headers)
 
 
 async def _start(site: Site, session_id: str, is_streamed: bool) -> tuple[Started, dict[str, str]]:
@@ -133,7 +132,7 @@ async def chat_events(site: Site, session_id: str) -> Response:
     if last and isinstance(found, EndedRun) and await _has_all(site, found.header, after):
         # A browser comes back even after a stream that ended well; only this tells it that it need not.
         return Response(b"", 204)
-    return streamed(site, started.open, SessionStream(started.header, after), {})
+    return sse_response(site, started.open, SessionStream(started.header, after), {})
 
 
 async def _find_run(site: Site, session_id: str) -> LiveRun | EndedRun:

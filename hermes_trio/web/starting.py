@@ -17,8 +17,8 @@ from quart import request
 
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.record import Claim, EndedRun, LiveRun, RunHeader
-from hermes_trio.runs.hosting import attached
-from hermes_trio.runs.owned import OwnedRun
+from hermes_trio.runs.hosting import attached, owned_run
+from hermes_trio.runs.log import ChangeReader
 from hermes_trio.runs.presence import HEADER, INTERRUPT, DisconnectPolicy, parse_policy
 from hermes_trio.runs.replay import StoredReader, load_changes
 from hermes_trio.runs.run import Run
@@ -26,7 +26,7 @@ from hermes_trio.runs.spec import Persistence, RunSpec
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.web.asked import header, principal, visit
 from hermes_trio.web.options import Site
-from hermes_trio.web.stream_body import Source, Start
+from hermes_trio.web.sse import Start
 from hermes_trio.web.visit import Visit
 
 KEY_HEADER = "Idempotency-Key"
@@ -115,10 +115,12 @@ def _claim(key: str, raw: bytes, run_id: str, now: float) -> Claim:
 
 async def _begin(site: Site, order: RunSpec) -> Started:
     if order.keep is not Persistence.FULL:
-        return Started(order.header, partial(OwnedRun, site.services, order, visit().nursery))
+        return Started(order.header, partial(owned_run, site.services, order))
     run, ticket = await site.hosting.start(order)
     visit().when_over(ticket.give_back)
-    return Started(order.header, partial(attached, run, ticket, holds_back=order.policy == INTERRUPT))
+    return Started(
+        order.header, partial(attached, run, ticket, applies_backpressure=order.policy == INTERRUPT)
+    )
 
 
 async def _again(site: Site, claim: Claim, first: Claim) -> Started:
@@ -196,7 +198,7 @@ def events_expired() -> ApiError:
 
 
 @asynccontextmanager
-async def _stored(site: Site, who: str, run_id: str) -> AsyncIterator[Source]:
+async def _stored(site: Site, who: str, run_id: str) -> AsyncIterator[ChangeReader]:
     yield StoredReader(site.services.store, who, run_id)
 
 

@@ -15,11 +15,11 @@ import trio
 from attrs import frozen
 
 from hermes_trio.agent.asyncio_bridge import AsyncioAgent, AsyncioPort
-from hermes_trio.agent.bridge import AgentHost, Bridge
 from hermes_trio.agent.contract import Agent, AgentContext, TurnRequest
 from hermes_trio.agent.desk import Desk
-from hermes_trio.agent.inbox import Inbox
+from hermes_trio.agent.event_queue import EventQueue
 from hermes_trio.agent.port import Port, Words
+from hermes_trio.agent.runner import AgentRunner, AgentRuntime
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
     AnsweredBy,
@@ -35,7 +35,7 @@ from hermes_trio.core.events import (
     ToolCompleted,
     ToolOutput,
     ToolStarted,
-    merge_text,
+    coalesce,
 )
 from tests.asgi import patience
 
@@ -59,9 +59,9 @@ class Setting:
 
     def __init__(self, does: Work, grace: float = 5.0, places: int = 256) -> None:
         self.agent = Doing(does)
-        self.inbox, self.desk = Inbox(places), Desk()
-        host = AgentHost(lambda _: self.agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace)
-        self.bridge = Bridge(host, CONTEXT, self.inbox, Words("run-1", lambda: 0.0), self.desk)
+        self.inbox, self.desk = EventQueue(places), Desk()
+        host = AgentRuntime(lambda _: self.agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace)
+        self.bridge = AgentRunner(host, CONTEXT, self.inbox, Words("run-1", lambda: 0.0), self.desk)
         self.gone, self.began = trio.Event(), threading.Event()
 
     async def run(self) -> None:
@@ -169,9 +169,9 @@ async def test_a_slow_reader_makes_the_speaker_wait_and_nobody_else() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(setting.run)
             await trio.to_thread.run_sync(turned.wait)
-            assert len(setting.inbox._pile) == 2  # the third waits, and the loop went on turning
+            assert setting.inbox._unread_events == 2  # the third waits, and the loop went on turning
             await for_batches(setting, heard)
-    assert merge_text(heard) == [Text("0123"), Finished(Result())]
+    assert coalesce(heard) == [Text("0123"), Finished(Result())]
 
 
 async def for_batches(setting: Setting, heard: list[Event]) -> None:
@@ -313,7 +313,7 @@ async def test_an_interrupt_before_the_loop_exists_keeps_the_work_from_beginning
 
     agent = Doing(work)
     agent.interrupt("early")
-    say = Port(Inbox(), Words("run-1"), Desk())
+    say = Port(EventQueue(), Words("run-1"), Desk())
     with pytest.raises(asyncio.CancelledError):
         await trio.to_thread.run_sync(agent.run, CONTEXT.turn, say)
     assert began == []
@@ -372,5 +372,5 @@ async def test_an_agent_that_asks_is_cancelled() -> None:
 
 
 def test_whoever_does_not_use_it_does_not_import_it() -> None:
-    code = "import sys, hermes_trio.agent.bridge; sys.exit('hermes_trio.agent.asyncio_bridge' in sys.modules)"
+    code = "import sys, hermes_trio.agent.runner; sys.exit('hermes_trio.agent.asyncio_bridge' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,7 +7,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.agent.desk import Desk
-from hermes_trio.agent.inbox import Inbox, RunEnded
+from hermes_trio.agent.event_queue import EventQueue, RunEnded
 from hermes_trio.agent.port import AsyncPort, Port, Words
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import AnsweredBy, ApprovalWanted, Choice
@@ -46,7 +46,7 @@ def test_closing_tells_everybody_and_lets_nobody_in() -> None:
 
 
 async def test_a_thread_asks_and_waits() -> None:
-    inbox, desk = Inbox(), Desk()
+    inbox, desk = EventQueue(), Desk()
     port = Port(inbox, Words("run-123456789012"), desk)
     decisions: list[Decision] = []
 
@@ -65,7 +65,7 @@ async def test_a_thread_asks_and_waits() -> None:
 
 
 async def test_a_task_asks_and_waits() -> None:
-    inbox, desk = Inbox(), Desk()
+    inbox, desk = EventQueue(), Desk()
     say = AsyncPort(inbox, Words("run"), desk)
     decisions: list[Decision] = []
 
@@ -83,7 +83,7 @@ async def test_a_task_asks_and_waits() -> None:
 
 async def test_a_task_that_waits_hears_of_the_end() -> None:
     desk = Desk()
-    say = AsyncPort(Inbox(), Words("run"), desk)
+    say = AsyncPort(EventQueue(), Words("run"), desk)
     heard: list[str] = []
 
     async def work() -> None:

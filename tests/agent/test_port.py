@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from hermes_trio.agent.desk import Desk
-from hermes_trio.agent.inbox import Inbox, RunEnded
+from hermes_trio.agent.event_queue import EventQueue, RunEnded
 from hermes_trio.agent.port import AsyncPort, Port, Words
 from hermes_trio.core.events import (
     Event,
@@ -57,13 +57,13 @@ EVERYTHING: list[Event] = [
 
 
 async def test_a_thread_can_say_everything() -> None:
-    inbox = Inbox()
+    inbox = EventQueue()
     await trio.to_thread.run_sync(say_everything, Port(inbox, Words("run-1", Ticks()), Desk()))
     assert inbox.drain() == EVERYTHING
 
 
 async def test_a_task_can_say_everything() -> None:
-    inbox = Inbox()
+    inbox = EventQueue()
     say = AsyncPort(inbox, Words("run-1", Ticks()), Desk())
     await say.text("a")
     await say.text(None)
@@ -78,7 +78,7 @@ async def test_a_task_can_say_everything() -> None:
 
 
 async def test_arguments_are_copied_when_they_are_said() -> None:
-    inbox = Inbox()
+    inbox = EventQueue()
     args: dict[str, Any] = {"list": [1]}
     Port(inbox, Words("r"), Desk()).tool_started("c", "t", args)
     args["list"].append(2)
@@ -89,7 +89,7 @@ async def test_arguments_are_copied_when_they_are_said() -> None:
 
 @pytest.mark.parametrize(("given", "kept"), [(None, {}), ([1], {"value": [1]}), ("x", {"value": "x"})])
 async def test_odd_arguments_become_an_object(given: Any, kept: dict[str, Any]) -> None:
-    inbox = Inbox()
+    inbox = EventQueue()
     Port(inbox, Words("r"), Desk()).tool_started("c", "t", given)
     [event] = inbox.drain()
     assert isinstance(event, ToolStarted)
@@ -97,7 +97,7 @@ async def test_odd_arguments_become_an_object(given: Any, kept: dict[str, Any]) 
 
 
 async def test_a_tool_block_shows_the_call_for_as_long_as_it_runs() -> None:
-    inbox = Inbox()
+    inbox = EventQueue()
     say = Port(inbox, Words("run-1", Ticks()), Desk())
     with say.tool("t", {"a": 1}) as call:
         call.result = "fine"
@@ -112,7 +112,7 @@ async def test_a_tool_block_shows_the_call_for_as_long_as_it_runs() -> None:
 
 
 async def test_a_tool_block_of_a_task_does_the_same() -> None:
-    inbox = Inbox()
+    inbox = EventQueue()
     say = AsyncPort(inbox, Words("run-1", Ticks()), Desk())
     async with say.tool("t") as call:
         call.result, call.is_error = "bad", True
@@ -125,13 +125,13 @@ async def test_a_tool_block_of_a_task_does_the_same() -> None:
     ]
 
 
-def _speak_after_the_end(inbox: Inbox, say: Port) -> None:
+def _speak_after_the_end(inbox: EventQueue, say: Port) -> None:
     inbox.close()
     say.text("nobody hears")
 
 
 async def test_a_tool_block_lets_the_end_of_the_run_pass() -> None:
-    inbox = Inbox()
+    inbox = EventQueue()
     say = Port(inbox, Words("r"), Desk())
     with pytest.raises(RunEnded), say.tool("t"):
         _speak_after_the_end(inbox, say)
@@ -139,7 +139,7 @@ async def test_a_tool_block_lets_the_end_of_the_run_pass() -> None:
 
 
 async def test_a_stopped_port_ends_a_sleep_at_once() -> None:
-    say = Port(Inbox(), Words("r"), Desk())
+    say = Port(EventQueue(), Words("r"), Desk())
     before = say.stopped
     say.sleep(0)
     say.stop()
@@ -149,14 +149,14 @@ async def test_a_stopped_port_ends_a_sleep_at_once() -> None:
 
 
 async def test_a_task_that_speaks_into_a_full_inbox_waits() -> None:
-    inbox = Inbox(places=1)
+    inbox = EventQueue(max_events=1)
     say = AsyncPort(inbox, Words("r"), Desk())
     events: list[Event] = []
 
     async def speak() -> None:
         for n in range(5):
             await say.text(str(n))
-        inbox.finish()
+        inbox.close_send()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(speak)

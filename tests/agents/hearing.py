@@ -9,19 +9,19 @@ from typing import Any, cast
 import trio
 from attrs import define, field
 
-from hermes_trio.agent.bridge import AgentHost, Bridge
 from hermes_trio.agent.contract import AgentContext, AgentFactory, TurnRequest
 from hermes_trio.agent.desk import Desk
-from hermes_trio.agent.inbox import Inbox, RunEnded
+from hermes_trio.agent.event_queue import EventQueue, RunEnded
 from hermes_trio.agent.port import AsyncPort, Port, Words
+from hermes_trio.agent.runner import AgentRunner, AgentRuntime
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
     AnsweredBy,
     ApprovalWanted,
     Choice,
     Event,
+    EventOrText,
     Reasoning,
-    Said,
     Text,
     ToolCompleted,
     ToolOutput,
@@ -41,7 +41,7 @@ class Ear:
     events: list[Event] = field(factory=list)
     desk: Desk = field(factory=Desk)
 
-    def put(self, said: Said) -> None:
+    def put(self, said: EventOrText) -> None:
         event = Text(said) if isinstance(said, str) else said
         if len(self.events) == self.ends_at:
             raise RunEnded
@@ -50,17 +50,17 @@ class Ear:
         if isinstance(event, ApprovalWanted):
             self.desk.give(event.approval_id, self.decision)
 
-    def try_put_here(self, said: Said) -> bool:
+    def put_nowait(self, said: EventOrText) -> bool:
         self.put(said)
         return True
 
     def async_port(self) -> AsyncPort:
         """The same for Trio tasks."""
-        return AsyncPort(cast("Inbox", self), Words("run_1"), self.desk)
+        return AsyncPort(cast("EventQueue", self), Words("run_1"), self.desk)
 
     def port(self) -> Port:
         """The mouthpiece that ends in this ear."""
-        return Port(cast("Inbox", self), Words("run_1"), self.desk)
+        return Port(cast("EventQueue", self), Words("run_1"), self.desk)
 
     @property
     def text(self) -> str:
@@ -95,7 +95,7 @@ def turn(text: str, **more: Any) -> TurnRequest:
 class BridgedRun:
     """An agent behind the real bridge and inbox."""
 
-    inbox: Inbox
+    inbox: EventQueue
     events: list[Event] = field(factory=list)
     scope: trio.CancelScope = field(factory=trio.CancelScope)
     gone: trio.Event = field(factory=trio.Event)
@@ -125,9 +125,9 @@ async def start(
     nursery: trio.Nursery, factory: AgentFactory, request: TurnRequest, workspace: Path
 ) -> BridgedRun:
     """Start an agent in a nursery; cancelling the run's scope calls it off."""
-    host = AgentHost(factory, trio.CapacityLimiter(2), trio.CapacityLimiter(2))
-    run = BridgedRun(Inbox())
-    bridge = Bridge(host, AgentContext(request, workspace), run.inbox, Words("run_1"), Desk())
+    host = AgentRuntime(factory, trio.CapacityLimiter(2), trio.CapacityLimiter(2))
+    run = BridgedRun(EventQueue())
+    bridge = AgentRunner(host, AgentContext(request, workspace), run.inbox, Words("run_1"), Desk())
 
     async def in_scope() -> None:
         with run.scope:

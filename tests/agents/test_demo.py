@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hermes_trio.agent.contract import AgentContext
-from hermes_trio.agent.inbox import RunEnded
+from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.agents.demo import HELP, INTRODUCTION, DemoAgent, factory
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (

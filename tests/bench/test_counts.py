@@ -21,7 +21,7 @@ from tests.server.running import serving
 TASKS = {
     "hermes_trio.server.connection.GuardedTCPServer.run": 1,  # the connection and its request
     "hermes_trio.runs.run.Run.main": 1,  # the tracker
-    "hermes_trio.agent.bridge.Bridge.run": 1,  # the agent
+    "hermes_trio.agent.runner.AgentRunner.run": 1,  # the agent
 }
 MOST_STEPS = 24
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_trio.core.calls import Call
-from hermes_trio.core.events import Event, Text, ToolOutput, merge_text
+from hermes_trio.core.events import Event, Text, ToolOutput, coalesce
 from hermes_trio.core.printed import LIMIT, Printed
 
 
@@ -40,6 +40,6 @@ def test_what_one_call_printed_in_a_row_is_one_piece() -> None:
     events: list[Event] = [
         ToolOutput("a", "1"), ToolOutput("a", "2"), ToolOutput("b", "3"), ToolOutput("a", "4"), Text("x"), ToolOutput("a", "5"),
     ]  # fmt: skip
-    assert merge_text(events) == [
+    assert coalesce(events) == [
         ToolOutput("a", "12"), ToolOutput("b", "3"), ToolOutput("a", "4"), Text("x"), ToolOutput("a", "5"),
     ]  # fmt: skip

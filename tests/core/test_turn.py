@@ -19,8 +19,7 @@ from hermes_trio.core.events import (
     ToolOutput,
     ToolStarted,
     Verdict,
-    heard,
-    merge_text,
+    coalesce,
 )
 from hermes_trio.core.items import CallItem, MessageItem, ReasoningItem
 from hermes_trio.core.lifecycle import CallState
@@ -56,7 +55,7 @@ def test_nothing_changes_an_ended_turn(
 def test_merging_text_changes_no_item(script: list[Event], last: Event) -> None:
     one, other = Turn(), Turn()
     feed(one, [*script, last])
-    feed(other, merge_text([*script, last]))
+    feed(other, coalesce([*script, last]))
     assert one.items == other.items
     assert one.outcome == other.outcome
 
@@ -64,9 +63,7 @@ def test_merging_text_changes_no_item(script: list[Event], last: Event) -> None:
 @given(scripts)
 def test_bare_words_are_heard_as_texts(script: list[Event]) -> None:
     bare = [event.text if isinstance(event, Text) else event for event in script]
-    events = heard(bare)
-    assert all(not isinstance(event, str) for event in events)
-    assert merge_text(events) == merge_text(script)
+    assert coalesce(bare) == coalesce(script)
 
 
 @given(scripts)

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.agent.contract import AgentContext, TurnRequest
-from hermes_trio.agent.inbox import RunEnded
+from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.agent.port import Port
 from hermes_trio.core.items import CallItem
 from hermes_trio.core.record import EndedRun

@@ -97,7 +97,7 @@ async def test_what_waits_at_the_end_is_kept() -> None:
     agent = Slow(*"abcdef")
     setting = Setting(agent)
     async with setting.open() as run:
-        with run.log.subscribe(holds_back=True):
+        with run.log.subscribe(applies_backpressure=True):
             await agent.said_all.wait()
             taken = "".join(change.text for change in run.log.read(0) if isinstance(change, TextAdded))
             assert "abcdef".startswith(taken)

@@ -15,7 +15,7 @@ from hermes_trio.core.turn import Turn
 from hermes_trio.runs import tracker
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.stores.contract import StoreError
-from hermes_trio.web.stream_body import StreamBody
+from hermes_trio.web.sse import StreamBody
 from tests.robustness.judging import STRICT, Leeway
 from tests.robustness.scenes import LIMITS, SHORT, Scene
 from tests.robustness.witness import Bug, House

@@ -218,7 +218,7 @@ class House:
         if not run.ended.is_set():
             yield "has not ended"
         found = await self.store.find_run(run.header.principal, run_id)
-        if run._order.keep is Persistence.NONE or not run.has_begun:
+        if run._spec.keep is Persistence.NONE or not run.has_begun:
             # A store that was too slow may still have begun it; then it was ended as failed.
             is_closed = (
                 may_be_unsaved and isinstance(found, EndedRun) and found.outcome.reason == "server_error"
@@ -226,7 +226,7 @@ class House:
             if not is_closed and not isinstance(found, NoRun):
                 yield f"must not be stored: {found}"
             return
-        if isinstance(found, NoRun) and run._order.keep is Persistence.FINAL and may_be_unsaved:
+        if isinstance(found, NoRun) and run._spec.keep is Persistence.FINAL and may_be_unsaved:
             return
         if not isinstance(found, EndedRun):
             yield f"has no terminal record: {found}"

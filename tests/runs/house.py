@@ -10,8 +10,8 @@ from typing import Any
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.bridge import AgentHost
 from hermes_trio.agent.contract import AgentContext, TurnRequest
+from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.changes import Change
 from hermes_trio.core.messages import Message
 from hermes_trio.core.record import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
@@ -145,7 +145,7 @@ async def open_house(
         return agents[context.turn.run_id] if isinstance(agents, Mapping) else agents
 
     store = store or MemoryStore()
-    host = AgentHost(factory, trio.CapacityLimiter(100), trio.CapacityLimiter(100), 1.0)
+    host = AgentRuntime(factory, trio.CapacityLimiter(100), trio.CapacityLimiter(100), 1.0)
     registry: Registry[Run] = Registry()
     flusher = Flusher(store, interval)
     services = Services(host, store, registry, flusher, Path(), limits, owner=OWNER, clock=trio.current_time)

@@ -9,9 +9,9 @@ from typing import Any
 
 import trio
 
-from hermes_trio.agent.bridge import AgentHost
 from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.agent.port import AsyncPort
+from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.changes import ApprovalRequested, Change
 from hermes_trio.core.events import Event, Finished, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
 from hermes_trio.core.messages import Message
@@ -99,7 +99,7 @@ class Setting:
         self.store = store or Notebook()
         self.admission = Admission(1)
         self.registry: Registry[Run] = Registry()
-        host = AgentHost(lambda _: agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace)
+        host = AgentRuntime(lambda _: agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace)
         self.ends: list[Outcome] = []
         self.services = Services(
             host,

@@ -19,7 +19,7 @@ from hermes_trio.runs import log as run_log
 from hermes_trio.runs import unsaved as unsaved_module
 from hermes_trio.runs.flusher import INTERVAL, RETRY_AFTER, Flusher, KeptLog
 from hermes_trio.runs.hosting import attached
-from hermes_trio.runs.log import KEPT, UNSAFE, RunLog
+from hermes_trio.runs.log import MAX_UNSAVED, MEMORY_WINDOW, RunLog
 from hermes_trio.runs.presence import DETACH
 from hermes_trio.runs.unsaved import UnsavedEnd, UnsavedEnds
 from hermes_trio.stores.memory import MemoryStore
@@ -36,7 +36,7 @@ async def nothing(first: int) -> tuple[()]:
 def kept_log(flusher: Flusher, run_id: str) -> KeptLog:
     """A log that tells the flusher when it grows, as that of a run does."""
     changes = RunLog(nothing)
-    changes.tell_growth(lambda: flusher.want(kept))
+    changes.on_append(lambda: flusher.want(kept))
     kept = KeptLog(header_of(run_id), changes)
     return kept
 
@@ -210,10 +210,10 @@ async def test_memory_is_bounded_when_the_store_keeps_up(
     nursery.start_soon(flusher.run)
     for number in range(100):
         kept.changes.append(words(*map(str, range(1000))))
-        await kept.changes.room()
-        assert len(kept.changes._changes) <= UNSAFE + 2 * KEPT, number
+        await kept.changes.wait_writable()
+        assert len(kept.changes._changes) <= MAX_UNSAVED + 2 * MEMORY_WINDOW, number
     await trio.sleep(1)
-    assert len(kept.changes._changes) < 2 * KEPT
+    assert len(kept.changes._changes) < 2 * MEMORY_WINDOW
     assert kept.changes.end == 100_000
 
 
@@ -225,21 +225,21 @@ async def test_a_store_that_does_not_keep_up_holds_the_agent_back(
     flusher = Flusher(store)
     kept = kept_log(flusher, "run-1")
     nursery.start_soon(flusher.run)
-    kept.changes.append(words(*map(str, range(UNSAFE + 1))))
+    kept.changes.append(words(*map(str, range(MAX_UNSAVED + 1))))
     with trio.move_on_after(1000) as patience:
-        await kept.changes.room()
+        await kept.changes.wait_writable()
     assert patience.cancelled_caught
     store.doors["append"].set()
     with trio.fail_after(1):
-        await kept.changes.room()
+        await kept.changes.wait_writable()
 
 
 async def test_a_laggard_reads_the_same_bytes_from_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_log, "KEPT", 100)
+    monkeypatch.setattr(run_log, "MEMORY_WINDOW", 100)
     agent = Script([Text(f"{n} ") if n % 2 else Reasoning(f"{n} ") for n in range(1000)])
     async with open_house(agent, interval=0.0) as house:
         run, _ = await house.hosting.start(house.order(policy=DETACH))
-        with run.log.subscribe(holds_back=True) as prompt, run.log.subscribe() as late:
+        with run.log.subscribe(applies_backpressure=True) as prompt, run.log.subscribe() as late:
             in_time = [change async for batch in prompt for change in batch]
             await run.ended.wait()
             assert len(in_time) == 1001

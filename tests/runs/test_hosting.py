@@ -24,7 +24,7 @@ SCRIPT: list[Event] = [Text("one "), ToolStarted("a", "terminal"), ToolCompleted
 async def listen(house: House, policy: DisconnectPolicy = INTERRUPT) -> None:
     """A client that starts a run and reads it to its end."""
     run, ticket = await house.hosting.start(house.order(policy=policy))
-    async with attached(run, ticket, holds_back=True) as reader:
+    async with attached(run, ticket, applies_backpressure=True) as reader:
         await whole(reader)
 
 

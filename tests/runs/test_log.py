@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.changes import TextAdded
-from hermes_trio.runs.log import KEPT, LAG, UNSAFE, Changes, Lost, RunLog
+from hermes_trio.runs.log import MAX_LAG, MAX_UNSAVED, MEMORY_WINDOW, Changes, LogTruncated, RunLog
 
 
 def texts(first: int, count: int) -> Changes:
@@ -51,19 +51,6 @@ async def test_a_latecomer_reads_an_ended_log() -> None:
     assert await all_of(log, 3) == ()
 
 
-async def test_a_reader_that_has_not_taken_the_end_yet_may_be_woken() -> None:
-    """By the timer of silent streams, while the last words are still on their way to a slow client."""
-    log = RunLog()
-    with log.subscribe() as reader:
-        log.append(texts(0, 1))
-        log.close()
-        reader.wake()
-        assert await reader.receive() == texts(0, 1)
-        reader.wake()
-        with pytest.raises(trio.EndOfChannel):
-            await reader.receive()
-
-
 async def test_what_waits_is_taken_without_waiting() -> None:
     log = RunLog()
     with log.subscribe() as reader:
@@ -75,34 +62,34 @@ async def test_what_waits_is_taken_without_waiting() -> None:
 
 async def test_a_reader_that_holds_back_is_waited_for() -> None:
     log = RunLog()
-    with log.subscribe(holds_back=True) as reader:
-        log.append(texts(0, LAG))
-        await log.room()
-        log.append(texts(LAG, 1))
+    with log.subscribe(applies_backpressure=True) as reader:
+        log.append(texts(0, MAX_LAG))
+        await log.wait_writable()
+        log.append(texts(MAX_LAG, 1))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(log.room)
+            nursery.start_soon(log.wait_writable)
             await wait_all_tasks_blocked()
             assert nursery.child_tasks
             await reader.receive()
-    log.append(texts(0, 10 * LAG))
-    await log.room()  # nobody is left to wait for
+    log.append(texts(0, 10 * MAX_LAG))
+    await log.wait_writable()  # nobody is left to wait for
 
 
 async def test_other_readers_are_not_waited_for() -> None:
     log = RunLog(no_store)
     with log.subscribe():
-        log.append(texts(0, 10 * LAG))
-        await log.room()
+        log.append(texts(0, 10 * MAX_LAG))
+        await log.wait_writable()
 
 
 async def test_the_store_is_waited_for_when_it_is_far_behind() -> None:
     log = RunLog(no_store)
-    log.append(texts(0, UNSAFE + 1))
+    log.append(texts(0, MAX_UNSAVED + 1))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(log.room)
+        nursery.start_soon(log.wait_writable)
         await wait_all_tasks_blocked()
         assert nursery.child_tasks
-        log.saved(UNSAFE)
+        log.mark_saved(MAX_UNSAVED)
 
 
 async def test_without_a_store_memory_holds_what_readers_still_need() -> None:
@@ -116,7 +103,7 @@ async def test_without_a_store_memory_holds_what_readers_still_need() -> None:
 
 
 async def test_a_laggard_reads_from_the_store() -> None:
-    everything = texts(0, 3 * KEPT)
+    everything = texts(0, 3 * MEMORY_WINDOW)
     asked: list[int] = []
 
     async def load(first: int) -> Changes:
@@ -125,13 +112,14 @@ async def test_a_laggard_reads_from_the_store() -> None:
 
     log = RunLog(load)
     with log.subscribe() as reader:
-        log.append(everything)
-        log.saved(len(everything))
-        assert log.base == 2 * KEPT
+        for change in everything:
+            log.append((change,))
+        log.mark_saved(len(everything))
+        assert log.base == 2 * MEMORY_WINDOW
         log.close()
         got = tuple([change async for batch in reader for change in batch])
     assert got == everything
-    assert asked[0] == 0
+    assert asked[0] == 1  # the first one waited in the channel
 
 
 async def test_what_is_nowhere_is_lost() -> None:
@@ -140,18 +128,20 @@ async def test_what_is_nowhere_is_lost() -> None:
 
     log = RunLog(load)
     with log.subscribe() as reader:
-        log.append(texts(0, 3 * KEPT))
-        log.saved(3 * KEPT)
+        log.append(texts(0, 1))
+        log.append(texts(1, 3 * MEMORY_WINDOW))
+        log.mark_saved(3 * MEMORY_WINDOW)
+        assert reader.receive_nowait() == texts(0, 1)
         with pytest.raises(trio.WouldBlock):
             reader.receive_nowait()
-        with pytest.raises(Lost):
+        with pytest.raises(LogTruncated):
             await reader.receive()
 
 
 async def test_growth_is_told() -> None:
     told: list[int] = []
     log = RunLog(no_store)
-    log.tell_growth(lambda: told.append(log.end))
+    log.on_append(lambda: told.append(log.end))
     log.append(texts(0, 2))
     log.append(texts(2, 1))
     assert told == [2, 3]
@@ -176,12 +166,12 @@ def test_readers_that_come_and_go_miss_nothing(visits: list[tuple[int, int]]) ->
 def test_a_reader_that_nobody_waits_for_is_left_behind_when_there_is_no_store() -> None:
     """Memory is bounded by what the others need and a fixed amount, however slow that one is."""
     log = RunLog()
-    with log.subscribe(holds_back=True) as first, log.subscribe() as slow:
-        for n in range(KEPT + 10):
+    with log.subscribe(applies_backpressure=True) as first, log.subscribe() as slow:
+        for n in range(MEMORY_WINDOW + 10):
             log.append((TextAdded(0, str(n)),))
             first.receive_nowait()
         assert log.base == 10
-        assert slow.position == 0
+        assert slow.receive_nowait() == texts(0, 1)  # which waited in the channel
         with pytest.raises(trio.WouldBlock):
             slow.receive_nowait()
 
@@ -189,7 +179,7 @@ def test_a_reader_that_nobody_waits_for_is_left_behind_when_there_is_no_store() 
 def test_the_latest_changes() -> None:
     log = RunLog()
     assert log.recent() == ()
-    with log.subscribe(holds_back=True) as reader:
+    with log.subscribe(applies_backpressure=True) as reader:
         changes = tuple(TextAdded(0, str(n)) for n in range(5))
         log.append(changes)
         assert (log.recent(), log.recent(2)) == (changes, changes[-2:])

@@ -24,7 +24,7 @@ from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.record import EndedRun
 from hermes_trio.core.transcript import transcript
-from hermes_trio.runs.owned import OwnedRun
+from hermes_trio.runs.hosting import owned_run
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.runs.unsaved import RETRY_AFTER
 from hermes_trio.stores.contract import StoreError
@@ -65,7 +65,7 @@ def check(changes: list[Change], record: EndedRun, script: list[Event], reason: 
 
 async def read_all(setting: Setting) -> None:
     """A client that reads what there is."""
-    async with trio.open_nursery() as request, OwnedRun(setting.services, setting.order, request) as changes:
+    async with owned_run(setting.services, setting.order) as changes:
         async for _ in changes:
             pass
 
@@ -124,32 +124,27 @@ async def test_a_client_that_leaves_after_any_prefix_loses_nothing(script: list[
 
 async def test_a_reader_that_just_leaves_ends_the_run() -> None:
     setting = Setting(Script([Text("a")], holds=True))
-    async with trio.open_nursery() as request:
-        async with OwnedRun(setting.services, setting.order, request) as changes:
-            await changes.receive()
-        assert not request.child_tasks
+    async with owned_run(setting.services, setting.order) as changes:
+        await changes.receive()
     assert setting.store.records[0].outcome.reason is Reason.CLIENT_DISCONNECTED
     setting.check_nothing_left()
 
 
-async def test_a_block_that_is_cancelled_alone_waits_for_the_end() -> None:
-    """Whatever it is that ends the block: afterwards nothing of the run is left."""
+async def test_a_cancelled_block_waits_for_the_end() -> None:
     setting = Setting(Script([Text("a")], holds=True))
-    async with trio.open_nursery() as request:
-        with trio.CancelScope() as block:
-            async with OwnedRun(setting.services, setting.order, request) as changes:
-                await changes.receive()
-                block.cancel()
-                await trio.sleep_forever()
-        assert setting.store.records[0].outcome.reason is Reason.CLIENT_DISCONNECTED
-        setting.check_nothing_left()
-        assert not request.cancel_scope.cancel_called
+    with trio.CancelScope() as request:
+        async with owned_run(setting.services, setting.order) as changes:
+            await changes.receive()
+            request.cancel()
+            await trio.sleep_forever()
+    assert setting.store.records[0].outcome.reason is Reason.CLIENT_DISCONNECTED
+    setting.check_nothing_left()
 
 
 async def test_a_reader_that_fails_ends_the_run_as_our_fault() -> None:
     setting = Setting(Script([Text("a")], holds=True))
     with pytest.RaisesGroup(ZeroDivisionError):
-        async with trio.open_nursery() as request, OwnedRun(setting.services, setting.order, request):
+        async with owned_run(setting.services, setting.order):
             raise ZeroDivisionError
     assert setting.store.records[0].outcome.reason is Reason.SERVER_ERROR
     setting.check_nothing_left()
@@ -157,10 +152,11 @@ async def test_a_reader_that_fails_ends_the_run_as_our_fault() -> None:
 
 async def test_a_client_that_leaves_after_the_finish_changes_nothing() -> None:
     setting = Setting(Script([Text("a"), Finished()]))
-    async with trio.open_nursery() as request, OwnedRun(setting.services, setting.order, request) as changes:
-        async for batch in changes:
-            if isinstance(batch[-1], Ended):
-                request.cancel_scope.cancel()
+    with trio.CancelScope() as request:
+        async with owned_run(setting.services, setting.order) as changes:
+            async for batch in changes:
+                if isinstance(batch[-1], Ended):
+                    request.cancel()
     assert [record.outcome.status for record in setting.store.records] == [Status.COMPLETED]
 
 
@@ -217,7 +213,7 @@ async def test_a_reader_that_stops_reading(mock_clock: MockClock) -> None:
     agent = Script([Text(str(n)) for n in range(2000)], holds=True)
     setting = Setting(agent, Limits(stall=30.0))
     async with setting.open() as run:
-        run.log.subscribe(holds_back=True)
+        run.log.subscribe(applies_backpressure=True)
         while run.log.has_room:  # the agent is a thread, and says nothing when it is held back
             await trio.lowlevel.checkpoint()
         mock_clock.jump(31.0)
@@ -233,7 +229,7 @@ async def test_how_far_an_agent_may_be_ahead(ahead: int, is_held: bool) -> None:
     agent = Script([Text("0123456789")] * 50, holds=True)
     setting = Setting(agent, Limits(ahead=ahead))
     async with setting.open() as run:
-        run.log.subscribe(holds_back=True)
+        run.log.subscribe(applies_backpressure=True)
         while not run.log.end:  # it is made in a thread
             await trio.lowlevel.checkpoint()
         await wait_all_tasks_blocked()

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from hermes_trio.agent.inbox import RunEnded
+from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.agent.port import Port
 from hermes_trio.agents.hermes import private
 from hermes_trio.core.events import Choice

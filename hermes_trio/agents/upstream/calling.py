@@ -13,7 +13,7 @@ import trio
 from attrs import frozen
 
 from hermes_trio.agent.contract import TurnRequest
-from hermes_trio.agent.inbox import RunEnded
+from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.agent.port import AsyncPort
 from hermes_trio.agents.upstream.problems import Scrub
 from hermes_trio.core.messages import ToolCall

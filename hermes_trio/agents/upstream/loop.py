@@ -16,7 +16,7 @@ from hermes_trio.agents.upstream.calling import Workshop
 from hermes_trio.agents.upstream.client import CallBroken, ModelClient
 from hermes_trio.agents.upstream.problems import CallFailed
 from hermes_trio.agents.upstream.wire import assistant_message, fixed_fields, offer, opening, tool_message
-from hermes_trio.core.events import Result, Text, Verdict, merge_text
+from hermes_trio.core.events import Result, Text, Verdict, coalesce
 from hermes_trio.core.messages import NO_USAGE, ToolCall
 from hermes_trio.tools.contract import Tool
 
@@ -86,7 +86,7 @@ class _Loop:
         return evolve(answer, calls=calls)
 
     async def _hear(self, deltas: list[Delta]) -> None:
-        for said in merge_text(deltas):
+        for said in coalesce(deltas):
             if isinstance(said, Text):
                 await self._say.text(said.text)
             else:

@@ -15,7 +15,7 @@ import trio
 
 from hermes_trio.agent.config import AgentConfig
 from hermes_trio.agent.contract import AgentContext, AgentFactory, AgentProvider, TurnRequest
-from hermes_trio.agent.inbox import RunEnded
+from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.agents.hermes import house as house_module
 from hermes_trio.agents.hermes import private
 from hermes_trio.agents.hermes.provider import provider

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.agent.inbox import RunEnded
+from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.agents.hermes.ears import Ears
 from hermes_trio.core.events import (
     Event,

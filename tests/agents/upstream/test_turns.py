@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from hermes_trio.agent.inbox import RunEnded
+from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.core.events import Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted, Verdict
 from hermes_trio.core.messages import Message, ToolCall, Usage
 from hermes_trio.tools.contract import ToolProblem, ToolUse, tool

@@ -12,11 +12,11 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.agent.bridge import AgentHost, Bridge, _Life
 from hermes_trio.agent.contract import Agent, AgentContext, AsyncAgent, TurnRequest, quick
 from hermes_trio.agent.desk import Desk
-from hermes_trio.agent.inbox import Inbox, RunEnded
+from hermes_trio.agent.event_queue import EventQueue, RunEnded
 from hermes_trio.agent.port import AsyncPort, Port, Words
+from hermes_trio.agent.runner import AgentRunner, AgentRuntime, _ThreadState
 from hermes_trio.core.events import Crashed, Event, Finished, Result, Text
 
 CONTEXT = AgentContext(TurnRequest("run-1", "session", "hello"), Path())
@@ -31,11 +31,11 @@ class Setting:
         def factory(_: AgentContext) -> Any:
             return make()
 
-        host = AgentHost(
+        host = AgentRuntime(
             quick(factory) if is_quick else factory, self.threads, trio.CapacityLimiter(2), grace
         )
-        self.inbox = Inbox()
-        self.bridge = Bridge(host, CONTEXT, self.inbox, Words("run-1", lambda: 0.0), Desk())
+        self.inbox = EventQueue()
+        self.bridge = AgentRunner(host, CONTEXT, self.inbox, Words("run-1", lambda: 0.0), Desk())
         self.gone = trio.Event()
         self.times_gone = 0
 
@@ -255,7 +255,7 @@ async def test_a_thread_that_begins_too_late_does_nothing() -> None:
 def until_over(setting: Setting) -> None:
     """Return when the thread has nothing more to do, and before Trio hears of it: that is why this blocks."""
     limit = time.monotonic() + 5
-    while setting.bridge._life is not _Life.OVER:
+    while setting.bridge._thread_state is not _ThreadState.ENDED:
         assert time.monotonic() < limit
         time.sleep(0.001)
 
@@ -278,7 +278,7 @@ async def test_a_thread_that_ends_as_it_is_called_off_frees_its_slot_once() -> N
         until_over(setting)
         nursery.cancel_scope.cancel()
     assert setting.times_gone == 1
-    assert not setting.bridge.is_left_behind
+    assert not setting.bridge.thread_abandoned
     assert not agent.reason
     assert setting.inbox.drain() == [Finished(Result("at last"))]
     await setting.thread_is_free()
@@ -336,4 +336,4 @@ async def test_a_task_that_needed_no_thread_is_called_off() -> None:
         await agent.began.wait()
         nursery.cancel_scope.cancel()
     assert setting.times_gone == 1
-    assert not setting.bridge.is_left_behind
+    assert not setting.bridge.thread_abandoned

@@ -1,0 +1,222 @@
+"""The queue between an agent and its run's tracker.
+
+The agent emits from any thread, or from a Trio task; the tracker receives batches from a Trio memory channel. Events
+wait in a list under a lock until they are moved into the channel, which is scheduled once for all that are pending: a
+wake-up of Trio costs more than a hundred appends.
+
+Most events are pieces of text a few characters long. They are queued as plain ``str`` and joined into one
+:class:`~hermes_trio.core.events.Text` when the tracker receives them, so a tracker that is busy gets fewer, larger
+events and never falls behind.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import trio
+
+from hermes_trio.agent.thread_notifier import current_notifier
+from hermes_trio.core.events import Event, EventOrText, Reasoning, Text, ToolOutput, coalesce
+
+# These bound what a client that does not read costs, together with the buffers of its connection.
+MAX_EVENTS = 256
+MAX_CHARS = 32_768
+
+_WITH_TEXT = frozenset({Text, Reasoning, ToolOutput})
+
+
+class RunEnded(Exception):
+    """The run is over, and what the agent emits reaches nobody. An agent should let this pass and return."""
+
+
+class EventQueue:
+    """A bounded, thread-safe queue of agent events with one Trio consumer.
+
+    Producers block (threads) or wait (tasks) while the consumer has not taken ``max_events`` events or ``max_chars``
+    characters; this is the run's back-pressure. The consumer receives everything pending in one batch, and Trio is
+    woken once per batch, not per event. Closing the send side of the channel ends the stream.
+
+    Create it in a Trio task. The producer methods may be called from any thread and at any time, even after Trio has
+    ended.
+    """
+
+    def __init__(self, max_events: int = MAX_EVENTS, max_chars: int = MAX_CHARS) -> None:
+        self._max_events, self._max_chars = max_events, max_chars
+        self._notifier = current_notifier()
+        self._lock = threading.Lock()
+        self._pending: list[EventOrText] = []
+        # What the consumer has not taken yet, pending or in the channel.
+        self._unread_events = self._unread_chars = 0
+        self._is_full = False
+        self._is_scheduled = False  # a delivery to the channel is under way, or waits for room in it
+        self._is_closed = False
+        # Producers that wait for room: threads, Trio tasks, and callbacks of other event loops.
+        self._has_waiters = False
+        self._thread_space: threading.Condition | None = None
+        self._task_space: trio.Event | None = None
+        self._space_callbacks: list[Callable[[], None]] = []
+        # One batch: whatever comes while it is in the channel is pending and goes with it.
+        self._send, self._receive = trio.open_memory_channel[list[EventOrText]](1)
+
+    # -- producers, in any thread --
+
+    def put(self, event: EventOrText) -> None:
+        """Add an event; blocks the calling thread while the queue is full. Not for the Trio thread.
+
+        Raises:
+            RunEnded: the run is over.
+        """
+        with self._lock:
+            while self._is_full and not self._is_closed:
+                self._has_waiters = True
+                if self._thread_space is None:
+                    self._thread_space = threading.Condition(self._lock)
+                self._thread_space.wait()
+            self._append(event)
+            self._schedule()
+
+    def try_put(self, event: EventOrText) -> bool:
+        """Add an event if there is room, from any thread. Return whether there was.
+
+        Raises:
+            RunEnded: the run is over.
+        """
+        with self._lock:
+            if self._is_full and not self._is_closed:
+                return False
+            self._append(event)
+            self._schedule()
+            return True
+
+    def put_final(self, event: Event) -> None:
+        """Add the agent's last event, whether or not there is room. Never blocks and never raises.
+
+        The consumer is not woken: ``close_send``, which follows, delivers it. It is dropped if the run is over.
+        """
+        with self._lock:
+            if not self._is_closed:
+                self._append(event)
+
+    def when_space(self, callback: Callable[[], None]) -> None:
+        """Call back once when there may be room, or when the run is over: at once, or later in the Trio thread.
+
+        For producers that can neither block nor wait in Trio. The callback must neither block nor raise.
+        """
+        with self._lock:
+            if self._is_full and not self._is_closed:
+                self._has_waiters = True
+                self._space_callbacks.append(callback)
+                return
+        callback()
+
+    def _append(self, event: EventOrText) -> None:
+        if self._is_closed:
+            raise RunEnded
+        self._pending.append(event)
+        self._unread_events += 1
+        if type(event) is str:
+            self._unread_chars += len(event)
+        elif type(event) in _WITH_TEXT:
+            self._unread_chars += len(event.text)  # type: ignore[union-attr]  # all of these have one
+        self._is_full = self._unread_events >= self._max_events or self._unread_chars >= self._max_chars
+
+    def _schedule(self) -> None:
+        if self._is_scheduled:
+            return
+        self._is_scheduled = True
+        try:
+            self._notifier.notify(self._deliver)
+        except trio.RunFinishedError:
+            self._is_closed = True
+
+    # -- producers that are Trio tasks --
+
+    def put_nowait(self, event: EventOrText) -> bool:
+        """Add an event if there is room, from the Trio thread, where no wake-up is needed. Return whether there was.
+
+        Raises:
+            RunEnded: the run is over.
+        """
+        with self._lock:
+            if self._is_full and not self._is_closed:
+                return False
+            self._append(event)
+            is_scheduled, self._is_scheduled = self._is_scheduled, True
+        if not is_scheduled:
+            self._deliver()
+        return True
+
+    async def wait_space(self) -> None:
+        """Wait until the consumer has taken something, or the run is over."""
+        self._has_waiters = True
+        if self._task_space is None:
+            self._task_space = trio.Event()
+        await self._task_space.wait()
+
+    # -- the consumer, in the Trio thread --
+
+    async def receive(self) -> list[Event]:
+        """Return everything that has been put, at least one event, with adjacent pieces of text joined.
+
+        Raises:
+            trio.EndOfChannel: the agent has emitted its last event, and it was received.
+        """
+        batch = await self._receive.receive()
+        return coalesce(batch + self._take_all())
+
+    def close_send(self) -> None:
+        """End the stream: nothing more comes. What was put before can still be received."""
+        self.close()
+        self._deliver()
+        self._send.close()
+
+    def close(self) -> None:
+        """Refuse new events: blocked and later producers get ``RunEnded``. What was put before can be received."""
+        with self._lock:
+            self._is_closed = True
+        if self._has_waiters:
+            self._wake_waiters()
+
+    def drain(self) -> list[Event]:
+        """Close, and return everything that was put before, without waiting."""
+        self.close()
+        return coalesce(self._take_all())
+
+    def _deliver(self) -> None:
+        """Move what is pending into the channel. While that is full, ``receive`` takes it along instead."""
+        with self._lock:
+            if not self._pending:
+                self._is_scheduled = False
+                return
+            try:
+                self._send.send_nowait(self._pending)
+            except (trio.WouldBlock, trio.ClosedResourceError):
+                return
+            self._pending, self._is_scheduled = [], False
+
+    def _take_all(self) -> list[EventOrText]:
+        """Take what is in the channel, which is older, and what is pending."""
+        try:
+            batch = self._receive.receive_nowait()
+        except (trio.WouldBlock, trio.EndOfChannel):
+            batch = []
+        with self._lock:
+            pending, self._pending = self._pending, []
+            self._unread_events = self._unread_chars = 0
+            self._is_full = self._is_scheduled = False
+        if self._has_waiters:
+            self._wake_waiters()
+        return batch + pending
+
+    def _wake_waiters(self) -> None:
+        if self._task_space is not None:
+            self._task_space.set()
+            self._task_space = None
+        with self._lock:
+            self._has_waiters = False
+            if self._thread_space is not None:
+                self._thread_space.notify_all()
+            callbacks, self._space_callbacks = self._space_callbacks, []
+        for callback in callbacks:
+            callback()

@@ -1,0 +1,59 @@
+"""Write-through: send a token in the step that appends it to the run log.
+
+Without it, a token takes two more task switches: the tracker wakes the SSE writer through its channel, and the writer
+sends through the framework. Under a thousand streams each switch waits for a pass over every runnable task, so the
+latency of a token doubles. While the writer is parked on its channel it has nothing to send, so its place can be taken:
+the changes are rendered and handed to the connection at once, if the server offers the ASGI extension
+``hermes_trio.write_through``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hermes_trio.core.changes import Ended
+from hermes_trio.runs.log import Changes
+
+EXTENSION = "hermes_trio.write_through"
+
+Render = Callable[[Changes], bytes]
+TrySend = Callable[[bytes], bool]
+
+
+class Delivery:
+    """Writes the changes of one stream through to its connection, while the SSE writer waits for some.
+
+    ``try_send`` returns True if it has sent everything. If it returns False, the very same bytes must be sent next and
+    alone by the ordinary way; the SSE writer is woken to do that, and finds them in ``unsent``. The end of a run is
+    never written through, because it goes out together with the end of the response.
+    """
+
+    def __init__(self, render: Render, try_send: TrySend, on_sent: Callable[[], None]) -> None:
+        self._render, self._try_send, self._on_sent = render, try_send, on_sent
+        self.unsent = b""
+        self._error: Exception | None = None
+
+    def take(self, changes: Changes) -> bool:
+        """Render and send changes. Return False if the SSE writer has to be woken to finish."""
+        try:
+            frames = self._render(changes)
+        except Exception as error:  # noqa: BLE001 - it belongs to the SSE writer, not to the agent's side
+            self._error = error
+            return False
+        if isinstance(changes[-1], Ended) or (frames and not self._try_send(frames)):
+            self.unsent = frames
+            return False
+        if frames:
+            self._on_sent()
+        return True
+
+    def take_unsent(self) -> bytes:
+        """Return what the SSE writer has to send first.
+
+        Raises:
+            Exception: whatever rendering raised.
+        """
+        if self._error is not None:
+            raise self._error
+        frames, self.unsent = self.unsent, b""
+        return frames

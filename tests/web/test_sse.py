@@ -1,0 +1,194 @@
+"""The SSE writer: frames by the channel and written through, keep-alive comments, and how a stream ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.lowlevel
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from hermes_trio.core.changes import Change, Ended, TextAdded
+from hermes_trio.core.outcome import Reason, of_cut
+from hermes_trio.core.wire import KEEPALIVE
+from hermes_trio.runs.log import Changes, RunLog, Subscriber
+from hermes_trio.runs.spec import RunStats
+from hermes_trio.web.sse import StreamBody, StreamTruncated
+
+END = Ended(of_cut(Reason.SERVER_ERROR))
+
+
+class Letters:
+    """A dialect that shows the text, and a dot at the end. Of some text it shows nothing, on some it fails."""
+
+    def opening(self) -> bytes:
+        return b">"
+
+    def render(self, changes: Changes) -> bytes:
+        return b"".join(map(self._one, changes))
+
+    def _one(self, change: Change) -> bytes:
+        if not isinstance(change, TextAdded):
+            return b"."
+        if change.text == "broken":
+            raise ValueError(change.text)
+        return b"" if change.text == "silent" else change.text.encode()
+
+
+class Connection:
+    """The server's side: takes at most ``capacity`` bytes at a time without waiting."""
+
+    def __init__(self, capacity: int = 1_000) -> None:
+        self._capacity = capacity
+        self._partial = b""  # of which the first bytes were written
+        self._written = 0
+        self.out = b""
+
+    def try_send(self, data: bytes) -> bool:
+        assert not self._partial, "the rest must be sent first"
+        self.out += data[: self._capacity]
+        if len(data) <= self._capacity:
+            return True
+        self._partial, self._written = data, self._capacity
+        return False
+
+    async def send(self, data: bytes) -> None:
+        assert not self._partial or data == self._partial, "the same bytes, and nothing else"
+        self.out += data[self._written :]
+        self._partial, self._written = b"", 0
+        await trio.lowlevel.checkpoint()
+
+
+class Stream:
+    """A streaming response, its log, and what its task has sent."""
+
+    def __init__(self, connection: Connection, with_write_through: bool) -> None:
+        self.connection, self.log = connection, RunLog()
+        try_send = connection.try_send if with_write_through else None
+        self.body = StreamBody(self._start, Letters(), RunStats(), 10.0, try_send)
+        self.sent: list[bytes] = []
+        self.failed: Exception | None = None
+
+    @asynccontextmanager
+    async def _start(self) -> AsyncIterator[Subscriber]:
+        with self.log.subscribe(applies_backpressure=True) as subscriber:
+            yield subscriber
+
+    def append(self, *texts: str) -> None:
+        self.log.append(tuple(TextAdded(0, text) for text in texts))
+
+    def end(self) -> None:
+        self.log.append((END,))
+        self.log.close()
+
+    async def serve(self) -> None:
+        try:
+            async with self.body as frames:
+                async for data in frames:
+                    self.sent.append(data)
+                    await self.connection.send(data)
+        except (ValueError, StreamTruncated) as error:
+            self.failed = error
+
+
+Open = Callable[..., AsyncIterator[Stream]]
+
+
+@asynccontextmanager
+async def open_stream(connection: Connection, with_write_through: bool = True) -> AsyncIterator[Stream]:
+    stream = Stream(connection, with_write_through)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.serve)
+        await wait_all_tasks_blocked()
+        yield stream
+        await wait_all_tasks_blocked()
+        assert not nursery.child_tasks
+        nursery.cancel_scope.cancel()
+
+
+async def test_appended_text_is_written_through_and_the_end_is_sent_by_the_writer() -> None:
+    async with open_stream(Connection()) as stream:
+        stream.append("a")
+        stream.append("b", "c")
+        stream.append("silent")
+        assert stream.connection.out == b">abc"
+        await wait_all_tasks_blocked()
+        assert stream.sent == [b">"]
+        stream.end()
+    assert stream.sent == [b">", b"."]
+    assert stream.connection.out == b">abc."
+
+
+async def test_without_the_extension_the_writer_sends_everything_that_is_pending_in_one_piece() -> None:
+    async with open_stream(Connection(), with_write_through=False) as stream:
+        stream.append("a")
+        stream.append("b", "c")
+        assert stream.connection.out == b">"
+        await wait_all_tasks_blocked()
+        assert stream.sent == [b">", b"abc"]
+        stream.end()
+    assert stream.connection.out == b">abc."
+
+
+@pytest.mark.parametrize("capacity", range(6))
+async def test_what_the_connection_does_not_take_is_sent_next_and_alone(capacity: int) -> None:
+    async with open_stream(Connection(capacity)) as stream:
+        stream.append("hello")
+        stream.append("world")
+        await wait_all_tasks_blocked()
+        stream.append("!")
+        await wait_all_tasks_blocked()
+        stream.end()
+    assert stream.connection.out == b">helloworld!."
+
+
+async def test_an_unsent_frame_comes_before_a_comment_that_is_due(mock_clock: MockClock) -> None:
+    async with open_stream(Connection(2)) as stream:
+        mock_clock.jump(11)  # the comment is due, and the writer has not run yet
+        stream.append("hello")
+        await wait_all_tasks_blocked()
+        assert stream.connection.out == b">hello"
+        mock_clock.jump(11)
+        await wait_all_tasks_blocked()
+        stream.end()
+    assert stream.connection.out == b">hello" + KEEPALIVE + b"."
+
+
+@pytest.mark.parametrize("with_write_through", [True, False])
+async def test_a_dialect_that_fails_fails_the_stream(with_write_through: bool) -> None:
+    async with open_stream(Connection(), with_write_through) as stream:
+        stream.append("a")
+        await wait_all_tasks_blocked()
+        stream.append("broken")
+    assert stream.connection.out == b">a"
+    assert str(stream.failed) == "broken"
+
+
+@pytest.mark.parametrize("with_write_through", [True, False])
+async def test_silence_is_filled_with_comments(autojump_clock: MockClock, with_write_through: bool) -> None:
+    async with open_stream(Connection(), with_write_through) as stream:
+        for _ in range(4):
+            await trio.sleep(6)
+            stream.append("a")
+            stream.append("silent")
+        await wait_all_tasks_blocked()
+        assert stream.connection.out == b">aaaa"
+        await trio.sleep(11)
+        assert stream.connection.out == b">aaaa" + KEEPALIVE
+        await trio.sleep(5)
+        stream.append("silent")  # nothing goes out: the next comment is due as before
+        await trio.sleep(5)
+        assert stream.connection.out == b">aaaa" + 2 * KEEPALIVE
+        stream.end()
+    assert stream.connection.out.endswith(b".")
+
+
+@pytest.mark.parametrize("with_write_through", [True, False])
+async def test_a_log_without_an_end_is_a_broken_transfer(with_write_through: bool) -> None:
+    async with open_stream(Connection(), with_write_through) as stream:
+        stream.append("a")
+        stream.log.close()
+    assert stream.connection.out == b">a"
+    assert isinstance(stream.failed, StreamTruncated)
