@@ -113,7 +113,7 @@ def test_a_stalled_reader_holds_nothing_up(launch: Launch, measured: Measured) -
 @pytest.mark.xdist_group("e2e-shutdown-2")
 def test_a_deaf_agent_holds_nothing_up(launch: Launch, measured: Measured) -> None:
     server = launch(
-        "--agent", AGENTS, drain_seconds=0, grace_seconds=0.3, expected="did not stop and was given up"
+        "--agent", AGENTS, drain_seconds=0, grace_seconds=0.3, expected="did not stop and was abandoned"
     )
     with listening(server, "deaf", "!deaf 60") as stream:
         stream.until("ready")

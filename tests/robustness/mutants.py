@@ -52,27 +52,27 @@ MUTANTS = (
     Mutant(
         "take a save that took too long for one that worked",
         "runs/tracker.py",
-        '            else:\n                log.error("a turn could not be stored", error="the store took too long")\n                break\n',
+        '            else:\n                log.error("a run could not be stored", error="the store took too long")\n                break\n',
         "            else:\n                return\n",
     ),
     Mutant(
-        "drop what waits in the inbox at the end",
+        "drop what is queued at the end",
         "runs/tracker.py",
-        "        rest = [*self._unheard, *merge_text(said)]\n",
-        "        rest = [event for event in (*self._unheard, *merge_text(said)) if type(event) is Finished]\n",
+        "        events = [*self._unhandled, *drained]\n",
+        "        events = [event for event in (*self._unhandled, *drained) if type(event) is Finished]\n",
         f"{RACES}::test_what_waits_at_the_end_is_kept",
     ),
     Mutant(
         "lose what was taken before a mistake",
         "runs/tracker.py",
-        "        finally:\n            # Even if one event is too much: what the turn took before it must reach the readers too.\n            self._note(changes)\n",
-        "        except BaseException:\n            raise\n        self._note(changes)\n",
+        "        finally:\n            # Even if one event fails: what the turn took before it must reach the subscribers.\n            self._append_open(changes)\n",
+        "        except BaseException:\n            raise\n        self._append_open(changes)\n",
         CRASHES,
     ),
     Mutant(
         "swallow a cancellation",
-        "agent/bridge.py",
-        "        except Exception as error:  # noqa: BLE001 - see above; cancellation passes\n",
+        "agent/runner.py",
+        "        except Exception as error:  # noqa: BLE001 - an agent may raise anything; cancellation passes\n",
         "        except BaseException as error:\n",
     ),
     Mutant(
@@ -89,8 +89,8 @@ MUTANTS = (
     ),
     Mutant(
         "leak a slot when the agent never began",
-        "agent/bridge.py",
-        "        else:\n            self._part_over(_Part.THREAD)\n",
+        "agent/runner.py",
+        "        else:\n            self._end_part(_Part.THREAD)\n",
         "",
     ),
     Mutant(
@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant(
         "leave the session taken",
         "runs/run.py",
-        "            if self._order.turnstile is not None:\n                self._order.turnstile.release()\n            self._begun",
+        "            if self._spec.turnstile is not None:\n                self._spec.turnstile.release()\n            self._begun",
         "            self._begun",
     ),
     Mutant(
@@ -115,15 +115,15 @@ MUTANTS = (
     Mutant(
         "do not save an end later that the store refused",
         "runs/tracker.py",
-        "        self._hooks.save_later(self._turn, self._end)\n",
+        "        self._callbacks.save_later(self._turn, self._end)\n",
         "",
         CRASHES,
     ),
     Mutant(
         "blame the client for a mistake of ours",
         "runs/run.py",
-        "            self.stop(Reason.SERVER_ERROR)\n\n    def _why",
-        "            raise\n\n    def _why",
+        "            self.stop(Reason.SERVER_ERROR)\n\n    # -- persistence",
+        "            raise\n\n    # -- persistence",
         CRASHES,
     ),
     Mutant(
@@ -167,6 +167,20 @@ MUTANTS = (
         "    param = error.param if error.param is None else redact(error.param)\n",
         "    param = error.param\n",
         "test_bad_input.py",
+    ),
+    Mutant(
+        "let what is pending overtake what is in the channel",
+        "agent/event_queue.py",
+        "        return batch + pending\n",
+        "        return pending + batch\n",
+        f"{RACES}::test_what_waits_at_the_end_is_kept",
+    ),
+    Mutant(
+        "write through to a reader that was woken",
+        "runs/log.py",
+        "        self._is_waiting = False  # it is scheduled to run: what comes now has to queue behind this\n",
+        "",
+        "../runs/test_pipeline.py",
     ),
 )  # fmt: skip
 

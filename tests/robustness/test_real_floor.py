@@ -40,7 +40,7 @@ STALL_SECONDS = 3.0
 def test_a_full_house_is_asked_to_leave(tmp_path: Path, tally: Tally) -> None:
     """Many who do not read, many who say nothing, and a tool that does not listen hold nothing up."""
     settings = {"drain_seconds": 0.2, "grace_seconds": 0.5}
-    expected = "gave up a reader|did not stop and was given up"
+    expected = "gave up a reader|did not stop and was abandoned"
     with server_in(tmp_path, AGENTS, expected, **settings) as server, ExitStack() as house:
         for number in range(STALLED):
             talk = house.enter_context(talking(server, receive_buffer=4096))

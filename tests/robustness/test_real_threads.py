@@ -35,7 +35,7 @@ def none_left() -> trio.CapacityLimiter:
 @pytest.mark.parametrize("is_quick", [False, True])
 async def test_an_agent_that_gets_none_ends_its_run_and_frees_its_slot(make: Any, is_quick: bool) -> None:
     setting = Setting(make, is_quick=is_quick)
-    setting.bridge._runtime = evolve(setting.bridge._host, threads=none_left())
+    setting.bridge._runtime = evolve(setting.bridge._runtime, threads=none_left())
     await setting.run()
     assert setting.times_gone == 1
     needed_one = make is Talker or not is_quick
@@ -55,7 +55,7 @@ async def test_an_interrupt_that_gets_none_leaves_the_rest_to_the_grace() -> Non
     setting, agent = Setting(Waiting), Waiting()
     setting.bridge._agent = agent
     await setting.bridge._interrupt("with a thread")
-    setting.bridge._runtime = evolve(setting.bridge._host, interrupts=none_left())
+    setting.bridge._runtime = evolve(setting.bridge._runtime, interrupts=none_left())
     await setting.bridge._interrupt("without")
     assert agent.reasons == ("with a thread",)
 
