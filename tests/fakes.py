@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -312,6 +313,7 @@ def make_rig(
     not_ready: str = "",
     nursery: trio.Nursery | None = None,
     wall_clock: Callable[[], float] = lambda: EPOCH,
+    clock: Callable[[], float] = time.monotonic,
     stages: Mapping[str, Stage] = NO_STAGES,
 ) -> Rig:
     """A server whose agents play a script. In Trio only; runs that outlive their request need ``open_rig``."""
@@ -333,6 +335,7 @@ def make_rig(
         workspace,
         limits,
         wall_clock=wall_clock,
+        clock=clock,
         on_end=note_end,
         on_first_text=metrics.first_text,
         environments={
