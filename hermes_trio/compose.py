@@ -35,11 +35,11 @@ from hermes_trio.settings.place import SqliteFile
 from hermes_trio.settings.shown import shown_settings
 from hermes_trio.stores.contract import Store
 from hermes_trio.stores.opening import open_store
+from hermes_trio.web.api.responses import to_items
 from hermes_trio.web.app import make_app
-from hermes_trio.web.gate import Gate
 from hermes_trio.web.metrics import Metrics
-from hermes_trio.web.options import Health, ServedProfile, ShownSetting, Site, WebOptions
-from hermes_trio.web.responses import to_items
+from hermes_trio.web.middleware import AsgiApp
+from hermes_trio.web.state import AppState, Health, ServedProfile, ShownSetting, WebOptions
 
 # Interrupts return at once; should one hang, the others must not wait for it.
 INTERRUPT_THREADS = 1_000
@@ -65,7 +65,7 @@ class State:
 class Running:
     """A server that can take requests."""
 
-    app: Gate
+    app: AsgiApp
     admission: Admission
     registry: Registry[Run]
     state: State
@@ -155,8 +155,10 @@ def _build(parts: Parts, services: Services, hosting: Hosting, metrics: Metrics)
     turnstile = _turnstile(parts.settings)
     pulse = Pulse(options.keepalive_seconds)
     hosting.nursery.start_soon(pulse.run)
-    site = Site(options, keyring, admission, turnstile, services, hosting, health, pulse)
-    return Running(make_app(site, metrics), admission, services.registry, state)
+    app = make_app(
+        AppState(options, keyring, admission, turnstile, services, hosting, health, pulse, metrics)
+    )
+    return Running(app, admission, services.registry, state)
 
 
 def _turnstile(settings: Settings) -> Turnstile:

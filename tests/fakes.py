@@ -44,7 +44,7 @@ from hermes_trio.stores.contract import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.web.app import make_app
 from hermes_trio.web.metrics import Metrics
-from hermes_trio.web.options import Health, Site, WebOptions
+from hermes_trio.web.state import AppState, Health, WebOptions
 from tests.asgi import PATIENCE, Client, patience
 
 KEY = "key-of-ann-0123456789"
@@ -269,7 +269,7 @@ class NotingRegistry(Registry[Run]):
 class Rig:
     """A server in memory: its parts, and a client that has a key."""
 
-    site: Site
+    site: AppState
     client: Client
     stage: Stage
     store: Store
@@ -344,10 +344,18 @@ def make_rig(
     health = Health(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
     hosting = Hosting(cast("trio.Nursery", nursery), services)
     pulse = Pulse(options.keepalive_seconds)
-    site = Site(
-        options, keyring, Admission(max_runs), Turnstile(turn_patience), services, hosting, health, pulse
+    site = AppState(
+        options,
+        keyring,
+        Admission(max_runs),
+        Turnstile(turn_patience),
+        services,
+        hosting,
+        health,
+        pulse,
+        metrics,
     )
-    return Rig(site, Client(make_app(site, metrics), bearer(KEY)), stage, store, ends)
+    return Rig(site, Client(make_app(site), bearer(KEY)), stage, store, ends)
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 
 import trio
@@ -13,13 +14,11 @@ from hermes_trio.runs.spec import RunSpec, Services
 
 
 class OwnedRun:
-    """An async context manager: the run ends with the block, whoever leaves first. As a generator it would be larger.
+    """An async context manager: the run lives in a nursery of the block, and ends with it."""
 
-    It lives in the nursery of the request that the block is part of, and ends with that at the latest.
-    """
-
-    def __init__(self, services: Services, order: RunSpec, nursery: trio.Nursery) -> None:
-        self._services, self._order, self._nursery = services, order, nursery
+    def __init__(self, services: Services, order: RunSpec) -> None:
+        self._services, self._order = services, order
+        self._manager: AbstractAsyncContextManager[trio.Nursery]
         self._run: Run
         self._reader: Reader
 
@@ -27,7 +26,9 @@ class OwnedRun:
         """Start the run."""
         self._run = Run(self._services, self._order, has_owner=True)
         self._reader = self._run.log.subscribe(holds_back=True)
-        self._nursery.start_soon(self._run.main)
+        self._manager = trio.open_nursery()
+        nursery = await self._manager.__aenter__()
+        nursery.start_soon(self._run.main)
         return self._reader
 
     async def __aexit__(
@@ -36,7 +37,7 @@ class OwnedRun:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it, unless it is over, and wait for that, in spite of cancellation."""
+        """End the run, unless it is over, and wait for that, in spite of cancellation."""
         try:
             if not self._run.is_over:
                 is_fault = isinstance(error, Exception)
@@ -44,6 +45,8 @@ class OwnedRun:
                 await self._end(reason)  # noqa: ASYNC102 - it shields itself, and the run bounds its own end
         finally:
             self._reader.close()
+            # The nursery gets no error of the block: it would wrap it in a group on its way to the caller.
+            await self._manager.__aexit__(None, None, None)  # noqa: ASYNC102 - only the run's last steps are left
 
     async def _end(self, reason: Reason) -> None:
         self._run.stop(reason)

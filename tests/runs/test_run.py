@@ -65,7 +65,7 @@ def check(changes: list[Change], record: EndedRun, script: list[Event], reason: 
 
 async def read_all(setting: Setting) -> None:
     """A client that reads what there is."""
-    async with trio.open_nursery() as request, OwnedRun(setting.services, setting.order, request) as changes:
+    async with OwnedRun(setting.services, setting.order) as changes:
         async for _ in changes:
             pass
 
@@ -124,10 +124,8 @@ async def test_a_client_that_leaves_after_any_prefix_loses_nothing(script: list[
 
 async def test_a_reader_that_just_leaves_ends_the_run() -> None:
     setting = Setting(Script([Text("a")], holds=True))
-    async with trio.open_nursery() as request:
-        async with OwnedRun(setting.services, setting.order, request) as changes:
-            await changes.receive()
-        assert not request.child_tasks
+    async with OwnedRun(setting.services, setting.order) as changes:
+        await changes.receive()
     assert setting.store.records[0].outcome.reason is Reason.CLIENT_DISCONNECTED
     setting.check_nothing_left()
 
@@ -137,7 +135,7 @@ async def test_a_block_that_is_cancelled_alone_waits_for_the_end() -> None:
     setting = Setting(Script([Text("a")], holds=True))
     async with trio.open_nursery() as request:
         with trio.CancelScope() as block:
-            async with OwnedRun(setting.services, setting.order, request) as changes:
+            async with OwnedRun(setting.services, setting.order) as changes:
                 await changes.receive()
                 block.cancel()
                 await trio.sleep_forever()
@@ -148,8 +146,8 @@ async def test_a_block_that_is_cancelled_alone_waits_for_the_end() -> None:
 
 async def test_a_reader_that_fails_ends_the_run_as_our_fault() -> None:
     setting = Setting(Script([Text("a")], holds=True))
-    with pytest.RaisesGroup(ZeroDivisionError):
-        async with trio.open_nursery() as request, OwnedRun(setting.services, setting.order, request):
+    with pytest.raises(ZeroDivisionError):
+        async with OwnedRun(setting.services, setting.order):
             raise ZeroDivisionError
     assert setting.store.records[0].outcome.reason is Reason.SERVER_ERROR
     setting.check_nothing_left()
@@ -157,7 +155,7 @@ async def test_a_reader_that_fails_ends_the_run_as_our_fault() -> None:
 
 async def test_a_client_that_leaves_after_the_finish_changes_nothing() -> None:
     setting = Setting(Script([Text("a"), Finished()]))
-    async with trio.open_nursery() as request, OwnedRun(setting.services, setting.order, request) as changes:
+    async with trio.open_nursery() as request, OwnedRun(setting.services, setting.order) as changes:
         async for batch in changes:
             if isinstance(batch[-1], Ended):
                 request.cancel_scope.cancel()
