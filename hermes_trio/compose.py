@@ -189,6 +189,7 @@ def _web_options(settings: Settings) -> WebOptions:
         max_body_bytes=settings.max_body_bytes,
         open_webui_status=settings.open_webui_status,
         on_disconnect=parse_policy(settings.on_disconnect),
+        access_log=settings.access_log,
         profiles=tuple(
             ServedProfile(profile.name, profile.model_name, profile.keys)
             for profile in settings.profiles.values()

@@ -174,6 +174,10 @@ class Settings:
         "info", "debug", "warning", "error", "critical",
     )  # fmt: skip
     log_format: str = _choice(Option("Log lines as text or json.", "--log-format", "FORMAT"), "text", "json")
+    access_log: bool = _setting(
+        True,
+        Option("Log one line for every request, at its end: on or off.", "--access-log", "SWITCH"),
+    )
     certfile: Path | None = attrs.field(
         default=None, metadata=_named_file("Certificate chain for TLS.", "--certfile")
     )
