@@ -11,6 +11,7 @@ from typing import Any, cast
 import attrs
 import trio
 from attrs import define, evolve, field, frozen
+from quart_trio import QuartTrio
 
 from hermes_trio.agent.bridge import AgentHost
 from hermes_trio.agent.contract import AgentContext, TurnRequest
@@ -274,6 +275,11 @@ class Rig:
     stage: Stage
     store: Store
     ends: list[tuple[str, str]]  # status and reason of every run that ended
+
+    @property
+    def app(self) -> QuartTrio:
+        """The application, as an embedding program has it."""
+        return cast("QuartTrio", self.client.app)
 
     @property
     def is_idle(self) -> bool:
