@@ -405,8 +405,8 @@ def test_errors_are_configuration_errors() -> None:
         ("sqlite:////var/lib/records.db", SqliteFile(Path("/var/lib/records.db"))),
     ],
 )
-def test_store_places(url: str, place: object) -> None:
-    assert Settings(store=url, data_dir=Path("/d")).store_place == place
+def test_store_locations(url: str, place: object) -> None:
+    assert Settings(store=url, data_dir=Path("/d")).store_location == place
 
 
 @pytest.mark.parametrize(
@@ -419,6 +419,10 @@ def test_store_places(url: str, place: object) -> None:
         ("sqlite:///", "store: sqlite:/// must be followed by the path of a file; "),
         ("sqlite:///:memory:", "store: sqlite:/// must be followed by the path of a file; "),
         ("sqlite:///a?mode=ro", "store: sqlite:/// must be followed by the path of a file; "),
+        ("sqlite:////", "store: sqlite:/// must be followed by the path of a file; "),
+        ("sqlite:///directory/", "store: sqlite:/// must be followed by the path of a file; "),
+        ("memory", "store: this is not a store we know; use memory:, "),
+        ("memory://", "store: memory: is not a store we know; use memory:, "),
     ],
 )
 def test_other_stores_are_refused_without_repeating_a_password(url: str, expected: str) -> None:
