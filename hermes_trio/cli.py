@@ -85,6 +85,8 @@ def _flag(name: str, option: Option, default: Any) -> Callable[[Any], Any]:
 
 
 def _default_note(default: Any) -> str:
+    if isinstance(default, bool):
+        return f"  [default: {'on' if default else 'off'}]"
     return f"  [default: {default}]" if isinstance(default, (str, int)) and default != "" else ""
 
 
@@ -231,6 +233,8 @@ def _shown(value: object, is_secret: bool = False) -> str:
         return _NOT_SET
     if is_secret:
         return MASK
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return _short(", ".join(value) if isinstance(value, tuple) else str(value))
 
 

@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import trio
@@ -30,15 +30,16 @@ from hermes_trio.runs.spec import AgentEnvironment, Services
 from hermes_trio.runs.tidying import keep_tidy
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.settings import Settings
-from hermes_trio.settings.place import SqliteFile
 from hermes_trio.settings.shown import shown_settings
+from hermes_trio.settings.store_url import InMemory, SqliteFile
 from hermes_trio.stores.contract import Store
-from hermes_trio.stores.opening import open_store
+from hermes_trio.stores.memory import open_memory
+from hermes_trio.stores.sqlite import open_sqlite
+from hermes_trio.web.api.responses import to_items
 from hermes_trio.web.app import make_app
-from hermes_trio.web.gate import Gate
 from hermes_trio.web.metrics import Metrics
-from hermes_trio.web.options import Health, ServedProfile, ShownSetting, Site, WebOptions
-from hermes_trio.web.responses import to_items
+from hermes_trio.web.middleware import AsgiApp
+from hermes_trio.web.state import AppState, Health, ServedProfile, ShownSetting, WebOptions
 
 # Interrupts return at once; should one hang, the others must not wait for it.
 INTERRUPT_THREADS = 1_000
@@ -64,7 +65,7 @@ class State:
 class Running:
     """A server that can take requests."""
 
-    app: Gate
+    app: AsgiApp
     admission: Admission
     registry: Registry[Run]
     state: State
@@ -98,10 +99,20 @@ def key_places(settings: Settings) -> KeyPlaces:
     return KeyPlaces(settings.host, settings.data_dir, settings.api_key, settings.api_key_file)
 
 
-def store_url(settings: Settings) -> str:
-    """The address of the store."""
-    place = settings.store_place
-    return f"sqlite:///{place.path.absolute()}" if isinstance(place, SqliteFile) else "memory:"
+def open_store(settings: Settings) -> AbstractAsyncContextManager[Store]:
+    """Return the store of the settings, to be entered.
+
+    Raises:
+        ConfigurationError: at once, if this version has no store of that kind.
+        StoreError: on entering, if it cannot be opened.
+    """
+    match settings.store_location:
+        case InMemory():
+            return open_memory()
+        case SqliteFile(path):
+            return open_sqlite(path.absolute())
+        case unknown:
+            raise ConfigurationError(f"store: there is no store of kind {type(unknown).__name__}")
 
 
 @asynccontextmanager
@@ -115,7 +126,7 @@ async def open_server(parts: Parts) -> AsyncIterator[Running]:
         StoreError: the store cannot be opened.
     """
     hiring = _hiring(parts.settings)
-    async with open_store(store_url(parts.settings)) as store, open_crew(parts.crew, hiring) as environments:
+    async with open_store(parts.settings) as store, open_crew(parts.crew, hiring) as environments:
         metrics = Metrics()
         services = _services(parts, store, environments, metrics)
         await recover(store, services.owner, to_items)
@@ -152,8 +163,8 @@ def _build(parts: Parts, services: Services, hosting: Hosting, metrics: Metrics)
     health = Health(lambda: state.not_ready, _details)
     options, keyring = _web_options(parts.settings), parts.keys.keyring
     turnstile = _turnstile(parts.settings)
-    site = Site(options, keyring, admission, turnstile, services, hosting, health)
-    return Running(make_app(site, metrics), admission, services.registry, state)
+    app = make_app(AppState(options, keyring, admission, turnstile, services, hosting, health, metrics))
+    return Running(app, admission, services.registry, state)
 
 
 def _turnstile(settings: Settings) -> Turnstile:
@@ -184,6 +195,7 @@ def _web_options(settings: Settings) -> WebOptions:
         max_body_bytes=settings.max_body_bytes,
         open_webui_status=settings.open_webui_status,
         on_disconnect=parse_policy(settings.on_disconnect),
+        access_log=settings.access_log,
         profiles=tuple(
             ServedProfile(profile.name, profile.model_name, profile.keys)
             for profile in settings.profiles.values()

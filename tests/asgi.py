@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import trio
 from attrs import define, field, frozen
 
-from hermes_trio.web.gate import AsgiApp
+from hermes_trio.web.middleware import AsgiApp
 from tests.sse import Frame, parse_frame, parse_sse
 
 PATIENCE = 10.0  # seconds after which a test has gone wrong

@@ -12,6 +12,7 @@ from typing import Any, cast
 import attrs
 import trio
 from attrs import define, evolve, field, frozen
+from quart_trio import QuartTrio
 
 from hermes_trio.agent.contract import AgentContext, TurnRequest
 from hermes_trio.agent.port import AsyncPort, Port
@@ -44,7 +45,7 @@ from hermes_trio.stores.contract import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.web.app import make_app
 from hermes_trio.web.metrics import Metrics
-from hermes_trio.web.options import Health, Site, WebOptions
+from hermes_trio.web.state import AppState, Health, WebOptions
 from tests.asgi import PATIENCE, Client, patience
 
 KEY = "key-of-ann-0123456789"
@@ -269,11 +270,16 @@ class NotingRegistry(Registry[Run]):
 class Rig:
     """A server in memory: its parts, and a client that has a key."""
 
-    site: Site
+    site: AppState
     client: Client
     stage: Stage
     store: Store
     ends: list[tuple[str, str]]  # status and reason of every run that ended
+
+    @property
+    def app(self) -> QuartTrio:
+        """The application, as an embedding program has it."""
+        return cast("QuartTrio", self.client.app)
 
     @property
     def is_idle(self) -> bool:
@@ -345,8 +351,17 @@ def make_rig(
     )
     health = Health(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
     hosting = Hosting(cast("trio.Nursery", nursery), services)
-    site = Site(options, keyring, Admission(max_runs), Turnstile(turn_patience), services, hosting, health)
-    return Rig(site, Client(make_app(site, metrics), bearer(KEY)), stage, store, ends)
+    site = AppState(
+        options,
+        keyring,
+        Admission(max_runs),
+        Turnstile(turn_patience),
+        services,
+        hosting,
+        health,
+        metrics,
+    )
+    return Rig(site, Client(make_app(site), bearer(KEY)), stage, store, ends)
 
 
 @asynccontextmanager

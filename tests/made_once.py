@@ -16,7 +16,7 @@ from werkzeug.routing import Rule
 
 from hermes_trio.stores import memory
 from hermes_trio.stores.migrations import migrate
-from hermes_trio.web import app, page
+from hermes_trio.web import app, static
 
 BUILDER = "_compile_builder"  # of a rule: a function that has the rule as its argument and depends on its text alone
 
@@ -25,7 +25,7 @@ def make_once() -> None:
     """From now on, in this process."""
     if hasattr(Rule, BUILDER):  # not a part of Werkzeug's promises: without it tests are slower, not wrong
         setattr(Rule, BUILDER, _once_for_each_text(getattr(Rule, BUILDER)))
-    setattr(app, page.load_page.__name__, cache(page.load_page))
+    setattr(app, static.load_page.__name__, cache(static.load_page))
     setattr(memory, migrate.__name__, _copy_of_the_tables)
 
 

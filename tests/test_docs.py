@@ -88,6 +88,8 @@ def _row(attribute: attrs.Attribute[Any]) -> str:
 
 
 def _default(value: object) -> str:
+    if isinstance(value, bool):
+        return "`on`" if value else "`off`"
     if isinstance(value, str | int | float) and value != "":
         return f"`{value}`"
     return "" if not value else "see below"

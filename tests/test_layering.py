@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "settings": {"core"},
     "keys": {"core"},
     "client": {"core"},
-    "web": {"core", "keys", "mailbox", "pulse", "schema", "agent", "runs", "stores.contract"},
+    "web": {"core", "keys", "pulse", "schema", "agent", "runs", "stores.contract"},
 }
 
 # The pure parts may not even reach for a clock, a thread, randomness or a socket.

@@ -68,6 +68,7 @@ def test_the_documented_defaults() -> None:
         10_000_000,
     )
     assert (settings.log_level, settings.log_format, settings.open_webui_status) == ("info", "text", "auto")
+    assert settings.access_log is True
     assert (settings.keepalive_seconds, settings.run_seconds, settings.stall_seconds) == (10, 0, 30)
     assert (settings.drain_seconds, settings.grace_seconds) == (20, 5)
     assert (settings.write_seconds, settings.body_seconds) == (30, 20)
@@ -139,6 +140,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "cors_origins": (("http://a",), ("http://b", "http://c"), ("http://d",)),
     "log_level": ("debug", "error", "warning"),
     "log_format": ("json", "text", "json"),
+    "access_log": (False, True, False),
     "open_webui_status": ("on", "off", "auto"),
     "on_disconnect": ("grace:5", "detach", "interrupt"),
     "busy_session": ("wait", "refuse", "wait"),
@@ -153,6 +155,8 @@ def as_text(value: Any) -> str:
 
 def as_toml(value: Any) -> str:
     """A value as a line of TOML holds it."""
+    if isinstance(value, bool):
+        return str(value).lower()
     return str(list(value)) if isinstance(value, tuple) else repr(value)
 
 
@@ -194,6 +198,8 @@ def test_options_do_not_disturb_each_other(
         ("PORT", "port", "80", 80),
         ("HERMES_TRIO_DRAIN_SECONDS", "drain_seconds", "1.5", 1.5),
         ("HERMES_TRIO_LOG_LEVEL", "log_level", "WARNING", "warning"),
+        ("HERMES_TRIO_ACCESS_LOG", "access_log", "Off", False),
+        ("HERMES_TRIO_ACCESS_LOG", "access_log", "1", True),
     ],
 )
 def test_variables(variable: str, option: str, text: str, value: object) -> None:
@@ -326,6 +332,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             "log_level: 'loud' is not one of info, debug, warning, error, critical",
         ),
         ("HERMES_TRIO_LOG_FORMAT", "xml", "log_format: 'xml' is not one of text, json"),
+        ("HERMES_TRIO_ACCESS_LOG", "maybe", "access_log: 'maybe' is neither on nor off"),
         (
             "HERMES_TRIO_ON_DISCONNECT",
             "never",
@@ -398,8 +405,8 @@ def test_errors_are_configuration_errors() -> None:
         ("sqlite:////var/lib/records.db", SqliteFile(Path("/var/lib/records.db"))),
     ],
 )
-def test_store_places(url: str, place: object) -> None:
-    assert Settings(store=url, data_dir=Path("/d")).store_place == place
+def test_store_locations(url: str, place: object) -> None:
+    assert Settings(store=url, data_dir=Path("/d")).store_location == place
 
 
 @pytest.mark.parametrize(
@@ -412,6 +419,10 @@ def test_store_places(url: str, place: object) -> None:
         ("sqlite:///", "store: sqlite:/// must be followed by the path of a file; "),
         ("sqlite:///:memory:", "store: sqlite:/// must be followed by the path of a file; "),
         ("sqlite:///a?mode=ro", "store: sqlite:/// must be followed by the path of a file; "),
+        ("sqlite:////", "store: sqlite:/// must be followed by the path of a file; "),
+        ("sqlite:///directory/", "store: sqlite:/// must be followed by the path of a file; "),
+        ("memory", "store: this is not a store we know; use memory:, "),
+        ("memory://", "store: memory: is not a store we know; use memory:, "),
     ],
 )
 def test_other_stores_are_refused_without_repeating_a_password(url: str, expected: str) -> None:

@@ -26,7 +26,7 @@ from hermes_trio.doctor.findings_local import (
     StoreUnusable,
 )
 from hermes_trio.keys import LOCAL_FILE, KeyPlaces, KeysError, NamedKey, check_keys, read_key_file
-from hermes_trio.settings import Settings, SqliteFile
+from hermes_trio.settings import InMemory, Settings, SqliteFile
 from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.look import KNOWN_SCHEMA, SQLITE_VERSION, look
 
@@ -104,16 +104,21 @@ def store(settings: Settings) -> Finding:
 
 
 def _store(settings: Settings) -> StoreInMemory | StoreToCome | StoreThere | StoreUnusable:
-    place = settings.store_place
-    if not isinstance(place, SqliteFile):
-        return StoreInMemory()
-    if not os.path.lexists(place.path):
-        return StoreToCome(str(place.path))
+    match settings.store_location:
+        case InMemory():
+            return StoreInMemory()
+        case SqliteFile(path):
+            return _sqlite_store(path)
+
+
+def _sqlite_store(path: Path) -> StoreToCome | StoreThere | StoreUnusable:
+    if not os.path.lexists(path):
+        return StoreToCome(str(path))
     try:
-        seen = look(place.path)
+        seen = look(path)
     except StoreError as error:
         return StoreUnusable(str(error))
-    return StoreThere(str(place.path), seen.schema, KNOWN_SCHEMA, seen.is_in_use)
+    return StoreThere(str(path), seen.schema, KNOWN_SCHEMA, seen.is_in_use)
 
 
 def packages(settings: Settings) -> Iterator[Finding]:

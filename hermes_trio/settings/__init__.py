@@ -6,9 +6,9 @@ from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.settings.errors import SettingsError, WrongValueError
 from hermes_trio.settings.load import Loaded, load
 from hermes_trio.settings.model import Option, Settings, options
-from hermes_trio.settings.place import InMemory, SqliteFile, StorePlace
 from hermes_trio.settings.profile import MASK, Profile
 from hermes_trio.settings.sources import Kind, Source
+from hermes_trio.settings.store_url import InMemory, SqliteFile, StoreLocation
 
 __all__ = [
     "MASK",
@@ -22,7 +22,7 @@ __all__ = [
     "SettingsError",
     "Source",
     "SqliteFile",
-    "StorePlace",
+    "StoreLocation",
     "WrongValueError",
     "load",
     "options",

@@ -27,11 +27,23 @@ from hermes_trio.settings.model import Settings, options
 from hermes_trio.settings.sources import Offer, Source
 
 _COMPLAINTS: Mapping[Any, str] = {
+    bool: "is neither on nor off",
     int: "is not a whole number",
     float: "is not a number",
     str: "is not a text",
     Path: "is not a path",
     tuple[str, ...]: "is not a list of texts",
+}
+
+_SWITCHES = {
+    "on": True,
+    "true": True,
+    "yes": True,
+    "1": True,
+    "off": False,
+    "false": False,
+    "no": False,
+    "0": False,
 }
 
 
@@ -105,12 +117,26 @@ def _bare(target: Any) -> Any:
 
 def _converter() -> TSConverter:
     converter = TSConverter(resolve_paths=False, strlist_sep=_by_commas)
-    converter.scalar_converters |= {int: _whole_number, float: _number, str: _text, Path: _path}
+    converter.scalar_converters |= {
+        bool: _switch,
+        int: _whole_number,
+        float: _number,
+        str: _text,
+        Path: _path,
+    }
     return converter
 
 
 def _by_commas(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _switch(value: Any, _target: type) -> bool:
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() not in _SWITCHES:
+        raise ValueError
+    return _SWITCHES[str(value).lower()]
 
 
 def _whole_number(value: Any, _target: type) -> int:

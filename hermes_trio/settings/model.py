@@ -12,8 +12,8 @@ from attrs import frozen
 
 from hermes_trio.settings import checks
 from hermes_trio.settings.errors import WrongValueError
-from hermes_trio.settings.place import StorePlace, store_place
 from hermes_trio.settings.profile import NOTHING, Profile, agent_for, masked
+from hermes_trio.settings.store_url import StoreLocation, parse_store_url
 
 APP = "hermes-trio"
 ENV_PREFIX = "HERMES_TRIO_"
@@ -63,7 +63,7 @@ def _named_file(text: str, flag: str) -> dict[str, Option]:
 
 def _known_store(settings: Settings, field: attrs.Attribute[Any], value: str) -> None:
     try:
-        store_place(value, settings.data_dir)
+        parse_store_url(value, settings.data_dir)
     except ValueError as error:
         raise WrongValueError(field.name, str(error)) from None
 
@@ -174,6 +174,10 @@ class Settings:
         "info", "debug", "warning", "error", "critical",
     )  # fmt: skip
     log_format: str = _choice(Option("Log lines as text or json.", "--log-format", "FORMAT"), "text", "json")
+    access_log: bool = _setting(
+        True,
+        Option("Log one line for every request, at its end: on or off.", "--access-log", "SWITCH"),
+    )
     certfile: Path | None = attrs.field(
         default=None, metadata=_named_file("Certificate chain for TLS.", "--certfile")
     )
@@ -255,9 +259,9 @@ class Settings:
         return agent_for(self.agent, self.base_url)
 
     @property
-    def store_place(self) -> StorePlace:
-        """Where records are kept, as a value."""
-        return store_place(self.store, self.data_dir)
+    def store_location(self) -> StoreLocation:
+        """Where records are kept."""
+        return parse_store_url(self.store, self.data_dir)
 
 
 def options() -> dict[str, Option]:

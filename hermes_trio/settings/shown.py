@@ -35,4 +35,6 @@ def _shown(settings: Settings, name: str, is_secret: bool) -> str:
         return ""
     if is_secret:
         return MASK
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return redact(", ".join(map(str, value)) if isinstance(value, tuple) else str(value))

@@ -1,15 +1,16 @@
-"""Who is asking. Checked once, before any route."""
+"""Authentication: runs before every view, as one of Quart's ``before_request`` functions."""
 
 from __future__ import annotations
 
 import structlog
-from quart.wrappers import Request
+from quart import request
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.redact import header_safe
-from hermes_trio.keys import Keyring, Nobody
-from hermes_trio.web.asked import header, visit
-from hermes_trio.web.page import is_page
+from hermes_trio.keys import Nobody
+from hermes_trio.web.profiles import check_profile
+from hermes_trio.web.request import app_state, current_request, header
+from hermes_trio.web.static import is_static
 
 log = structlog.get_logger(__name__)
 
@@ -18,22 +19,28 @@ OPEN_PATHS = frozenset(
 )
 
 
-def identify(keyring: Keyring, request: Request) -> None:
-    """Note the principal of the current request; where no key is needed, that of a good key all the same.
+async def authenticate() -> None:
+    """Set the principal of the current request, and check that it may use the profile of the path.
+
+    Open routes need no key, but a valid one is recognised there too.
 
     Raises:
-        ApiError: 401.
+        ApiError: 401 without a valid key; 404 for a profile that does not exist or is not for this principal.
     """
-    current = visit()
-    principal = keyring.principal(_token(current.headers.get("authorization", "")))
+    context = current_request()
+    context.route = request.url_rule.rule if request.url_rule is not None else ""
+    principal = app_state().keyring.principal(_bearer_token(header("Authorization")))
     if not isinstance(principal, Nobody):
-        current.principal = principal
-    elif not (request.path in OPEN_PATHS or is_page(request.path)):
-        _refuse(request)
+        context.principal = principal
+    elif not (request.path in OPEN_PATHS or is_static(request.path)):
+        raise _unauthorized()
+    # After the key: a client without one does not learn which profiles there are.
+    if not is_static(request.path):
+        check_profile()
 
 
-def _token(header: str) -> str:
-    scheme, _, token = header.partition(" ")
+def _bearer_token(authorization: str) -> str:
+    scheme, _, token = authorization.partition(" ")
     if scheme != "Bearer":
         return ""
     # Headers arrive as Latin-1; a key with other characters was sent as UTF-8.
@@ -41,15 +48,15 @@ def _token(header: str) -> str:
     return token if token.isascii() else token.encode("latin-1").decode("utf-8", "replace")
 
 
-def _refuse(request: Request) -> None:
+def _unauthorized() -> ApiError:
     log.warning(
         "refused a key",
         method=request.method,
         path=header_safe(request.path),
-        client=header_safe(request.headers.get("Remote-Addr", "")),
+        client=header_safe(header("Remote-Addr")),
         user_agent=header_safe(header("User-Agent")),
     )
-    raise ApiError(
+    return ApiError(
         401,
         "Invalid or missing API key. The Authorization header must carry it as a bearer token.",
         code="invalid_api_key",

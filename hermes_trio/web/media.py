@@ -1,7 +1,6 @@
 """``MEDIA:<path>`` tags in a final answer: small images become part of the text.
 
-Only files below the agents' workspace are shown. Whatever a model was talked into naming, the server does not read
-anybody's keys to a client.
+Only files below the agent's workspace are inlined, whatever path a model was talked into naming.
 """
 
 from __future__ import annotations
@@ -12,8 +11,12 @@ from pathlib import Path
 
 import trio
 
+from hermes_trio.core.dialects.chat_batch import ChatCollector, Reply
+from hermes_trio.web.profiles import choose_agent
+from hermes_trio.web.request import app_state
+
 MAX_BYTES = 5 * 1024 * 1024
-MAX_BYTES_IN_ALL = 4 * MAX_BYTES  # a text can name one file thousands of times
+MAX_TOTAL_BYTES = 4 * MAX_BYTES  # a text can name one file thousands of times
 _TYPES = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
@@ -32,8 +35,18 @@ _TAG = re.compile(
 )
 
 
+async def reply_with_media(collector: ChatCollector, model: str) -> Reply:
+    """Make the reply of a collected run, with the images in the workspace of the model's agent.
+
+    Raises:
+        ApiError: the run failed.
+    """
+    workspace = app_state().services.environment(choose_agent(model).profile).workspace
+    return collector.reply(await inline_media(collector.answer, workspace))
+
+
 async def inline_media(text: str, workspace: Path) -> str:
-    """The text with each tag replaced by the image it names; other tags stay as they are, and all where no thread is left."""
+    """Replace each tag by the image it names. Other tags stay, and so do all if no thread can be started."""
     if "MEDIA:" not in text:
         return text
     try:
@@ -43,23 +56,23 @@ async def inline_media(text: str, workspace: Path) -> str:
 
 
 def _inline(text: str, workspace: Path) -> str:
-    return _TAG.sub(_Album(workspace.resolve()).show, text)
+    return _TAG.sub(_MediaInliner(workspace.resolve()).inline, text)
 
 
-class _Album:
-    """The images of one answer."""
+class _MediaInliner:
+    """Inlines the images of one answer, up to a total size."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._room = MAX_BYTES_IN_ALL
+        self._remaining = MAX_TOTAL_BYTES
 
-    def show(self, tag: re.Match[str]) -> str:
-        """Markdown with the image inside, or the tag itself if the file may not or cannot be shown."""
+    def inline(self, tag: re.Match[str]) -> str:
+        """Return Markdown that holds the image, or the tag itself if the file may not or cannot be read."""
         path = Path(tag["path"] or "/")  # no path: the tag names no image
         image = self._read(path)
         if not image:
             return tag[0]
-        self._room -= len(image)
+        self._remaining -= len(image)
         data = base64.b64encode(image).decode("ascii")
         return f"![{path.name}](data:{_TYPES[path.suffix.lower()]};base64,{data})"
 
@@ -67,10 +80,14 @@ class _Album:
         try:
             real = path.resolve(strict=True)
             allowed = real.is_relative_to(self._root) and real.is_file()
-            return real.read_bytes() if allowed and real.stat().st_size <= min(MAX_BYTES, self._room) else b""
+            return (
+                real.read_bytes()
+                if allowed and real.stat().st_size <= min(MAX_BYTES, self._remaining)
+                else b""
+            )
         except (
             OSError,
             ValueError,
             RuntimeError,
-        ):  # also for names that no file can have, and for link loops
+        ):  # also invalid names (ValueError) and link loops (RuntimeError)
             return b""

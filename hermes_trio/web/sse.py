@@ -1,4 +1,4 @@
-"""The SSE writer: the body of a streaming response; and its counterpart for a reply in one piece.
+"""Responses made of a run: streamed by the SSE writer as it happens, or collected and sent whole.
 
 Quart enters a response body with ``async with`` and sends what it yields, all in the task that handles the request. So
 the run's nursery lives in the body, an async context manager, and never across a generator's ``yield``.
@@ -6,24 +6,28 @@ the run's nursery lives in the body, an async context manager, and never across 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 import trio
+from attrs import evolve
 from quart import Response, request
 from quart.wrappers.response import ResponseBody
 
-from hermes_trio.core.changes import Ended
+from hermes_trio.core.changes import Change, Ended
+from hermes_trio.core.dialects.chat_batch import Reply
+from hermes_trio.core.errors import ApiError
+from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.wire import KEEPALIVE
 from hermes_trio.runs.delivery import EXTENSION, Delivery, TrySend
 from hermes_trio.runs.log import ChangeReader, Changes
 from hermes_trio.runs.spec import RunStats
+from hermes_trio.schema.fields import SESSION_ID_HEADER
+from hermes_trio.web.errors import json_response
 from hermes_trio.web.headers import STREAM_HEADERS
-from hermes_trio.web.options import Site
-
-Start = Callable[[], AbstractAsyncContextManager[ChangeReader]]
+from hermes_trio.web.request import app_state
+from hermes_trio.web.start_run import Start, StartedRun
 
 
 class Dialect(Protocol):
@@ -137,17 +141,46 @@ class StreamBody(ResponseBody):
         self._silence.deadline = self._keepalive_due
 
 
-def sse_response(site: Site, start: Start, dialect: Dialect, headers: dict[str, str]) -> Response:
-    """Return a response that streams a run as it happens."""
-    extensions: Mapping[str, Any] = request.scope.get("extensions", {}) if site.options.write_through else {}
+def sse_response(started: StartedRun, dialect: Dialect) -> Response:
+    """Stream a run as server-sent events, written through to the connection where the server offers that."""
+    state = app_state()
+    extensions: Mapping[str, Any] = request.scope.get("extensions", {}) if state.options.write_through else {}
     try_send = extensions[EXTENSION].try_send if EXTENSION in extensions else None
-    body = StreamBody(start, dialect, site.services.stats, site.options.keepalive_seconds, try_send)
-    response = Response(body, headers={**STREAM_HEADERS, **headers})
-    response.timeout = None  # Quart's limit counts the whole stream; the deadlines are the run's own
+    body = StreamBody(started.open, dialect, state.services.stats, state.options.keepalive_seconds, try_send)
+    response = Response(body, 200, {**STREAM_HEADERS, **started.headers})
+    response.timeout = None  # Quart would cut the stream, silently; a run has limits of its own
     return response
 
 
-async def collect(reader: ChangeReader, take: Callable[[Changes], None]) -> None:
-    """Pass every batch of changes to ``take`` until the log ends."""
-    async for changes in reader:
-        take(changes)
+class Collector(Protocol):
+    """Gathers the changes of a run for a reply in one piece."""
+
+    def take(self, changes: Iterable[Change]) -> None:
+        """Add changes."""
+        ...
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended."""
+        ...
+
+
+async def collected_response(
+    started: StartedRun, collector: Collector, make_reply: Callable[[], Awaitable[Reply]]
+) -> Response:
+    """Read a run to its end, then respond with the reply that ``make_reply`` makes of the collector.
+
+    Raises:
+        ApiError: what ``make_reply`` raises, with the headers of the run.
+    """
+    async with started.open() as changes:
+        async for batch in changes:
+            collector.take(batch)
+    headers = started.headers
+    if collector.outcome.session_id:  # the agent moved to another session
+        headers = {**headers, SESSION_ID_HEADER: collector.outcome.session_id}
+    try:
+        reply = await make_reply()
+    except ApiError as error:
+        raise evolve(error, headers={**headers, **error.headers}) from None
+    return json_response(reply.body, 200, {**headers, **reply.headers})

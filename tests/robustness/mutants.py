@@ -95,8 +95,8 @@ MUTANTS = (
     ),
     Mutant(
         "leak a slot when the request was cut before its run",
-        "web/visit.py",
-        "        self.when_over(slot.forfeit)\n",
+        "web/request.py",
+        "        self.on_close(slot.forfeit)\n",
         "",
     ),
     Mutant(
@@ -135,7 +135,7 @@ MUTANTS = (
     ),
     Mutant(
         "let two requests with one key both run",
-        "web/starting.py",
+        "web/start_run.py",
         "    if first.run_id != claim.run_id:\n",
         "    if first.run_id != claim.run_id and first.fingerprint != claim.fingerprint:\n",
         RACES,
@@ -156,9 +156,9 @@ MUTANTS = (
     ),
     Mutant(
         "hand the record of one principal to another",
-        "web/runs.py",
-        "    found = await site.services.store.find_run(principal(), run_id)\n    if isinstance(found, NoRun) or not found",
-        "    found = await site.services.store.find_run(\"ann\", run_id)\n    if isinstance(found, NoRun) or not found",
+        "web/api/runs.py",
+        "        return LiveRun(run.header)\n    found = await app_state().services.store.find_run(principal(), run_id)\n",
+        "        return LiveRun(run.header)\n    found = await app_state().services.store.find_run(\"ann\", run_id)\n",
         PRINCIPALS,
     ),
     Mutant(

@@ -15,7 +15,7 @@ from hermes_trio.core.record import EndedRun
 from hermes_trio.runs.recovery import recover
 from hermes_trio.stores.contract import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
-from hermes_trio.web.responses import to_items
+from hermes_trio.web.api.responses import to_items
 from tests.fakes import Rig, Stage, make_rig
 from tests.robustness.scenes import LIMITS
 

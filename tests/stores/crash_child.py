@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import trio
 
 from hermes_trio.stores.contract import Store
-from hermes_trio.stores.opening import open_store
+from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.samples import batch, ended, header
 
 
@@ -35,9 +36,9 @@ async def live_for_ever(store: Store, session: str) -> None:
         number += 1
 
 
-async def main(address: str, label: str) -> None:
+async def main(path: str, label: str) -> None:
     """Never returns."""
-    async with open_store(address) as store, trio.open_nursery() as nursery:
+    async with open_sqlite(Path(path)) as store, trio.open_nursery() as nursery:
         for caller in range(16):
             nursery.start_soon(live_for_ever, store, f"{label}.{caller}")
 

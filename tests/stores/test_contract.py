@@ -1,4 +1,4 @@
-"""The contract, for each store there is. A new engine is one more line in ``ADDRESSES``."""
+"""The contract, for each store there is. A new engine is one more line in ``reopen``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from hermes_trio.stores.contract import Store
-from hermes_trio.stores.opening import open_store
+from hermes_trio.stores.memory import open_memory
+from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.contract_approvals import ApprovalContract
 from tests.stores.contract_forget import DeleteContract, ForgetContract
 from tests.stores.contract_lists import ClaimContract, ConversationContract
@@ -20,14 +21,14 @@ from tests.stores.contract_scope import ScopeContract
 from tests.stores.contract_sessions import DeleteSessionContract, ForkContract, SessionObjectContract
 from tests.stores.contract_suite import ClosingContract, DurableContract, Reopen, SessionContract
 
-ADDRESSES = {"memory": "memory:", "sqlite": "sqlite://{path}"}
 DURABLE = ("sqlite",)
 
 
-@pytest.fixture(params=list(ADDRESSES))
+@pytest.fixture(params=["memory", "sqlite"])
 def reopen(request: pytest.FixtureRequest, path: Path) -> Reopen:
     """Open the same place once more."""
-    return partial(open_store, ADDRESSES[request.param].format(path=path))
+    openers: dict[str, Reopen] = {"memory": open_memory, "sqlite": partial(open_sqlite, path)}
+    return openers[request.param]
 
 
 @pytest.fixture

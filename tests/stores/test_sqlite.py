@@ -122,6 +122,13 @@ async def test_a_turn_is_kept_with_all_its_facts(path: Path) -> None:
         assert '"input_tokens":3' in written[-1]
 
 
+@pytest.mark.parametrize("name", ["a.db", "with space.db", "100%25#.db", "ünï.db"])
+async def test_a_path_is_taken_literally(tmp_path: Path, name: str) -> None:
+    async with open_sqlite(tmp_path / name):
+        assert (tmp_path / name).is_file()
+    assert names_in(tmp_path) == [name, f"{name}.lock"]
+
+
 async def test_a_second_opening_in_this_process_is_refused(path: Path, tmp_path: Path) -> None:
     alias = tmp_path / "alias.db"
     alias.symlink_to(path)
@@ -136,11 +143,11 @@ async def test_a_second_opening_in_this_process_is_refused(path: Path, tmp_path:
 
 
 OPEN = """
-import sys, trio
+import pathlib, sys, trio
 from hermes_trio.stores.contract import StoreError
-from hermes_trio.stores.opening import open_store
+from hermes_trio.stores.sqlite import open_sqlite
 async def main():
-    async with open_store(sys.argv[1]):
+    async with open_sqlite(pathlib.Path(sys.argv[1])):
         print("opened")
 try:
     trio.run(main)
@@ -151,7 +158,7 @@ except StoreError as error:
 
 async def open_elsewhere(path: Path) -> str:
     """Open a store in another process; what it says."""
-    command = [sys.executable, "-c", OPEN, f"sqlite://{path}"]
+    command = [sys.executable, "-c", OPEN, str(path)]
     done = await trio.run_process(command, capture_stdout=True)
     return done.stdout.decode()
 

@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from hermes_trio.core.events import Reasoning, Text, ToolOutput, ToolStarted
 from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.tracker import Limits
-from hermes_trio.web.options import WebOptions
+from hermes_trio.web.state import WebOptions
 from tests.asgi import Exchange
 from tests.core.sse import parse
 from tests.fakes import CHAT, Pause, Stage, Step, ask, ask_stream, make_rig, open_rig

@@ -14,7 +14,7 @@ from hermes_trio.core.events import (
     ToolStarted,
     Verdict,
 )
-from hermes_trio.web.options import WebOptions
+from hermes_trio.web.state import WebOptions
 from tests.asgi import Answer
 from tests.fakes import CHAT, Pause, Stage, Step, ask_stream, make_rig
 from tests.web.reading import PROGRESS, checked, progress, said

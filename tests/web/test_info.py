@@ -16,7 +16,7 @@ from hermes_trio.core.events import Result, Text
 from hermes_trio.core.messages import Usage
 from hermes_trio.schema import replies
 from hermes_trio.stores.sqlite import open_sqlite
-from hermes_trio.web.options import ShownSetting, WebOptions
+from hermes_trio.web.state import ShownSetting, WebOptions
 from tests.asgi import Answer, Client
 from tests.fakes import CHAT, BrokenStore, Pause, ask, ask_stream, make_rig
 

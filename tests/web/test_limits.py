@@ -10,7 +10,7 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
-from hermes_trio.web.options import WebOptions
+from hermes_trio.web.state import WebOptions
 from tests.fakes import CHAT, Pause, ask, ask_stream, make_rig
 from tests.web.reading import said
 

@@ -69,7 +69,7 @@ async def test_other_places_stay_a_tag(workspace: Path, path: str) -> None:
 async def test_all_images_together_are_bounded(workspace: Path) -> None:
     (workspace / "large.png").write_bytes(b"x" * media.MAX_BYTES)
     text = await shown(f"MEDIA:{workspace}/large.png " * 100, workspace)
-    assert text.count("](data:") == media.MAX_BYTES_IN_ALL // media.MAX_BYTES
+    assert text.count("](data:") == media.MAX_TOTAL_BYTES // media.MAX_BYTES
     assert text.count("MEDIA:") == 100 - text.count("](data:")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes_trio.web.options import ServedProfile, WebOptions
-from hermes_trio.web.page import FOLDER, load_page
+from hermes_trio.web.state import ServedProfile, WebOptions
+from hermes_trio.web.static import FOLDER, load_page
 from tests.asgi import Answer, Client
 from tests.fakes import make_rig
 
@@ -170,7 +170,7 @@ async def test_the_api_below_a_prefix_still_needs_a_key() -> None:
 
 
 def test_the_whole_page_is_small() -> None:
-    assert sum(len(each.packed) for each in (PAGE.document, *PAGE.assets.values())) < BUDGET
+    assert sum(len(each.compressed) for each in (PAGE.document, *PAGE.assets.values())) < BUDGET
 
 
 def test_a_changed_file_is_a_new_path(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from hermes_trio.core.events import Text
 from hermes_trio.schema.operations import OPERATIONS, Operation
-from hermes_trio.web.options import ServedProfile, WebOptions
+from hermes_trio.web.state import ServedProfile, WebOptions
 from tests.asgi import Answer
 from tests.fakes import CHAT, KEY, OTHER_KEY, Pause, Rig, Stage, ask, ask_stream, bearer
 from tests.web.reading import said

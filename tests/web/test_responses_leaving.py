@@ -11,7 +11,7 @@ from hermes_trio.core.events import Reasoning, Text, ToolCompleted, ToolOutput, 
 from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.presence import DETACH
 from hermes_trio.runs.tracker import Limits
-from hermes_trio.web.options import WebOptions
+from hermes_trio.web.state import WebOptions
 from tests.asgi import patience
 from tests.fakes import Pause, Rig, Stage, Step
 from tests.web.responding import (

@@ -15,7 +15,7 @@ from hermes_trio.core.messages import Message, Usage
 from hermes_trio.core.record import LogBatch, RunHeader
 from hermes_trio.core.stamp import Stamp
 from hermes_trio.runs.recovery import recover
-from hermes_trio.web.options import WebOptions
+from hermes_trio.web.state import WebOptions
 from tests.fakes import CHAT, EPOCH, Pause, Rig, Stage, ask, make_rig
 from tests.web.responding import BOB, RESPONSES, RICH, idle_rig, say, until_ended, whole
 from tests.web.running import RUNS

@@ -1,4 +1,4 @@
-"""What the web layer is told when it is made."""
+"""Options and shared state of the web application."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.hosting import Hosting
 from hermes_trio.runs.presence import INTERRUPT, DisconnectPolicy
 from hermes_trio.runs.spec import Services
+from hermes_trio.web.metrics import Metrics
 
 
 @frozen
 class ServedProfile:
-    """A profile as clients meet it."""
+    """A profile as clients see it."""
 
     name: str
     model_name: str
-    principals: tuple[str, ...] = ()  # who may use it; () for everybody
+    principals: tuple[str, ...] = ()  # who may use it; () for all
 
     def admits(self, principal: str) -> bool:
-        """Whether somebody may use it, or even know of it."""
+        """Whether a principal may use the profile, or learn that it exists."""
         return not self.principals or principal in self.principals
 
 
 @frozen
 class ShownSetting:
-    """An option of the server as clients may see it."""
+    """A setting as ``/v1/settings`` shows it."""
 
     name: str
     value: str  # "" if it is not set
@@ -38,7 +39,7 @@ class ShownSetting:
 
 @frozen
 class WebOptions:
-    """Settings of the HTTP side, already checked."""
+    """Settings of the web layer, already validated."""
 
     model_name: str = "hermes-agent"
     cors_origins: tuple[str, ...] = ()
@@ -47,22 +48,23 @@ class WebOptions:
     max_body_bytes: int = 10_000_000
     open_webui_status: str = "auto"  # auto, on or off
     on_disconnect: DisconnectPolicy = INTERRUPT  # unless a request says otherwise
+    access_log: bool = True
+    write_through: bool = True  # where the server offers it
     profiles: tuple[ServedProfile, ...] = ()
     settings: tuple[ShownSetting, ...] = ()
-    write_through: bool = True  # where the server offers it
 
 
 @frozen
 class Health:
-    """What the server knows about itself; asked, never pushed."""
+    """Callbacks that the health routes poll."""
 
     is_ready: Callable[[], str]  # "" when ready, else the reason
     details: Callable[[], Mapping[str, Any]]
 
 
 @frozen
-class Site:
-    """Everything a request may need."""
+class AppState:
+    """What all requests of an application share."""
 
     options: WebOptions
     keyring: Keyring
@@ -71,3 +73,4 @@ class Site:
     services: Services
     hosting: Hosting
     health: Health
+    metrics: Metrics

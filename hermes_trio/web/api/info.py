@@ -1,4 +1,4 @@
-"""What the server says about itself: health, models, capabilities, version, metrics."""
+"""What the server tells about itself: health, models, capabilities, settings, version, metrics."""
 
 from __future__ import annotations
 
@@ -7,38 +7,49 @@ from typing import Any
 import trio
 from attrs import asdict
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from quart import Response
+from quart import Blueprint, Response
 
 from hermes_trio import __version__
 from hermes_trio.schema.openapi import document
 from hermes_trio.stores.contract import CountsCommits, StoreError
 from hermes_trio.web.errors import json_response
-from hermes_trio.web.metrics import Metrics, Seen
-from hermes_trio.web.options import Site
-from hermes_trio.web.profiles import choose, model_names, no_model
+from hermes_trio.web.metrics import Snapshot
+from hermes_trio.web.profiles import choose_agent, model_names, model_not_found
+from hermes_trio.web.request import app_state
 
-PLATFORM = "hermes-agent"  # what clients of today's server look for
+PLATFORM = "hermes-agent"  # what clients of the Hermes API server look for
+
+blueprint = Blueprint("info", __name__)
 
 
+@blueprint.get("/health")
+@blueprint.get("/v1/health", endpoint="health_v1")
+@blueprint.get("/health/live", endpoint="live")
 async def health() -> Response:
-    """The process answers."""
+    """Report that the process responds."""
     return json_response({"status": "ok", "platform": PLATFORM, "version": __version__})
 
 
-async def ready(site: Site) -> Response:
-    """New runs are welcome."""
-    reason = site.health.is_ready()
+@blueprint.get("/health/ready")
+async def ready() -> Response:
+    """Report whether the server takes new runs."""
+    reason = app_state().health.is_ready()
     if not reason:
         return json_response({"status": "ok"})
     return json_response({"status": "unavailable", "reason": reason}, 503, {"Retry-After": "1"})
 
 
-async def detailed(site: Site) -> Response:
-    """The state of the parts, for people and dashboards."""
-    store = await _store_check(site)
-    reason = site.health.is_ready()
-    state = "draining" if site.admission.is_draining else "running"
-    checks = {"store": store, "gateway": {"status": "ok" if not reason else "degraded", "state": state}}
+@blueprint.get("/health/detailed")
+async def detailed() -> Response:
+    """Report the state of each component."""
+    state = app_state()
+    store = await _check_store()
+    reason = state.health.is_ready()
+    gateway_state = "draining" if state.admission.is_draining else "running"
+    checks = {
+        "store": store,
+        "gateway": {"status": "ok" if not reason else "degraded", "state": gateway_state},
+    }
     status = "ok" if all(check["status"] == "ok" for check in checks.values()) else "degraded"
     return json_response(
         {
@@ -46,41 +57,43 @@ async def detailed(site: Site) -> Response:
             "readiness": {"status": status, "checks": checks},
             "platform": PLATFORM,
             "version": __version__,
-            "gateway_state": state,
+            "gateway_state": gateway_state,
             "platforms": {},
-            "active_agents": len(site.services.registry),
-            "slots": {"in_use": site.admission.in_use, "limit": site.admission.limit},
+            "active_agents": len(state.services.registry),
+            "slots": {"in_use": state.admission.in_use, "limit": state.admission.limit},
             "tasks": trio.lowlevel.current_statistics().tasks_living,
-            "gateway_busy": len(site.services.registry) > 0,
+            "gateway_busy": len(state.services.registry) > 0,
             "gateway_drainable": True,
             "exit_reason": None,
-            **site.health.details(),
+            **state.health.details(),
         }
     )
 
 
-async def _store_check(site: Site) -> dict[str, str]:
+async def _check_store() -> dict[str, str]:
     try:
-        await site.services.store.check()
+        await app_state().services.store.check()
     except StoreError as error:
         return {"status": "degraded", "detail": str(error)}
     return {"status": "ok"}
 
 
-async def models(site: Site) -> Response:
-    """The models that can be asked for."""
-    return json_response({"object": "list", "data": [_model(site, name) for name in model_names(site)]})
+@blueprint.get("/v1/models")
+async def list_models() -> Response:
+    """List the models that the caller may name."""
+    return json_response({"object": "list", "data": [_model_object(name) for name in model_names()]})
 
 
-async def model(site: Site, model_id: str) -> Response:
-    """One of them."""
-    if model_id not in model_names(site):
-        raise no_model(model_id)
-    return json_response(_model(site, model_id))
+@blueprint.get("/v1/models/<path:model_id>")
+async def get_model(model_id: str) -> Response:
+    """Return one model."""
+    if model_id not in model_names():
+        raise model_not_found(model_id)
+    return json_response(_model_object(model_id))
 
 
-def _model(site: Site, name: str) -> dict[str, Any]:
-    created = int(site.services.wall_clock())
+def _model_object(name: str) -> dict[str, Any]:
+    created = int(app_state().services.wall_clock())
     return {
         "id": name,
         "object": "model",
@@ -92,42 +105,51 @@ def _model(site: Site, name: str) -> dict[str, Any]:
     }
 
 
+@blueprint.get("/version")
 async def version() -> Response:
-    """The version, alone."""
+    """Return the version."""
     return json_response({"version": __version__})
 
 
+@blueprint.get("/openapi.json")
 async def openapi() -> Response:
-    """The description of this API."""
+    """Return the OpenAPI document."""
     return json_response(document(__version__))
 
 
-async def metrics(site: Site, counters: Metrics) -> Response:
-    """Prometheus text. Rendering takes milliseconds, so a thread does it; it is wanted most where there is none left."""
-    counters.observe_state(len(site.services.registry), site.admission.in_use, await _seen(site))
+@blueprint.get("/metrics")
+async def metrics() -> Response:
+    """Return the metrics in Prometheus' text format."""
+    state = app_state()
+    state.metrics.observe_state(len(state.services.registry), state.admission.in_use, await _snapshot())
+    # Rendering takes milliseconds, so it runs in a thread, unless the process cannot start one any more: then the
+    # metrics are needed most.
     try:
-        text = await trio.to_thread.run_sync(generate_latest, counters.registry)
+        text = await trio.to_thread.run_sync(generate_latest, state.metrics.registry)
     except RuntimeError:
-        text = generate_latest(counters.registry)
+        text = generate_latest(state.metrics.registry)
     return Response(text, 200, {"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _seen(site: Site) -> Seen:
-    """What is counted elsewhere. Its own wait is the lag: how long a task that could go on has to wait for the others."""
+async def _snapshot() -> Snapshot:
+    """Read what other components count. The time that a checkpoint takes is the scheduler's lag."""
     began = trio.current_time()
     await trio.lowlevel.checkpoint()
-    services = site.services
-    return Seen(
-        streams=site.services.stats.open_streams,
+    state = app_state()
+    services = state.services
+    return Snapshot(
+        streams=state.services.stats.open_streams,
         events=services.stats.events + sum(run.log.end for run in services.registry),
         commits=services.store.commits if isinstance(services.store, CountsCommits) else 0,
         lag=trio.current_time() - began,
     )
 
 
-async def settings(site: Site) -> Response:
-    """What the operator chose, secrets masked."""
-    return json_response({"object": "list", "data": [asdict(shown) for shown in site.options.settings]})
+@blueprint.get("/v1/settings")
+async def list_settings() -> Response:
+    """List the settings of the server, secrets masked."""
+    shown = [asdict(setting) for setting in app_state().options.settings]
+    return json_response({"object": "list", "data": shown})
 
 
 FEATURES_ON = (
@@ -170,17 +192,18 @@ ENDPOINTS = {
 }
 
 
-async def capabilities(site: Site) -> Response:
-    """What this server can do, in the words of today's server."""
+@blueprint.get("/v1/capabilities")
+async def capabilities() -> Response:
+    """Return what this server can do, in the terms of the Hermes API server."""
     features: dict[str, Any] = dict.fromkeys(FEATURES_ON, True) | dict.fromkeys(FEATURES_OFF, False)
     features["session_continuity_header"] = "X-Hermes-Session-Id"
     features["session_key_header"] = "X-Hermes-Session-Key"
-    features["cors"] = bool(site.options.cors_origins)
+    features["cors"] = bool(app_state().options.cors_origins)
     return json_response(
         {
             "object": "hermes.api_server.capabilities",
             "platform": PLATFORM,
-            "model": choose(site, "").model,
+            "model": choose_agent("").model,
             "auth": {"type": "bearer", "required": True},
             "runtime": {
                 "mode": "server_agent",

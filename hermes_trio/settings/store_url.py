@@ -1,4 +1,4 @@
-"""Where records are kept: the ``store`` option read as a value."""
+"""The ``store`` setting, parsed. Nothing else in the package reads a store URL."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _KNOWN = "use memory:, sqlite:///path, or leave it empty for a file in data_dir"
 
 @frozen
 class InMemory:
-    """Records live as long as the process."""
+    """Records are lost when the process ends."""
 
 
 @frozen
 class SqliteFile:
-    """Records live in one SQLite file."""
+    """Records are kept in one SQLite file."""
 
     path: Path
 
 
-StorePlace = InMemory | SqliteFile
+StoreLocation = InMemory | SqliteFile
 
 
-def store_place(url: str, data_dir: Path) -> StorePlace:
-    """Read a store URL.
+def parse_store_url(url: str, data_dir: Path) -> StoreLocation:
+    """Parse a store URL; "" means a file in the data directory.
 
     As everywhere else that ``DATABASE_URL`` is used, three slashes begin a path that is relative to the working
     directory and four begin an absolute one.
@@ -47,7 +47,7 @@ def _sqlite_path(url: str) -> Path:
     path = url.removeprefix(_SQLITE)
     if path == url:
         raise ValueError(f"{_scheme(url)} is not a store we know; {_KNOWN}")
-    if not path or path == ":memory:" or "\0" in path or "?" in path:
+    if not path.strip("/") or path.endswith("/") or path == ":memory:" or "\0" in path or "?" in path:
         raise ValueError(f"sqlite:/// must be followed by the path of a file; {_KNOWN}")
     return Path(path)
 

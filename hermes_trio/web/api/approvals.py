@@ -1,0 +1,104 @@
+"""Approvals: answering an agent's approval requests, and the approvals that are remembered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quart import Blueprint, Response, request
+
+from hermes_trio.core.approvals import Grant
+from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.lifecycle import ENDED_STATES
+from hermes_trio.core.record import NoRun
+from hermes_trio.runs.approvals import Answer, NotOffered, NotPending
+from hermes_trio.runs.run import Run
+from hermes_trio.schema.approvals import ApprovalAnswer, parse_approval
+from hermes_trio.web.errors import json_response
+from hermes_trio.web.request import app_state, body, principal
+from hermes_trio.web.start_run import response_not_found
+
+blueprint = Blueprint("approvals", __name__)
+
+
+@blueprint.post("/v1/runs/<run_id>/approval")
+async def answer_run(run_id: str) -> Response:
+    """Answer an approval request of a run, whichever API started it."""
+    missing = ApiError(404, f"There is no run '{run_id}'.", param="run_id", code="run_not_found")
+    return await _answer(run_id, missing)
+
+
+@blueprint.post("/v1/responses/<response_id>/approval")
+async def answer_response(response_id: str) -> Response:
+    """Answer an approval request of a response."""
+    return await _answer(response_id, response_not_found(response_id))
+
+
+async def _answer(run_id: str, missing: ApiError) -> Response:
+    said = parse_approval(await body())
+    run = await _find_live(run_id, missing)
+    resolved = await _resolve(run, said)
+    return json_response(
+        {
+            "object": "hermes.run.approval_response",
+            "run_id": run_id,
+            "choice": str(said.choice),
+            "resolved": resolved,
+        }
+    )
+
+
+async def _find_live(run_id: str, missing: ApiError) -> Run:
+    services = app_state().services
+    run = services.registry.find(principal(), run_id)
+    if run is not None and run.standing.state not in ENDED_STATES:
+        return run
+    if run is None and isinstance(await services.store.find_run(principal(), run_id), NoRun):
+        raise missing
+    raise _not_active()
+
+
+def _not_active() -> ApiError:
+    return ApiError(409, "The run is over: nobody waits for an answer.", code="approval_not_active")
+
+
+async def _resolve(run: Run, said: ApprovalAnswer) -> int:
+    try:
+        resolved = await run.answer(Answer(said.choice, said.approval_id, said.everything))
+    except NotPending:
+        message = "There is no such question, or it has been answered."
+        raise ApiError(409, message, param="approval_id", code="approval_not_pending") from None
+    except NotOffered:
+        message = f"'{said.choice}' is not among the choices of this question."
+        raise bad_request(message, "choice", "invalid_approval_choice") from None
+    if not resolved:  # the run ended while the answer was being stored
+        raise _not_active()
+    return resolved
+
+
+@blueprint.get("/v1/approvals")
+async def list_approvals() -> Response:
+    """List the remembered approvals."""
+    grants = await app_state().services.store.grants(principal())
+    return json_response({"object": "list", "data": [_approval_object(grant) for grant in grants]})
+
+
+def _approval_object(grant: Grant) -> dict[str, Any]:
+    return {
+        "object": "hermes.approval",
+        "pattern": grant.pattern,
+        "session_id": grant.session_id or None,
+        "created_at": grant.made_at,
+    }
+
+
+@blueprint.delete("/v1/approvals")
+async def revoke_approval() -> Response:
+    """Forget a remembered approval: the agent has to ask again."""
+    pattern, session_id = request.args.get("pattern", ""), request.args.get("session_id", "")
+    if not pattern:
+        raise bad_request("Missing required parameter: 'pattern'.", "pattern")
+    if not await app_state().services.store.revoke(principal(), session_id, pattern):
+        message = "There is no such remembered approval."
+        raise ApiError(404, message, param="pattern", code="approval_not_found")
+    deleted = {"pattern": pattern, "session_id": session_id or None, "deleted": True}
+    return json_response({"object": "hermes.approval.deleted", **deleted})

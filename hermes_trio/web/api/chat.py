@@ -1,0 +1,74 @@
+"""Chat Completions: ``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from quart import Blueprint, Response, request
+
+from hermes_trio.core.dialects.chat import ChatOptions, ChatStream
+from hermes_trio.core.dialects.chat_batch import ChatCollector
+from hermes_trio.core.messages import Message
+from hermes_trio.schema.chat import ChatRequest, parse_chat
+from hermes_trio.schema.fields import SESSION_ID_HEADER
+from hermes_trio.web.media import reply_with_media
+from hermes_trio.web.request import SessionHeaders, app_state, body, principal
+from hermes_trio.web.session_lock import lock_session, session_target
+from hermes_trio.web.sse import collected_response, sse_response
+from hermes_trio.web.start_run import NewRun, RunKind, TurnInput, reserve_slot, start_run
+
+CHAT = RunKind("chat", "chatcmpl-", 29)
+
+blueprint = Blueprint("chat", __name__)
+
+
+@blueprint.post("/v1/chat/completions")
+async def chat_completions() -> Response:
+    """Run one turn, streamed or collected."""
+    reserve_slot()
+    raw = await body()
+    chat, session = parse_chat(raw), SessionHeaders.from_request()
+    load_input = partial(_load_input, chat, session.session_id)
+    started = await start_run(NewRun(CHAT, raw, session, load_input, can_ask=chat.stream))
+    header = started.header
+    if chat.stream:
+        # As the first request had them: a replay is the same to the byte.
+        options = ChatOptions(header.request["include_usage"], header.request["status_line"])
+        return sse_response(started, ChatStream(header.stamp, options))
+    collector = ChatCollector(header.stamp)
+    return await collected_response(started, collector, partial(reply_with_media, collector, chat.model))
+
+
+async def _load_input(chat: ChatRequest, given_id: str, _: str) -> TurnInput:
+    """Lock and read the session that the client names. Otherwise the session id is derived from the messages.
+
+    A derived session is not locked: its transcript is not read, and clients whose chats begin alike must not wait
+    for each other.
+    """
+    lock = await lock_session(session_target(given_id, SESSION_ID_HEADER)) if given_id else None
+    return TurnInput(
+        session_id=given_id or chat.derived_session_id,
+        message=chat.message,
+        history=await _load_history(chat, given_id),
+        instructions=chat.instructions,
+        model=chat.model,
+        messages=chat.messages,
+        session_lock=lock,
+        options=chat.options,
+        echo={"include_usage": chat.include_usage, "status_line": _wants_status_line()},
+    )
+
+
+async def _load_history(chat: ChatRequest, given_id: str) -> tuple[Message, ...]:
+    """Return the stored transcript of the session that the client names, else the messages that the client sent."""
+    if not given_id:
+        return chat.history
+    stored = await app_state().services.store.messages(principal(), given_id)
+    return stored if chat.message else (*stored, *chat.messages)
+
+
+def _wants_status_line() -> bool:
+    mode = app_state().options.open_webui_status
+    if mode != "auto":
+        return mode == "on"
+    return any(name.lower().startswith("x-openwebui-") for name, _ in request.headers)

@@ -1,0 +1,209 @@
+"""The Responses API: ``POST /v1/responses``, and everything that can be done with a response afterwards."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from quart import Blueprint, Response, request
+
+from hermes_trio.core.changes import Change
+from hermes_trio.core.dialects.chat_batch import Reply
+from hermes_trio.core.dialects.responses import ResponsesStream
+from hermes_trio.core.dialects.responses_batch import ResponsesCollector
+from hermes_trio.core.dialects.responses_object import response_object
+from hermes_trio.core.dialects.responses_output import output_items
+from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.outcome import Reason
+from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader
+from hermes_trio.runs.admission import Slot
+from hermes_trio.runs.presence import DETACH
+from hermes_trio.runs.replay import load_changes
+from hermes_trio.runs.spec import Items, Persistence
+from hermes_trio.schema.conversations import item_list
+from hermes_trio.schema.responses import ResponsesRequest, parse_responses
+from hermes_trio.web.errors import json_response
+from hermes_trio.web.history import TurnHistory, find_session_target, load_history
+from hermes_trio.web.request import (
+    MAX_INTEGER,
+    SessionHeaders,
+    app_state,
+    body,
+    bool_param,
+    int_param,
+    order_param,
+    principal,
+)
+from hermes_trio.web.session_lock import lock_session
+from hermes_trio.web.sse import collected_response, sse_response
+from hermes_trio.web.start_run import (
+    NewRun,
+    RunKind,
+    TurnInput,
+    disconnect_policy,
+    find_run,
+    reserve_slot,
+    response_not_found,
+    start_run,
+)
+
+RESPONSES = RunKind("responses", "resp_", 28)
+
+blueprint = Blueprint("responses", __name__)
+
+
+@blueprint.post("/v1/responses")
+async def create_response() -> Response:
+    """Run one turn: streamed, collected, or in the background."""
+    reserve_slot()
+    raw = await body()
+    asked, session = parse_responses(raw), SessionHeaders.from_request()
+    started = await start_run(
+        NewRun(
+            RESPONSES,
+            raw,
+            session,
+            partial(_load_input, asked),
+            persistence=Persistence.FULL if asked.store else Persistence.NONE,
+            on_disconnect=DETACH if asked.background else disconnect_policy(),
+            is_background=asked.background,
+            can_ask=asked.stream or asked.background,
+            to_items=to_items,
+        )
+    )
+    if asked.stream:
+        return sse_response(started, ResponsesStream(started.header))
+    if asked.background:
+        return json_response(await _load_object(started.header.run_id), 200, started.headers)
+    collector = ResponsesCollector(started.header)
+
+    async def make_reply() -> Reply:
+        return collector.reply()
+
+    return await collected_response(started, collector, make_reply)
+
+
+async def _load_input(asked: ResponsesRequest, _: str) -> TurnInput:
+    target = await find_session_target(asked)
+    # A response that is not stored adds nothing to its session, so it need not wait for other turns either.
+    lock = await lock_session(target) if asked.store else None
+    return turn_input(asked, await load_history(asked, target.session_id), lock)
+
+
+def turn_input(asked: ResponsesRequest, history: TurnHistory, lock: Slot | None) -> TurnInput:
+    """Build the input of a turn that was requested in the form of the Responses API."""
+    return TurnInput(
+        session_id=history.session_id,
+        message=asked.message,
+        history=history.messages,
+        instructions=history.instructions,
+        model=asked.model,
+        messages=(*asked.explicit_history, *asked.messages),
+        session_lock=lock,
+        options=asked.options,
+        parent=history.parent,
+        conversation=asked.conversation,
+        echo=asked.echo,
+        input_items=asked.input_items,
+    )
+
+
+def to_items(ended: EndedRun) -> Items:
+    """Return what a conversation gains by a run: the input, and everything the agent did."""
+    if not ended.header.conversation or not ended.header.is_stored:
+        return ()
+    return (*ended.header.input_items, *output_items(ended.header.run_id, ended.items, ended.outcome))
+
+
+@blueprint.get("/v1/responses/<response_id>")
+async def get_response(response_id: str) -> Response:
+    """Return a response in its current state, or with ``?stream=true`` its events, after any one of them."""
+    if not bool_param("stream"):
+        return json_response(await _load_object(response_id))
+    after = int_param("starting_after", -1, -1, MAX_INTEGER)
+    found = await find_run(response_id)
+    if not _is_visible(found.header):
+        raise response_not_found(response_id)
+    return sse_response(found, ResponsesStream(found.header, after))
+
+
+def _is_visible(header: RunHeader) -> bool:
+    return header.kind == RESPONSES.name and header.is_stored
+
+
+async def _find(response_id: str) -> LiveRun | EndedRun:
+    found = await app_state().services.store.find_run(principal(), response_id)
+    if isinstance(found, NoRun) or not _is_visible(found.header):
+        raise response_not_found(response_id)
+    return found
+
+
+async def _load_object(response_id: str) -> dict[str, Any]:
+    found = await _find(response_id)
+    if isinstance(found, EndedRun):
+        return response_object(found.header, found.items, found.outcome, found.ended_after)
+    collector = ResponsesCollector(found.header)
+    collector.take(await _changes_so_far(response_id))
+    return collector.snapshot()
+
+
+async def _changes_so_far(response_id: str) -> list[Change]:
+    """Read the changes of a live run: the oldest from the store if need be, the others from memory."""
+    services, owner = app_state().services, principal()
+    run = services.registry.find(owner, response_id)
+    changes: list[Change] = []
+    while run is None or len(changes) < run.log.base:
+        more = await load_changes(services.store, owner, response_id, len(changes))
+        if not more:
+            return changes
+        changes += more
+    return [*changes, *run.log.read(len(changes))]
+
+
+@blueprint.delete("/v1/responses/<response_id>")
+async def delete_response(response_id: str) -> Response:
+    """Delete a response; one that still runs is stopped first."""
+    await _find(response_id)
+    await _stop(response_id)
+    if not await app_state().services.store.delete_run(principal(), response_id):
+        raise response_not_found(response_id)
+    return json_response({"id": response_id, "object": "response", "deleted": True})
+
+
+@blueprint.post("/v1/responses/<response_id>/cancel")
+async def cancel_response(response_id: str) -> Response:
+    """Stop a running response. Cancelling a background response that has ended returns it unchanged."""
+    found = await _find(response_id)
+    if isinstance(found, EndedRun) and not found.header.background:
+        raise bad_request("Only a response that is running can be cancelled.", "response_id", "not_running")
+    await _stop(response_id)
+    return json_response(await _load_object(response_id))
+
+
+async def _stop(response_id: str) -> None:
+    """Stop a live run and wait for its end, which the run itself bounds in time."""
+    run = app_state().services.registry.find(principal(), response_id)
+    if run is not None:
+        run.stop(Reason.STOP_REQUESTED)
+        await run.ended.wait()
+
+
+@blueprint.get("/v1/responses/<response_id>/input_items")
+async def list_input_items(response_id: str) -> Response:
+    """List the input of a response, with cursor pagination."""
+    found = await _find(response_id)
+    limit = int_param("limit", 20, 1, 100)
+    items = list(found.header.input_items)
+    if order_param() == "desc":
+        items.reverse()
+    rest = _items_after(items, request.args.get("after", ""))
+    return json_response(item_list(rest[:limit], len(rest) > limit))
+
+
+def _items_after(items: list[Any], item_id: str) -> list[Any]:
+    if not item_id:
+        return items
+    found = [index for index, item in enumerate(items) if item["id"] == item_id]
+    if not found:
+        raise ApiError(404, f"There is no item '{item_id}'.", param="after", code="item_not_found")
+    return items[found[0] + 1 :]

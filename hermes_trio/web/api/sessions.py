@@ -1,0 +1,296 @@
+"""The Sessions API: transcripts to list, rename, read, branch and delete, and turns in them.
+
+Every run belongs to a session, whichever API started it, so all transcripts are found here. Turns are runs like all
+others: stored from their beginning, idempotent, and their streams can be resumed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from quart import Blueprint, Response, request
+
+from hermes_trio.core.dialects.session import FROM_THE_START, SessionStream, frames_after
+from hermes_trio.core.dialects.session_batch import SessionCollector
+from hermes_trio.core.dialects.session_object import SOURCE, message_object, session_object
+from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.messages import Message
+from hermes_trio.core.outcome import Reason
+from hermes_trio.core.record import EndedRun, LiveRun, NoRun
+from hermes_trio.core.sessions import (
+    NoSession,
+    Session,
+    SessionBusy,
+    SessionExists,
+    SessionQuery,
+    TitleTaken,
+)
+from hermes_trio.runs.spec import Persistence
+from hermes_trio.schema.sessions import (
+    SessionChatRequest,
+    parse_fork,
+    parse_session,
+    parse_session_chat,
+    parse_session_update,
+)
+from hermes_trio.web.errors import json_response
+from hermes_trio.web.ids import random_hex
+from hermes_trio.web.media import reply_with_media
+from hermes_trio.web.request import (
+    MAX_INTEGER,
+    SessionHeaders,
+    app_state,
+    body,
+    bool_param,
+    int_param,
+    last_event_id,
+    last_seq,
+    principal,
+)
+from hermes_trio.web.session_lock import lock_session, session_target
+from hermes_trio.web.sse import collected_response, sse_response
+from hermes_trio.web.start_run import (
+    NewRun,
+    RunKind,
+    StartedRun,
+    TurnInput,
+    disconnect_policy,
+    find_run,
+    load_log,
+    reserve_slot,
+    start_run,
+)
+
+SESSIONS = RunKind("sessions", "run_", 32)
+
+DEFAULT_PAGE = 50
+MAX_PAGE = 200
+MAX_MESSAGES = 1000
+
+blueprint = Blueprint("sessions", __name__, url_prefix="/api/sessions")
+
+
+# -- sessions --
+
+
+@blueprint.get("")
+async def list_sessions() -> Response:
+    """List sessions, latest activity first."""
+    limit = min(_lenient_int_param("limit", DEFAULT_PAGE, 1), MAX_PAGE)
+    offset = _lenient_int_param("offset", 0, 0)
+    source = request.args.get("source", "")
+    kind = "" if source == SOURCE else source
+    query = SessionQuery(limit, offset, kind, bool_param("include_children"))
+    page = await app_state().services.store.list_sessions(principal(), query)
+    return json_response(
+        {
+            "object": "list",
+            "data": [session_object(session) for session in page.sessions],
+            "limit": limit,
+            "offset": offset,
+            "has_more": page.has_more,
+        }
+    )
+
+
+def _lenient_int_param(name: str, default: int, low: int) -> int:
+    """Read an integer from the query string; an invalid one counts as absent, as on the Hermes API server."""
+    try:
+        return min(int_param(name, default, low, 10**18), MAX_INTEGER)
+    except ApiError:
+        return default
+
+
+@blueprint.post("")
+async def create_session() -> Response:
+    """Create a session."""
+    services = app_state().services
+    asked = parse_session(await body())
+    now = services.wall_clock()
+    session = Session(
+        principal=principal(),
+        session_id=asked.session_id or _new_id(),
+        kind=SESSIONS.name,
+        created_at=now,
+        updated_at=now,
+        model=asked.model,
+        title=asked.title,
+        system_prompt=asked.system_prompt,
+    )
+    return _created_response(await services.store.create_session(session), session.session_id)
+
+
+def _new_id() -> str:
+    return f"api_{int(app_state().services.wall_clock())}_{random_hex(4)}"
+
+
+def _created_response(made: Session | NoSession | SessionExists | TitleTaken, session_id: str) -> Response:
+    if isinstance(made, SessionExists):
+        raise ApiError(409, f"There is a session '{session_id}' already.", param="id", code="session_exists")
+    return _session_response(made, session_id, 201)
+
+
+def _session_response(
+    session: Session | NoSession | TitleTaken, session_id: str, status: int = 200
+) -> Response:
+    if isinstance(session, NoSession):
+        raise _not_found(session_id)
+    if isinstance(session, TitleTaken):
+        raise bad_request("Another session has this title.", "title", "invalid_title")
+    return json_response({"object": "hermes.session", "session": session_object(session)}, status)
+
+
+@blueprint.get("/<session_id>")
+async def get_session(session_id: str) -> Response:
+    """Return a session, without its messages."""
+    return _session_response(await _find(session_id), session_id)
+
+
+@blueprint.patch("/<session_id>")
+async def update_session(session_id: str) -> Response:
+    """Change the title of a session, or end it."""
+    services = app_state().services
+    change = parse_session_update(await body())
+    found = await services.store.update_session(principal(), session_id, change, services.wall_clock())
+    return _session_response(found, session_id)
+
+
+@blueprint.delete("/<session_id>")
+async def delete_session(session_id: str) -> Response:
+    """Delete a session and its runs; live runs are stopped first."""
+    await _find(session_id)
+    await _stop_runs(session_id)
+    deleted = await app_state().services.store.delete_session(principal(), session_id)
+    if isinstance(deleted, NoSession):
+        raise _not_found(session_id)
+    if isinstance(deleted, SessionBusy):
+        message = f"A run is in progress in session '{session_id}'."
+        raise ApiError(409, message, param="session_id", code="session_busy")
+    return json_response({"object": "hermes.session.deleted", "id": session_id, "deleted": True})
+
+
+async def _stop_runs(session_id: str) -> None:
+    """Stop all live runs of a session and wait for their ends, which each run bounds in time."""
+    live = app_state().services.registry.in_session(principal(), session_id)
+    for run in live:
+        run.stop(Reason.STOP_REQUESTED)
+    for run in live:
+        await run.ended.wait()
+
+
+@blueprint.get("/<session_id>/messages")
+async def list_messages(session_id: str) -> Response:
+    """List the messages of a session, with cursor pagination."""
+    limit = int_param("limit", MAX_MESSAGES, 1, MAX_MESSAGES)
+    after = int_param("after", 0, 0, MAX_INTEGER)
+    await _find(session_id)
+    page = await app_state().services.store.message_page(principal(), session_id, after, limit)
+    shown = [message_object(stored, session_id) for stored in page.messages]
+    return json_response(
+        {"object": "list", "session_id": session_id, "data": shown, "has_more": page.has_more}
+    )
+
+
+@blueprint.post("/<session_id>/fork")
+async def fork_session(session_id: str) -> Response:
+    """Branch a session."""
+    services = app_state().services
+    asked = parse_fork(await body())
+    child = asked.session_id or _new_id()
+    now = services.wall_clock()
+    made = await services.store.fork_session(principal(), session_id, child, asked.title, now)
+    return _created_response(made, session_id if isinstance(made, NoSession) else child)
+
+
+async def _find(session_id: str) -> Session:
+    found = await app_state().services.store.find_session(principal(), session_id)
+    if isinstance(found, NoSession):
+        raise _not_found(session_id)
+    return found
+
+
+def _not_found(session_id: str) -> ApiError:
+    message = f"There is no session '{session_id}'."
+    return ApiError(404, message, param="session_id", code="session_not_found")
+
+
+# -- turns --
+
+
+@blueprint.post("/<session_id>/chat")
+async def chat(session_id: str) -> Response:
+    """Run one turn, and respond when it has ended."""
+    started = await _start(session_id, is_streamed=False)
+    collector = SessionCollector(started.header)
+    # Media only here: the events of a stream are the same for ever, and files are not.
+    make_reply = partial(reply_with_media, collector, started.header.stamp.model)
+    return await collected_response(started, collector, make_reply)
+
+
+@blueprint.post("/<session_id>/chat/stream")
+async def chat_stream(session_id: str) -> Response:
+    """Run one turn, and stream it."""
+    started = await _start(session_id, is_streamed=True)
+    return sse_response(started, SessionStream(started.header))
+
+
+async def _start(session_id: str, is_streamed: bool) -> StartedRun:
+    reserve_slot()
+    raw = await body()
+    asked, session = parse_session_chat(raw), SessionHeaders.from_request()
+    return await start_run(
+        NewRun(
+            SESSIONS,
+            raw,
+            session,
+            partial(_load_input, session_id, asked),
+            persistence=Persistence.FULL,
+            on_disconnect=disconnect_policy(),
+            can_ask=is_streamed,
+        )
+    )
+
+
+async def _load_input(session_id: str, asked: SessionChatRequest, _: str) -> TurnInput:
+    session = await _find(session_id)
+    lock = await lock_session(session_target(session_id, "session_id"))
+    return TurnInput(
+        session_id=session_id,
+        message=asked.message,
+        history=await app_state().services.store.messages(principal(), session_id),
+        instructions="\n\n".join(filter(None, (session.system_prompt, asked.system_message))),
+        model=session.model,
+        messages=(Message("user", asked.message),),
+        session_lock=lock,
+    )
+
+
+@blueprint.get("/<session_id>/chat/stream")
+async def resume_chat_stream(session_id: str) -> Response:
+    """Stream a turn, live or ended, after any one of its events."""
+    event_id = last_event_id()
+    after = last_seq(event_id, FROM_THE_START)
+    found = await _find_turn(session_id)
+    started = await find_run(found.header.run_id)
+    if event_id and isinstance(found, EndedRun):
+        rest = frames_after(found.header, await load_log(found.header.run_id), after)
+        if not rest:
+            # A browser reconnects even after a stream that ended well; only 204 stops it.
+            return Response(b"", 204)
+    return sse_response(started, SessionStream(started.header, after))
+
+
+async def _find_turn(session_id: str) -> LiveRun | EndedRun:
+    """Find the run that the query names, which must be a turn of this session."""
+    run_id = request.args.get("run_id", "")
+    if not run_id:
+        raise bad_request("'run_id' is required.", "run_id")
+    await _find(session_id)
+    found = await app_state().services.store.find_run(principal(), run_id)
+    if isinstance(found, NoRun) or (found.header.kind, found.header.session_id) != (
+        SESSIONS.name,
+        session_id,
+    ):
+        message = f"There is no run '{run_id}' in session '{session_id}'."
+        raise ApiError(404, message, param="run_id", code="run_not_found")
+    return found

@@ -1,0 +1,132 @@
+"""The history of a turn: given by the client, of an earlier response, or of a conversation."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import dropwhile
+
+from attrs import evolve, frozen
+
+from hermes_trio.core.errors import ApiError
+from hermes_trio.core.messages import Message
+from hermes_trio.core.record import EndedRun, LiveRun, NoConversation, NoRun
+from hermes_trio.schema.input_items import items_to_messages
+from hermes_trio.schema.responses import ResponsesRequest
+from hermes_trio.web.ids import random_hex
+from hermes_trio.web.request import app_state, principal
+from hermes_trio.web.session_lock import SessionTarget, busy_error, session_target
+
+MAX_TRUNCATED = 100  # messages that `truncation: auto` keeps
+CONVERSATION_PREFIX = "conv_"
+
+
+@frozen
+class TurnHistory:
+    """What was said before the message to be answered, and in which session."""
+
+    session_id: str
+    messages: tuple[Message, ...] = ()
+    instructions: str = ""
+    parent: str = ""  # the run that the turn continues
+
+
+async def find_session_target(asked: ResponsesRequest) -> SessionTarget:
+    """Find the session that a request continues, or make up a new one. Reads nothing from it: lock it first.
+
+    Raises:
+        ApiError: 404 if the request continues a response that does not exist.
+    """
+    if asked.conversation:
+        message = f"Another turn is under way in conversation '{asked.conversation}'."
+        busy = busy_error(message, "conversation", "conversation_busy")
+        return SessionTarget(_conversation_session(asked.conversation), busy)
+    if asked.previous_response_id and not asked.explicit_history:
+        return _target_after(await _find_previous(asked.previous_response_id))
+    return new_session_target(random_hex(16))
+
+
+def new_session_target(session_id: str) -> SessionTarget:
+    """Return the target for a session that begins with this turn."""
+    return session_target(session_id, "session_id")
+
+
+async def load_history(asked: ResponsesRequest, session_id: str) -> TurnHistory:
+    """Load what a request continues. Its session must be locked.
+
+    Raises:
+        ApiError: 404 if what it continues does not exist, 409 if that has not ended.
+    """
+    history = await _load(asked, session_id)
+    messages = (*history.messages, *asked.history)
+    return evolve(
+        history,
+        messages=_truncated(messages) if asked.truncate else messages,
+        instructions=asked.instructions if asked.has_instructions else history.instructions,
+    )
+
+
+def _truncated(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Keep the last messages. A tool result whose call is cut off goes too: models reject one without the other."""
+    return tuple(dropwhile(lambda message: message.role == "tool", messages[-MAX_TRUNCATED:]))
+
+
+async def _load(asked: ResponsesRequest, session_id: str) -> TurnHistory:
+    if asked.explicit_history:
+        # Not what was said in the conversation, if there is one, so it must not go into that transcript.
+        return TurnHistory(random_hex(16) if asked.conversation else session_id, asked.explicit_history)
+    if asked.previous_response_id:
+        return await _of_response(asked.previous_response_id)
+    if asked.conversation:
+        return await _of_conversation(asked.conversation)
+    return TurnHistory(session_id)
+
+
+async def _of_response(response_id: str) -> TurnHistory:
+    run = await _find_previous(response_id)
+    if isinstance(run, LiveRun):
+        raise _in_progress(response_id)
+    messages = await app_state().services.store.history(principal(), response_id)
+    return TurnHistory(_final_session(run), messages, run.header.instructions, response_id)
+
+
+async def _find_previous(response_id: str) -> LiveRun | EndedRun:
+    run = await app_state().services.store.find_run(principal(), response_id)
+    if isinstance(run, NoRun) or not run.header.is_stored:
+        message = f"There is no response '{response_id}' to continue."
+        raise ApiError(404, message, param="previous_response_id", code="previous_response_not_found")
+    return run
+
+
+def _target_after(run: LiveRun | EndedRun) -> SessionTarget:
+    """Return where a run can be continued. While it is live, the error says so, unless waiting for it helps."""
+    if isinstance(run, LiveRun):
+        return SessionTarget(run.header.session_id, _in_progress(run.header.run_id))
+    return session_target(_final_session(run), "previous_response_id")
+
+
+def _in_progress(response_id: str) -> ApiError:
+    message = f"Response '{response_id}' has not ended yet."
+    return busy_error(message, "previous_response_id", "previous_response_in_progress")
+
+
+def _final_session(run: EndedRun) -> str:
+    return run.outcome.session_id or run.header.session_id
+
+
+async def _of_conversation(name: str) -> TurnHistory:
+    """Load a conversation. An unused name begins one; an id that the server would have made must exist."""
+    store, owner = app_state().services.store, principal()
+    if isinstance(await store.find_conversation(owner, name), NoConversation):
+        if name.startswith(CONVERSATION_PREFIX):
+            message = f"There is no conversation '{name}'."
+            raise ApiError(404, message, param="conversation", code="conversation_not_found")
+        return TurnHistory(_conversation_session(name))
+    page = await store.items(owner, name)
+    latest = await store.latest_run(owner, name)
+    instructions = "" if isinstance(latest, NoRun) else latest.header.instructions
+    return TurnHistory(_conversation_session(name), items_to_messages(page.items), instructions)
+
+
+def _conversation_session(name: str) -> str:
+    """Derive the session of a conversation, whose name may hold characters that a session id may not."""
+    return f"conv-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"

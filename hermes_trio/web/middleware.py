@@ -1,0 +1,191 @@
+"""The ASGI middleware around the application: what holds for every request and response, once.
+
+Quart's hooks see only requests that reach dispatch and know nothing of how a response ends. So the request id,
+security and CORS headers, refusals of malformed requests, the profile prefix, the access log and the release of a
+request's resources live here, outside Quart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+import structlog
+import trio
+from attrs import define, frozen
+
+from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.wire import encode
+from hermes_trio.web.headers import SECURITY, Cors, RawHeaders, first_values, is_request_id
+from hermes_trio.web.ids import random_hex
+from hermes_trio.web.request import SCOPE_KEY, RequestContext
+from hermes_trio.web.sse import StreamTruncated
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
+
+log = structlog.get_logger(__name__)
+
+_MAX_LENGTH_DIGITS = 20
+_PROFILE_PREFIX = re.compile(r"/p/(?P<name>[^/]+)(?=/|$)")
+_LINE_END = re.compile(rb"[\r\n\0]")
+
+
+@define(eq=False)
+class _Exchange:
+    """The ``receive`` and ``send`` of one request, and what they have seen."""
+
+    _receive: Receive
+    _send: Send
+    default_headers: RawHeaders  # added to the response unless it has them
+    status: int | None = None  # None until the response starts
+    body_bytes: int = 0
+    is_finishing: bool = False  # the last message of the response is being sent, or has been
+
+    async def receive(self) -> Message:
+        """Receive a message; never the disconnect that follows the end of the response.
+
+        Hypercorn reports ``http.disconnect`` at the end of every response, while its last ``send`` still runs, and
+        Quart-Trio then cancels the task in that ``send``. Hypercorn would never close the connection of a client that
+        sent ``Connection: close``. Quart-Trio cancels this task itself as soon as the response is done.
+        """
+        message: Message = await self._receive()
+        if self.is_finishing and message["type"] == "http.disconnect":
+            await trio.sleep_forever()
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the response."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            present = {name for name, _ in message["headers"]}
+            added = [(name, value) for name, value in self.default_headers if name not in present]
+            message = {**message, "headers": [*message["headers"], *added]}
+        elif message["type"] == "http.response.body":
+            self.body_bytes += len(message.get("body", b""))
+            self.is_finishing = not message.get("more_body", False)
+        await self._send(message)
+
+    async def respond(self, status: int, headers: RawHeaders, body: bytes = b"") -> None:
+        """Send a whole response."""
+        content_type = [(b"content-type", b"application/json")] if body else []
+        length = [(b"content-length", str(len(body)).encode("ascii"))]
+        headers = [*headers, *content_type, *length]
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+@frozen
+class BoundaryMiddleware:
+    """Wraps ``app.asgi_app``. WebSockets are refused, lifespan messages pass through."""
+
+    app: AsgiApp
+    cors: Cors
+    max_body_bytes: int
+    access_log: bool = True
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Handle one connection scope."""
+        if scope["type"] == "http":
+            await self._handle(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1003})
+        else:
+            await self.app(scope, receive, send)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started_at = trio.current_time()
+        headers = first_values(scope["headers"])
+        context = RequestContext(_request_id(headers))
+        exchange = _Exchange(
+            receive, send, [*SECURITY, (b"x-request-id", context.request_id.encode("ascii"))]
+        )
+        # Reset afterwards: a server may handle the next request of a connection in the same task.
+        with structlog.contextvars.bound_contextvars(request_id=context.request_id):
+            try:
+                await self._dispatch(scope, headers, context, exchange)
+            except* StreamTruncated:
+                # Returning without the last body message makes the server break the transfer off, so that the
+                # client does not take the part it has for the whole.
+                log.warning("gave up a reader that did not read")
+            except* Exception:
+                if exchange.status is None:
+                    raise
+                log.exception("a request failed after its response had started")
+            finally:
+                context.close()
+                if self.access_log:
+                    log.info(
+                        "request",
+                        method=scope["method"],
+                        route=context.route,
+                        status=exchange.status,
+                        duration=round(trio.current_time() - started_at, 6),
+                        bytes=exchange.body_bytes,
+                        complete=exchange.is_finishing,
+                        principal=context.principal.name,
+                    )
+
+    async def _dispatch(
+        self, scope: Scope, headers: Mapping[str, str], context: RequestContext, exchange: _Exchange
+    ) -> None:
+        """Answer a request that must not or need not reach the application, and pass the others on."""
+        origin = headers.get("origin", "")
+        is_allowed = self.cors.allows(origin, headers.get("host", ""))
+        if is_allowed:
+            exchange.default_headers += self.cors.headers(origin)
+        try:
+            if not is_allowed:
+                raise ApiError(403, "This origin is not allowed.", code="origin_not_allowed")
+            _check_request(scope, headers, self.max_body_bytes)
+        except ApiError as error:
+            await exchange.respond(error.status, [], encode(error.envelope()).encode("ascii"))
+            return
+        if scope["method"] == "OPTIONS":
+            requested = headers.get("access-control-request-headers", "")
+            await exchange.respond(200, self.cors.preflight(origin, requested))
+            return
+        context.profile, path = _split_profile(scope["path"], scope.get("root_path", ""))
+        await self.app({**scope, "path": path, SCOPE_KEY: context}, exchange.receive, exchange.send)
+
+
+def _request_id(headers: Mapping[str, str]) -> str:
+    given = headers.get("x-request-id", "")
+    return given if is_request_id(given) else f"req_{random_hex(16)}"
+
+
+def _check_request(scope: Scope, headers: Mapping[str, str], max_body_bytes: int) -> None:
+    """Refuse what Quart would answer with a 500, and what proxies might read differently than this server.
+
+    Raises:
+        ApiError: 400 or 413.
+    """
+    if not scope["path"].startswith("/"):
+        raise bad_request("The request target must be a path.", code="invalid_path")
+    for name, value in scope["headers"]:
+        if _LINE_END.search(value):
+            param = name.decode("latin-1").title()
+            raise bad_request(f"Invalid {param}: line ends are not allowed.", param, "invalid_header")
+    length = headers.get("content-length", "")
+    if length and headers.get("transfer-encoding", ""):
+        raise bad_request("Content-Length and Transfer-Encoding exclude each other.", code="invalid_framing")
+    if length and not (length.isascii() and length.isdigit()):
+        raise bad_request("Content-Length must be a number.", "Content-Length", "invalid_content_length")
+    # Count the digits first: int() refuses texts of thousands of digits with a ValueError.
+    if len(length) > _MAX_LENGTH_DIGITS or int(length or 0) > max_body_bytes:
+        message = f"The request body may hold at most {max_body_bytes} bytes."
+        raise ApiError(413, message, code="body_too_large")
+
+
+def _split_profile(path: str, root_path: str) -> tuple[str, str]:
+    """Take the profile prefix off a path, which follows the path that the application is mounted at, if any.
+
+    Returns the profile, "" if there is none, and the path without it.
+    """
+    mount = len(root_path) if path.startswith(root_path) else 0
+    prefix = _PROFILE_PREFIX.match(path, mount)
+    return (prefix["name"], path[:mount] + (path[prefix.end() :] or "/")) if prefix else ("", path)

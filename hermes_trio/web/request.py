@@ -1,0 +1,200 @@
+"""The current request: its context, and checked access to its headers, query and body."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, cast
+
+from attrs import define, field, frozen
+from quart import current_app, request
+
+from hermes_trio.core.errors import bad_request
+from hermes_trio.core.scope import scope_of
+from hermes_trio.keys import Principal
+from hermes_trio.runs.admission import Admission, Slot
+from hermes_trio.schema.fields import SESSION_ID_HEADER, SESSION_KEY_HEADER, session_id, session_key
+from hermes_trio.web.state import AppState
+
+SCOPE_KEY = "hermes_trio.request"  # where the middleware puts the context into the ASGI scope
+STATE_KEY = "hermes_trio"  # where the application keeps its state, in ``app.extensions``
+
+ANONYMOUS = Principal("")
+LAST_EVENT_HEADER = "Last-Event-ID"
+MAX_INTEGER = 2**53  # what JavaScript clients can count to
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+
+
+@define(eq=False)
+class RequestContext:
+    """What the web layer knows of one request beyond what Quart does.
+
+    Made by the middleware, filled in by authentication and routing, closed by the middleware when the request has
+    ended, whatever ended it.
+    """
+
+    request_id: str
+    profile: str = ""  # from the path prefix /p/NAME
+    principal: Principal = ANONYMOUS
+    route: str = ""  # the rule that matched, for logs and metrics
+    _slot: Slot | None = None
+    _on_close: ExitStack = field(factory=ExitStack)
+
+    @property
+    def owner(self) -> str:
+        """The owner of the records that this request reads and writes."""
+        return scope_of(self.principal.name, self.profile)
+
+    def on_close(self, callback: Callable[[], object]) -> None:
+        """Call back when the request ends. The last callback registered is called first."""
+        self._on_close.callback(callback)
+
+    def hold(self, slot: Slot) -> Slot:
+        """Release a reserved slot when the request ends, unless a run has taken it by then."""
+        self.on_close(slot.forfeit)
+        return slot
+
+    def run_slot(self, admission: Admission) -> Slot:
+        """Return the slot for this request's run; the first call reserves it.
+
+        Raises:
+            ApiError: 429 when all slots are taken, 503 while the server drains.
+        """
+        if self._slot is None:
+            self._slot = self.hold(admission.admit())
+        return self._slot
+
+    def close(self) -> None:
+        """Run the callbacks, all of them even if one raises."""
+        self._on_close.close()
+
+
+def current_request() -> RequestContext:
+    """Return the context of the request being handled."""
+    scope = cast("dict[str, Any]", request.scope)
+    context: RequestContext = scope[SCOPE_KEY]
+    return context
+
+
+def app_state() -> AppState:
+    """Return the state of the application that handles the request."""
+    state: AppState = current_app.extensions[STATE_KEY]
+    return state
+
+
+def principal() -> str:
+    """Return the owner of the records in question: the caller, below ``/p/NAME`` narrowed to that profile."""
+    return current_request().owner
+
+
+def principal_name() -> str:
+    """Return the name of the caller, whatever the path."""
+    return current_request().principal.name
+
+
+def header(name: str) -> str:
+    """Return the first header of this name, "" if there is none."""
+    return request.headers.get(name, "")
+
+
+async def body() -> bytes:
+    """Receive the whole body.
+
+    Raises:
+        RequestEntityTooLarge: it exceeds the limit, which Content-Length did not tell.
+        RequestTimeout: it did not arrive in time.
+    """
+    data: bytes = await request.get_data(cache=True, as_text=False, parse_form_data=False)
+    return data
+
+
+def int_param(name: str, default: int, low: int, high: int) -> int:
+    """Read an integer from the query string.
+
+    Raises:
+        ApiError: 400, naming the parameter.
+    """
+    text = request.args.get(name, "")
+    return parse_int(text, name, low, high) if text else default
+
+
+def parse_int(text: str, name: str, low: int, high: int) -> int:
+    """Parse an integer that a header or query parameter holds.
+
+    Raises:
+        ApiError: 400, naming the header or parameter.
+    """
+    number = int(text) if _INTEGER.fullmatch(text) else low - 1
+    if not low <= number <= high:
+        raise bad_request(f"'{name}' must be a whole number from {low} to {high}.", name)
+    return number
+
+
+def bool_param(name: str) -> bool:
+    """Read a switch from the query string; absent means off."""
+    return request.args.get(name, "").lower() in {"1", "true", "yes", "on"}
+
+
+def order_param() -> str:
+    """Read the order of a list: "asc" or, by default, "desc".
+
+    Raises:
+        ApiError: 400.
+    """
+    order = request.args.get("order", "desc")
+    if order not in {"asc", "desc"}:
+        raise bad_request("'order' must be 'asc' or 'desc'.", "order")
+    return order
+
+
+def last_event_id() -> str:
+    """Return the ``Last-Event-ID`` that a reconnecting browser sends, "" if there is none."""
+    return header(LAST_EVENT_HEADER).strip()
+
+
+def last_seq(event_id: str, default: int) -> int:
+    """Return the number of the last event that the client has.
+
+    ``Last-Event-ID`` wins over ``?last_seq=``: a browser that reconnects repeats the query of its first request.
+
+    Raises:
+        ApiError: 400, naming the header or parameter.
+    """
+    if event_id:
+        return parse_int(event_id, LAST_EVENT_HEADER, default, MAX_INTEGER)
+    return int_param("last_seq", default, default, MAX_INTEGER)
+
+
+@frozen
+class SessionHeaders:
+    """What the request headers say about the session."""
+
+    session_id: str  # "" if the client names none
+    key: str  # the client's long-term memory scope
+
+    @classmethod
+    def from_request(cls) -> SessionHeaders:
+        """Read the headers of the current request.
+
+        Raises:
+            ApiError: 400, naming the header.
+        """
+        return cls(session_id(_utf8_header(SESSION_ID_HEADER)), session_key(_utf8_header(SESSION_KEY_HEADER)))
+
+    def response_headers(self, used_id: str) -> dict[str, str]:
+        """Return the headers that tell the client which session was used."""
+        key = {SESSION_KEY_HEADER: self.key} if self.key else {}
+        return {SESSION_ID_HEADER: used_id, **key}
+
+
+def _utf8_header(name: str) -> str:
+    """Return a header that responses repeat.
+
+    Quart decodes request headers as Latin-1 and encodes response headers as UTF-8, so only UTF-8 survives the way
+    there and back.
+    """
+    try:
+        return header(name).encode("latin-1").decode("utf-8")
+    except UnicodeDecodeError:
+        raise bad_request(f"Invalid {name}: it is not UTF-8.", name, "invalid_header") from None

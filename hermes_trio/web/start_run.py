@@ -1,0 +1,317 @@
+"""Starting a run for an API call: at most once, even when the client repeats the request.
+
+With an ``Idempotency-Key`` the first request claims the key for the run that it starts. A repeated request with the
+same body gets the response of that run: live while it runs, from the log once it has ended. Another body is a conflict.
+
+An API describes its runs with a ``NewRun`` and, per request, loads a ``TurnInput``; everything else (admission,
+idempotency, the choice of the agent, the run's header) happens here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+import trio
+from attrs import evolve, frozen
+from quart import request
+
+from hermes_trio.agent.contract import TurnRequest
+from hermes_trio.core.changes import Change
+from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.messages import Content, Message
+from hermes_trio.core.record import NOTHING, Claim, EndedRun, LiveRun, RunHeader
+from hermes_trio.core.stamp import Stamp
+from hermes_trio.runs.admission import Slot
+from hermes_trio.runs.hosting import attached, owned_run
+from hermes_trio.runs.log import ChangeReader
+from hermes_trio.runs.presence import HEADER as POLICY_HEADER
+from hermes_trio.runs.presence import INTERRUPT, DisconnectPolicy, parse_policy
+from hermes_trio.runs.replay import StoredReader, load_changes
+from hermes_trio.runs.run import Run
+from hermes_trio.runs.spec import Items, Persistence, RunSpec
+from hermes_trio.schema.input_items import InputItem, with_ids
+from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.web.ids import random_hex
+from hermes_trio.web.profiles import choose_agent
+from hermes_trio.web.request import (
+    SessionHeaders,
+    app_state,
+    current_request,
+    header,
+    principal,
+    principal_name,
+)
+
+KEY_HEADER = "Idempotency-Key"
+MAX_KEY_LENGTH = 256
+RESPONSE_NOT_FOUND = "response_not_found"
+CLAIM_SECONDS = 10.0  # how long to wait for a run that another request has claimed but not started yet
+
+
+@frozen
+class RunKind:
+    """How the runs of one API are called."""
+
+    name: str
+    id_prefix: str
+    id_digits: int  # hexadecimal, random
+
+    def new_id(self) -> str:
+        """Make up the id of a run."""
+        return self.id_prefix + random_hex((self.id_digits + 1) // 2)[: self.id_digits]
+
+
+@frozen
+class TurnInput:
+    """What a run works on, loaded once its session is locked."""
+
+    session_id: str
+    message: Content
+    history: tuple[Message, ...]
+    instructions: str
+    model: str  # as the client named it, "" if it did not
+    messages: tuple[Message, ...]  # what the client said in this turn, for the record
+    session_lock: Slot | None = None
+    options: Mapping[str, Any] = NOTHING
+    parent: str = ""
+    conversation: str = ""
+    echo: Mapping[str, Any] = NOTHING  # fields of the request that replies repeat
+    input_items: tuple[InputItem, ...] = ()
+
+
+def _no_items(_: EndedRun) -> Items:
+    return ()
+
+
+@frozen
+class NewRun:
+    """A run to be started, as an API describes it."""
+
+    kind: RunKind
+    body: bytes  # compared when an Idempotency-Key is used again
+    session: SessionHeaders
+    load_input: Callable[[str], Awaitable[TurnInput]]  # from the run's id; not called for a repeated request
+    persistence: Persistence = Persistence.FINAL
+    on_disconnect: DisconnectPolicy = INTERRUPT
+    is_background: bool = False
+    can_ask: bool = False  # the client sees approval requests in time to answer them
+    to_items: Callable[[EndedRun], Items] = _no_items  # what the run's conversation gains
+
+
+Start = Callable[[], AbstractAsyncContextManager[ChangeReader]]
+
+
+@frozen
+class StartedRun:
+    """A run that a request can read from its beginning."""
+
+    header: RunHeader
+    open: Start
+    headers: Mapping[str, str] = NOTHING  # for the response
+
+
+def reserve_slot() -> None:
+    """Refuse a run while the server is full or drains, before the body is read.
+
+    A request with an Idempotency-Key gets its slot later: if it turns out to be a repetition, it needs none.
+
+    Raises:
+        ApiError: 429 or 503.
+    """
+    if not _idempotency_key():
+        current_request().run_slot(app_state().admission)
+
+
+def disconnect_policy() -> DisconnectPolicy:
+    """Return what a disconnect does to the run: as the request says, else as the server is configured.
+
+    Raises:
+        ApiError: 400.
+    """
+    given = header(POLICY_HEADER)
+    return parse_policy(given) if given else app_state().options.on_disconnect
+
+
+async def start_run(new: NewRun) -> StartedRun:
+    """Start a run, or find the one that the same request started before.
+
+    Raises:
+        ApiError: 409 if the key was used with another body; 429 or 503 without a slot; what ``load_input`` raises.
+        StoreError: the store does not accept the run.
+    """
+    run_id = new.kind.new_id()
+    key = _idempotency_key()
+    if not key:
+        return _with_headers(await _begin(await _make_spec(new, run_id)), new)
+    claim = _make_claim(key, new.body, run_id)
+    first = await app_state().services.store.claim(claim)
+    if first.run_id != claim.run_id:
+        return _with_headers(await _replay(claim, first), new, {"Idempotency-Replayed": "true"})
+    try:
+        # Stored from its beginning, whatever the API wants: a repeated request reads it from the store.
+        spec = evolve(await _make_spec(new, run_id), keep=Persistence.FULL)
+        return _with_headers(await _begin(spec), new)
+    except BaseException:
+        # No run has begun: the key can be used again.
+        with trio.move_on_after(CLAIM_SECONDS, shield=True), suppress(StoreError):
+            await app_state().services.store.unclaim(claim)
+        raise
+
+
+def _with_headers(started: StartedRun, new: NewRun, headers: Mapping[str, str] | None = None) -> StartedRun:
+    session = new.session.response_headers(started.header.session_id)
+    return evolve(started, headers={**session, **(headers or {})})
+
+
+async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
+    """Reserve a slot, load the input of the turn and build the specification of its run."""
+    state = app_state()
+    slot = current_request().run_slot(state.admission)
+    given = await new.load_input(run_id)
+    chosen = choose_agent(given.model)
+    turn = TurnRequest(
+        run_id=run_id,
+        session_id=given.session_id,
+        message=given.message,
+        history=given.history,
+        instructions=given.instructions,
+        model=chosen.model,
+        session_key=new.session.key,
+        principal=principal_name(),
+        profile=chosen.profile,
+        options=given.options,
+    )
+    run_header = RunHeader(
+        principal=principal(),
+        stamp=Stamp(run_id, state.services.wall_clock(), chosen.model),
+        kind=new.kind.name,
+        session_id=given.session_id,
+        messages=given.messages,
+        parent=given.parent,
+        conversation=given.conversation,
+        instructions=given.instructions,
+        background=new.is_background,
+        request=given.echo,
+        input_items=with_ids(run_id, given.input_items),
+    )
+    return RunSpec(
+        header=run_header,
+        turn=turn,
+        slot=slot,
+        turnstile=given.session_lock,
+        keep=new.persistence,
+        policy=new.on_disconnect,
+        can_ask=new.can_ask,
+        to_items=new.to_items,
+    )
+
+
+async def _begin(spec: RunSpec) -> StartedRun:
+    """Start a stored run in the server's nursery; any other run starts, and ends, with the block that reads it."""
+    state = app_state()
+    if spec.keep is not Persistence.FULL:
+        return StartedRun(spec.header, partial(owned_run, state.services, spec))
+    run, ticket = await state.hosting.start(spec)
+    current_request().on_close(ticket.give_back)
+    return StartedRun(
+        spec.header, partial(attached, run, ticket, applies_backpressure=spec.policy == INTERRUPT)
+    )
+
+
+def _idempotency_key() -> str:
+    return header(KEY_HEADER).strip()
+
+
+def _make_claim(key: str, body: bytes, run_id: str) -> Claim:
+    if len(key) > MAX_KEY_LENGTH:
+        raise bad_request(f"'{KEY_HEADER}' may have at most {MAX_KEY_LENGTH} characters.", KEY_HEADER)
+    fingerprint = hashlib.sha256(body).hexdigest()
+    return Claim(principal(), request.path, key, fingerprint, run_id, app_state().services.wall_clock())
+
+
+async def _replay(claim: Claim, first: Claim) -> StartedRun:
+    """Find the run that the first request with the same key started, or is about to start.
+
+    Raises:
+        ApiError: 409 for another body, or if the first request started no run after all; then the key is free, or
+            will be at the next try.
+    """
+    if first.fingerprint != claim.fingerprint:
+        message = f"This {KEY_HEADER} was used with another body."
+        raise ApiError(409, message, param=KEY_HEADER, code="idempotency_key_conflict")
+    if (found := await _find_or_none(first.run_id)) is not None:
+        return found
+    with trio.move_on_after(CLAIM_SECONDS):
+        return await _attach(await app_state().services.registry.wait_listed(principal(), first.run_id))
+    if (found := await _find_or_none(first.run_id)) is not None:  # it began and ended between two looks
+        return found
+    message = f"The first request with this {KEY_HEADER} began no run. Try again."
+    raise ApiError(409, message, param=KEY_HEADER, code="idempotency_key_pending")
+
+
+async def _find_or_none(run_id: str) -> StartedRun | None:
+    try:
+        return await find_run(run_id)
+    except ApiError as error:
+        if error.code == RESPONSE_NOT_FOUND:
+            return None
+        raise
+
+
+async def find_run(run_id: str) -> StartedRun:
+    """Find a run of the calling principal, live or ended, to be read from its beginning.
+
+    Raises:
+        ApiError: 404 if it does not exist or its log has expired; 409 if another process runs it.
+    """
+    services, owner = app_state().services, principal()
+    run = services.registry.find(owner, run_id)
+    if run is not None and run.is_kept:
+        return await _attach(run)
+    match await services.store.find_run(owner, run_id):
+        case EndedRun(run_header):
+            if not await load_changes(services.store, owner, run_id, 0):
+                raise events_expired()
+            return StartedRun(run_header, partial(_open_stored, services.store, owner, run_id))
+        case LiveRun():
+            if (run := services.registry.find(owner, run_id)) is not None:  # it began in the meantime
+                return await _attach(run)
+            raise ApiError(409, "The run is not within reach of this server.", code="run_not_here")
+        case _:
+            raise response_not_found(run_id)
+
+
+async def _attach(run: Run) -> StartedRun:
+    await run.wait_begun()
+    ticket = run.presence.join()
+    current_request().on_close(ticket.give_back)
+    return StartedRun(run.header, partial(attached, run, ticket))
+
+
+async def load_log(run_id: str) -> list[Change]:
+    """Load all changes that the store has of a run."""
+    store, owner = app_state().services.store, principal()
+    changes: list[Change] = []
+    while more := await load_changes(store, owner, run_id, len(changes)):
+        changes += more
+    return changes
+
+
+@asynccontextmanager
+async def _open_stored(store: Store, owner: str, run_id: str) -> AsyncIterator[ChangeReader]:
+    # Entered by the response body, when Quart has left the request context: no current_app here.
+    yield StoredReader(store, owner, run_id)
+
+
+def events_expired() -> ApiError:
+    """Return the error for a run whose log no longer reaches back to its beginning."""
+    return ApiError(404, "The events of this run are not kept any longer.", code="events_expired")
+
+
+def response_not_found(run_id: str) -> ApiError:
+    """Return the error for a response that does not exist or belongs to another principal."""
+    return ApiError(404, f"There is no response '{run_id}'.", param="response_id", code=RESPONSE_NOT_FOUND)
