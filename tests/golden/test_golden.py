@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice, zip_longest
-from os.path import commonprefix
+from itertools import islice, takewhile, zip_longest
 
 import pytest
 
@@ -32,7 +31,8 @@ def _differences(recorded: str, played: str) -> str:
 
 
 def _around(line: str, other: str) -> str:
-    place = len(commonprefix([line, other]))
+    equal = takewhile(lambda pair: pair[0] == pair[1], zip(line, other, strict=False))
+    place = sum(1 for _ in equal)
     return line[max(0, place - SHOWN_CHARACTERS) : place + SHOWN_CHARACTERS]
 
 
