@@ -155,7 +155,11 @@ def play(scenario: Scenario) -> str:
             await Play(transcript, Clock(), ids, mock_clock).run(scenario.flow, **scenario.options)
 
     with fixed_ids() as ids:
-        trio.run(main, ids, clock=mock_clock)
+        try:
+            trio.run(main, ids, clock=mock_clock)
+        except BaseException as error:
+            error.add_note(f"in the scenario {scenario.name}")
+            raise
     return transcript.text()
 
 
