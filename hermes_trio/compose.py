@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import socket
@@ -181,8 +180,8 @@ def _retention(settings: Settings) -> Retention:
 
 
 def _hiring(settings: Settings) -> Hiring:
-    # A run holds its slot until its thread is gone, so threads never wait for each other here.
-    threads = trio.CapacityLimiter(settings.max_runs or math.inf)
+    # With thousands of threads, those that wait for the interpreter wake at every switch interval and starve its holder.
+    threads = trio.CapacityLimiter(settings.max_agent_threads)
     return Hiring(threads, trio.CapacityLimiter(INTERRUPT_THREADS), settings.grace_seconds)
 
 
@@ -196,6 +195,7 @@ def _web_options(settings: Settings) -> WebOptions:
         open_webui_status=settings.open_webui_status,
         on_disconnect=parse_policy(settings.on_disconnect),
         access_log=settings.access_log,
+        write_through=settings.write_through,
         profiles=tuple(
             ServedProfile(profile.name, profile.model_name, profile.keys)
             for profile in settings.profiles.values()

@@ -141,6 +141,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "log_level": ("debug", "error", "warning"),
     "log_format": ("json", "text", "json"),
     "access_log": (False, True, False),
+    "write_through": (False, True, False),
     "open_webui_status": ("on", "off", "auto"),
     "on_disconnect": ("grace:5", "detach", "interrupt"),
     "busy_session": ("wait", "refuse", "wait"),

@@ -169,6 +169,11 @@ class Settings:
         Option("Runs at the same time; 0 means no limit.", "--max-runs", "NUMBER"),
         checks.AtLeast(0),
     )
+    max_agent_threads: int = _setting(
+        1_000,
+        Option("Threads for synchronous agents; further runs of such agents wait for one."),
+        checks.AtLeast(1),
+    )
     log_level: str = _choice(
         Option("How much to log: info, debug, warning, error, critical.", "--log-level", "LEVEL"),
         "info", "debug", "warning", "error", "critical",
@@ -210,6 +215,10 @@ class Settings:
         20.0, Option("Time limit for receiving a request body."), checks.above_zero
     )
     max_body_bytes: int = _setting(10_000_000, Option("Largest request body."), checks.AtLeast(1))
+    write_through: bool = _setting(
+        True,
+        Option("Send tokens in the step that emits them, where the connection allows it: on or off."),
+    )
     open_webui_status: str = _choice(
         Option("Status events for Open WebUI: auto recognises it, on, off."), "auto", "on", "off"
     )

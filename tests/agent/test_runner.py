@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -146,6 +147,8 @@ async def test_only_what_is_quickly_made_is_made_here(is_quick: bool, is_here: b
 class Patient:
     """Waits for its interrupt."""
 
+    obeys = False
+
     def __init__(self) -> None:
         self.began, self.interrupted = threading.Event(), threading.Event()
         self.reason = ""
@@ -163,6 +166,8 @@ class Patient:
             say.text("too late")
         except RunEnded:
             self.after.append("heard that the run ended")
+            if self.obeys:
+                raise
         return "done"
 
 
@@ -337,3 +342,37 @@ async def test_a_task_that_needed_no_thread_is_called_off() -> None:
         nursery.cancel_scope.cancel()
     assert setting.times_gone == 1
     assert not setting.bridge.thread_abandoned
+
+
+@pytest.mark.parametrize(
+    ("make", "is_quick"),
+    [
+        (lambda: Raiser(RuntimeError("boom")), False),
+        (AsyncRaiser, False),
+        (AsyncRaiser, True),
+        (raising(ValueError("cannot be made")), False),
+        (raising(ValueError("cannot be made")), True),
+    ],
+)
+async def test_what_an_agent_raises_is_logged_once_with_its_traceback(
+    make: Callable[[], Any], is_quick: bool
+) -> None:
+    setting = Setting(make, is_quick=is_quick)
+    with structlog.testing.capture_logs() as lines, structlog.contextvars.bound_contextvars(run_id="run-1"):
+        await setting.run()
+    [line] = lines
+    assert (line["event"], line["log_level"]) == ("the agent raised an exception", "error")
+    assert line["exc_info"].__traceback__ is not None
+
+
+async def test_an_agent_that_obeys_its_end_is_not_an_error() -> None:
+    """A ``RunEnded`` that passes through an agent is what the server asked for."""
+    agent = Patient()
+    agent.obeys = True
+    setting = Setting(lambda: agent)
+    with structlog.testing.capture_logs() as lines:
+        async with trio.open_nursery() as nursery:
+            await begun(nursery, setting, agent.began)
+            nursery.cancel_scope.cancel()
+        await setting.gone.wait()
+    assert lines == []

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
+import structlog
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from hermes_trio.agent.contract import TurnRequest
+from hermes_trio.agent.port import AsyncPort
 from hermes_trio.core.changes import Change, Ended, TextAdded
 from hermes_trio.core.events import (
     Event,
@@ -20,7 +23,7 @@ from hermes_trio.core.events import (
     ToolStarted,
 )
 from hermes_trio.core.items import MessageItem
-from hermes_trio.core.messages import Message
+from hermes_trio.core.messages import Message, Usage
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.record import EndedRun
 from hermes_trio.core.transcript import transcript
@@ -317,3 +320,32 @@ async def test_every_end_is_counted_as_it_was_told() -> None:
     setting = Setting(Script([Text("a"), Finished()]), store=Notebook(refuse))
     await read_all(setting)
     assert [outcome.reason for outcome in setting.ends] == [Reason.SERVER_ERROR]
+
+
+async def test_a_run_logs_its_start_and_its_end_under_its_id() -> None:
+    setting = Setting(Script([Text("a"), Finished(Result(usage=Usage(3, 4)))]))
+    with structlog.testing.capture_logs([structlog.contextvars.merge_contextvars]) as lines:
+        await read_all(setting)
+    assert structlog.contextvars.get_contextvars() == {}
+    start, end = lines
+    assert (start["event"], start["run_id"], start["kind"]) == ("run started", "run-1", "chat")
+    assert (end["event"], end["run_id"], end["status"], end["reason"]) == (
+        "run ended",
+        "run-1",
+        "completed",
+        "",
+    )
+    assert (end["input_tokens"], end["output_tokens"]) == (3, 4)
+    assert end["seconds"] >= 0
+
+
+async def test_what_an_agent_raises_is_logged_under_the_id_of_its_run() -> None:
+    class Failing:
+        async def run(self, turn: TurnRequest, say: AsyncPort) -> None:
+            raise ValueError("boom")
+
+    with structlog.testing.capture_logs([structlog.contextvars.merge_contextvars]) as lines:
+        await read_all(Setting(Failing()))
+    [line] = [line for line in lines if line["log_level"] == "error"]
+    assert line["run_id"] == "run-1"
+    assert str(line["exc_info"]) == "boom"
