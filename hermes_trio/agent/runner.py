@@ -124,7 +124,7 @@ class AgentRunner:
             )
         except RuntimeError:
             # The system cannot start another thread. Nothing that an agent raises gets here.
-            log.exception("no thread left to run an agent")
+            log.error("no thread left to run an agent")
             self._queue.put_final(Crashed(_NO_THREAD, "RuntimeError", self._words.now()))
         self._end_part(_Part.THREAD)
 
