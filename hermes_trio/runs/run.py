@@ -173,6 +173,7 @@ class Run:
             # The tracker has announced the end; what is left is to know about the error.
             log.exception("a run failed")
         finally:
+            self._nursery = None
             if runner.thread_abandoned:
                 log.warning("an agent did not stop and was abandoned; its slot stays taken")
 

@@ -10,8 +10,8 @@ import h11
 import pytest
 import trio
 
-from hermes_trio.server.config import hypercorn_config
 from hermes_trio.runs.delivery import EXTENSION
+from hermes_trio.server.config import hypercorn_config
 from hermes_trio.server.write_through import WriteThrough
 from tests.server.apps import Receive, Send, body, lifespan, start
 from tests.server.raw import H2Client, ask, connect, get, h2_client, read_to_end, read_until
