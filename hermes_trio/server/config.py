@@ -23,40 +23,12 @@ class StructlogLogger(Logger):
 
     def __init__(self, config: Config) -> None:  # noqa: ARG002 - Hypercorn passes it
         """Install no handlers: those of the original would print every line twice."""
-        self.error_logger = None
         self.access_logger = None
-        self._log = structlog.get_logger("hypercorn")
-
-    async def access(self, *_: Any) -> None:
-        """Log nothing."""
-
-    async def critical(self, message: str, *args: Any, **kwargs: Any) -> None:
-        """Log a critical error."""
-        self._log.critical(message, *args, **kwargs)
-
-    async def error(self, message: str, *args: Any, **kwargs: Any) -> None:
-        """Log an error."""
-        self._log.error(message, *args, **kwargs)
-
-    async def warning(self, message: str, *args: Any, **kwargs: Any) -> None:
-        """Log a warning."""
-        self._log.warning(message, *args, **kwargs)
+        self.error_logger = structlog.get_logger("hypercorn")
 
     async def info(self, message: str, *args: Any, **kwargs: Any) -> None:
-        """Log for debugging: Hypercorn's only message here is the address, once per listener."""
-        self._log.debug(message, *args, **kwargs)
-
-    async def debug(self, message: str, *args: Any, **kwargs: Any) -> None:
-        """Log for debugging."""
-        self._log.debug(message, *args, **kwargs)
-
-    async def exception(self, message: str, *args: Any, **kwargs: Any) -> None:
-        """Log an error with its traceback."""
-        self._log.exception(message, *args, **kwargs)
-
-    async def log(self, level: int, message: str, *args: Any, **kwargs: Any) -> None:
-        """Log at a numeric level."""
-        self._log.log(level, message, *args, **kwargs)
+        """Log for debugging: Hypercorn's only message at this level is the address, once per listener."""
+        await self.debug(message, *args, **kwargs)
 
 
 class ServerConfig(Config):

@@ -57,7 +57,7 @@ async def test_hypercorns_lines_go_to_structlog() -> None:
     log = hypercorn_config().log
     assert isinstance(log, StructlogLogger)
     with structlog.testing.capture_logs() as lines:
-        await log.access({}, {}, 0.1)
+        await log.access({}, {"status": 200, "headers": []}, 0.1)  # type: ignore[arg-type]
         for name in ("debug", "info", "warning", "error", "critical", "exception"):
             await getattr(log, name)("a line")
         await log.log(20, "a line")

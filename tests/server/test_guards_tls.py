@@ -15,6 +15,7 @@ from hermes_trio.server.config import ServerConfig, hypercorn_config
 from tests.server.apps import BIG, Demo
 from tests.server.raw import H2Client, ask, connect, get, read_to_end, read_until
 from tests.server.running import serving
+from tests.server.test_guards_protocols import TOO_MUCH, refusing, upload
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +121,13 @@ async def test_requests_ahead_of_their_turn_are_answered_in_order(
         await stream.send_all(get("/early"))
         answers = await read_until(stream, b"HTTP/1.1 401")
         assert b"%b\r\n3\r\nend\r\n0\r\n\r\nHTTP/1.1 200" % BIG in answers
+
+
+async def test_who_sends_too_much_can_read_why(authority: trustme.CA, secure: ServerConfig) -> None:
+    async with (
+        serving(refusing, secure) as live,
+        await connect_tls(live.port, authority, "http/1.1") as stream,
+    ):
+        answer = await upload(stream, TOO_MUCH)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert answer.endswith(b"too much")

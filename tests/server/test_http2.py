@@ -7,9 +7,11 @@ from typing import Any
 import h2.events
 import pytest
 import trio
+from hypercorn.trio.worker_context import EventWrapper
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.server.config import hypercorn_config
+from hermes_trio.server.guards.http2 import BoundedStreamBuffer
 from tests.server.apps import Demo, Receive, Send, body, lifespan, start
 from tests.server.raw import h2_client
 from tests.server.running import serving
@@ -82,7 +84,7 @@ async def test_a_shutdown_loses_no_end_of_a_stream(is_slow: bool) -> None:
 
 
 class Unread:
-    """Answers without receiving, at the path /hold when told to."""
+    """Answers without receiving, when told to."""
 
     def __init__(self) -> None:
         self.go = trio.Event()
@@ -91,6 +93,7 @@ class Unread:
         if scope["type"] == "lifespan":
             await lifespan(receive, send)
             return
+        await self.go.wait()
         if scope["path"] == "/fail":
             raise ValueError("no")
         await start(send, 413)
@@ -99,12 +102,58 @@ class Unread:
 
 @pytest.mark.parametrize(("path", "status"), [(b"/", 413), (b"/fail", 500)])
 async def test_an_application_that_does_not_receive_blocks_no_other_stream(path: bytes, status: int) -> None:
-    """Many small parts of a body, which fill the queue of messages for the application."""
-    async with serving(Unread()) as live, h2_client(live.port) as client:
+    """Many small parts of a body fill the queue of messages for the application."""
+    app = Unread()
+    async with serving(app) as live, h2_client(live.port) as client:
         number = await client.request(path, b"POST", end=False)
         for _ in range(50):
             client.h2.send_data(number, b"x")
         await client.flush()
+        await wait_all_tasks_blocked(0.02)
+        app.go.set()
         with trio.fail_after(3):
             assert await client.status(number) == status
             assert await client.status(await client.request()) == 413
+
+
+async def test_the_end_of_a_stream_is_awaited_until_it_is_sent() -> None:
+    """Not only until the buffer is empty: a shutdown would overtake END_STREAM."""
+    buffer = BoundedStreamBuffer(EventWrapper)
+    await buffer.push(b"last")
+    buffer.set_complete()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(buffer.drain)
+        assert await buffer.pop(10) == b"last"
+        await wait_all_tasks_blocked()
+        assert len(nursery.child_tasks) == 1
+        await buffer.close()
+
+
+class Hurried:
+    """Floods at /flood; elsewhere it begins to answer within a deadline that passes meanwhile."""
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await lifespan(receive, send)
+            return
+        if scope["path"] == "/flood":
+            await start(send)
+            await body(send, bytes(8_000_000))
+            return
+        with trio.move_on_after(0.1):
+            await start(send)
+        await body(send, b"late")
+
+
+async def test_a_cancelled_head_does_not_break_the_connection() -> None:
+    """It waits behind a write that is under way. If it got lost, the client could not decode any head after it."""
+    async with serving(Hurried()) as live, h2_client(live.port) as client:
+        flood = await client.request(b"/flood")
+        client.h2.increment_flow_control_window(10_000_000)
+        client.h2.increment_flow_control_window(10_000_000, flood)
+        await client.flush()
+        await wait_all_tasks_blocked(0.1)  # the client does not read: the server is blocked in a write
+        number = await client.request()
+        await trio.sleep(0.2)
+        assert await client.answer(number) == (200, b"late")
+        assert await client.answer(await client.request()) == (200, b"late")

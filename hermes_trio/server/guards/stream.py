@@ -103,7 +103,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
                     await self.abort()
                     raise trio.BrokenResourceError("the client does not read")
         except trio.BrokenResourceError:
-            self._end()
+            self._client_left()
             raise
         finally:
             self._writing = None
@@ -163,10 +163,10 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         except GONE:
             self._client_left()
             raise
+        if not received or self._is_closing:
+            self._client_left()
         if self._is_closing:  # the answer is out; what still arrives belongs to no request
             raise trio.ClosedResourceError
-        if not received:
-            self._client_left()
         return received
 
     async def wait_client_gone(self) -> None:
@@ -217,7 +217,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         self._end()
 
     def _end(self) -> None:
-        """Cancel the tasks of the connection: at once if it serves no request, else after `GONE_SECONDS`.
+        """Cancel the tasks of the connection with its last request, `GONE_SECONDS` after its client has gone at the latest.
 
         Defect: `H11Protocol` waits for ever in `can_read` when bytes follow the last request of a connection, and
         for ever to tell an application that does not receive of the disconnect (no issue known).
@@ -225,11 +225,9 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         """
         if self._requests == 0:
             self._scope.cancel(reason="the connection is closed")
-            return
-        deadline = trio.current_time() + GONE_SECONDS
-        self._scope.deadline = min(self._scope.deadline, deadline)
-        if self._is_client_gone:
-            self._write_limit = min(self._write_limit, deadline)
+        elif self._is_client_gone:
+            deadline = min(self._scope.deadline, trio.current_time() + GONE_SECONDS)
+            self._scope.deadline = self._write_limit = deadline
             self.limit_write(deadline)
 
     async def send_eof(self) -> None:
@@ -238,7 +236,9 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         Hypercorn calls it before `aclose` when it closes after an answer, but not when it closes an idle connection.
         TLS over HTTP has no half-close: the end is that of the TCP connection.
         """
-        self._lingers = not (self._is_client_gone or self._is_closing) and (
+        if self._is_closing:
+            return
+        self._lingers = not self._is_client_gone and (
             self._requests == 0 or bool(self.uploads) or self._has_unread()
         )
         if self._lingers or not isinstance(self._stream, trio.SSLStream):
