@@ -236,7 +236,9 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         Hypercorn calls it before `aclose` when it closes after an answer, but not when it closes an idle connection.
         TLS over HTTP has no half-close: the end is that of the TCP connection.
         """
-        self._lingers = not (self._is_client_gone or self._is_closing) and (
+        if self._is_closing:
+            return
+        self._lingers = not self._is_client_gone and (
             self._requests == 0 or bool(self.uploads) or self._has_unread()
         )
         if self._lingers or not isinstance(self._stream, trio.SSLStream):
