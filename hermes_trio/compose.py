@@ -35,9 +35,8 @@ from hermes_trio.stores.contract import Store
 from hermes_trio.stores.memory import open_memory
 from hermes_trio.stores.sqlite import open_sqlite
 from hermes_trio.web.api.responses import to_items
-from hermes_trio.web.app import make_app
+from hermes_trio.web.app import Application, make_app
 from hermes_trio.web.metrics import Metrics
-from hermes_trio.web.middleware import AsgiApp
 from hermes_trio.web.state import AppState, Health, ServedProfile, ShownSetting, WebOptions
 
 # Interrupts return at once; should one hang, the others must not wait for it.
@@ -64,7 +63,7 @@ class State:
 class Running:
     """A server that can take requests."""
 
-    app: AsgiApp
+    app: Application
     admission: Admission
     registry: Registry[Run]
     state: State

@@ -23,6 +23,9 @@ from hermes_trio.core.events import Event, EventOrText, Reasoning, Text, ToolOut
 MAX_EVENTS = 256
 MAX_CHARS = 32_768
 
+# Parametrised once: that costs as much as opening a channel.
+_open_channel = trio.open_memory_channel[list[EventOrText]]
+
 _WITH_TEXT = frozenset({Text, Reasoning, ToolOutput})
 
 
@@ -57,7 +60,7 @@ class EventQueue:
         self._task_space: trio.Event | None = None
         self._space_callbacks: list[Callable[[], None]] = []
         # One batch: whatever comes while it is in the channel is pending and goes with it.
-        self._send, self._receive = trio.open_memory_channel[list[EventOrText]](1)
+        self._send, self._receive = _open_channel(1)
 
     # -- producers, in any thread --
 
@@ -198,7 +201,7 @@ class EventQueue:
     def _take_all(self) -> list[EventOrText]:
         """Take what is in the channel, which is older, and what is pending."""
         try:
-            batch = self._receive.receive_nowait()
+            batch: list[EventOrText] = self._receive.receive_nowait()
         except (trio.WouldBlock, trio.EndOfChannel):
             batch = []
         with self._lock:

@@ -21,6 +21,8 @@ from hermes_trio.core.changes import Change
 
 Changes = tuple[Change, ...]
 Load = Callable[[int], Awaitable[Changes]]
+# Parametrised once: that costs as much as opening a channel.
+_open_channel = trio.open_memory_channel[Changes]
 
 MAX_LAG = (
     1  # changes that a subscriber with back-pressure may be behind; the event queue is the buffer, and merges
@@ -216,7 +218,7 @@ class Subscriber(ChangeReader):
         self._sent = first  # the number of the next change to put into the channel
         self._is_waiting = False
         self._write_through: WriteThrough | None = None
-        self._send, self._receive = trio.open_memory_channel[Changes](1)
+        self._send, self._receive = _open_channel(1)
 
     def set_write_through(self, write_through: WriteThrough) -> None:
         """Hand changes to ``write_through`` while this subscriber waits for some."""

@@ -217,7 +217,7 @@ class Settings:
     max_body_bytes: int = _setting(10_000_000, Option("Largest request body."), checks.AtLeast(1))
     write_through: bool = _setting(
         True,
-        Option("Send tokens in the step that emits them, where the connection allows it: on or off."),
+        Option("Send tokens in the step that records them, where the connection allows it: on or off."),
     )
     open_webui_status: str = _choice(
         Option("Status events for Open WebUI: auto recognises it, on, off."), "auto", "on", "off"

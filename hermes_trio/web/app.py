@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, InternalServerError
@@ -17,10 +19,12 @@ from hermes_trio.web.request import STATE_KEY, app_state
 from hermes_trio.web.state import AppState
 from hermes_trio.web.static import load_page, make_page_blueprint
 
+Application: TypeAlias = QuartTrio
+
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
-def make_app(state: AppState) -> QuartTrio:
+def make_app(state: AppState) -> Application:
     """Make the application of a server.
 
     It is a plain Quart application: more hooks, signals and routes can be added, and its test client works.
@@ -48,7 +52,11 @@ def make_app(state: AppState) -> QuartTrio:
 
     options = state.options
     app.asgi_app = BoundaryMiddleware(  # type: ignore[method-assign]  # Quart's documented place for middleware
-        app.asgi_app, Cors(frozenset(options.cors_origins)), options.max_body_bytes, options.access_log
+        app.asgi_app,
+        Cors(frozenset(options.cors_origins)),
+        options.max_body_bytes,
+        options.access_log,
+        options.write_through,
     )
     return app
 

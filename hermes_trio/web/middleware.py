@@ -14,10 +14,11 @@ from typing import Any
 
 import structlog
 import trio
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.wire import encode
+from hermes_trio.runs.delivery import EXTENSION
 from hermes_trio.web.headers import SECURITY, Cors, RawHeaders, first_values, is_request_id
 from hermes_trio.web.request import SCOPE_KEY, RequestContext
 from hermes_trio.web.sse import StreamTruncated
@@ -35,13 +36,23 @@ _PROFILE_PREFIX = re.compile(r"/p/(?P<name>[^/]+)(?=/|$)")
 _LINE_END = re.compile(rb"[\r\n\0]")
 
 
+@frozen
+class _Reply:
+    """A response that needs no application."""
+
+    status: int
+    headers: RawHeaders
+    body: bytes = b""
+
+
 @define(eq=False)
 class _Exchange:
     """The ``receive`` and ``send`` of one request, and what they have seen."""
 
     _receive: Receive
     _send: Send
-    default_headers: RawHeaders  # added to the response unless it has them
+    _write_through: Any = None  # the server's extension, if it offers it
+    default_headers: RawHeaders = field(factory=list)  # added to the response unless it has them
     status: int | None = None  # None until the response starts
     body_bytes: int = 0
     is_finishing: bool = False  # the last message of the response is being sent, or has been
@@ -65,18 +76,31 @@ class _Exchange:
             present = {name for name, _ in message["headers"]}
             added = [(name, value) for name, value in self.default_headers if name not in present]
             message = {**message, "headers": [*message["headers"], *added]}
+            self.default_headers = []  # a stream may last for long
         elif message["type"] == "http.response.body":
             self.body_bytes += len(message.get("body", b""))
             self.is_finishing = not message.get("more_body", False)
         await self._send(message)
 
-    async def respond(self, status: int, headers: RawHeaders, body: bytes = b"") -> None:
+    @property
+    def can_write_through(self) -> bool:
+        """Whether the server offers to send a part of the body without a task switch."""
+        return self._write_through is not None
+
+    def try_send(self, data: bytes) -> bool:
+        """Write a part of the body through. See :class:`hermes_trio.runs.delivery.Delivery` for the contract."""
+        is_sent: bool = self._write_through.try_send(data)
+        if is_sent:
+            self.body_bytes += len(data)
+        return is_sent
+
+    async def respond(self, reply: _Reply) -> None:
         """Send a whole response."""
-        content_type = [(b"content-type", b"application/json")] if body else []
-        length = [(b"content-length", str(len(body)).encode("ascii"))]
-        headers = [*headers, *content_type, *length]
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+        content_type = [(b"content-type", b"application/json")] if reply.body else []
+        length = [(b"content-length", str(len(reply.body)).encode("ascii"))]
+        headers = [*reply.headers, *content_type, *length]
+        await self.send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": reply.body, "more_body": False})
 
 
 @frozen
@@ -87,6 +111,7 @@ class BoundaryMiddleware:
     cors: Cors
     max_body_bytes: int
     access_log: bool = True
+    write_through: bool = True
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle one connection scope."""
@@ -99,15 +124,15 @@ class BoundaryMiddleware:
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         started_at = trio.current_time()
-        headers = first_values(scope["headers"])
-        context = RequestContext(_request_id(headers))
-        exchange = _Exchange(
-            receive, send, [*SECURITY, (b"x-request-id", context.request_id.encode("ascii"))]
-        )
+        exchange = _Exchange(receive, send, scope.get("extensions", {}).get(EXTENSION))
+        context, reply = self._prepare(scope, exchange)
         # Reset afterwards: a server may handle the next request of a connection in the same task.
         with structlog.contextvars.bound_contextvars(request_id=context.request_id):
             try:
-                await self._dispatch(scope, headers, context, exchange)
+                if reply is not None:
+                    await exchange.respond(reply)
+                else:
+                    await self.app({**scope, SCOPE_KEY: context}, exchange.receive, exchange.send)
             except* StreamTruncated:
                 # Returning without the last body message makes the server break the transfer off, so that the
                 # client does not take the part it has for the whole.
@@ -130,27 +155,26 @@ class BoundaryMiddleware:
                         principal=context.principal.name,
                     )
 
-    async def _dispatch(
-        self, scope: Scope, headers: Mapping[str, str], context: RequestContext, exchange: _Exchange
-    ) -> None:
-        """Answer a request that must not or need not reach the application, and pass the others on."""
+    def _prepare(self, scope: Scope, exchange: _Exchange) -> tuple[RequestContext, _Reply | None]:
+        """Make the context of a request, and the reply to one that must not or need not reach the application."""
+        headers = first_values(scope["headers"])
+        context = RequestContext(_request_id(headers))
+        if exchange.can_write_through and self.write_through:
+            context.try_send = exchange.try_send
+        exchange.default_headers = [*SECURITY, (b"x-request-id", context.request_id.encode("ascii"))]
         origin = headers.get("origin", "")
-        is_allowed = self.cors.allows(origin, headers.get("host", ""))
-        if is_allowed:
-            exchange.default_headers += self.cors.headers(origin)
         try:
-            if not is_allowed:
+            if not self.cors.allows(origin, headers.get("host", "")):
                 raise ApiError(403, "This origin is not allowed.", code="origin_not_allowed")
+            exchange.default_headers += self.cors.headers(origin)
             _check_request(scope, headers, self.max_body_bytes)
         except ApiError as error:
-            await exchange.respond(error.status, [], encode(error.envelope()).encode("ascii"))
-            return
+            return context, _Reply(error.status, [], encode(error.envelope()).encode("ascii"))
         if scope["method"] == "OPTIONS":
             requested = headers.get("access-control-request-headers", "")
-            await exchange.respond(200, self.cors.preflight(origin, requested))
-            return
-        context.profile, path = _split_profile(scope["path"], scope.get("root_path", ""))
-        await self.app({**scope, "path": path, SCOPE_KEY: context}, exchange.receive, exchange.send)
+            return context, _Reply(200, self.cors.preflight(origin, requested))
+        context.profile, scope["path"] = _split_profile(scope["path"], scope.get("root_path", ""))
+        return context, None
 
 
 def _request_id(headers: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from hermes_trio.core.errors import bad_request
 from hermes_trio.core.scope import scope_of
 from hermes_trio.keys import Principal
 from hermes_trio.runs.admission import Admission, Slot
+from hermes_trio.runs.delivery import TrySend
 from hermes_trio.schema.fields import SESSION_ID_HEADER, SESSION_KEY_HEADER, session_id, session_key
 from hermes_trio.web.state import AppState
 
@@ -39,7 +40,8 @@ class RequestContext:
     principal: Principal = ANONYMOUS
     route: str = ""  # the rule that matched, for logs and metrics
     _slot: Slot | None = None
-    _on_close: ExitStack = field(factory=ExitStack)
+    try_send: TrySend | None = None  # writes a part of the response through, where the server offers that
+    _on_close: list[Callable[[], object]] = field(factory=list)
 
     @property
     def owner(self) -> str:
@@ -48,7 +50,7 @@ class RequestContext:
 
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call back when the request ends. The last callback registered is called first."""
-        self._on_close.callback(callback)
+        self._on_close.append(callback)
 
     def hold(self, slot: Slot) -> Slot:
         """Release a reserved slot when the request ends, unless a run has taken it by then."""
@@ -67,7 +69,9 @@ class RequestContext:
 
     def close(self) -> None:
         """Run the callbacks, all of them even if one raises."""
-        self._on_close.close()
+        with ExitStack() as stack:
+            for callback in self._on_close:
+                stack.callback(callback)
 
 
 def current_request() -> RequestContext:

@@ -6,13 +6,13 @@ the run's nursery lives in the body, an async context manager, and never across 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import trio
 from attrs import evolve
-from quart import Response, request
+from quart import Response
 from quart.wrappers.response import ResponseBody
 
 from hermes_trio.core.changes import Change, Ended
@@ -20,13 +20,13 @@ from hermes_trio.core.dialects.chat_batch import Reply
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.wire import KEEPALIVE
-from hermes_trio.runs.delivery import EXTENSION, Delivery, TrySend
+from hermes_trio.runs.delivery import Delivery, TrySend
 from hermes_trio.runs.log import ChangeReader, Changes
 from hermes_trio.runs.spec import RunStats
 from hermes_trio.schema.fields import SESSION_ID_HEADER
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.headers import STREAM_HEADERS
-from hermes_trio.web.request import app_state
+from hermes_trio.web.request import app_state, current_request
 from hermes_trio.web.start_run import Start, StartedRun
 
 
@@ -147,9 +147,13 @@ class StreamBody(ResponseBody):
 def sse_response(started: StartedRun, dialect: Dialect) -> Response:
     """Stream a run as server-sent events, written through to the connection where the server offers that."""
     state = app_state()
-    extensions: Mapping[str, Any] = request.scope.get("extensions", {}) if state.options.write_through else {}
-    try_send = extensions[EXTENSION].try_send if EXTENSION in extensions else None
-    body = StreamBody(started.open, dialect, state.services.stats, state.options.keepalive_seconds, try_send)
+    body = StreamBody(
+        started.open,
+        dialect,
+        state.services.stats,
+        state.options.keepalive_seconds,
+        current_request().try_send,
+    )
     response = Response(body, 200, {**STREAM_HEADERS, **started.headers})
     response.timeout = None  # Quart would cut the stream, silently; a run has limits of its own
     return response
