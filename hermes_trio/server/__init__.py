@@ -1,0 +1,1 @@
+"""The process: Hypercorn's Trio worker with guards, its configuration, signals and shutdown."""

@@ -6,7 +6,7 @@ part of the body in the same step that produced it; the ordinary `send` costs ab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 _FRAMING = {b"content-length", b"transfer-encoding"}
@@ -20,11 +20,12 @@ class WriteThrough:
         try_write: Writes a framed chunk without blocking and returns True if all of it was written.
     """
 
-    __slots__ = ("_is_open", "_try_write")
+    __slots__ = ("_is_chunked", "_sends", "_try_write")
 
     def __init__(self, try_write: Callable[[bytes], bool]) -> None:
         self._try_write = try_write
-        self._is_open = False
+        self._is_chunked = False
+        self._sends = 0  # ordinary ones in progress
 
     def try_send(self, data: bytes) -> bool:
         """Write `data` as one HTTP chunk without blocking. Return True if all of it was written.
@@ -34,20 +35,25 @@ class WriteThrough:
         long as the response is not a started, unfinished chunked one, while another message is being sent, and once
         the client is gone. It never raises.
         """
-        if not self._is_open:
+        if not self._is_chunked or self._sends:
             return False
         if not data:
             return True  # an empty chunk would end the response
         return self._try_write(b"%x\r\n%b\r\n" % (len(data), data))
 
-    def response_started(self, message: Mapping[str, Any]) -> None:
-        """Note that the head of the response is out; h11 frames its body in chunks if nothing else says its length."""
-        names = {bytes(name).lower() for name, _ in message.get("headers", ())}
-        self._is_open = not (names & _FRAMING or int(message["status"]) in _BODILESS)
-
-    def response_ended(self) -> None:
-        """Note that the last part of the body is about to be sent."""
-        self._is_open = False
+    async def send(self, send: Callable[[Any], Awaitable[None]], message: Any) -> None:
+        """Send an ordinary message, and note what it means for the framing."""
+        kind = message["type"]
+        if kind == "http.response.body" and not message.get("more_body", False):
+            self._is_chunked = False
+        self._sends += 1
+        try:
+            await send(message)
+        finally:
+            self._sends -= 1
+        if kind == "http.response.start":  # h11 frames a body in chunks if nothing else says its length
+            names = {bytes(name).lower() for name, _ in message.get("headers", ())}
+            self._is_chunked = not (names & _FRAMING or int(message["status"]) in _BODILESS)
 
 
 def offers_write_through(scope: Mapping[str, Any]) -> bool:

@@ -294,9 +294,9 @@ MUTANTS = (
     ),
     Mutant(
         "write through while an ordinary send is in progress",
-        "server/guards/stream.py",
-        "        if self._writing is not None or self._partial_write is not None or self._is_closing:\n",
-        "        if self._is_closing:\n",
+        "server/write_through.py",
+        "        if not self._is_chunked or self._sends:\n",
+        "        if not self._is_chunked:\n",
         f"{WRITE_THROUGH}::test_an_ordinary_send_in_progress_is_not_overtaken",
     ),
     Mutant(

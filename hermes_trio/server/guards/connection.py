@@ -74,12 +74,13 @@ class Guards:
         self._has_context.set()
 
     def record_fault(self, error: BaseException) -> None:
-        """Log and count each exception in a group."""
+        """Log and count each exception in a group. Does not raise, also if the log or `on_fault` does."""
         for leaf in _leaves(error):
             self.faults += 1
-            log.warning("connection_fault", error=repr(leaf)[:200], at=_location(leaf))
-            if self.on_fault is not None:
-                with suppress(Exception):
+            with suppress(Exception):
+                log.warning("connection_fault", error=repr(leaf)[:200], at=_location(leaf))
+            with suppress(Exception):
+                if self.on_fault is not None:
                     self.on_fault(leaf)
 
 

@@ -79,17 +79,14 @@ class _Exchange:
         the whole connection (no issue known). `WriteLock` closes that point, so one is needed before.
         Delete when: the lock of `protocol_send` is acquired inside its shield.
         """
-        kind = message["type"]
-        is_last = kind == "http.response.body" and not message.get("more_body", False)
-        if not is_last:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        else:
-            if self._write_through is not None:
-                self._write_through.response_ended()
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
             self.discard_upload()
-        await self._send(message)
-        if kind == "http.response.start" and self._write_through is not None:
-            self._write_through.response_started(message)
+        else:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        if self._write_through is None:
+            await self._send(message)
+        else:
+            await self._write_through.send(self._send, message)
 
     def discard_upload(self) -> None:
         """Receive the rest of an upload that the application does not want.

@@ -137,9 +137,10 @@ class GuardedStream(trio.abc.HalfCloseableStream):
     def try_write(self, chunk: bytes) -> bool:
         """Write a chunk without blocking. Return True if the kernel took all of it.
 
-        After False the caller must pass the very same chunk to `send_all` next, which skips what was written.
+        After False the caller must pass the very same chunk to `send_all` next, which skips what was written. To be
+        called while no other task sends.
         """
-        if self._writing is not None or self._partial_write is not None or self._is_closing:
+        if self._partial_write is not None or self._is_closing:
             return False
         sent = self._write_nowait(chunk)
         if sent == len(chunk):
