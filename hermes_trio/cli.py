@@ -111,7 +111,7 @@ def serve(context: click.Context, /, check: bool, **_values: Any) -> None:
     """Serve an agent until the process is told to stop."""
     with plain_interrupts():
         loaded = _load(context)
-        from hermes_trio.server import serve as server  # noqa: PLC0415  # slow to import, see the top
+        from hermes_trio.server import main as server  # noqa: PLC0415  # slow to import, see the top
 
         if check:
             server.check(loaded)

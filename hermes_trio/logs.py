@@ -20,8 +20,7 @@ Redact = Callable[[str], str]
 
 # Libraries that bring their own handlers; theirs would bypass format and redaction.
 _ROUTED = ("hypercorn", "hypercorn.access", "hypercorn.error", "quart", "quart.app", "quart.serving")
-# The first under Hypercorn's own worker.
-_ACCEPTING = ("trio.serve_listeners", "hermes_trio.server.accepting")
+_ACCEPTING = ("trio.serve_listeners",)
 _MANY_LINES = ("exception", "stack")
 # A client can put these in a path or a header; written raw they would forge lines or drive the terminal.
 _CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160))}

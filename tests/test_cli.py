@@ -15,7 +15,7 @@ from hermes_trio import __version__, cli
 from hermes_trio.keys import KeysError
 from hermes_trio.settings import ConfigurationError, Kind, Loaded, Source, options
 
-SERVE = "hermes_trio.server.serve"
+SERVE = "hermes_trio.server.main"
 HEAVY = (
     "trio",
     "quart",
@@ -31,7 +31,7 @@ HEAVY = (
 
 @define
 class FakeServer:
-    """Stands in for ``hermes_trio.server.serve``: notes what it was given, then ends as told."""
+    """Stands in for ``hermes_trio.server.main``: notes what it was given, then ends as told."""
 
     code: int = 0
     error: BaseException = field(factory=lambda: SystemExit("not armed"))
@@ -75,7 +75,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
     """The server that ``serve`` finds."""
     fake = FakeServer()
     monkeypatch.setitem(sys.modules, SERVE, fake)
-    monkeypatch.setattr(hermes_trio.server, "serve", fake, raising=False)
+    monkeypatch.setattr(hermes_trio.server, "main", fake, raising=False)
     return fake
 
 

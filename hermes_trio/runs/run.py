@@ -51,8 +51,7 @@ class Run:
         self._policy = DETACH if has_owner else spec.policy
         self._words = Words(self.header.run_id, services.clock)
         self._queue, self._desk = EventQueue(max_chars=services.limits.ahead), Desk()
-        self._scope: trio.CancelScope | None = None
-        self._helpers: trio.Nursery | None = None  # tasks that end with the tracker
+        self._nursery: trio.Nursery | None = None
         self._deadline = math.inf
         self._reason = Reason.NONE
         self.log = RunLog(self._loader() if self.is_kept else None)
@@ -116,8 +115,8 @@ class Run:
         """End the run from outside. The first reason counts."""
         self._reason = self._reason or reason
         self._tracker.stopping()
-        if self._scope is not None:
-            self._scope.cancel(reason=str(reason))
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel(reason=str(reason))
 
     async def main(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the agent and the tracker until both are done. Leaves nothing behind but an abandoned thread."""
@@ -161,32 +160,29 @@ class Run:
         self._tracker.begin()
         try:
             with traced(self.header) as span:
-                async with trio.open_nursery() as nursery:
-                    self._take_scope(nursery.cancel_scope)
-                    nursery.start_soon(runner.run, self._cancel_reason, self._spec.slot.release)
-                    await self._track()
+                async with trio.open_nursery() as self._nursery:
+                    self._begin_scope(self._nursery.cancel_scope)
+                    self._nursery.start_soon(runner.run, self._cancel_reason, self._spec.slot.release)
+                    if not self._policy.is_detached:
+                        self._nursery.start_soon(self._stop_when_abandoned)
+                    await self._tracker.run()
+                    # The agent has exited by now, or is cancelled: what is left waits for clients.
+                    self._nursery.cancel_scope.cancel()
                 span.ended(self._tracker.outcome)
         except* Exception:
             # The tracker has announced the end; what is left is to know about the error.
             log.exception("a run failed")
         finally:
+            self._nursery = None
             if runner.thread_abandoned:
                 log.warning("an agent did not stop and was abandoned; its slot stays taken")
 
-    def _take_scope(self, scope: trio.CancelScope) -> None:
-        """Make ``stop`` cancel this scope. A run that was stopped before does not begin."""
-        self._scope = scope
+    def _begin_scope(self, scope: trio.CancelScope) -> None:
+        """Set the time limit. A run that was stopped before it had a scope does not begin."""
         if seconds := self._services.limits.run:
             scope.deadline = self._deadline = trio.current_time() + seconds
         if self._reason:
             scope.cancel(reason=str(self._reason))
-
-    async def _track(self) -> None:
-        async with trio.open_nursery() as self._helpers:
-            if not self._policy.is_detached:
-                self._helpers.start_soon(self._stop_when_abandoned)
-            await self._tracker.run()
-            self._helpers.cancel_scope.cancel()
 
     async def _stop_when_abandoned(self) -> None:
         await self.presence.wait_abandoned()
@@ -238,8 +234,8 @@ class Run:
         return Approvals(self.header, self._services.store, self._desk, floor, seconds)
 
     def _request_approval(self, request: ApprovalWanted) -> None:
-        assert self._helpers is not None  # the tracker, which calls this, runs inside it
-        self._helpers.start_soon(self._handle_approval, request)
+        assert self._nursery is not None  # the tracker, which calls this, runs inside it
+        self._nursery.start_soon(self._handle_approval, request)
 
     async def _handle_approval(self, request: ApprovalWanted) -> None:
         try:

@@ -107,6 +107,9 @@ class Tracker:
             await self._finish(Reason.SERVER_ERROR)
         finally:
             self._out.close()
+            # They refer to the run, which refers to this tracker: without this, a run that is over would wait for the
+            # garbage collector, which runs rarely in this process.
+            del self._callbacks
 
     async def _follow(self) -> None:
         while self._turn.is_open:

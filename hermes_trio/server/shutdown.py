@@ -1,95 +1,138 @@
-"""The end of a server: not ready, no new runs, wait for the running ones, interrupt the rest, go.
+"""The end of a server: stop admission, wait for running runs, stop the rest, flush their last frames, close.
 
-The first signal begins the drain, the second ends it at once. Should even that not end the process, a watchdog thread
-does: a shutdown that hangs helps nobody.
+The first signal starts the drain, the second ends it. Should even that not end the process, a watchdog thread does.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import structlog
 import trio
-from attrs import frozen
+from attrs import define, frozen
 
 from hermes_trio.compose import Running
 from hermes_trio.core.outcome import Reason
+from hermes_trio.settings import Settings
 
 log = structlog.get_logger(__name__)
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 @frozen
-class Patience:
+class ShutdownTimeouts:
     """How long each step of a shutdown may take, in seconds."""
 
-    drain: float = 20.0
-    last_words: float = 3.0  # for the last frames to those who still read
-    stop: float = 16.0  # grace for the agents and time to save
-    rest: float = 10.0  # connections, store
+    drain: float = 20.0  # for running runs to end by themselves
+    flush: float = 3.0  # for clients to read the last frames of the runs that were stopped
+    stop: float = 16.0  # for agents to stop and for records to be saved
+    close: float = 10.0  # for connections and the store
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> ShutdownTimeouts:
+        """Return the timeouts that the settings ask for."""
+        return cls(drain=settings.drain_seconds, stop=settings.grace_seconds + 11)
 
     @property
     def total(self) -> float:
-        """After that much, something hangs."""
-        return self.drain + self.stop + self.rest
+        """After this much the shutdown hangs."""
+        return self.drain + self.stop + self.close
 
 
 class Shutdown:
-    """Turns signals into an orderly end."""
+    """Ends the runs of a server in order.
 
-    def __init__(self, running: Running, patience: Patience, limit_writes: Callable[[float], None]) -> None:
-        """Take what to end, how patiently, and how to let no write outlast a point in Trio's time."""
-        self._running, self._patience, self._limit_writes = running, patience, limit_writes
-        self._asked, self._hurried = trio.Event(), trio.Event()
+    Args:
+        running: The server.
+        timeouts: For each step.
+        limit_writes: Lets every write to a client end by a deadline.
+    """
 
-    def ask(self, who: str) -> None:
-        """Begin the drain; asked again, end it."""
-        if self._asked.is_set():
-            log.warning("asked again to stop: ending all runs now", by=who)
-            self._hurried.set()
+    def __init__(
+        self, running: Running, timeouts: ShutdownTimeouts, limit_writes: Callable[[float], None]
+    ) -> None:
+        self._running, self._timeouts, self._limit_writes = running, timeouts, limit_writes
+        self._requested, self._forced = trio.Event(), trio.Event()
+
+    def request(self, source: str) -> None:
+        """Start the shutdown; a second request ends the drain."""
+        if self._requested.is_set():
+            log.warning("asked again to stop: ending all runs now", by=source)
+            self._forced.set()
         else:
-            log.info("stopping", by=who, active_runs=len(self._running.registry))
-            self._asked.set()
+            log.info("stopping", by=source, active_runs=len(self._running.registry))
+            self._requested.set()
 
     async def run(self) -> None:
-        """Return when no run is live any more, or when patience is over."""
-        await self._asked.wait()
-        with _watchdog(self._patience.total):
-            self._close_the_door()
-            await self._wait_for_runs(self._patience.drain)
-            self._running.registry.stop_all(Reason.SERVER_SHUTDOWN)
-            # A run waits for its reader to take the end; one that does not read must not hold up the rest.
-            self._limit_writes(trio.current_time() + self._patience.last_words)
-            with trio.move_on_after(self._patience.stop):
-                await self._running.registry.wait_empty()
-
-    def _close_the_door(self) -> None:
+        """Wait for a request, then return when no run is live or the timeouts have passed."""
+        await self._requested.wait()
+        _start_watchdog(self._timeouts.total)
         self._running.admission.is_draining = True
         self._running.state.not_ready = "draining"
+        await self._drain()
+        self._running.registry.stop_all(Reason.SERVER_SHUTDOWN)
+        # A run waits until its reader has taken the end; one that does not read must not hold up the others.
+        self._limit_writes(trio.current_time() + self._timeouts.flush)
+        with trio.move_on_after(self._timeouts.stop):
+            await self._running.registry.wait_empty()
 
-    async def _wait_for_runs(self, seconds: float) -> None:
-        with trio.move_on_after(seconds) as scope:
+    async def _drain(self) -> None:
+        with trio.move_on_after(self._timeouts.drain):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._cancel_when_hurried, scope)
+                nursery.start_soon(self._cancel_when_forced, nursery.cancel_scope)
                 await self._running.registry.wait_empty()
                 nursery.cancel_scope.cancel()
 
-    async def _cancel_when_hurried(self, scope: trio.CancelScope) -> None:
-        await self._hurried.wait()
+    async def _cancel_when_forced(self, scope: trio.CancelScope) -> None:
+        await self._forced.wait()
         scope.cancel()
 
 
-@contextmanager
-def _watchdog(seconds: float) -> Iterator[None]:
-    """A thread that ends the process if it is still there after so long. It dies with the process, not before."""
-    timer = threading.Timer(seconds, _give_up)
+def _start_watchdog(seconds: float) -> None:
+    """End the process from a thread if it is still there after `seconds`."""
+    timer = threading.Timer(seconds, _exit_hung)
     timer.daemon = True
     timer.start()
-    yield
 
 
-def _give_up() -> None:
+def _exit_hung() -> None:
     log.critical("the shutdown hangs: leaving without it")
     os._exit(1)
+
+
+@define
+class SignalCallback:
+    """Called with the name of each signal: by the start at first, then by the server."""
+
+    call: Callable[[str], None]
+
+
+@asynccontextmanager
+async def handle_signals(callback: SignalCallback) -> AsyncIterator[None]:
+    """Pass SIGTERM and SIGINT on for the length of the block, and ignore them after it.
+
+    Left alone, one of them kills a server that is starting or closing its store, the other ends it with a traceback.
+    """
+    with _ignore_on_exit(), trio.open_signal_receiver(*SIGNALS) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_deliver, signals, callback)
+            yield
+            nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def _ignore_on_exit() -> Iterator[None]:
+    """Ignore late signals: everything is done, and they must not change the exit code."""
+    yield
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+async def _deliver(signals: AsyncIterable[int], callback: SignalCallback) -> None:
+    async for number in signals:
+        callback.call(signal.Signals(number).name)

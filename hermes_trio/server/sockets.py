@@ -11,13 +11,13 @@ from typing import Protocol
 
 from attrs import frozen
 
-BACKLOG = 1024
+BACKLOG = 4096
 USER_TIMEOUT_SECONDS = 30
 _PORT_ATTEMPTS = 5
 _ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 
-# SO_KEEPALIVE finds a client that vanished while we were silent, TCP_USER_TIMEOUT one that vanished while bytes of
-# ours were under way. A connection inherits them all from the socket that accepted it.
+# SO_KEEPALIVE detects a client that vanished while the server was silent, TCP_USER_TIMEOUT one that vanished with
+# unacknowledged bytes. A connection inherits all options from the socket that accepted it.
 OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
@@ -27,13 +27,13 @@ OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 )
 
-# How much may wait in the kernel before a writer has to: Trio's streams say the same, and not every kernel listens.
+# How much may be unsent in the kernel before a writer blocks. Trio's streams set the same; not every kernel has it.
 LOW_WATER = (socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 2**14)
 
 
 @frozen
 class CannotListen(Exception):
-    """An address that we cannot listen on, and why, in one line."""
+    """The server cannot listen on an address; the text says why, in one line."""
 
     host: str
     port: int
@@ -63,22 +63,12 @@ def set_options(sock: _Options) -> None:
         sock.setsockopt(*LOW_WATER)
 
 
-def has_options(sock: _Options) -> bool:
-    """Whether a listening socket passes all of them on to its connections; those of others may not."""
-    if sock.family not in {socket.AF_INET, socket.AF_INET6}:
-        return False
-    wanted = (*OPTIONS, LOW_WATER)
-    try:
-        return all(sock.getsockopt(level, option) == value for level, option, value in wanted)
-    except OSError:
-        return False
-
-
-def ensure_options(sock: _Options, family: int) -> None:
-    """Set the options on a connection that came from a listening socket which was not ours."""
-    if family == socket.AF_UNIX or sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
-        return
-    set_options(sock)
+def ensure_options(sock: _Options) -> None:
+    """Set the options on a connection that was accepted by a listening socket of others."""
+    if sock.family in {socket.AF_INET, socket.AF_INET6} and not sock.getsockopt(
+        socket.SOL_SOCKET, socket.SO_KEEPALIVE
+    ):
+        set_options(sock)
 
 
 def open_listening_sockets(host: str, port: int, backlog: int = BACKLOG) -> list[socket.socket]:
@@ -147,6 +137,6 @@ def _explain(host: str, port: int, error: OSError) -> CannotListen:
 
 
 def close_all(sockets: Iterable[socket.socket]) -> None:
-    """Listen no longer."""
+    """Close listening sockets."""
     for sock in sockets:
         sock.close()

@@ -1,7 +1,7 @@
-"""Interpreter settings for a process with one loop and many threads.
+"""Interpreter settings for a process with one event loop and many threads.
 
-With a thousand threads on one core a full collection froze all streams for seconds: what start-up made is taken out
-of the collector's sight, collections come seldom, and threads ask for the interpreter less often.
+With a thousand threads on one core a full collection froze all streams for seconds. So the objects of the start are
+frozen, collections are rare, and threads request the interpreter less often.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from itertools import dropwhile
 
 from attrs import evolve, frozen
@@ -12,7 +13,6 @@ from hermes_trio.core.messages import Message
 from hermes_trio.core.record import EndedRun, LiveRun, NoConversation, NoRun
 from hermes_trio.schema.input_items import items_to_messages
 from hermes_trio.schema.responses import ResponsesRequest
-from hermes_trio.web.ids import random_hex
 from hermes_trio.web.request import app_state, principal
 from hermes_trio.web.session_lock import SessionTarget, busy_error, session_target
 
@@ -42,7 +42,7 @@ async def find_session_target(asked: ResponsesRequest) -> SessionTarget:
         return SessionTarget(_conversation_session(asked.conversation), busy)
     if asked.previous_response_id and not asked.explicit_history:
         return _target_after(await _find_previous(asked.previous_response_id))
-    return new_session_target(random_hex(16))
+    return new_session_target(secrets.token_hex(16))
 
 
 def new_session_target(session_id: str) -> SessionTarget:
@@ -73,7 +73,9 @@ def _truncated(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 async def _load(asked: ResponsesRequest, session_id: str) -> TurnHistory:
     if asked.explicit_history:
         # Not what was said in the conversation, if there is one, so it must not go into that transcript.
-        return TurnHistory(random_hex(16) if asked.conversation else session_id, asked.explicit_history)
+        return TurnHistory(
+            secrets.token_hex(16) if asked.conversation else session_id, asked.explicit_history
+        )
     if asked.previous_response_id:
         return await _of_response(asked.previous_response_id)
     if asked.conversation:

@@ -93,7 +93,7 @@ class Metrics:
         self._tokens = _Counter("hermes_trio_output_tokens", "Tokens of runs that ended")
         self._active = self._gauge("hermes_trio_runs_active", "Runs that are live")
         self._slots = self._gauge("hermes_trio_slots_in_use", "Slots that are taken")
-        self._streams = self._gauge("hermes_trio_streams_open", "Streams that somebody reads")
+        self._streams = self._gauge("hermes_trio_streams_open", "Streams being read")
         self._lag = self._gauge("hermes_trio_loop_lag_seconds", "How long a task waits for its turn")
         self._snapshot = _SnapshotCollector()
         for own in (

@@ -8,6 +8,7 @@ request's resources live here, outside Quart.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -18,7 +19,6 @@ from attrs import define, frozen
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.wire import encode
 from hermes_trio.web.headers import SECURITY, Cors, RawHeaders, first_values, is_request_id
-from hermes_trio.web.ids import random_hex
 from hermes_trio.web.request import SCOPE_KEY, RequestContext
 from hermes_trio.web.sse import StreamTruncated
 
@@ -155,7 +155,7 @@ class BoundaryMiddleware:
 
 def _request_id(headers: Mapping[str, str]) -> str:
     given = headers.get("x-request-id", "")
-    return given if is_request_id(given) else f"req_{random_hex(16)}"
+    return given if is_request_id(given) else f"req_{secrets.token_hex(16)}"
 
 
 def _check_request(scope: Scope, headers: Mapping[str, str], max_body_bytes: int) -> None:

@@ -92,7 +92,10 @@ class StreamBody(ResponseBody):
     ) -> bool | None:
         """End the run, if it did not end by itself."""
         self._stats.open_streams -= 1
-        return await self._run.__aexit__(kind, error, traceback)  # noqa: ASYNC102 - the run bounds its own end
+        try:
+            return await self._run.__aexit__(kind, error, traceback)  # noqa: ASYNC102 - the run bounds its own end
+        finally:
+            self._delivery = None  # it refers to this body
 
     def __aiter__(self) -> Self:
         return self

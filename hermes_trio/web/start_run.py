@@ -10,6 +10,7 @@ idempotency, the choice of the agent, the run's header) happens here.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
@@ -35,7 +36,6 @@ from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Items, Persistence, RunSpec
 from hermes_trio.schema.input_items import InputItem, with_ids
 from hermes_trio.stores.contract import Store, StoreError
-from hermes_trio.web.ids import random_hex
 from hermes_trio.web.profiles import choose_agent
 from hermes_trio.web.request import (
     SessionHeaders,
@@ -62,7 +62,7 @@ class RunKind:
 
     def new_id(self) -> str:
         """Make up the id of a run."""
-        return self.id_prefix + random_hex((self.id_digits + 1) // 2)[: self.id_digits]
+        return self.id_prefix + secrets.token_hex((self.id_digits + 1) // 2)[: self.id_digits]
 
 
 @frozen

@@ -41,6 +41,7 @@ class Contender:
     api: str = "chat"
     http2: bool = False
     threads: int = 0  # of the executor; 0: as it is by default
+    write_through: bool = True  # False: every token takes the channel path
 
 
 ALL = (
@@ -51,6 +52,10 @@ ALL = (
     Contender("ours-responses", "hermes-trio, stored responses", Program.OURS, api="responses"),
     Contender(
         "ours-responses-async", "hermes-trio, stored responses, async agent", Program.OURS, "async", "responses"
+    ),
+    Contender("ours-channel", "hermes-trio, no write-through", Program.OURS, write_through=False),
+    Contender(
+        "ours-channel-async", "hermes-trio, no write-through, async agent", Program.OURS, "async", write_through=False
     ),
     Contender("peer", "hermes-agent", Program.PEER),
     Contender("peer-threads", "hermes-agent, 5,000 executor threads", Program.PEER, threads=5_000),

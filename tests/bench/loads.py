@@ -58,12 +58,24 @@ class Load:
 
 OURS = ("ours", "ours-h2")
 OURS_ASYNC = ("ours-async", "ours-h2-async")
+CHANNEL = ("ours-channel",)
+CHANNEL_ASYNC = ("ours-channel-async",)
 OURS_STORED = ("ours-responses", "ours-responses-async")
 PEERS = ("peer", "peer-threads")
 OTHERS = ("starlette", "limit")
 OTHERS_ASYNC = ("starlette-async", "limit-async")
 RECORDS = ("records", "records-async")
-LIVE = (*OURS, *OURS_ASYNC, *OURS_STORED, *PEERS, "peer-responses", *OTHERS, *OTHERS_ASYNC)
+LIVE = (
+    *OURS,
+    *OURS_ASYNC,
+    *CHANNEL,
+    *CHANNEL_ASYNC,
+    *OURS_STORED,
+    *PEERS,
+    "peer-responses",
+    *OTHERS,
+    *OTHERS_ASYNC,
+)
 
 ALL = (
     Load(
@@ -80,15 +92,19 @@ ALL = (
     ),
     Load(
         "1000x2", "1,000 streams x 2 tokens/s, sync agents", Kind.STREAM,
-        (*OURS, "peer-threads", *OTHERS), 1_000, 16, 2, 4,
+        (*OURS, *CHANNEL, "peer-threads", *OTHERS), 1_000, 16, 2, 4,
     ),
     Load(
         "1000x10", "1,000 streams x 10 tokens/s, sync agents", Kind.STREAM,
-        (*OURS, "peer-threads", *OTHERS), 1_000, 100, 10, 4,
+        (*OURS, *CHANNEL, "peer-threads", *OTHERS), 1_000, 100, 10, 4,
     ),
     Load(
         "1000x50", "1,000 streams x 50 tokens/s, async agents", Kind.STREAM,
-        (*OURS_ASYNC, *OTHERS_ASYNC), 1_000, 500, 50, 4,
+        (*OURS_ASYNC, *CHANNEL_ASYNC, *OTHERS_ASYNC), 1_000, 500, 50, 4,
+    ),
+    Load(
+        "at-once", "1,000 streams x 10 tokens/s that all arrive at once", Kind.STREAM,
+        ("ours", "ours-async", *OTHERS, *OTHERS_ASYNC), 1_000, 50, 10,
     ),
     Load(
         "idle", "1,000 idle streams with keep-alive", Kind.IDLE,

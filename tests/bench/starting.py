@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -64,19 +64,22 @@ async def serving(contender: Contender, interpreters: Interpreters, folder: Path
     """
     port = free_port()
     command = command_of(contender, interpreters.of(contender.program), port, folder)
-    async with running([*PINNED, str(SERVER_CORE), *command], folder) as process:
+    settings = SETTINGS if contender.write_through else {**SETTINGS, "write_through": "off"}
+    async with running([*PINNED, str(SERVER_CORE), *command], folder, settings) as process:
         await until_healthy(port, process, folder)
         yield Address(port, process.pid)
 
 
 @asynccontextmanager
-async def running(command: Sequence[str], folder: Path) -> AsyncIterator[trio.Process]:
+async def running(
+    command: Sequence[str], folder: Path, settings: Mapping[str, object] = SETTINGS
+) -> AsyncIterator[trio.Process]:
     """A process for the length of the block; its output goes into a file of the folder."""
     with (folder / LOG).open("wb") as log:
         process = await trio.lowlevel.open_process(
             command,
             cwd=ROOT,
-            env=Plan(folder, settings=SETTINGS).environment("bench"),
+            env=Plan(folder, settings=dict(settings)).environment("bench"),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

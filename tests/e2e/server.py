@@ -59,14 +59,14 @@ class Plan:
         ours = {f"HERMES_TRIO_{name.upper()}": str(value) for name, value in settings.items()}
         return {**kept, "HOME": str(self.folder), "PYTHONPATH": str(ROOT), MARK: mark, **ours}
 
-    def popen(self, mark: str, **streams: Any) -> subprocess.Popen[bytes]:
+    def popen(self, mark: str, **options: Any) -> subprocess.Popen[bytes]:
         """The process, just begun."""
         return subprocess.Popen(
             [*self.command, *self.flags],
             cwd=self.cwd,
             env=self.environment(mark),
             stdin=subprocess.DEVNULL,
-            **streams,
+            **options,
         )
 
 
@@ -211,13 +211,13 @@ def start(plan: Plan) -> Server:
     return server
 
 
-def begin(plan: Plan) -> Server:
+def begin(plan: Plan, **options: Any) -> Server:
     """Start the process and wait for nothing."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     mark = uuid.uuid4().hex
     log_file = plan.folder / f"log-{mark}"
     with log_file.open("wb") as log:
-        process = plan.popen(mark, stdout=subprocess.PIPE, stderr=log)
+        process = plan.popen(mark, stdout=subprocess.PIPE, stderr=log, **options)
     return Server(plan, mark, process, log_file)
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 import trio
 
 from tests.e2e.conftest import AGENTS
 from tests.e2e.records import turns
-from tests.e2e.server import PATIENCE, Plan, Server, begin, eventually, kill
-from tests.e2e.wire import chat_bytes, listening, talking
+from tests.e2e.server import PATIENCE, Plan, Server, begin, eventually, kill, processes, run
+from tests.e2e.wire import Talk, chat_bytes, listening, talking
 from tests.server.raw import UPGRADE
 from tests.server.triggers import h2_bad_path, h2_connect
 
@@ -25,16 +33,23 @@ COMMAND = (
 _RUNNING = re.compile(r"Running on (http://\S+)")
 
 
+SETTINGS = {"agent": AGENTS, "api_key": "a-key-for-hypercorn"}
+
+
+def started(plan: Plan, **options: Any) -> Server:
+    """A server under Hypercorn's command line, once it listens."""
+    server = begin(plan, **options)
+    eventually(lambda: _RUNNING.search(server.log) is not None or server.process.poll() is not None)
+    found = _RUNNING.search(server.log)
+    assert found is not None, server.log
+    server.url = found[1]
+    return server
+
+
 @pytest.fixture(scope="module")
 def hypercorn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = {"agent": AGENTS, "api_key": "a-key-for-hypercorn"}
-    plan = Plan(tmp_path_factory.mktemp("hypercorn"), settings=settings, command=COMMAND)
-    server = begin(plan)
+    server = started(Plan(tmp_path_factory.mktemp("hypercorn"), settings=SETTINGS, command=COMMAND))
     try:
-        eventually(lambda: _RUNNING.search(server.log) is not None or server.process.poll() is not None)
-        found = _RUNNING.search(server.log)
-        assert found is not None, server.log
-        server.url = found[1]
         yield server
         server.signal()
         server.wait(PATIENCE)
@@ -72,3 +87,121 @@ def test_a_client_that_leaves(hypercorn: Server) -> None:
         talk.send(chat_bytes(hypercorn, "left", "/terminal sleep 60"))
         talk.until(b'"status": "running"')
     eventually(lambda: [turn.reason for turn in turns(hypercorn, "left")] == ["client_disconnected"], 1)
+
+
+# The end of the process
+
+
+def http1(server: Server, method: str, path: str, body: object = None) -> bytes:
+    """A request as it stands on the wire."""
+    data = b"" if body is None else json.dumps(body).encode()
+    head = f"{method} {path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {server.key}\r\n"
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+def ask(server: Server, path: str, body: object) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {server.key}"}
+    with httpx2.Client(trust_env=False, timeout=PATIENCE) as client:
+        answer = client.post(server.url + path, json=body, headers=headers)
+    assert answer.is_success, answer.text
+    return dict(answer.json())
+
+
+def open_streams(server: Server, stack: ExitStack) -> dict[str, Talk]:
+    """One silent stream of each API, with its first words read."""
+    run_id = ask(server, "/v1/runs", {"input": "!silent", "session_id": "runs"})["run_id"]
+    ask(server, "/api/sessions", {"id": "sessions"})
+    requests = {
+        "chat": chat_bytes(server, "chat", "!silent"),
+        "responses": http1(server, "POST", "/v1/responses", {"input": "!silent", "stream": True}),
+        "runs": http1(server, "GET", f"/v1/runs/{run_id}/events"),
+        "sessions": http1(server, "POST", "/api/sessions/sessions/chat/stream", {"message": "!silent"}),
+    }
+    talks = {name: stack.enter_context(talking(server)) for name in requests}
+    for name, talk in talks.items():
+        talk.send(requests[name])
+        talk.until(b"ready")
+    return talks
+
+
+LAST_FRAMES = {
+    "chat": (b'"code": "server_shutdown"', b"data: [DONE]"),
+    "responses": (b"event: response.incomplete", b'"reason": "server_shutdown"', b"data: [DONE]"),
+    "runs": (b'"reason": "server_shutdown"', b": stream closed"),
+    "sessions": (b'"reason": "server_shutdown"', b"event: done"),
+}
+
+
+def outcomes(server: Server) -> list[tuple[str, str]]:
+    """Status and reason of all runs in the store."""
+    path = server.plan.data_dir / "hermes.db"
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+        return database.execute("SELECT status, reason FROM runs").fetchall()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to_group", [False, True], ids=["master", "group"])
+def test_a_shutdown_ends_every_stream_in_order(tmp_path: Path, to_group: bool) -> None:
+    """Whether the master gets the signal alone or the whole process group does, as by default from systemd."""
+    plan = Plan(tmp_path, settings={**SETTINGS, "drain_seconds": 0.2}, command=COMMAND)
+    server = started(plan, start_new_session=True)
+    try:
+        with ExitStack() as stack:
+            talks = open_streams(server, stack)
+            if to_group:
+                os.killpg(server.pid, signal.SIGTERM)
+            else:
+                server.signal()
+            for name, talk in talks.items():
+                seen = talk.to_end()
+                assert seen.endswith(b"0\r\n\r\n"), (name, seen[-500:], server.log)
+                for frame in LAST_FRAMES[name]:
+                    assert frame in seen, (name, seen[-500:])
+        assert server.wait() == 0, server.log
+        eventually(lambda: processes(server.mark) == [], 10)
+        assert outcomes(server) == [("incomplete", "server_shutdown")] * 4
+        assert server.complaints("") == [], server.log
+    finally:
+        kill(server)
+
+
+@pytest.mark.slow
+def test_a_drain_lets_runs_end_within_the_graceful_timeout(tmp_path: Path) -> None:
+    plan = Plan(tmp_path, settings={**SETTINGS, "drain_seconds": 20}, command=COMMAND)
+    server = started(plan)
+    try:
+        with (
+            listening(server, "short", "tokens=20 rate=40") as short,
+            listening(server, "long", "!silent") as long,
+        ):
+            short.until("t000001")
+            long.until("ready")
+            server.signal()
+            assert short.last_chunk()["choices"][0]["finish_reason"] == "stop"
+            assert long.last_chunk()["error"]["code"] == "server_shutdown"
+        assert server.wait() == 0
+        assert sorted(outcomes(server)) == [("completed", ""), ("incomplete", "server_shutdown")]
+    finally:
+        kill(server)
+
+
+@pytest.mark.parametrize(
+    ("command", "settings", "line"),
+    [
+        (
+            tuple(part for part in COMMAND if part not in {"--worker-class", "trio"}),
+            SETTINGS,
+            "needs the Trio worker",
+        ),
+        (COMMAND, {}, "a key is needed"),
+        (COMMAND, {**SETTINGS, "port": "many"}, "port"),
+    ],
+    ids=["worker class", "no key", "setting"],
+)
+def test_what_keeps_it_from_starting_is_one_line(
+    tmp_path: Path, command: tuple[str, ...], settings: dict[str, object], line: str
+) -> None:
+    done = run(Plan(tmp_path, settings=settings, command=command))
+    assert done.stderr.startswith("hermes-trio: ")
+    assert line in done.stderr
+    assert len(done.stderr.splitlines()) == 1

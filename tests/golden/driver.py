@@ -11,7 +11,7 @@ A refactoring of the server must leave the corpus as it is and may change this f
 from __future__ import annotations
 
 import hashlib
-import os
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -24,7 +24,6 @@ from hermes_trio.core.items import CallItem, ClientCallItem, MessageItem, Reason
 from hermes_trio.core.messages import Message, Usage
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader
 from hermes_trio.runs.tracker import DEFAULT_LIMITS
-from hermes_trio.web import ids
 from tests import fakes
 
 Json = dict[str, Any]
@@ -105,32 +104,32 @@ class IdSource:
     def __init__(self) -> None:
         self._seed = ""
         self._block = 0
+        self._unused = b""
 
     def restart(self, seed: str) -> None:
-        """Begin the sequence that belongs to a seed. What the server holds of an earlier one is dropped."""
-        self._seed, self._block = seed, 0
-        ids._unused = memoryview(b"")
+        """Begin the sequence that belongs to a seed."""
+        self._seed, self._block, self._unused = seed, 0, b""
 
-    def urandom(self, size: int) -> bytes:
+    def token_bytes(self, size: int | None = None) -> bytes:
         """The next bytes of the sequence."""
-        found = b""
-        while len(found) < size:
-            found += hashlib.sha256(f"{self._seed}/{self._block}".encode()).digest()
+        assert size is not None
+        while len(self._unused) < size:
+            self._unused += hashlib.sha256(f"{self._seed}/{self._block}".encode()).digest()
             self._block += 1
-        return found[:size]
+        found, self._unused = self._unused[:size], self._unused[size:]
+        return found
 
 
 @contextmanager
 def fixed_ids() -> Iterator[IdSource]:
     """Make ids a function of the request that they are made for.
 
-    Patched is ``os.urandom``, below everything that makes ids, because modules that import a function by name would
+    Patched is ``secrets.token_bytes``, which ``token_hex`` calls, because modules that import a function by name would
     not see another one.
     """
     source = IdSource()
-    with mock.patch.object(os, "urandom", source.urandom):
+    with mock.patch.object(secrets, "token_bytes", source.token_bytes):
         yield source
-    source.restart("")  # leave no predictable bytes behind
 
 
 # -- values --

@@ -35,6 +35,11 @@ class Mutant:
 
 CRASHES = "test_cuts.py::test_crashes"
 RACES, PRINCIPALS = "test_races.py", "test_principals.py"
+GUARDS, WRITES, READING, PROTOCOLS, HTTP2 = (
+    f"../server/test_{name}.py"
+    for name in ("guards", "guards_writes", "reading", "guards_protocols", "http2")
+)
+WRITE_THROUGH, UNDER_HYPERCORN = "../server/test_write_through.py", "../e2e/test_hypercorn.py"
 
 MUTANTS = (
     Mutant(
@@ -181,6 +186,125 @@ MUTANTS = (
         "        self._is_waiting = False  # it is scheduled to run: what comes now has to queue behind this\n",
         "",
         "../runs/test_pipeline.py",
+    ),
+    Mutant(
+        "let an exception of a connection reach the server",
+        "server/guards/connection.py",
+        "    except* (Exception, GeneratorExit) as group:",
+        "    except* GeneratorExit as group:",
+        f"{GUARDS}::test_the_guard_holds_without_our_protocols",
+    ),
+    Mutant(
+        "write without a deadline",
+        "server/guards/stream.py",
+        "                deadline = min(self._write_deadline(), self._write_limit)\n",
+        "                deadline = math.inf\n",
+        f"{WRITES}::test_a_stalled_reader_is_dropped_at_the_deadline",
+    ),
+    Mutant(
+        "do not shorten a write under way at a shutdown",
+        "server/guards/connection.py",
+        "        for connection in self.connections:\n            connection.limit_write(deadline)\n",
+        "",
+        f"{WRITES}::test_a_stalled_reader_does_not_hold_our_shutdown",
+    ),
+    Mutant(
+        "let a cancelled writer lose what the protocol counts as sent",
+        "server/guards/connection.py",
+        "        self.send_lock = WriteLock()  # type: ignore[assignment]  # used as a context manager only\n",
+        "        pass\n",
+        f"{HTTP2}::test_a_cancelled_head_does_not_break_the_connection",
+    ),
+    Mutant(
+        "recycle no connection whose application cancels itself",
+        "server/guards/http1.py",
+        "            with finishing():\n                await super().stream_send(event)\n",
+        "            await super().stream_send(event)\n",
+        WRITES,
+    ),
+    Mutant(
+        "keep the tasks of an idle connection whose client has left",
+        "server/guards/stream.py",
+        '            self._scope.cancel(reason="the connection is closed")\n',
+        "            pass\n",
+        f"{GUARDS}::test_an_idle_connection_goes_with_its_client",
+    ),
+    Mutant(
+        "do not watch a client while the protocol is paused",
+        "server/guards/http1.py",
+        "            nursery.start_soon(self._watch_client)\n",
+        "",
+        READING,
+    ),
+    Mutant(
+        "take bytes behind the last request for an error",
+        "server/guards/http1.py",
+        "        return h11.NEED_DATA if self.their_state is h11.MUST_CLOSE else super().next_event()\n",
+        "        return super().next_event()\n",
+        f"{READING}::test_bytes_behind_the_last_request_are_ignored",
+    ),
+    Mutant(
+        "close while the client is still sending",
+        "server/guards/stream.py",
+        "            if not self._lingers:\n",
+        "            if True:\n",
+        f"{PROTOCOLS}::test_who_sends_too_much_can_read_why",
+    ),
+    Mutant(
+        "leave the upload of an application that does not receive",
+        "server/guards/middleware.py",
+        "            self._nursery.start_soon(self._discard)\n",
+        "",
+        HTTP2,
+    ),
+    Mutant(
+        "wake a producer though nothing was sent",
+        "server/guards/http2.py",
+        "        if len(self.buffer) < BUFFER_LOW_WATER:\n",
+        "        if len(data) < BUFFER_LOW_WATER:\n",
+        f"{PROTOCOLS}::test_a_client_without_window_blocks_the_producer",
+    ),
+    Mutant(
+        "lose the end of a stream at a shutdown",
+        "server/guards/http2.py",
+        "            await self._closed.wait()\n",
+        "            await super().drain()\n",
+        f"{HTTP2}::test_the_end_of_a_stream_is_awaited_until_it_is_sent",
+    ),
+    Mutant(
+        "leave a stream open whose application failed",
+        "server/guards/http2.py",
+        "            self.connection.reset_stream(stream_id, h2.errors.ErrorCodes.INTERNAL_ERROR)\n",
+        "            pass\n",
+        f"{PROTOCOLS}::test_a_response_that_stops_half_way_is_reset",
+    ),
+    Mutant(
+        "never time out a connection whose streams were reset",
+        "server/guards/http2.py",
+        "            await buffer.close()\n        await self.send(Updated(idle=self.idle))\n",
+        "            await buffer.close()\n",
+        f"{PROTOCOLS}::test_a_connection_whose_streams_were_reset_is_cut",
+    ),
+    Mutant(
+        "send a chunk twice after a partial write",
+        "server/guards/stream.py",
+        "        return partial.sent\n",
+        "        return 0\n",
+        f"{WRITE_THROUGH}::test_a_partial_write_loses_and_repeats_nothing",
+    ),
+    Mutant(
+        "write through while an ordinary send is in progress",
+        "server/guards/stream.py",
+        "        if self._writing is not None or self._partial_write is not None or self._is_closing:\n",
+        "        if self._is_closing:\n",
+        f"{WRITE_THROUGH}::test_an_ordinary_send_in_progress_is_not_overtaken",
+    ),
+    Mutant(
+        "let Hypercorn cut the streams at a shutdown",
+        "server/lifespan.py",
+        "                nursery.start_soon(self._end_runs_on_termination, running)\n",
+        "",
+        f"{UNDER_HYPERCORN}::test_a_shutdown_ends_every_stream_in_order",
     ),
 )  # fmt: skip
 

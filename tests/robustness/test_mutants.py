@@ -14,4 +14,4 @@ def test_a_fault_can_be_planted(mutant: Mutant) -> None:
 
 def test_a_fault_without_a_place_is_told() -> None:
     with pytest.raises(NotFound, match="found 0 times"):
-        mutated(Mutant("nowhere", "mailbox.py", "no such text", ""))
+        mutated(Mutant("nowhere", "logs.py", "no such text", ""))

@@ -12,11 +12,10 @@ import trio
 from attrs import define, field
 from hypercorn.config import Config
 
-from hermes_trio.server.configure import hypercorn_config
-from hermes_trio.server.guards import install_guards, remove_guards
-from hermes_trio.server.keeping import Guards
+from hermes_trio.server.config import ServerConfig, hypercorn_config
+from hermes_trio.server.guards import Guards, installed
+from hermes_trio.server.main import serve
 from hermes_trio.server.sockets import open_listening_sockets
-from hermes_trio.server.worker import serve
 
 SECONDS = 20  # less than the sixty of the timers that some tests must not wait for
 """No test waits longer than this for anything."""
@@ -36,7 +35,9 @@ Way = Callable[..., Any]
 
 
 @asynccontextmanager
-async def serving(app: Any, config: Config | None = None, write_seconds: float = 2.0) -> AsyncIterator[Live]:
+async def serving(
+    app: Any, config: ServerConfig | None = None, write_seconds: float = 2.0
+) -> AsyncIterator[Live]:
     """Our own ``serve``; stopped at the end of the block, and no test takes longer than it may."""
     config = config or hypercorn_config(graceful_seconds=0.05)
     sockets = open_listening_sockets("127.0.0.1", 0)
@@ -53,20 +54,17 @@ async def serving(app: Any, config: Config | None = None, write_seconds: float =
 async def hypercorn_serving(
     app: Any, config: Config | None = None, write_seconds: float = 2.0
 ) -> AsyncIterator[Live]:
-    """Hypercorn's ``serve``, as its command line runs it, with the guards installed."""
-    config = config or hypercorn_config(graceful_seconds=0.05)
+    """Hypercorn's ``serve`` with sockets of its own, as its command line runs it, with the guards installed."""
+    config = config or Config.from_mapping(graceful_timeout=0.05, errorlog=None)
     config.bind = ["127.0.0.1:0"]
-    live = Live(0, install_guards(write_seconds))
-    try:
-        with trio.fail_after(SECONDS):
-            async with trio.open_nursery() as nursery:
-                run = partial(hypercorn.trio.serve, app, config, shutdown_trigger=live.stop.wait)
-                urls = await nursery.start(partial(_run, run, live))
-                live.port = int(urls[0].rpartition(":")[2])
-                yield live
-                live.stop.set()
-    finally:
-        remove_guards()
+    live = Live(0, Guards(write_seconds))
+    with installed(live.guards), trio.fail_after(SECONDS):
+        async with trio.open_nursery() as nursery:
+            run = partial(hypercorn.trio.serve, app, config, shutdown_trigger=live.stop.wait)
+            urls = await nursery.start(partial(_run, run, live))
+            live.port = int(urls[0].rpartition(":")[2])
+            yield live
+            live.stop.set()
 
 
 async def _run(run: Way, live: Live, task_status: trio.TaskStatus[list[str]]) -> None:

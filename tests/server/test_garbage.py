@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +13,9 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
-from hermes_trio.server.connection import GuardedTCPServer
-from hermes_trio.server.keeping import Connections
+from hermes_trio.server.guards.stream import GuardedStream
 from tests.fakes import CHAT, KEY, NotingRegistry, Pause, Rig, Stage, bearer, open_rig
-from tests.server.apps import Demo
-from tests.server.raw import connect, h2_client, read_to_end, read_until
+from tests.server.raw import connect, read_to_end, read_until
 from tests.server.running import serving
 
 RESPONSES = "/v1/responses"
@@ -81,34 +78,14 @@ async def test_a_client_that_leaves(path: str) -> None:
         assert found == {}
 
 
-@pytest.mark.parametrize("says_so", [True, False])
-async def test_a_client_in_http2(says_so: bool) -> None:
-    """The parser of its server has large tables, and knows itself."""
-    async with serving(Demo()) as live:
-        with saved_garbage():
-            async with h2_client(live.port) as client:
-                number = await client.request(b"/")
-                await client.until_body(number, lambda body: body == b"hello")
-                [connection] = live.guards.connections._open
-                assert isinstance(connection, GuardedTCPServer)
-                parser = weakref.ref(connection._wire.protocol.connection)
-                del connection
-                if says_so:
-                    client.h2.close_connection()
-                    await client.flush()
-            await _until_closed(live.guards.connections)
-            assert parser() is None
-        assert live.guards.faults.count == 0
-
-
-async def _until_closed(connections: Connections) -> None:
+async def _until_closed(connections: set[GuardedStream]) -> None:
     with trio.fail_after(5):
         while len(connections):
             await wait_all_tasks_blocked(0.001)
     await wait_all_tasks_blocked()
 
 
-async def _until_left(rig: Rig, connections: Connections) -> None:
+async def _until_left(rig: Rig, connections: set[GuardedStream]) -> None:
     registry = rig.site.services.registry
     assert isinstance(registry, NotingRegistry)
     with trio.fail_after(5):

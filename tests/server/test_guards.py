@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import hypercorn.protocol
+import hypercorn.protocol.h2
+import hypercorn.trio.run
 import pytest
 import trio
-from hypercorn.events import Event, Updated
-from hypercorn.protocol.h2 import H2Protocol
+from hypercorn.config import Config
+from hypercorn.protocol.h2 import H2Protocol, StreamBuffer
 from hypercorn.protocol.h11 import H11Protocol
-from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
 
-from hermes_trio.server import keeping, protocols
-from hermes_trio.server.alone import Alone
-from hermes_trio.server.applications import Applications
-from hermes_trio.server.connection import GuardedTCPServer
-from hermes_trio.server.faults import Faults
-from hermes_trio.server.guards import install_guards, installed_guards, remove_guards
-from hermes_trio.server.http1 import PlainH11
-from hermes_trio.server.writing import Outlet
+from hermes_trio.server.guards import Guards, installed
+from hermes_trio.server.guards.connection import GuardedTCPServer, handle_connection
+from hermes_trio.server.guards.http1 import GuardedH11Protocol
 from tests.server.apps import Demo
 from tests.server.raw import ask, connect, get, h2_client, read_until
 from tests.server.running import Live, hypercorn_serving, serving
@@ -51,23 +50,7 @@ async def test_no_packet_harms_another_stream(way: Serving, trigger: Trigger) ->
     app = Demo()
     async with way(app) as live:
         await beside_a_stream(app, live, trigger)
-    assert live.guards.faults.count == 0  # each of these is understood, not only survived
-
-
-async def stock_send(connection: GuardedTCPServer, event: Event) -> None:
-    """What Hypercorn does with an event of a protocol, but for its tasks that wait for idle connections."""
-    if isinstance(event, Updated):
-        await OWN_SEND(connection, event)
-    else:
-        vars(connection).setdefault("send_lock", trio.Lock())  # as Hypercorn's has
-        await TCPServer.protocol_send(connection, event)
-
-
-async def nothing(*_: Any) -> None:
-    """Answer no request in the task of its connection."""
-
-
-OWN_SEND = GuardedTCPServer.protocol_send
+    assert live.guards.faults == 0  # each of these is understood, not only survived
 
 
 @both_ways
@@ -75,18 +58,50 @@ OWN_SEND = GuardedTCPServer.protocol_send
 async def test_the_guard_holds_without_our_protocols(
     way: Serving, trigger: Trigger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With Hypercorn's own protocols and writes each trigger raises, which proves both the trigger and the guard."""
-    monkeypatch.setattr(Alone, "run", nothing)
-    monkeypatch.setattr(GuardedTCPServer, "protocol_send", stock_send)
-    monkeypatch.setattr(Applications, "spawn_app", TaskGroup.spawn_app)
-    monkeypatch.setattr(protocols, "PlainH11", H11Protocol)
-    monkeypatch.setattr(protocols, "BoundedH2", H2Protocol)
+    """With Hypercorn's own protocols each trigger raises, which proves both the trigger and the guard."""
     app = Demo()
     async with way(app) as live:
-        fault = trio.Event()
-        live.guards.faults._on_fault = lambda _: fault.set()
-        while not fault.is_set():  # which task meets the error is a matter of their order
-            await beside_a_stream(app, live, trigger)
+        with monkeypatch.context() as patch:
+            patch.setattr(hypercorn.protocol, "H11Protocol", H11Protocol)
+            patch.setattr(hypercorn.protocol, "H2Protocol", H2Protocol)
+            patch.setattr(hypercorn.protocol.h2, "StreamBuffer", StreamBuffer)
+            fault = trio.Event()
+            live.guards.on_fault = lambda _: fault.set()
+            while not fault.is_set():  # which task meets the error is a matter of their order
+                await beside_a_stream(app, live, briefly(trigger))
+
+
+def briefly(trigger: Trigger) -> Trigger:
+    """Give up when the server does not answer: Hypercorn may also take the bytes for a WebSocket and wait."""
+
+    async def run(port: int) -> None:
+        with trio.move_on_after(0.5):
+            await trigger(port)
+
+    return run
+
+
+@every_trigger
+async def test_each_trigger_ends_a_server_without_guards(trigger: Trigger) -> None:
+    """Else there would be nothing to guard against, and the guards could go."""
+    config, stopped = Config.from_mapping(bind=["127.0.0.1:0"], errorlog=None), False
+
+    async def run(task_status: trio.TaskStatus[list[str]]) -> None:
+        nonlocal stopped
+        try:
+            await hypercorn.trio.serve(Demo(), config, task_status=task_status)
+        except* Exception:  # noqa: BLE001 - any of them ends the process
+            stopped = True
+
+    with trio.move_on_after(20):
+        async with trio.open_nursery() as nursery:
+            urls = await nursery.start(run)
+            while not stopped:
+                try:
+                    await briefly(trigger)(int(urls[0].rpartition(":")[2]))
+                except* (OSError, AssertionError, trio.BrokenResourceError):
+                    await trio.sleep(0.01)
+    assert stopped
 
 
 async def test_any_error_in_a_connection_closes_just_that(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,82 +112,72 @@ async def test_any_error_in_a_connection_closes_just_that(monkeypatch: pytest.Mo
 
     app = Demo()
     async with serving(app) as live:
-        live.guards.faults._on_fault = told.append
+        live.guards.on_fault = told.append
         async with await connect(live.port) as other:
             await other.send_all(get("/"))
             await read_until(other, b"hello")
             with monkeypatch.context() as patch:
-                patch.setattr(PlainH11, "begin", fail)
+                patch.setattr(GuardedH11Protocol, "_create_stream", fail)
                 assert await ask(live.port, get("/")) == b""
             await other.send_all(get("/"))
             await read_until(other, b"hello")
     assert sorted(type(error).__name__ for error in told) == ["KeyError", "ValueError"]
-    assert live.guards.faults.count == 2
+    assert live.guards.faults == 2
 
 
-async def test_a_failing_listener_for_faults_does_no_harm() -> None:
+async def test_a_failing_fault_callback_does_no_harm() -> None:
     def fail(_: BaseException) -> None:
         raise RuntimeError("no")
 
-    faults = Faults(fail)
-    faults.record(ValueError("x"))
-    assert faults.count == 1
+    guards = Guards(on_fault=fail)
+    guards.record_fault(ValueError("x"))
+    assert guards.faults == 1
 
 
-class Raising(GuardedTCPServer):
-    """A connection that ends with a given exception."""
+async def handle_failing(error: BaseException, guards: Guards, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handle a connection that ends with an exception."""
 
-    error: BaseException
-
-    def __init__(self, error: BaseException) -> None:
-        self.guards = keeping.Guards()
-        self._outlet = Outlet(trio.testing.memory_stream_pair()[0], self.guards)
-        self.error = error
-
-    async def _serve(self) -> None:
+    async def run(_: object) -> None:
         try:
             await trio.lowlevel.checkpoint()
         except trio.Cancelled as cancelled:
-            raise BaseExceptionGroup("mixed", [cancelled, self.error]) from None
-        raise self.error
+            raise BaseExceptionGroup("mixed", [cancelled, error]) from None
+        raise error
+
+    monkeypatch.setattr(GuardedTCPServer, "run", run)
+    left, right = trio.socket.socketpair()
+    with right:
+        parts: tuple[Any, ...] = (Demo(), Config(), WorkerContext(None), {}, trio.SocketStream(left))
+        await handle_connection(guards, *parts)
+        assert left.fileno() == -1
 
 
-async def test_cancellation_goes_on_up_out_of_a_mixed_group() -> None:
-    raising = Raising(ValueError("beside"))
+async def test_cancellation_leaves_a_mixed_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    guards = Guards()
     with trio.CancelScope() as scope:
         scope.cancel()
-        await raising.run()
+        await handle_failing(ValueError("beside"), guards, monkeypatch)
     assert scope.cancelled_caught
-    assert raising.guards.faults.count == 1
+    assert guards.faults == 1
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
-async def test_an_interrupt_goes_on_up(error: BaseException) -> None:
-    with pytest.raises(type(error)):
-        await Raising(error).run()
+async def test_an_interrupt_is_not_caught(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.RaisesGroup(type(error)):
+        await handle_failing(error, Guards(), monkeypatch)
 
 
 @pytest.mark.parametrize("error", [GeneratorExit(), ValueError(), ExceptionGroup("g", [OSError()])])
-async def test_anything_else_ends_here(error: BaseException) -> None:
-    raising = Raising(error)
-    await raising.run()
-    assert raising.guards.faults.count == 1
+async def test_anything_else_is_caught(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    guards = Guards()
+    await handle_failing(error, guards, monkeypatch)
+    assert guards.faults == 1
 
 
-async def test_a_client_that_is_gone_is_no_fault() -> None:
-    raising = Raising(ExceptionGroup("g", [trio.BrokenResourceError()]))
-    await raising.run()
-    assert raising.guards.faults.count == 0
-
-
-async def test_a_write_under_way_is_shortened_and_never_lengthened() -> None:
-    raising = Raising(ValueError())
-    raising._outlet._writing = trio.CancelScope(deadline=50)
-    raising.guards.connections.add(raising)
-    for deadline in (40, 60):
-        raising.guards.connections.limit_writes(deadline)
-    assert raising._outlet._writing.deadline == 40
-    assert raising.guards.write_deadline() <= 60
+async def test_a_client_that_is_gone_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    guards = Guards()
+    await handle_failing(ExceptionGroup("g", [trio.BrokenResourceError()]), guards, monkeypatch)
+    assert guards.faults == 0
 
 
 async def test_live_connections_are_counted() -> None:
@@ -199,12 +204,13 @@ async def test_an_idle_connection_goes_with_its_client(way: Serving) -> None:
         assert len(live.guards.connections) == 0
 
 
-def test_installing_twice_changes_nothing() -> None:
-    try:
-        guards = install_guards(1.0)
-        assert install_guards(2.0) is guards
-        assert installed_guards() is guards
-        assert guards.write_seconds == 1.0
-    finally:
-        remove_guards()
-    assert installed_guards() is None
+def test_the_guards_are_taken_out_again() -> None:
+    names = {
+        "hypercorn.trio.run:TCPServer": TCPServer,
+        "hypercorn.protocol:H11Protocol": H11Protocol,
+        "hypercorn.protocol:H2Protocol": H2Protocol,
+        "hypercorn.protocol.h2:StreamBuffer": StreamBuffer,
+    }
+    with installed(Guards()):
+        assert [name for name, own in names.items() if pkgutil.resolve_name(name) is own] == []
+    assert [name for name, own in names.items() if pkgutil.resolve_name(name) is not own] == []

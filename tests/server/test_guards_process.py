@@ -1,4 +1,4 @@
-"""The process around the server: settings, tuning, the self check, descriptors, and Hypercorn's command line."""
+"""The process around the server: settings, tuning, versions, descriptors, and Hypercorn's command line."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ import os
 import subprocess
 import sys
 import textwrap
+import tomllib
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
-import hypercorn.trio.tcp_server
 import pytest
 import structlog
 import trio
-from hypercorn.protocol.h2 import StreamBuffer
 
-from hermes_trio.server.configure import StructlogLogger, hypercorn_config
-from hermes_trio.server.guards import install_guards, installed_guards
-from hermes_trio.server.selfcheck import Part, StackChanged, check_stack
+from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.server.config import StructlogLogger, hypercorn_config
 from hermes_trio.server.tuning import tune_process
+from hermes_trio.server.versions import PINS, check_versions
 from tests.server.apps import Demo
 from tests.server.raw import ask, get
 from tests.server.running import serving
@@ -47,7 +45,7 @@ def test_tuning_can_be_undone() -> None:
 def test_the_settings_of_the_process() -> None:
     config = hypercorn_config("cert.pem", "key.pem")
     assert config.ssl_enabled
-    assert (config.graceful_timeout, config.keep_alive_timeout, config.backlog) == (5, 10, 1024)
+    assert (config.graceful_timeout, config.keep_alive_timeout, config.backlog) == (5, 10, 4096)
     assert config.read_timeout is None
     assert config.accesslog is None
     assert config.alpn_protocols == ["h2", "http/1.1"]
@@ -59,12 +57,12 @@ async def test_hypercorns_lines_go_to_structlog() -> None:
     log = hypercorn_config().log
     assert isinstance(log, StructlogLogger)
     with structlog.testing.capture_logs() as lines:
-        await log.access({}, {}, 0.1)
+        await log.access({}, {"status": 200, "headers": []}, 0.1)  # type: ignore[arg-type]
         for name in ("debug", "info", "warning", "error", "critical", "exception"):
             await getattr(log, name)("a line")
         await log.log(20, "a line")
     levels = [line["log_level"] for line in lines]
-    assert levels == ["debug", "info", "warning", "error", "critical", "error", "info"]
+    assert levels == ["debug", "debug", "warning", "error", "critical", "error", "info"]
 
 
 async def test_no_line_for_a_request_and_one_for_an_error() -> None:
@@ -74,7 +72,7 @@ async def test_no_line_for_a_request_and_one_for_an_error() -> None:
     with structlog.testing.capture_logs() as lines:
         async with serving(Demo()) as live:
             await ask(live.port, get("/", "Connection: close"))
-        assert lines == []
+        assert {line["log_level"] for line in lines} == {"debug"}
         async with serving(app) as live:
             assert b" 500 " in await ask(live.port, get("/", "Connection: close"))
     assert [line["event"] for line in lines if "ASGI Framework" in line["event"]][
@@ -82,43 +80,27 @@ async def test_no_line_for_a_request_and_one_for_an_error() -> None:
     ] == "Error in ASGI Framework"
 
 
-def test_the_installed_stack_is_the_one_we_know() -> None:
-    check_stack()
+def test_the_installed_versions_are_the_ones_we_know() -> None:
+    check_versions()
 
 
-def test_a_missing_attribute_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(hypercorn.trio.tcp_server.TCPServer, "_close")
-    with pytest.raises(StackChanged, match=r"^hypercorn\.trio\.tcp_server\.TCPServer\._close is missing$"):
-        check_stack()
+def test_the_package_asks_for_the_same_versions() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {f"{package}=={series}.*" for package, series in PINS.items()} <= set(project["dependencies"])
 
 
-def test_other_parameters_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def pop(self: StreamBuffer, size: int, more: int) -> bytes:
-        return b""
-
-    monkeypatch.setattr(StreamBuffer, "pop", pop)
-    with pytest.raises(StackChanged, match=r"StreamBuffer\.pop takes \(self size more\) instead"):
-        check_stack()
-
-
-def test_nothing_is_installed_into_a_changed_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(StreamBuffer, "close")
-    with pytest.raises(StackChanged):
-        install_guards()
-    assert installed_guards() is None
-
-
-def test_other_ways_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = ModuleType("fake_stack")
-    fake.constant = 1  # type: ignore[attr-defined]
-    fake.work = lambda: None  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fake_stack", fake)
-    with pytest.raises(StackChanged, match=r"no_such_module_here\.x is missing"):
-        check_stack([Part("no_such_module_here", "x")])
-    with pytest.raises(StackChanged, match=r"fake_stack\.constant cannot be called any more"):
-        check_stack([Part("fake_stack", "constant", "")])
-    with pytest.raises(StackChanged, match=r"fake_stack\.work does not use lock any more"):
-        check_stack([Part("fake_stack", "work", "", "lock")])
+@pytest.mark.parametrize(
+    ("package", "series", "problem"),
+    [
+        ("hypercorn", "0.17", r"version 0\.18\.\d+ is installed, but this server needs 0\.17\.\*"),
+        ("hypercorn", "0.1", "version"),
+        ("no-such-package-here", "1", r"is not installed, but this server needs 1\.\*"),
+    ],
+)
+def test_another_version_is_named_in_one_line(package: str, series: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{package}: {problem}") as caught:
+        check_versions({package: series})
+    assert "\n" not in str(caught.value)
 
 
 FEW_DESCRIPTORS = """
@@ -161,10 +143,10 @@ def test_running_out_of_descriptors_is_survived() -> None:
 
 
 UNDER_HYPERCORN = """
-    from hermes_trio.server.guards import install_guards
+    from hermes_trio.server.guards import Guards, install
     from tests.server.apps import Demo
 
-    install_guards()
+    install(Guards())
 
     async def app(scope, receive, send):
         await Demo()(scope, receive, send)

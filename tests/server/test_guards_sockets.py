@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from hermes_trio.server import sockets as module
-from hermes_trio.server.configure import hypercorn_config
-from hermes_trio.server.connection import GuardedTCPServer
+from hermes_trio.server.config import hypercorn_config
+from hermes_trio.server.guards import Guards
+from hermes_trio.server.main import serve
 from hermes_trio.server.sockets import CannotListen, PortInUse, ensure_options, open_listening_sockets
-from hermes_trio.server.worker import serve
-from tests.server.apps import Demo
-from tests.server.raw import connect, get, read_until
+from tests.server.apps import Demo, Receive, Send, body, lifespan, start
+from tests.server.raw import ask, connect, get, read_to_end, read_until
 from tests.server.running import Live, hypercorn_serving, serving
 
 WANTED = {
@@ -61,10 +66,8 @@ def test_connections_inherit_the_options(opened: list[socket.socket]) -> None:
 
 
 def only_connection(live: Live) -> socket.socket:
-    (one,) = live.guards.connections._open
-    assert isinstance(one, GuardedTCPServer)
-    assert one._plain is not None
-    return socket.socket(fileno=socket.dup(one._plain.socket.fileno()))
+    (one,) = live.guards.connections
+    return socket.socket(fileno=socket.dup(one.socket.fileno()))
 
 
 @pytest.mark.parametrize("way", [serving, hypercorn_serving])
@@ -80,7 +83,7 @@ async def test_every_connection_has_the_options(way: type) -> None:
 def test_a_unix_socket_is_left_alone() -> None:
     left, right = socket.socketpair()
     with left, right:
-        ensure_options(left, socket.AF_UNIX)
+        ensure_options(left)
 
 
 def test_the_port_may_be_chosen_for_us(opened: list[socket.socket]) -> None:
@@ -172,5 +175,85 @@ async def test_the_sockets_are_closed_when_the_start_fails() -> None:
 
     sockets = open_listening_sockets("127.0.0.1", 0)
     with pytest.RaisesGroup(Exception):
-        await serve(refuse, sockets, hypercorn_config(), trio.sleep_forever)
+        await serve(refuse, sockets, hypercorn_config(), trio.sleep_forever, Guards())
     assert sockets[0].fileno() == -1
+
+
+async def tell_ends(scope: Any, receive: Receive, send: Send) -> None:
+    """Answer with the addresses that the server says a request came from and to."""
+    if scope["type"] == "lifespan":
+        await lifespan(receive, send)
+        return
+    await start(send)
+    await body(send, json.dumps([scope["client"], scope["server"]]).encode())
+
+
+async def ends_of(listening: socket.socket, connect_to: Callable[[], Awaitable[trio.SocketStream]]) -> bytes:
+    """What the application is told of a connection, after the head."""
+    stop = trio.Event()
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            config = hypercorn_config(graceful_seconds=0.05)
+            await nursery.start(serve, tell_ends, [listening], config, stop.wait, Guards())
+            async with await connect_to() as client:
+                await client.send_all(get("/", "Connection: close"))
+                answer = await read_to_end(client)
+            stop.set()
+    return answer.partition(b"\r\n\r\n")[2]
+
+
+ipv6 = pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")
+
+
+@pytest.mark.parametrize(
+    ("bound", "host"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("0.0.0.0", "127.0.0.2"),
+        pytest.param("::1", "::1", marks=ipv6),
+        pytest.param("::", "::1", marks=ipv6),
+    ],
+)
+async def test_the_application_is_told_who_is_at_both_ends(bound: str, host: str) -> None:
+    (listening,) = open_listening_sockets(bound, 0)
+    port = listening.getsockname()[1]
+    answer = await ends_of(listening, partial(trio.open_tcp_stream, host, port))
+    assert b'["%b", %d]]' % (host.encode(), port) in answer
+
+
+async def test_a_unix_socket_has_no_addresses(tmp_path: Path) -> None:
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(path := str(tmp_path / "s"))
+    listening.listen()
+    assert b"[null, null]" in await ends_of(listening, partial(trio.open_unix_socket, path))
+
+
+async def test_many_clients_at_once_are_served() -> None:
+    async def ask_once(port: int) -> None:
+        assert b"hello" in await ask(port, get("/", "Connection: close"))
+
+    async with serving(Demo()) as live, trio.open_nursery() as nursery:
+        for _ in range(200):
+            nursery.start_soon(ask_once, live.port)
+
+
+async def test_no_descriptor_is_left() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    async with serving(Demo()) as live, await connect(live.port) as client:
+        await client.send_all(get("/"))
+        await read_until(client, b"hello")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_no_connection_is_accepted_once_the_server_stops() -> None:
+    app = Demo()
+    async with (
+        serving(app, hypercorn_config(graceful_seconds=60)) as live,
+        await connect(live.port) as client,
+    ):
+        await client.send_all(get("/ticks"))
+        await app.ticks.send(1)
+        live.stop.set()
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        with pytest.raises(OSError, match="all attempts to connect"):
+            await connect(live.port)

@@ -9,7 +9,7 @@ import pytest
 from hermes_trio.compose import Parts
 from hermes_trio.crew import find_crew
 from hermes_trio.keys import Configured, Kept, Keyring, Made, NamedKey, OpenedKeys
-from hermes_trio.server.serve import page_link
+from hermes_trio.server.main import page_link
 from hermes_trio.settings import Settings
 
 URL = "http://127.0.0.1:8642"

@@ -1,0 +1,1 @@
+"""One module per API, each with its blueprint."""

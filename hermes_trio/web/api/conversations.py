@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 from attrs import evolve
 from quart import Blueprint, Response, request
 
@@ -17,7 +19,6 @@ from hermes_trio.schema.conversations import (
 from hermes_trio.schema.input_items import with_ids
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.history import CONVERSATION_PREFIX
-from hermes_trio.web.ids import random_hex
 from hermes_trio.web.request import app_state, body, int_param, order_param, principal
 
 blueprint = Blueprint("conversations", __name__, url_prefix="/v1/conversations")
@@ -28,7 +29,7 @@ async def create_conversation() -> Response:
     """Create a conversation."""
     services = app_state().services
     asked = parse_conversation(await body())
-    conversation_id = f"{CONVERSATION_PREFIX}{random_hex(24)}"
+    conversation_id = f"{CONVERSATION_PREFIX}{secrets.token_hex(24)}"
     made = Conversation(principal(), conversation_id, services.wall_clock(), asked.metadata)
     await services.store.save_conversation(made)
     if asked.items:
@@ -72,7 +73,7 @@ async def list_items(conversation_id: str) -> Response:
 @blueprint.post("/<conversation_id>/items")
 async def add_items(conversation_id: str) -> Response:
     """Append items to a conversation."""
-    items = with_ids(random_hex(16), parse_conversation_items(await body()))
+    items = with_ids(secrets.token_hex(16), parse_conversation_items(await body()))
     await _find(conversation_id)
     await app_state().services.store.add_items(principal(), conversation_id, items)
     return json_response(item_list(items, has_more=False))

@@ -6,6 +6,7 @@ others: stored from their beginning, idempotent, and their streams can be resume
 
 from __future__ import annotations
 
+import secrets
 from functools import partial
 
 from quart import Blueprint, Response, request
@@ -34,7 +35,6 @@ from hermes_trio.schema.sessions import (
     parse_session_update,
 )
 from hermes_trio.web.errors import json_response
-from hermes_trio.web.ids import random_hex
 from hermes_trio.web.media import reply_with_media
 from hermes_trio.web.request import (
     MAX_INTEGER,
@@ -121,7 +121,7 @@ async def create_session() -> Response:
 
 
 def _new_id() -> str:
-    return f"api_{int(app_state().services.wall_clock())}_{random_hex(4)}"
+    return f"api_{int(app_state().services.wall_clock())}_{secrets.token_hex(4)}"
 
 
 def _created_response(made: Session | NoSession | SessionExists | TitleTaken, session_id: str) -> Response:

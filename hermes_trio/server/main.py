@@ -1,31 +1,29 @@
-"""``hermes-trio serve``: Hypercorn's connections under our own ``trio.run``, with our own hands on the signals."""
+"""``hermes-trio serve``: Hypercorn's Trio worker under our own `trio.run`, with our own signal handling."""
 
 from __future__ import annotations
 
 import shlex
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import Any
 from urllib.parse import quote
 
+import hypercorn.trio
 import structlog
 import trio
-from hypercorn.typing import Framework
 
 from hermes_trio import compose, logs
 from hermes_trio.compose import Parts, Running, open_server, prepare
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.keys import Kept, Made
-from hermes_trio.server import worker
-from hermes_trio.server.configure import hypercorn_config
-from hermes_trio.server.keeping import Guards
-from hermes_trio.server.selfcheck import check_stack
-from hermes_trio.server.shutdown import Patience, Shutdown
-from hermes_trio.server.signals import Bell, hearing_signals
-from hermes_trio.server.sockets import CannotListen, open_listening_sockets
+from hermes_trio.server.config import ServerConfig, hypercorn_config
+from hermes_trio.server.guards import Guards, installed
+from hermes_trio.server.shutdown import Shutdown, ShutdownTimeouts, SignalCallback, handle_signals
+from hermes_trio.server.sockets import CannotListen, close_all, open_listening_sockets
 from hermes_trio.server.tuning import tune_process
+from hermes_trio.server.versions import check_versions
 from hermes_trio.settings import Loaded, Settings
 from hermes_trio.stores.contract import StoreError
 
@@ -33,24 +31,24 @@ log = structlog.get_logger(__name__)
 
 
 def check(loaded: Loaded) -> None:
-    """Everything that can be checked without serving.
+    """Check everything that can be checked without serving.
 
     Raises:
-        ConfigurationError: in one line.
+        ConfigurationError: The server could not start.
     """
-    check_stack()
+    check_versions()
     compose.check(loaded.settings)
 
 
 def main(loaded: Loaded) -> int:
-    """Serve until told to stop; returns the exit code.
+    """Serve until a signal. Return the exit code.
 
     Raises:
-        ConfigurationError: it cannot start as it is configured, in one line.
+        ConfigurationError: The server cannot start as it is configured.
     """
     settings = loaded.settings
     logs.configure(settings.log_level, settings.log_format)
-    check_stack()
+    check_versions()
     parts = prepare(settings)
     try:
         sockets = open_listening_sockets(settings.host, settings.port)
@@ -59,7 +57,7 @@ def main(loaded: Loaded) -> int:
     try:
         trio.run(partial(_serve, parts, sockets), strict_exception_groups=True)
     except Exception as error:
-        match _only(error):
+        match _unwrap(error):
             case StoreError() as trouble:
                 raise ConfigurationError(f"store: {trouble}") from None
             case ConfigurationError() as trouble:
@@ -68,51 +66,79 @@ def main(loaded: Loaded) -> int:
     return 0
 
 
-def _only(error: BaseException) -> BaseException:
-    """The one exception inside groups of one, which is how nurseries pass on what went wrong in their own block."""
+def _unwrap(error: BaseException) -> BaseException:
+    """Return the one exception inside groups of one, as nurseries wrap what their block raises."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 async def _serve(parts: Parts, sockets: Sequence[socket.socket]) -> None:
-    """Serve until a signal asks for the end; one that comes before there is a server ends the start."""
+    """Serve until a signal; one that arrives before the server listens cancels the start."""
     starting = trio.CancelScope()
-    bell = Bell(partial(_leave_early, starting))
-    async with hearing_signals(bell):
+    callback = SignalCallback(partial(_cancel_start, starting))
+    async with handle_signals(callback):
         with starting:
             async with open_server(parts) as running:
-                await _serve_requests(parts, sockets, running, bell)
+                await _serve_requests(parts, sockets, running, callback)
 
 
-def _leave_early(starting: trio.CancelScope, who: str) -> None:
-    log.info("stopping before the start", by=who)
-    starting.cancel(reason=who)
+def _cancel_start(starting: trio.CancelScope, source: str) -> None:
+    log.info("stopping before the start", by=source)
+    starting.cancel(reason=source)
 
 
 async def _serve_requests(
-    parts: Parts, sockets: Sequence[socket.socket], running: Running, bell: Bell
+    parts: Parts, sockets: Sequence[socket.socket], running: Running, callback: SignalCallback
 ) -> None:
     settings = parts.settings
     guards = Guards(settings.write_seconds)
-    shutdown = Shutdown(running, patience_of(settings), guards.connections.limit_writes)
-    config = hypercorn_config(_text(settings.certfile), _text(settings.keyfile))
+    shutdown = Shutdown(running, ShutdownTimeouts.from_settings(settings), guards.limit_writes)
+    config = hypercorn_config(
+        None if settings.certfile is None else str(settings.certfile),
+        None if settings.keyfile is None else str(settings.keyfile),
+    )
     tune_process()
-    bell.ring = shutdown.ask
-    serve = partial(worker.serve, cast("Framework", running.app), sockets, config, shutdown.run, guards)
+    callback.call = shutdown.request
     async with trio.open_nursery() as serving:
-        urls = await serving.start(serve)
+        urls = await serving.start(serve, running.app, sockets, config, shutdown.run, guards)
         running.state.not_ready = ""
         greet(parts, local_url(urls[0]))
 
 
-def patience_of(settings: Settings) -> Patience:
-    """How long a shutdown may take with these settings."""
-    return Patience(drain=settings.drain_seconds, stop=settings.grace_seconds + 11)
+async def serve(
+    app: Any,
+    sockets: Sequence[socket.socket],
+    config: ServerConfig,
+    shutdown_trigger: Callable[[], Awaitable[None]],
+    guards: Guards,
+    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run Hypercorn's Trio worker with the guards until `shutdown_trigger` returns.
+
+    Connections then have `config.graceful_timeout` seconds to finish. The sockets must be listening and are closed at
+    the end. `task_status` receives their addresses as URLs.
+    """
+
+    async def end() -> None:
+        await shutdown_trigger()
+        # No write may outlast the moment when Hypercorn cancels the connections: it shields them.
+        guards.limit_writes(trio.current_time() + config.graceful_timeout)
+        # Hypercorn closes its duplicates next. While ours are open, the kernel would go on accepting connections.
+        close_all(sockets)
+
+    config.sockets = sockets
+    try:
+        with installed(guards):
+            await hypercorn.trio.serve(
+                app, config, shutdown_trigger=end, task_status=task_status, mode="asgi"
+            )
+    finally:
+        close_all(sockets)
 
 
 def local_url(url: str) -> str:
-    """An address that works from this machine: nobody can connect to 0.0.0.0."""
+    """Return an address that works from this machine: no client can connect to 0.0.0.0."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
@@ -121,7 +147,7 @@ def _text(path: object) -> str | None:
 
 
 def greet(parts: Parts, url: str) -> None:
-    """Tell the person at the terminal what there is and how to try it."""
+    """Print what is served, where, and how to try it."""
     settings = parts.settings
     lines = [
         f"hermes-trio serves {settings.agent_name} at {url}",
@@ -139,12 +165,12 @@ def greet(parts: Parts, url: str) -> None:
 
 
 def served_names(settings: Settings) -> list[str]:
-    """The model ids that clients may ask for."""
+    """Return the model ids that clients may ask for."""
     return [settings.model_name, *(profile.model_name for profile in settings.profiles.values())]
 
 
 def page_link(parts: Parts, url: str, is_terminal: bool) -> str:
-    """The address of the page. A click on it signs in, if a person sees it; a log is no place for a key that is not new."""
+    """Return the address of the page, with the key in it if it is new or if only a terminal shows it."""
     origin = parts.keys.origin
     if isinstance(origin, Made) or (isinstance(origin, Kept) and is_terminal):
         [named] = parts.keys.keyring.keys
@@ -166,7 +192,7 @@ def _curl(parts: Parts, url: str) -> str:
 
 
 def _key_expression(parts: Parts) -> str:
-    """The header with the key, without showing a key that is not new."""
+    """Return the header with the key as a shell expression, which does not show a key that is not new."""
     match parts.keys.origin:
         case Made(path) | Kept(path):
             return f'"Authorization: Bearer $(cat {shlex.quote(str(path))})"'

@@ -1,0 +1,101 @@
+"""The application for Hypercorn's own command line, which opens and closes the server in its lifespan.
+
+A shutdown takes the same steps as under ``hermes-trio serve``, within Hypercorn's ``--graceful-timeout``.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from typing import Any
+
+import structlog
+import trio
+from attrs import evolve
+
+from hermes_trio import logs
+from hermes_trio.compose import Running, key_places, open_server, prepare
+from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.core.outcome import Reason
+from hermes_trio.keys import check_keys
+from hermes_trio.server.guards import Guards, install
+from hermes_trio.server.shutdown import Shutdown, ShutdownTimeouts
+from hermes_trio.server.tuning import tune_process
+from hermes_trio.server.versions import check_versions
+from hermes_trio.settings import Settings, load
+
+log = structlog.get_logger(__name__)
+
+NEEDS_TRIO = (
+    "hermes_trio.asgi runs on Trio: start it with `hypercorn --worker-class trio hermes_trio.asgi:app`"
+)
+
+STOP_SECONDS = 2.0
+"""How much of Hypercorn's graceful timeout is kept for stopping runs and for their last frames."""
+
+
+class LifespanApp:
+    """Opens the server when the worker starts and closes it when the worker ends."""
+
+    def __init__(self, settings: Settings, guards: Guards) -> None:
+        self._settings, self._guards = settings, guards
+        self._running: Running | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve a request, or run for as long as the worker does."""
+        if scope["type"] == "lifespan":
+            await self._run(receive, send)
+        elif self._running is not None:
+            await self._running.app(scope, receive, send)
+
+    async def _run(self, receive: Any, send: Any) -> None:
+        await receive()
+        if not trio.lowlevel.in_trio_run():
+            await send({"type": "lifespan.startup.failed", "message": NEEDS_TRIO})
+            return
+        try:
+            async with open_server(prepare(self._settings)) as running, trio.open_nursery() as nursery:
+                self._running = running
+                nursery.start_soon(self._end_runs_on_termination, running)
+                tune_process()
+                running.state.not_ready = ""
+                await send({"type": "lifespan.startup.complete"})
+                await receive()  # comes when the last connection is closed
+                nursery.cancel_scope.cancel()
+                running.registry.stop_all(Reason.SERVER_SHUTDOWN)
+                await running.registry.wait_empty()
+        except Exception as error:
+            log.exception("the server cannot run")
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
+
+    async def _end_runs_on_termination(self, running: Running) -> None:
+        """End the runs before Hypercorn cancels their connections, so that each sends its last frames."""
+        seconds = await self._guards.wait_terminated()
+        wanted = ShutdownTimeouts.from_settings(self._settings)
+        drain = min(wanted.drain, max(seconds - STOP_SECONDS, seconds / 2))
+        shutdown = Shutdown(running, evolve(wanted, drain=drain), self._guards.limit_writes)
+        shutdown.request("hypercorn")
+        await shutdown.run()
+
+
+def make_app() -> LifespanApp:
+    """Load the settings and install the guards, before the worker looks their names up.
+
+    Raises:
+        ConfigurationError: The server cannot start as it is configured.
+    """
+    check_versions()
+    settings = load({}, os.environ, None).settings
+    if not check_keys(key_places(settings)):
+        # The address is Hypercorn's to choose and not known here, so it may be open to the world.
+        raise ConfigurationError("api_key: under hypercorn a key is needed: set API_SERVER_KEY")
+    logs.configure(settings.log_level, settings.log_format)
+    guards = Guards(settings.write_seconds)
+    install(guards)
+    if multiprocessing.parent_process() is not None:
+        # SIGTERM to the process group would kill the worker. Its master tells it to stop by an event.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return LifespanApp(settings, guards)
