@@ -94,6 +94,10 @@ class GuardedStream(trio.abc.HalfCloseableStream):
             WriteThroughError: `try_write` sent a part of a chunk, and `data` is not that chunk. The connection is closed.
         """
         rest = memoryview(data)[await self._skip_written(data) :]
+        rest = rest[self._write_nowait(rest) :]
+        if not rest:
+            await trio.lowlevel.cancel_shielded_checkpoint()  # as every write of Trio's own does
+            return
         try:
             for start in range(0, len(rest), WRITE_PIECE):
                 deadline = min(self._write_deadline(), self._write_limit)
@@ -107,6 +111,19 @@ class GuardedStream(trio.abc.HalfCloseableStream):
             raise
         finally:
             self._writing = None
+
+    def _write_nowait(self, data: bytes | memoryview) -> int:
+        """Write what the kernel takes at once; return how many bytes that is.
+
+        Nearly always that is everything, and then the write needs no deadline.
+        """
+        if isinstance(self._stream, trio.SSLStream):
+            return 0
+        try:
+            # The descriptor is looked up at every write: it is -1 once closed, so a reused one is never hit.
+            return os.write(self.socket.fileno(), data)
+        except OSError:
+            return 0  # the kernel is full or the client is gone: the ordinary way finds out which
 
     async def wait_send_all_might_not_block(self) -> None:
         """Wait until the kernel accepts data."""
@@ -124,14 +141,11 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         """
         if self._writing is not None or self._partial_write is not None or self._is_closing:
             return False
-        try:
-            # The descriptor is looked up at every write: it is -1 once closed, so a reused one is never hit.
-            sent = os.write(self.socket.fileno(), chunk)
-        except OSError:
-            return False  # the kernel is full or the client is gone: `send_all` finds out which
+        sent = self._write_nowait(chunk)
         if sent == len(chunk):
             return True
-        self._partial_write = PartialWrite(chunk, sent)
+        if sent:
+            self._partial_write = PartialWrite(chunk, sent)
         return False
 
     async def _skip_written(self, data: bytes | bytearray | memoryview) -> int:
