@@ -70,9 +70,7 @@ class StreamBody(ResponseBody):
         self._opening = dialect.opening()
         self._has_end = False
         self._reader: ChangeReader
-        self._silence = (
-            trio.CancelScope()
-        )  # around the wait for changes; ends when a keep-alive comment is due
+        self._last_sent = 0.0
         self._delivery = Delivery(self._render, try_send, self._sent) if try_send else None
 
     async def __aenter__(self) -> Self:
@@ -111,15 +109,14 @@ class StreamBody(ResponseBody):
         """Return the next frames; a comment if there was nothing to send for too long; nothing for hidden changes."""
         if self._has_end:
             raise StopAsyncIteration
-        self._silence = trio.CancelScope(deadline=self._keepalive_due)
-        with self._silence:
+        with trio.CancelScope(deadline=self._last_sent + self._keepalive_seconds):
             try:
                 changes = await self._reader.receive()
             except trio.EndOfChannel:
                 raise StreamTruncated from None
             return self._render_all(changes) if changes else self._take_unsent()
         # What could not be written through in the same moment comes before anything else.
-        return self._take_unsent() or KEEPALIVE
+        return self._take_unsent() or (KEEPALIVE if self._is_silent() else b"")
 
     def _take_unsent(self) -> bytes:
         return self._delivery.take_unsent() if self._delivery is not None else b""
@@ -139,9 +136,11 @@ class StreamBody(ResponseBody):
         return self._dialect.render(changes)
 
     def _sent(self) -> None:
-        """Bytes go out now: the next comment is due after another silence."""
-        self._keepalive_due = trio.current_time() + self._keepalive_seconds
-        self._silence.deadline = self._keepalive_due
+        self._last_sent = trio.current_time()
+
+    def _is_silent(self) -> bool:
+        """Whether a comment is due; not if something was written through while the SSE writer waited."""
+        return trio.current_time() >= self._last_sent + self._keepalive_seconds
 
 
 def sse_response(started: StartedRun, dialect: Dialect) -> Response:

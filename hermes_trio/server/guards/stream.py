@@ -280,6 +280,8 @@ class GuardedStream(trio.abc.HalfCloseableStream):
 
     async def finish(self) -> None:
         """Close for good, after a lingering client has stopped sending or `LINGER_SECONDS` have passed."""
+        if self.socket.fileno() < 0:
+            return
         try:
             if self._lingers:
                 with trio.move_on_after(LINGER_SECONDS), suppress(*GONE):
