@@ -20,6 +20,7 @@ from attrs import define, field, frozen
 
 from hermes_trio.web.middleware import AsgiApp
 from tests.sse import Frame, parse_frame, parse_sse
+from tests.write_through import WriteThroughSide
 
 PATIENCE = 10.0  # seconds after which a test has gone wrong
 Headers = Mapping[str, str]
@@ -88,6 +89,8 @@ class Exchange:
         self._news, self._reads = trio.Event(), trio.Event()
         self._reads.set()
         self._to_app, self._for_app = trio.open_memory_channel[dict[str, Any]](math.inf)
+        self._write_through = WriteThroughSide(self._take, lambda: self._reads.is_set() and not self._is_gone)
+        self._write_through.offer(scope)
 
     # -- what the client does --
 
@@ -181,14 +184,19 @@ class Exchange:
             self._start(message)
         else:
             assert self._status, "a body before its headers"
-            self.raw += message["body"]
-            self._tell()
+            self._take(self._write_through.rest_of(message["body"]))
             if not message["more_body"]:
+                self._write_through.is_open = False
                 await self._finish()
+
+    def _take(self, data: bytes) -> None:
+        self.raw += data
+        self._tell()
 
     def _start(self, message: Any) -> None:
         assert not self._status, "the answer began twice"
         self._status = message["status"]
+        self._write_through.is_open = True
         self._headers = tuple((k.decode("ascii"), v.decode("latin-1")) for k, v in message["headers"])
         assert all(name == name.lower() and "\n" not in value for name, value in self._headers)
         self._tell()

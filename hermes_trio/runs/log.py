@@ -262,7 +262,8 @@ class Subscriber(ChangeReader):
             changes = await self._log.load(self.position)
             self._sent = self.position + len(changes)
             return self._advance(changes)
-        self._is_waiting = True
+        # With something in the channel, ``receive`` takes it and yields once: what is appended then comes after it.
+        self._is_waiting = self.position == self._sent
         try:
             changes = await self._receive.receive()
         finally:

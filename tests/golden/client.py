@@ -11,6 +11,8 @@ from urllib.parse import unquote
 import trio
 from attrs import field, frozen
 
+from tests.write_through import WriteThroughSide
+
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -70,6 +72,7 @@ class Exchange:
         self._grew = trio.Event()
         self._to_app, self._for_app = trio.open_memory_channel[dict[str, Any]](math.inf)
         self._to_app.send_nowait({"type": "http.request", "body": request.raw_body, "more_body": False})
+        self._write_through = WriteThroughSide(self._take, lambda: not self.is_cut)
 
     @property
     def frames(self) -> list[str]:
@@ -96,7 +99,9 @@ class Exchange:
     async def run(self, app: Asgi, extra: Mapping[str, str]) -> None:
         """Call the application."""
         try:
-            await app(self.request.scope(extra), self._for_app.receive, self._send)
+            scope = self.request.scope(extra)
+            self._write_through.offer(scope)
+            await app(scope, self._for_app.receive, self._send)
         finally:
             self.finished.set()
             self._notify()
@@ -108,11 +113,17 @@ class Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.headers = {name.decode(): value.decode("latin-1") for name, value in message["headers"]}
+            self._write_through.is_open = True
         else:
-            self.body += message.get("body", b"")
+            self._take(self._write_through.rest_of(message.get("body", b"")))
             if not message.get("more_body", False):
                 self.is_whole = True
+                self._write_through.is_open = False
                 self._to_app.send_nowait({"type": "http.disconnect"})
+        self._notify()
+
+    def _take(self, data: bytes) -> None:
+        self.body += data
         self._notify()
 
     def _notify(self) -> None:

@@ -8,14 +8,17 @@ import pytest
 
 from tests.golden.play import play
 from tests.golden.scenarios import CORPUS, SCENARIOS, corpus_file
+from tests.write_through import offered
 
 SHOWN_LINES = 8  # of those that differ
 SHOWN_CHARACTERS = 120  # on each side of the first that differs
 
 
+@pytest.mark.parametrize("is_written_through", [False, True], ids=["channel", "write-through"])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_transcript(name: str) -> None:
-    recorded, played = corpus_file(name).read_text("ascii"), play(SCENARIOS[name])
+def test_transcript(name: str, is_written_through: bool) -> None:
+    with offered(is_written_through):
+        recorded, played = corpus_file(name).read_text("ascii"), play(SCENARIOS[name])
     if played != recorded:
         pytest.fail(f"{name} is not as recorded\n{_differences(recorded, played)}", pytrace=False)
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.robustness.book import BOOK
 from tests.robustness.report import BOOK_PROPERTY, PROPERTY, Summary, Tally, as_property
+from tests.write_through import offered
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,6 +56,13 @@ def _place(item: pytest.Item) -> int:
     return len(LONGEST_FIRST) + (
         "test_real" not in item.path.name
     )  # those that wait before those that only work
+
+
+@pytest.fixture(params=[False, True], ids=["channel", "write-through"])
+def write_through(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run a test twice: every token by the channel path, and written through where the SSE writer waits."""
+    with offered(request.param):
+        yield
 
 
 @pytest.fixture

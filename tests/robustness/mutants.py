@@ -181,6 +181,13 @@ MUTANTS = (
         f"{RACES}::test_what_waits_at_the_end_is_kept",
     ),
     Mutant(
+        "write through to a reader that takes something else",
+        "runs/log.py",
+        "        self._is_waiting = self.position == self._sent\n",
+        "        self._is_waiting = True\n",
+        "../runs/test_pipeline.py",
+    ),
+    Mutant(
         "write through to a reader that was woken",
         "runs/log.py",
         "        self._is_waiting = False  # it is scheduled to run: what comes now has to queue behind this\n",

@@ -14,6 +14,8 @@ from tests.robustness.report import Tally
 from tests.robustness.scenes import ROUTES, SCRIPTS, Route, Script
 from tests.robustness.ways import CRASHES, WAYS, Way
 
+pytestmark = pytest.mark.usefixtures("write_through")
+
 SHORT = {"tools", "asking"}
 ENDING = [way for way in WAYS if way.name in {"stop", "drain", "time limit"}]  # whoever listens or does not
 STRIDE = 13

@@ -43,6 +43,8 @@ from tests.robustness.scenes import LIMITS
 from tests.robustness.schedule import repeatable
 from tests.robustness.wires import Wire, hear
 
+pytestmark = pytest.mark.usefixtures("write_through")
+
 LATER = 1e12
 T = TypeVar("T", bound=Callable[..., Any])
 RULES: Counter[str] = Counter()  # how often each was tried

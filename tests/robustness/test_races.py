@@ -21,6 +21,8 @@ from tests.robustness.report import Tally
 from tests.runs.setting import Notebook, Setting, rest_of, until_asked
 from tests.runs.test_approvals import LIMITS, RM, Asker, asking, told
 
+pytestmark = pytest.mark.usefixtures("write_through")
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)

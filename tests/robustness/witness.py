@@ -121,14 +121,20 @@ class WatchedExchange(Exchange):
         self._store, self.wire = store, wire
         self.faults: list[str] = []
 
-    async def _send(self, message: Any) -> None:
-        if self.wire is not None and message["type"] == "http.response.body" and self._status == 200:
-            heard = hear(self.wire, self.raw + message["body"])
+    def _take(self, data: bytes) -> None:
+        if self.wire is not None and self._status == 200:
+            heard = hear(self.wire, _whole_frames(self.raw + data))
             if heard.ends and not self._store.ends[heard.run_id] and self._is_kept:
                 self.faults.append(f"the end of {heard.run_id} is told before it is saved")
-        await super()._send(message)
+        super()._take(data)
 
     _is_kept = True
+
+
+def _whole_frames(body: bytes) -> bytes:
+    """Leave out the frame that is still under way, if it is a stream."""
+    end = body.rfind(b"\n\n")
+    return body if end < 0 else body[: end + 2]
 
 
 @frozen

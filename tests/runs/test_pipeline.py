@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -218,3 +219,35 @@ async def test_a_woken_reader_comes_before_what_is_appended_next() -> None:
             assert texts(recorder.taken) == "abd"
             assert batches[-1] == ()
             assert reader.position == 4
+
+
+class AfterFirstStep(trio.abc.Instrument):
+    """Calls a function after the first step of one kind of task."""
+
+    def __init__(self, name: str, callback: Callable[[], None]) -> None:
+        self._name, self._callback = name, callback
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task.name.endswith(self._name):
+            trio.lowlevel.remove_instrument(self)
+            self._callback()
+
+
+async def test_write_through_never_overtakes_what_the_reader_is_taking() -> None:
+    """The reader takes the first batch out of its channel and yields; the next one is appended in that moment."""
+    recorder, batches = Recorder(), list[Changes]()
+    async with open_pipeline() as pipeline, trio.open_nursery() as nursery:
+        with pipeline.log.subscribe() as reader:
+            reader.set_write_through(recorder)
+
+            async def take_one() -> None:
+                batches.append(await reader.receive())
+
+            pipeline.log.append((TextAdded(0, "a"),))
+            append = partial(pipeline.log.append, (TextAdded(0, "b"),))
+            trio.lowlevel.add_instrument(AfterFirstStep("take_one", append))
+            nursery.start_soon(take_one)
+            await wait_all_tasks_blocked()
+            assert [texts(list(batch)) for batch in batches] == ["a"]
+            assert recorder.taken == []
+            assert texts(list(await reader.receive())) == "b"
