@@ -14,7 +14,7 @@ from hermes_trio.server.sockets import BACKLOG
 
 HEADER_BYTES = 16 * 1024
 
-LISTENERS = 8
+LISTENERS = 4
 """How many times each socket is listened on: Trio accepts one connection per listener and scheduler pass."""
 
 
