@@ -14,12 +14,6 @@ from typing import Any
 # JSON may hold them as they are, but some readers of lines take them for the end of one.
 _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
-# In the ASGI message that starts a response: its first part follows at once, so both may go out in one write.
-BODY_FOLLOWS = "hermes_trio.body_follows"
-# In the ASGI scope, of some connections: a function that sends a part of a body which is not the last one.
-SEND_PART = "hermes_trio.send_part"
-# The same without waiting; it tells whether all has gone out. What has not goes out with the next part.
-SEND_NOW = "hermes_trio.send_now"
 KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
 

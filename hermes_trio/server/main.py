@@ -142,10 +142,6 @@ def local_url(url: str) -> str:
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
-def _text(path: object) -> str | None:
-    return None if path is None else str(path)
-
-
 def greet(parts: Parts, url: str) -> None:
     """Print what is served, where, and how to try it."""
     settings = parts.settings
