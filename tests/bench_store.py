@@ -17,8 +17,7 @@ from hermes_trio.core.items import MessageItem
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome, Status
-from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
-from hermes_trio.core.stamp import Stamp
+from hermes_trio.core.record import EndedRun, LogBatch, RunHeader, Stamp
 from hermes_trio.stores.contract import Store
 from hermes_trio.stores.sqlite import DEFAULTS, SqliteOptions, open_sqlite
 

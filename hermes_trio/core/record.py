@@ -13,7 +13,21 @@ from attrs import frozen
 from hermes_trio.core.items import Item
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome, Reason, Status
-from hermes_trio.core.stamp import Stamp
+
+
+@frozen
+class Stamp:
+    """Given once, when the run is made."""
+
+    run_id: str
+    created_at: float  # seconds since the epoch
+    model: str  # as the client asked for it
+
+    @property
+    def created(self) -> int:
+        """The whole seconds that the wire shows."""
+        return int(self.created_at)
+
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -173,3 +187,11 @@ class Forgotten:
     runs: int = 0
     logs: int = 0
     claims: int = 0
+
+
+_BETWEEN = "/"  # no name of a principal or of a profile has one, so no two pairs share a scope
+
+
+def scope_of(principal: str, profile: str) -> str:
+    """The owner of records: the principal alone, or, below the prefix of a profile, both."""
+    return f"{principal}{_BETWEEN}{profile}" if profile else principal

@@ -8,9 +8,8 @@ from attrs import frozen
 
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.events import Choice
-from hermes_trio.schema.convert import convert
 from hermes_trio.schema.fields import boolean_like
-from hermes_trio.schema.json import parse_object
+from hermes_trio.schema.json import convert, parse_object
 
 _OTHER_WORDS = dict.fromkeys(("approve", "approved", "allow"), Choice.ONCE)
 _CHOICES = {str(choice): choice for choice in Choice} | _OTHER_WORDS

@@ -10,9 +10,8 @@ from attrs import frozen
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.record import Conversation
 from hermes_trio.core.shorten import shorten
-from hermes_trio.schema.convert import convert
 from hermes_trio.schema.input_items import InputItem, read_items
-from hermes_trio.schema.json import parse_object
+from hermes_trio.schema.json import convert, parse_object
 
 MAX_ITEMS = 20  # in one call
 MAX_PAIRS = 16

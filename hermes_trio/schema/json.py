@@ -8,7 +8,7 @@ too small to break any: a look at their bytes shows it, and saves the walk.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from attrs import frozen
@@ -91,3 +91,32 @@ def _containers(node: Any, width: int) -> list[Any]:
 
 def _invalid(reason: str) -> ApiError:
     return bad_request(f"Invalid JSON: {reason}", code="invalid_json")
+
+
+T = TypeVar("T")
+
+_MISSING = re.compile(r"missing required field `(?P<name>[^`]+)`")
+_PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>[^`]*)`)?$", re.DOTALL)
+
+
+def convert(body: dict[str, Any], kind: type[T]) -> T:
+    """The body as a value of the given class.
+
+    Raises:
+        ApiError: 400, naming the parameter that does not fit.
+    """
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise _refusal(str(error)) from None
+
+
+def _refusal(message: str) -> Exception:
+    place = _PLACE.match(message)
+    assert place is not None  # the pattern takes every text
+    where, what = place["where"] or "", place["what"]
+    missing = _MISSING.search(what)
+    if missing is not None:
+        param = f"{where}.{missing['name']}".lstrip(".")
+        return bad_request(f"Missing required parameter: '{param}'.", param)
+    return bad_request(f"Invalid value for '{where}': {what[:1].lower()}{what[1:]}.", where or None)

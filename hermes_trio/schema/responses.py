@@ -14,10 +14,9 @@ from hermes_trio.core.messages import Content, Message, ToolCall
 from hermes_trio.schema.chat import SPOKEN_ROLES, ToolCallBody
 from hermes_trio.schema.content import has_visible_payload, system_text, user_content
 from hermes_trio.schema.conversations import read_metadata
-from hermes_trio.schema.convert import convert
 from hermes_trio.schema.fields import boolean_like, integer_field, number_field, optional_text
 from hermes_trio.schema.input_items import SYSTEM_ROLES, InputItem, items_to_messages, read_input
-from hermes_trio.schema.json import parse_object
+from hermes_trio.schema.json import convert, parse_object
 
 MAX_NAME = 256  # characters of a conversation's name and of an id
 

@@ -8,9 +8,8 @@ from attrs import frozen
 
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.fields import as_dict
-from hermes_trio.schema.convert import convert
 from hermes_trio.schema.fields import session_id
-from hermes_trio.schema.json import parse_object
+from hermes_trio.schema.json import convert, parse_object
 from hermes_trio.schema.responses import HistoryBody, ResponsesBody, ResponsesRequest, read_responses
 
 

@@ -11,13 +11,12 @@ from typing import Any
 import msgspec
 from attrs import frozen
 
-from hermes_trio.core.log_codec import Damaged, decode_items, decode_outcome, encode_items
+from hermes_trio.core.items import transcript
+from hermes_trio.core.log_codec import Damaged, decode_items, decode_outcome, encode_items, pack
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.packing import pack
 from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.sessions import Counters, counters
-from hermes_trio.core.transcript import transcript
 from hermes_trio.stores.codec import damaged, decode, encode, encode_quickly, not_json, require_keys
 from hermes_trio.stores.contract import StoreError
 

@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 from quart import current_app, request
 
 from hermes_trio.core.errors import bad_request
-from hermes_trio.core.scope import scope_of
+from hermes_trio.core.record import scope_of
 from hermes_trio.keys import Principal
 from hermes_trio.runs.admission import Admission, Slot
 from hermes_trio.runs.delivery import TrySend

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.agent.thread_notifier import ThreadNotifier, current_notifier
+from hermes_trio.agent.event_queue import ThreadNotifier, current_notifier
 
 
 class CountingToken:

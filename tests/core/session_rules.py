@@ -7,8 +7,7 @@ import re
 from typing import Any
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import RunHeader
-from hermes_trio.core.stamp import Stamp
+from hermes_trio.core.record import RunHeader, Stamp
 
 Json = dict[str, Any]
 

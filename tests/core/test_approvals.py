@@ -25,7 +25,7 @@ from hermes_trio.core.events import (
 from hermes_trio.core.lifecycle import RunState
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.progress import Progress, Standing
-from hermes_trio.core.stamp import Stamp
+from hermes_trio.core.record import Stamp
 from hermes_trio.core.turn import Turn
 from tests.core.runs_rules import HEADER
 from tests.core.scripts import feed, played

@@ -34,7 +34,7 @@ from hermes_trio.core.items import MessageItem
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.messages import Usage
 from hermes_trio.core.outcome import Outcome, Reason, Status, of_crash, of_cut, of_result
-from hermes_trio.core.stamp import Stamp
+from hermes_trio.core.record import Stamp
 from hermes_trio.core.turn import Turn
 from tests.core.scripts import feed, played
 from tests.core.sse import Frame, parse

@@ -13,8 +13,7 @@ from hermes_trio.core.changes import CallEnded, CallStarted, Change, Ended, Reas
 from hermes_trio.core.dialects.responses import ResponsesStream
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.outcome import Outcome, Status
-from hermes_trio.core.record import RunHeader
-from hermes_trio.core.stamp import Stamp
+from hermes_trio.core.record import RunHeader, Stamp
 from tests.core.sse import parse
 
 Json = dict[str, Any]

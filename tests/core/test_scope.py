@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.core.scope import scope_of
+from hermes_trio.core.record import scope_of
 
 NAMES = st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True)
 

@@ -24,11 +24,11 @@ from hermes_trio.core.dialects.session_batch import SessionCollector
 from hermes_trio.core.dialects.session_object import message_fields, message_object, session_object
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.events import Event, Result, Verdict
+from hermes_trio.core.items import transcript
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.messages import Message, ToolCall, Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_cut, of_result
 from hermes_trio.core.sessions import Counters, Session, StoredMessage, next_title, preview
-from hermes_trio.core.transcript import transcript
 from hermes_trio.core.turn import Turn
 from tests.core.scripts import feed, played
 from tests.core.session_rules import HEADER, Json, blocks_of, check_whole, events_of, kinds

@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.events import Event
-from hermes_trio.core.items import CallItem, ClientCallItem, Item, MessageItem, ReasoningItem
+from hermes_trio.core.items import CallItem, ClientCallItem, Item, MessageItem, ReasoningItem, transcript
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.messages import Message, ToolCall, Usage
 from hermes_trio.core.outcome import Reason, Status, of_cut
 from hermes_trio.core.plain import plain, text_of
-from hermes_trio.core.record import RunHeader
+from hermes_trio.core.record import RunHeader, Stamp
 from hermes_trio.core.sessions import preview
-from hermes_trio.core.stamp import Stamp
-from hermes_trio.core.transcript import transcript
 from hermes_trio.core.wire import data_frame, encode, named_frame
 from tests.core.scripts import played
 from tests.strategies import scripts

@@ -16,8 +16,7 @@ from hermes_trio.core.changes import ApprovalRequested, Change
 from hermes_trio.core.events import Event, Finished, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
-from hermes_trio.core.stamp import Stamp
+from hermes_trio.core.record import EndedRun, LogBatch, RunHeader, Stamp
 from hermes_trio.runs.admission import Admission
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.registry import Registry

@@ -14,8 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.lifecycle import IllegalMove
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.record import RunHeader
-from hermes_trio.core.stamp import Stamp
+from hermes_trio.core.record import RunHeader, Stamp
 from hermes_trio.runs.admission import Admission, Slot
 from hermes_trio.runs.registry import Registry
 

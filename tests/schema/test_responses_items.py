@@ -15,10 +15,10 @@ from hermes_trio.core.dialects.responses_items import ResultForm
 from hermes_trio.core.dialects.responses_output import output_items
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.events import Event
+from hermes_trio.core.items import transcript
 from hermes_trio.core.messages import Message, ToolCall
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.record import Conversation
-from hermes_trio.core.transcript import transcript
 from hermes_trio.schema.conversations import (
     conversation_object,
     item_list,

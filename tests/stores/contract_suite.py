@@ -16,8 +16,7 @@ import pytest
 import trio
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import EndedRun, Forgotten, RunQuery
-from hermes_trio.core.stamp import Stamp
+from hermes_trio.core.record import EndedRun, Forgotten, RunQuery, Stamp
 from hermes_trio.stores.contract import Store, StoreError
 from tests.stores.contract_scope import check_all_is_there, furnish
 from tests.stores.helpers import end_all, runs_of

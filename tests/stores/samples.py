@@ -19,8 +19,8 @@ from hermes_trio.core.record import (
     LogBatch,
     Retention,
     RunHeader,
+    Stamp,
 )
-from hermes_trio.core.stamp import Stamp
 from hermes_trio.stores.contract import Store
 
 ODD = "\ud800 \x00 \u2028 \U0001f600"  # any text that Python can hold must survive

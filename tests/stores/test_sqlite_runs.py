@@ -21,7 +21,7 @@ from hermes_trio.stores import (
     statements_logs,
 )
 from hermes_trio.stores.contract import StoreError
-from hermes_trio.stores.recent import Recent
+from hermes_trio.stores.sql_store import Recent
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
 from hermes_trio.stores.statements_forget import Look
 from tests.stores.contract_scope import DONE, check_all_is_there, furnish

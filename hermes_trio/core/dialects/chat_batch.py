@@ -8,11 +8,11 @@ from typing import Any
 from attrs import frozen
 
 from hermes_trio.core.changes import Change, ClientCalled, Ended, ReasoningAdded, TextAdded
-from hermes_trio.core.dialects.chat_end import client_call, finish_reason, flags, hermes_block, usage_block
+from hermes_trio.core.dialects.chat import client_call, finish_reason, flags, hermes_block, usage_block
 from hermes_trio.core.errors import SERVER_ERROR, ApiError
 from hermes_trio.core.outcome import Outcome, Reason, Status, of_cut
+from hermes_trio.core.record import Stamp
 from hermes_trio.core.redact import header_safe
-from hermes_trio.core.stamp import Stamp
 
 _NO_END = of_cut(Reason.SERVER_ERROR)  # holds if the end never comes
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hermes_trio.core.dialects.approvals import pending_block
-from hermes_trio.core.dialects.chat_end import flags
+from hermes_trio.core.dialects.chat import flags
 from hermes_trio.core.dialects.responses_items import ResultForm
 from hermes_trio.core.dialects.responses_output import output_items
 from hermes_trio.core.items import Item

@@ -36,14 +36,13 @@ from hermes_trio.core.dialects.responses_object import usage_block
 from hermes_trio.core.dialects.runs import PREVIEW_CHARACTERS, SHOWN_CHARACTERS
 from hermes_trio.core.dialects.runs_object import STARTED, Times, answer, end_status, kind_of
 from hermes_trio.core.dialects.session_object import end_flags, message_fields
-from hermes_trio.core.items import CallItem, Item, MessageItem
+from hermes_trio.core.items import CallItem, Item, MessageItem, transcript
 from hermes_trio.core.lifecycle import RunState
 from hermes_trio.core.messages import Content
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.record import RunHeader
 from hermes_trio.core.replay import Rebuilt
 from hermes_trio.core.shorten import shorten, shorten_json
-from hermes_trio.core.transcript import transcript
 from hermes_trio.core.wire import encode_raw, full_frame
 
 FROM_THE_START = 0  # the number of the last event that a new reader has

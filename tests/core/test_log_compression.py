@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_trio.core.fields import as_dict, field_names, is_value
+from hermes_trio.core.log_codec import pack
 from hermes_trio.core.messages import Message, Usage
-from hermes_trio.core.packing import pack
-from hermes_trio.core.stamp import Stamp
+from hermes_trio.core.record import Stamp
 
 
 @given(st.text(st.characters(codec="ascii")))
