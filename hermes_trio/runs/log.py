@@ -132,8 +132,8 @@ class RunLog:
         Raises:
             LogTruncated: the store does not have them either.
         """
+        await trio.lowlevel.checkpoint()  # before looking: memory may be trimmed meanwhile
         if first >= self.base:
-            await trio.lowlevel.checkpoint()
             return self.read(first)
         changes = await self._load(first) if self._load is not None else ()
         if not changes:

@@ -132,6 +132,8 @@ class StreamBody(ResponseBody):
         return b"".join(frames)
 
     def _render(self, changes: Changes) -> bytes:
+        if not changes:  # a wake-up for the SSE writer that came too late to be needed
+            return b""
         self._has_end = isinstance(changes[-1], Ended)
         return self._dialect.render(changes)
 

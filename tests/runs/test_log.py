@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import trio
 from hypothesis import given
@@ -9,7 +11,16 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.changes import TextAdded
-from hermes_trio.runs.log import MAX_LAG, MAX_UNSAVED, MEMORY_WINDOW, Changes, LogTruncated, RunLog
+from hermes_trio.runs.log import (
+    MAX_LAG,
+    MAX_UNSAVED,
+    MEMORY_WINDOW,
+    Changes,
+    LogTruncated,
+    RunLog,
+    Subscriber,
+)
+from tests.runs.test_pipeline import AfterFirstStep
 
 
 def texts(first: int, count: int) -> Changes:
@@ -185,3 +196,28 @@ def test_the_latest_changes() -> None:
         assert (log.recent(), log.recent(2)) == (changes, changes[-2:])
         reader.receive_nowait()
         assert log.recent() == changes[-1:]
+
+
+async def test_what_is_trimmed_while_a_subscriber_is_about_to_read_it_is_not_mixed_up() -> None:
+    log = RunLog()
+    with log.subscribe(applies_backpressure=True) as first, log.subscribe() as slow:
+        log.append(texts(0, 1))
+        log.append(texts(1, 1))
+        assert first.receive_nowait() == texts(0, 1)
+        assert first.receive_nowait() == texts(1, 1)
+        assert slow.receive_nowait() == texts(0, 1)
+        async with trio.open_nursery() as nursery:
+
+            async def read() -> None:
+                with pytest.raises(LogTruncated):
+                    await slow.receive()
+
+            nursery.start_soon(read)
+            trio.lowlevel.add_instrument(AfterFirstStep("read", partial(outrun, log, first)))
+
+
+def outrun(log: RunLog, first: Subscriber) -> None:
+    """Let another subscriber get so far ahead that memory is trimmed."""
+    for number in range(2, MEMORY_WINDOW + 10):
+        log.append(texts(number, 1))
+        first.receive_nowait()

@@ -144,16 +144,46 @@ async def test_what_the_connection_does_not_take_is_sent_next_and_alone(capacity
     assert stream.connection.out == b">helloworld!."
 
 
+class BeforeNextStep(trio.abc.Instrument):
+    """Calls a function just before the SSE writer runs again."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task.name.endswith("Stream.serve"):
+            trio.lowlevel.remove_instrument(self)
+            self._callback()
+
+
 async def test_an_unsent_frame_comes_before_a_comment_that_is_due(mock_clock: MockClock) -> None:
+    """The writer is woken by its timer, and before it runs, something is written through in part."""
     async with open_stream(Connection(2)) as stream:
-        mock_clock.jump(11)  # the comment is due, and the writer has not run yet
-        stream.append("hello")
+        trio.lowlevel.add_instrument(BeforeNextStep(lambda: stream.append("hello")))
+        mock_clock.jump(11)
         await wait_all_tasks_blocked()
         assert stream.connection.out == b">hello"
         mock_clock.jump(11)
         await wait_all_tasks_blocked()
         stream.end()
     assert stream.connection.out == b">hello" + KEEPALIVE + b"."
+
+
+async def test_a_wake_up_that_is_not_needed_any_more_is_nothing(mock_clock: MockClock) -> None:
+    """It stays in the channel of a writer that was woken by its timer, and what follows does not fit in there."""
+
+    def append_twice() -> None:
+        stream.append("hello")
+        stream.append("behind")
+
+    async with open_stream(Connection(2)) as stream:
+        trio.lowlevel.add_instrument(BeforeNextStep(append_twice))
+        mock_clock.jump(11)
+        await wait_all_tasks_blocked()
+        assert stream.connection.out == b">hellobehind"
+        stream.end()
+    assert stream.connection.out == b">hellobehind."
+    assert stream.failed is None
 
 
 @pytest.mark.parametrize("with_write_through", [True, False])
