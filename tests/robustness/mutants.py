@@ -272,6 +272,13 @@ MUTANTS = (
         f"{PROTOCOLS}::test_a_client_without_window_blocks_the_producer",
     ),
     Mutant(
+        "write every frame by itself",
+        "server/guards/http2.py",
+        "            while framed < WRITE_BYTES:\n",
+        "            while not framed:\n",
+        f"{HTTP2}::test_the_parts_of_many_streams_are_written_together",
+    ),
+    Mutant(
         "lose the end of a stream at a shutdown",
         "server/guards/http2.py",
         "            await self._closed.wait()\n",

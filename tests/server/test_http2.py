@@ -12,6 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.server.config import hypercorn_config
 from hermes_trio.server.guards.http2 import BoundedStreamBuffer
+from hermes_trio.server.guards.stream import GuardedStream
 from tests.server.apps import Demo, Receive, Send, body, lifespan, start
 from tests.server.raw import h2_client
 from tests.server.running import serving
@@ -47,6 +48,28 @@ async def test_every_stream_gets_its_own_parts() -> None:
             await client.until_body(number, PART.__eq__)
         app.end.set()
         assert [await client.answer(number) for number in numbers] == [(200, PART + b"end")] * STREAMS
+
+
+async def test_the_parts_of_many_streams_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[int] = []
+    send_all = GuardedStream.send_all
+
+    async def counting(stream: GuardedStream, data: bytes) -> None:
+        writes.append(len(data))
+        await send_all(stream, data)
+
+    app = Choir()
+    async with serving(app) as live, h2_client(live.port) as client:
+        numbers = [await client.request() for _ in range(STREAMS)]
+        for number in numbers:
+            await client.status(number)
+        monkeypatch.setattr(GuardedStream, "send_all", counting)
+        app.go.set()
+        for number in numbers:
+            await client.until_body(number, PART.__eq__)
+        assert len(writes) < STREAMS / 2, writes
+        assert sum(writes) >= STREAMS * len(PART)
+        app.end.set()
 
 
 async def test_the_last_part_is_also_the_end() -> None:

@@ -52,7 +52,7 @@ INTERNALS = {
     "hypercorn.protocol.h2.H2Protocol.initiate": "self headers settings",
     "hypercorn.protocol.h2.H2Protocol.handle": "self event",
     "hypercorn.protocol.h2.H2Protocol.stream_send": "self event",
-    "hypercorn.protocol.h2.H2Protocol._send_data": "self stream_id",
+    "hypercorn.protocol.h2.H2Protocol.send_task": "self",
     "hypercorn.protocol.h2.H2Protocol._handle_events": "self events",
     "hypercorn.protocol.h2.H2Protocol._create_stream": "self request",
     "hypercorn.protocol.h2.H2Protocol._flush": "self",
