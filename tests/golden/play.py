@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
 from attrs import define, field, frozen
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.asgi import patience
 from tests.golden.agent import Cues, Script, ScriptedAgent
 from tests.golden.client import Exchange, Request
 from tests.golden.driver import KEY, Clock, IdSource, Server, fixed_ids, open_server, turn_view
 from tests.golden.transcript import Transcript
 
-REAL_SECONDS = 10.0  # after which a scenario hangs
 Flow = Callable[["Play"], Awaitable[None]]
 
 
@@ -151,7 +150,7 @@ def play(scenario: Scenario) -> str:
     transcript = Transcript(scenario.about)
 
     async def main(ids: IdSource) -> None:
-        with _watchdog():
+        with patience():
             await Play(transcript, Clock(), ids, mock_clock).run(scenario.flow, **scenario.options)
 
     with fixed_ids() as ids:
@@ -161,19 +160,3 @@ def play(scenario: Scenario) -> str:
             error.add_note(f"in the scenario {scenario.name}")
             raise
     return transcript.text()
-
-
-@contextmanager
-def _watchdog() -> Iterator[None]:
-    """Fail a scenario that hangs, in real seconds: the mock clock stands still."""
-    with trio.CancelScope() as scope:
-        token = trio.lowlevel.current_trio_token()
-        timer = threading.Timer(REAL_SECONDS, token.run_sync_soon, [scope.cancel])
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-    if scope.cancelled_caught:
-        raise trio.TooSlowError

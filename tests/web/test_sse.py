@@ -93,9 +93,6 @@ class Stream:
             self.failed = error
 
 
-Open = Callable[..., AsyncIterator[Stream]]
-
-
 @asynccontextmanager
 async def open_stream(connection: Connection, with_write_through: bool = True) -> AsyncIterator[Stream]:
     stream = Stream(connection, with_write_through)
