@@ -12,8 +12,7 @@ from attrs import frozen
 from hermes_trio.agent.config import AgentConfig, UpstreamLimits
 from hermes_trio.agent.contract import AgentFactory, AgentProvider
 from hermes_trio.agent.runner import AgentRuntime
-from hermes_trio.agents.lookup import AgentNotFound, find_agent
-from hermes_trio.agents.opening import open_agent
+from hermes_trio.agents.registry import AgentNotFound, find_agent, open_agent
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.runs.spec import AgentEnvironment
 from hermes_trio.settings import Profile, Settings

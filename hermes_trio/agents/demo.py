@@ -20,7 +20,7 @@ from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import Content, Usage
 from hermes_trio.core.shorten import shorten
 from hermes_trio.tools.danger import Danger, dangers
-from hermes_trio.tools.files import FileProblem, read_file, write_file
+from hermes_trio.tools.files import FileError, read_file, write_file
 from hermes_trio.tools.terminal import CommandResult, Terminal
 
 PAUSE = 0.02  # slow enough to see that it streams
@@ -242,7 +242,7 @@ def _reported(call: ToolRun) -> Iterator[None]:
     """A refused file is a result that the user can read, not the end of the turn."""
     try:
         yield
-    except FileProblem as problem:
+    except FileError as problem:
         call.result, call.is_error = str(problem), True
 
 

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from hermes_trio.tools.contract import ToolProblem
+from hermes_trio.tools.base import ToolError
 
 LINES = 2_000
 CHARACTERS = 200_000
@@ -25,11 +25,11 @@ LARGEST = 10_000_000  # bytes of a file that is changed in place
 _PROBED = 8_192
 
 
-class FileProblem(ToolProblem):
+class FileError(ToolError):
     """A file cannot be read or written. The text is for the model and the user, and names the path as they gave it."""
 
 
-class OutsideWorkspace(FileProblem):
+class OutsideWorkspace(FileError):
     """The path leads out of the workspace."""
 
 
@@ -44,7 +44,7 @@ def read_file(workspace: Path, path: str, offset: int = 1, limit: int = LINES) -
 
     Raises:
         OutsideWorkspace: the path leads out.
-        FileProblem: there is no such file, or it is not text.
+        FileError: there is no such file, or it is not text.
     """
     path, first = path or ".", max(offset, 1)
     with _told(path), _opened(resolved(workspace, path), path) as file:
@@ -63,14 +63,14 @@ def read_whole(workspace: Path, path: str) -> str:
 
     Raises:
         OutsideWorkspace: the path leads out.
-        FileProblem: there is no such file, it is not text, or it is too large.
+        FileError: there is no such file, it is not text, or it is too large.
     """
     path = path or "."
     with _told(path), _opened(resolved(workspace, path), path) as file:
         _refuse_binary(file, path)
         data = file.read(LARGEST + 1)
         if len(data) > LARGEST:
-            raise FileProblem(f"{path}: is larger than {LARGEST} bytes")
+            raise FileError(f"{path}: is larger than {LARGEST} bytes")
         return data.decode()
 
 
@@ -82,7 +82,7 @@ def write_file(workspace: Path, path: str, text: str) -> int:
 
     Raises:
         OutsideWorkspace: the path leads out.
-        FileProblem: it cannot be written there.
+        FileError: it cannot be written there.
     """
     path = path or "."
     with _told(path):
@@ -114,9 +114,9 @@ def _told(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FileProblem(f"{path}: {error.strerror or error}") from error
+        raise FileError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:  # a zero byte or half a character, in the path or in the text
-        raise FileProblem(f"{path!r}: {error}") from error
+        raise FileError(f"{path!r}: {error}") from error
 
 
 @contextmanager
@@ -133,14 +133,14 @@ def _open(place: str, flags: int) -> int:
 
 def _refuse_special(mode: int, path: str) -> None:
     if stat.S_ISDIR(mode):
-        raise FileProblem(f"{path}: Is a directory")
+        raise FileError(f"{path}: Is a directory")
     if not stat.S_ISREG(mode):
-        raise FileProblem(f"{path}: is not a regular file")
+        raise FileError(f"{path}: is not a regular file")
 
 
 def _refuse_binary(file: BinaryIO, path: str) -> None:
     if b"\0" in file.read(_PROBED):
-        raise FileProblem(f"{path}: is a binary file of {os.fstat(file.fileno()).st_size} bytes, not text")
+        raise FileError(f"{path}: is a binary file of {os.fstat(file.fileno()).st_size} bytes, not text")
     file.seek(0)
 
 

@@ -20,7 +20,7 @@ import trio
 from attrs import define, field
 
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.tools.contract import Tool, ToolProblem, ToolUse
+from hermes_trio.tools.base import Tool, ToolError, ToolUse
 from hermes_trio.tools.environment import plain_environment
 from hermes_trio.tools.mcp_config import ProcessServer, Server, read_server, tool_name
 from hermes_trio.tools.mcp_results import result_text
@@ -173,13 +173,13 @@ class _Link:
             except Exception as error:
                 raise self._problem(client, error) from error
             return result_text(result)
-        raise ToolProblem(f"{self.name}: took more than {self.server.seconds:g} seconds")
+        raise ToolError(f"{self.name}: took more than {self.server.seconds:g} seconds")
 
     async def _connected(self) -> mcp.Client:
         """The connection; opened anew if it was lost.
 
         Raises:
-            ToolProblem: the server does not answer.
+            ToolError: the server does not answer.
         """
         problem: Exception = ConnectionError("it ends as soon as it has begun")
         async with self._opening:
@@ -193,19 +193,19 @@ class _Link:
                     await trio.sleep(PAUSE * 2**number)
         if self._client is not None:
             return self._client
-        raise ToolProblem(f"{self.name}: the server cannot be reached: {_said(problem)}")
+        raise ToolError(f"{self.name}: the server cannot be reached: {_said(problem)}")
 
-    def _problem(self, client: mcp.Client, error: Exception) -> ToolProblem:
+    def _problem(self, client: mcp.Client, error: Exception) -> ToolError:
         """What the model reads of a call that failed. The connection is kept if the server has answered."""
         code = getattr(error, "code", _CLOSED)
         has_answered = code in (_INVALID_PARAMS, _METHOD_NOT_FOUND)
         if isinstance(self.server, ProcessServer):
             has_answered = code != _CLOSED
         if has_answered:
-            return ToolProblem(f"{self.name}: {_said(error)}")
+            return ToolError(f"{self.name}: {_said(error)}")
         if self._client is client:
             self.let_go()
-        return ToolProblem(
+        return ToolError(
             f"{self.name}: the server was lost in the middle of the call: {_said(error)}; the next call connects anew"
         )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hermes_trio.tools.contract import ToolProblem
+from hermes_trio.tools.base import ToolError
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -18,7 +18,7 @@ def result_text(result: CallToolResult) -> str:
     """The text of a result.
 
     Raises:
-        ToolProblem: with the same, if the tool says that it failed.
+        ToolError: with the same, if the tool says that it failed.
     """
     parts = [_part(content) for content in result.content]
     if not parts and result.structured_content is not None:
@@ -27,7 +27,7 @@ def result_text(result: CallToolResult) -> str:
     if len(text) > CHARACTERS:
         text = f"{text[:CHARACTERS]}\n[{len(text) - CHARACTERS} more characters]"
     if result.is_error:
-        raise ToolProblem(text or "the tool failed and does not say why")
+        raise ToolError(text or "the tool failed and does not say why")
     return text or "(empty)"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermes_trio.tools import files
-from hermes_trio.tools.contract import ToolProblem, ToolUse, tool
+from hermes_trio.tools.base import ToolError, ToolUse, tool
 
 
 @tool
@@ -21,7 +21,7 @@ def patch(path: str, old_text: str, new_text: str, replace_all: bool = False, *,
     old, new = _with_line_ends_of(text, old_text, new_text)
     count = _occurrences(text, old, path)
     if count > 1 and not replace_all:
-        raise ToolProblem(
+        raise ToolError(
             f"{path}: old_text occurs {count} times: give more of what is around it, or set replace_all"
         )
     files.write_file(use.workspace, path, text.replace(old, new))
@@ -37,11 +37,11 @@ def _with_line_ends_of(text: str, old: str, new: str) -> tuple[str, str]:
 
 def _occurrences(text: str, old: str, path: str) -> int:
     if not old:
-        raise ToolProblem("old_text is empty: use write_file to make a file")
+        raise ToolError("old_text is empty: use write_file to make a file")
     count = text.count(old)
     if not count:
         near = f"; it does occur with other white space{_place(text, old)}" if _place(text, old) else ""
-        raise ToolProblem(f"{path}: old_text does not occur in the file{near}")
+        raise ToolError(f"{path}: old_text does not occur in the file{near}")
     return count
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermes_trio.tools import files
-from hermes_trio.tools.contract import ToolUse, tool
+from hermes_trio.tools.base import ToolUse, tool
 
 
 @tool

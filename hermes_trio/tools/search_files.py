@@ -14,7 +14,7 @@ import trio
 from attrs import define, field
 
 from hermes_trio.tools import searching
-from hermes_trio.tools.contract import ToolProblem, ToolUse, tool
+from hermes_trio.tools.base import ToolError, ToolUse, tool
 from hermes_trio.tools.environment import plain_environment
 from hermes_trio.tools.files import resolved
 
@@ -48,7 +48,7 @@ async def search_files(
     root = resolved(use.workspace, ".")
     start = resolved(use.workspace, path or ".")
     if not start.exists():
-        raise ToolProblem(f"{path}: No such file or directory")
+        raise ToolError(f"{path}: No such file or directory")
     request = {
         "root": str(root),
         "start": str(start),
@@ -88,12 +88,12 @@ class _Search:
         """What to tell the model.
 
         Raises:
-            ToolProblem: the pattern cannot be used, or the time was over before anything was found.
+            ToolError: the pattern cannot be used, or the time was over before anything was found.
         """
         text = self.output.decode("utf-8", "replace").rstrip("\n")
         note = f"[stopped after {SECONDS:g} seconds: search a smaller part, or with a simpler pattern]"
         if self.exit_code == _BAD_PATTERN:
-            raise ToolProblem(f"argument 'pattern': {text}")
+            raise ToolError(f"argument 'pattern': {text}")
         if is_late and not text:
-            raise ToolProblem(note)
+            raise ToolError(note)
         return "\n".join(filter(None, (text, note if is_late else ""))) or "nothing was found"

@@ -1,4 +1,4 @@
-"""From the typed signature of a function to a JSON schema, and from JSON to the arguments of a call."""
+"""Derive a JSON schema from a function's signature, and call arguments from JSON."""
 
 from __future__ import annotations
 
@@ -12,83 +12,84 @@ from attrs import frozen
 
 _SECTION = re.compile(r"^(Args|Returns|Raises|Yields|Note|Example)s?:\s*$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^ {4}(\w+)(?: \([^)]*\))?: ", re.MULTILINE)
-_PLACE = re.compile(r"^(?P<what>.*) - at `\$\.(?P<name>.*)`$", re.DOTALL)
+_LOCATION = re.compile(r"^(?P<what>.*) - at `\$\.(?P<name>.*)`$", re.DOTALL)
 _FIELD = re.compile(r"^Object (?P<what>missing required|contains unknown) field `(?P<name>.*)`$", re.DOTALL)
 
 
-class Misfit(Exception):
-    """Arguments do not fit. The text names the one that does not."""
+class InvalidArguments(Exception):
+    """Arguments do not match the signature. The message names the offending argument."""
 
 
 @frozen
 class Signature:
-    """What a function takes, apart from what the caller adds of its own."""
+    """The parameters of a function, except those that its caller injects."""
 
     schema: Mapping[str, Any]
     shape: type[msgspec.Struct]
-    given: tuple[str, ...]  # parameters of the type that the caller adds
+    injected: tuple[str, ...]  # names of the parameters that the caller supplies
 
     def arguments(self, sent: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments for a call, defaults filled in. Numbers and truth values may come as text.
+        """Validate JSON values and fill in defaults. Numbers and booleans may be given as strings.
 
         Raises:
-            Misfit: one is missing, unknown or of the wrong type.
+            InvalidArguments: an argument is missing, unknown or of the wrong type.
         """
         try:
             value = msgspec.convert(dict(sent), self.shape, strict=False)
         except msgspec.ValidationError as error:
-            raise Misfit(_explained(str(error))) from None
+            raise InvalidArguments(_explain(str(error))) from None
         return {name: getattr(value, name) for name in self.shape.__struct_fields__}
 
 
-def read_signature(function: Callable[..., Any], added: type) -> Signature:
-    """Read a function.
+def read_signature(function: Callable[..., Any], injected_type: type) -> Signature:
+    """Inspect a function.
 
     Args:
-        function: every parameter must have a name and a type that JSON can carry.
-        added: parameters of this type are the caller's own, and are not in the schema.
+        function: every parameter must be named and annotated with a type that JSON can represent.
+        injected_type: parameters of this type are supplied by the caller and left out of the schema.
 
     Raises:
-        TypeError: the function takes what a schema cannot express.
+        TypeError: the function has a parameter that a schema cannot express.
     """
     hints = get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters.values()
-    told = argument_texts(inspect.getdoc(function) or "")
-    fields = [_field(each, hints, told) for each in parameters if hints.get(each.name) is not added]
+    descriptions = argument_descriptions(inspect.getdoc(function) or "")
+    fields: list[tuple[str, Any, Any]] = []
+    injected: list[str] = []
+    for parameter in parameters:
+        name = parameter.name
+        if hints.get(name) is injected_type:
+            injected.append(name)
+            continue
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise TypeError(f"a tool takes named parameters only, not {parameter}")
+        if name not in hints:
+            raise TypeError(f"parameter {name!r} needs a type annotation")
+        annotation = hints[name]
+        if name in descriptions:
+            annotation = Annotated[annotation, msgspec.Meta(description=descriptions[name])]
+        default = msgspec.NODEFAULT if parameter.default is parameter.empty else parameter.default
+        fields.append((name, annotation, msgspec.field(default=default)))
     shape = msgspec.defstruct(function.__name__, fields, kw_only=True, forbid_unknown_fields=True)
-    given = tuple(each.name for each in parameters if hints.get(each.name) is added)
-    return Signature(_schema(shape), shape, given)
-
-
-def _field(
-    parameter: inspect.Parameter, hints: Mapping[str, Any], told: Mapping[str, str]
-) -> tuple[str, Any, Any]:
-    name = parameter.name
-    if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-        raise TypeError(f"a tool takes named parameters only, not {parameter}")
-    if name not in hints:
-        raise TypeError(f"parameter {name!r} needs a type")
-    kind = Annotated[hints[name], msgspec.Meta(description=told[name])] if name in told else hints[name]
-    default = msgspec.NODEFAULT if parameter.default is parameter.empty else parameter.default
-    return name, kind, msgspec.field(default=default)
+    return Signature(_schema(shape), shape, tuple(injected))
 
 
 def _schema(shape: type[msgspec.Struct]) -> dict[str, Any]:
     (reference,), parts = msgspec.json.schema_components((shape,), ref_template="#/$defs/{name}")
     schema = parts.pop(reference["$ref"].removeprefix("#/$defs/"))
     del schema["title"]
-    schema.pop("description", None)  # of the made-up struct
+    schema.pop("description", None)  # of the generated struct
     return {**schema, "$defs": parts} if parts else schema
 
 
-def summary(documentation: str) -> str:
-    """What a docstring says before its first section."""
-    return _SECTION.split(documentation, maxsplit=1)[0].strip()
+def summary(docstring: str) -> str:
+    """Return the part of a docstring before its first section."""
+    return _SECTION.split(docstring, maxsplit=1)[0].strip()
 
 
-def argument_texts(documentation: str) -> dict[str, str]:
-    """What a docstring says of each argument."""
-    parts = _SECTION.split(documentation)
+def argument_descriptions(docstring: str) -> dict[str, str]:
+    """Return the descriptions in a docstring's ``Args:`` section, by argument."""
+    parts = _SECTION.split(docstring)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     found = _ARGUMENT.split(sections.get("Args", "").strip("\n"))
     return {
@@ -98,8 +99,9 @@ def argument_texts(documentation: str) -> dict[str, str]:
     }
 
 
-def _explained(error: str) -> str:
-    if found := _PLACE.match(error):
+def _explain(error: str) -> str:
+    """Rephrase a validation message in terms of arguments."""
+    if found := _LOCATION.match(error):
         return f"argument {found['name']!r}: {found['what'][:1].lower()}{found['what'][1:]}"
     if found := _FIELD.match(error):
         return f"{'missing' if 'missing' in found['what'] else 'unknown'} argument {found['name']!r}"

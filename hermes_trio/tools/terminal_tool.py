@@ -15,12 +15,19 @@ from tempfile import TemporaryDirectory
 import trio
 from attrs import field, frozen
 
-from hermes_trio.tools.contract import NOT_APPROVED, Listener, Tool, ToolProblem, ToolUse, tool
+from hermes_trio.tools.base import (
+    NOT_APPROVED,
+    OutputListener,
+    Tool,
+    ToolError,
+    ToolUse,
+    tool,
+    tool_thread_limiter,
+)
 from hermes_trio.tools.danger import dangers
 from hermes_trio.tools.environment import plain_environment
-from hermes_trio.tools.files import FileProblem, resolved
+from hermes_trio.tools.files import FileError, resolved
 from hermes_trio.tools.terminal import CommandResult, Terminal
-from hermes_trio.tools.threads import tool_threads
 
 SECONDS = 120.0
 MOST_SECONDS = 600.0
@@ -66,12 +73,12 @@ def make_terminal(
 
 
 async def _ask_about(command: str, use: ToolUse) -> None:
-    found = await trio.to_thread.run_sync(dangers, command, limiter=tool_threads())
+    found = await trio.to_thread.run_sync(dangers, command, limiter=tool_thread_limiter())
     if not found:
         return
     description = "; ".join(danger.description for danger in found)
     if not await use.ask(command, description, tuple(danger.key for danger in found)):
-        raise ToolProblem(NOT_APPROVED)
+        raise ToolError(NOT_APPROVED)
 
 
 @frozen
@@ -97,11 +104,13 @@ class _Job:
         terminal = Terminal(self.folder, self.characters, self.environ)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop_when_cancelled, terminal)
-            ran = await trio.to_thread.run_sync(self._follow, terminal, use.output, limiter=tool_threads())
+            ran = await trio.to_thread.run_sync(
+                self._follow, terminal, use.output, limiter=tool_thread_limiter()
+            )
             nursery.cancel_scope.cancel()
         return ran
 
-    def _follow(self, terminal: Terminal, say: Listener) -> _Ran:
+    def _follow(self, terminal: Terminal, say: OutputListener) -> _Ran:
         with TemporaryDirectory(prefix="hermes-trio-") as kept:
             note = Path(kept, "folder")
             at_exit = shlex.quote(f"pwd -P >{shlex.quote(str(note))}")
@@ -149,7 +158,7 @@ class _Places:
 def _is_folder_of(workspace: Path, folder: Path) -> bool:
     try:
         return resolved(workspace, str(folder)).is_dir()
-    except FileProblem:
+    except FileError:
         return False
 
 
@@ -157,7 +166,7 @@ def _reported(result: CommandResult, seconds: float, moved: str) -> str:
     """The output of a command and how it ended, unless well.
 
     Raises:
-        ToolProblem: with the same, if it did not end well.
+        ToolError: with the same, if it did not end well.
     """
     notes = [
         f"[ended after {seconds:g} seconds: it took too long]" if result.timed_out else "",
@@ -166,5 +175,5 @@ def _reported(result: CommandResult, seconds: float, moved: str) -> str:
     ]
     text = "\n".join(filter(None, (result.output.rstrip("\n"), *notes))) or "(no output)"
     if result.exit_code or result.timed_out:
-        raise ToolProblem(text)
+        raise ToolError(text)
     return text

@@ -21,7 +21,7 @@ from attrs import field, frozen
 
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.tools.addresses import Network, may_reach, read_networks
-from hermes_trio.tools.contract import Tool, ToolProblem, tool
+from hermes_trio.tools.base import Tool, ToolError, tool
 from hermes_trio.tools.readable import readable
 
 SECONDS = 30.0
@@ -94,19 +94,19 @@ class Fetcher:
         """The text behind a URL.
 
         Raises:
-            ToolProblem: it cannot be had, or must not be.
+            ToolError: it cannot be had, or must not be.
         """
         try:
             with trio.fail_after(self.seconds):
                 return await self._follow(url)
         except trio.TooSlowError:
-            raise ToolProblem(f"{url}: took more than {self.seconds:g} seconds") from None
+            raise ToolError(f"{url}: took more than {self.seconds:g} seconds") from None
         except httpx2.HTTPError as error:
-            raise ToolProblem(f"{url}: {type(error).__name__}: {_reason(error)}") from error
+            raise ToolError(f"{url}: {type(error).__name__}: {_reason(error)}") from error
         except OSError as error:
-            raise ToolProblem(f"{url}: {error.strerror or error}") from error
+            raise ToolError(f"{url}: {error.strerror or error}") from error
         except (UnicodeError, zlib.error) as error:  # a name that is none, data that was not packed
-            raise ToolProblem(f"{url}: {error}") from error
+            raise ToolError(f"{url}: {error}") from error
 
     async def _follow(self, url: str) -> str:
         client = httpx2.AsyncClient(trust_env=False, timeout=None, transport=self.transport)
@@ -117,20 +117,18 @@ class Fetcher:
                     if not response.has_redirect_location:
                         return await self._text(place, response)
                     place = _parsed(str(place.join(response.headers["Location"])))
-        raise ToolProblem(f"{url}: more than {self.redirects} redirects")
+        raise ToolError(f"{url}: more than {self.redirects} redirects")
 
     async def _address(self, place: httpx2.URL) -> str:
         """The first of a host's addresses, if all of them may be reached.
 
         Raises:
-            ToolProblem: one of them may not.
+            ToolError: one of them may not.
         """
         addresses = await self.resolve(place.host, place.port or (443 if place.scheme == "https" else 80))
         for address in addresses:
             if not may_reach(address, self.allowed):
-                raise ToolProblem(
-                    f"{place.host}: is at a private address, which this tool does not fetch from"
-                )
+                raise ToolError(f"{place.host}: is at a private address, which this tool does not fetch from")
         return addresses[0]
 
     def _stream(
@@ -145,12 +143,12 @@ class Fetcher:
         kind, _, _ = response.headers.get("Content-Type", "text/plain").partition(";")
         kind = kind.strip().lower()
         if not _TEXTUAL.match(kind):
-            raise ToolProblem(f"{place}: is {kind}, not text")
+            raise ToolError(f"{place}: is {kind}, not text")
         data = await _read(response, self.size)
         text = data.decode(_known(response.charset_encoding), "replace")
         text = readable(text) if "html" in kind else text
         if response.status_code >= 400:
-            raise ToolProblem(f"{place}: HTTP {response.status_code}\n{text[:1000]}".strip())
+            raise ToolError(f"{place}: HTTP {response.status_code}\n{text[:1000]}".strip())
         return text
 
 
@@ -166,11 +164,11 @@ def _parsed(url: str) -> httpx2.URL:
     try:
         place = httpx2.URL(url)
     except httpx2.InvalidURL as error:
-        raise ToolProblem(f"{url}: is no URL: {error}") from error
+        raise ToolError(f"{url}: is no URL: {error}") from error
     if place.scheme not in ("http", "https") or not place.host:
-        raise ToolProblem(f"{url}: only http:// and https:// can be fetched")
+        raise ToolError(f"{url}: only http:// and https:// can be fetched")
     if place.userinfo:
-        raise ToolProblem("a URL with a password in it is not fetched")
+        raise ToolError("a URL with a password in it is not fetched")
     return place
 
 
@@ -185,7 +183,7 @@ async def _read(response: httpx2.Response, size: int) -> bytes:
     """The first bytes. What is packed is unpacked as far as it is wanted, however much is in it."""
     encoding = response.headers.get("Content-Encoding", "identity").lower()
     if encoding not in _ENCODINGS:
-        raise ToolProblem(f"the page is packed as {encoding}, which was not asked for")
+        raise ToolError(f"the page is packed as {encoding}, which was not asked for")
     packed = encoding != "identity"
     unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
     data = bytearray()

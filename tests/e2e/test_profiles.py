@@ -94,7 +94,7 @@ OPENED_AND_CLOSED = ["opened", "closed"]  # the others come before it, and a sta
     ("table", "line", "notes"),
     [
         ('model = "none"', "Error: profiles.bad: model: there is no model 'none'", OPENED_AND_CLOSED),
-        ('agent = "nobody"', "Error: profiles.bad.agent: no agent 'nobody': there are ", []),
+        ('agent = "nobody"', "Error: profiles.bad.agent: no agent 'nobody': expected ", []),
         ('keys = ["eve"]', "Error: profiles.bad.keys: there is no key of 'eve'", []),
         (
             "max_iterations = 0",

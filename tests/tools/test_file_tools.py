@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hermes_trio.tools.contract import Tool, ToolProblem, ToolUse
+from hermes_trio.tools.base import Tool, ToolError, ToolUse
 from hermes_trio.tools.patch import patch
 from hermes_trio.tools.read_file import read_file
 from hermes_trio.tools.write_file import write_file
@@ -21,7 +21,7 @@ def use(tmp_path: Path) -> ToolUse:
 
 
 async def problem(tool: Tool, use: ToolUse, **arguments: Any) -> str:
-    with pytest.raises(ToolProblem) as caught:
+    with pytest.raises(ToolError) as caught:
         await tool.run(arguments, use)
     return str(caught.value)
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.tools import files
-from hermes_trio.tools.files import FileProblem, OutsideWorkspace, read_file, resolved, write_file
+from hermes_trio.tools.files import FileError, OutsideWorkspace, read_file, resolved, write_file
 from tests.tools.processes import nothing_left
 
 
@@ -108,7 +108,7 @@ class TestReading:
     def test_a_refusal_says_why(self, place: Path, path: str, why: str) -> None:
         (place / "binary").write_bytes(b"ab\0cd")
         os.mkfifo(place / "pipe")
-        with pytest.raises(FileProblem) as caught:
+        with pytest.raises(FileError) as caught:
             read_file(place, path)
         assert why in str(caught.value)
         assert str(place) not in str(caught.value)
@@ -144,7 +144,7 @@ class TestWriting:
 
         monkeypatch.setattr(os, "fsync", fail)
         before = sorted(os.listdir(place))
-        with pytest.raises(FileProblem, match="file: No space left on device"):
+        with pytest.raises(FileError, match="file: No space left on device"):
             write_file(place, "file", "new")
         assert sorted(os.listdir(place)) == before
         assert read_file(place, "file") == "inside"
@@ -153,12 +153,12 @@ class TestWriting:
     def test_a_refusal_leaves_no_trace(self, place: Path, path: str) -> None:
         os.mkfifo(place / "pipe")
         before = sorted(os.listdir(place))
-        with pytest.raises(FileProblem):
+        with pytest.raises(FileError):
             write_file(place, path, "text")
         assert sorted(os.listdir(place)) == before
 
     def test_what_is_no_text_is_refused(self, place: Path) -> None:
-        with pytest.raises(FileProblem, match="surrogates"):
+        with pytest.raises(FileError, match="surrogates"):
             write_file(place, "new", "\ud800")
         assert not (place / "new").exists()
 
@@ -196,11 +196,11 @@ def furnished() -> Iterator[Path]:
 @given(PATHS)
 def test_no_path_leads_out(path: str) -> None:
     with furnished() as place:
-        with suppress(FileProblem):
+        with suppress(FileError):
             assert read_file(place, path) == "inside"
         try:
             write_file(place, path, "changed")
-        except FileProblem:
+        except FileError:
             pass
         else:
             assert resolved(place, path).is_relative_to(place.resolve())
@@ -217,6 +217,6 @@ def test_any_name_and_any_text(path: str, text: str) -> None:
     with furnished() as place:
         try:
             write_file(place, f"in/{path}", text)
-        except FileProblem:
+        except FileError:
             return
         assert resolved(place, f"in/{path}").read_bytes() == text.encode()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from hermes_trio.tools.contract import Tool, ToolProblem
+from hermes_trio.tools.base import Tool, ToolError
 from hermes_trio.tools.mcp import open_servers
 from tests.tools.processes import children
 from tests.tools.uses import Watcher
@@ -55,7 +55,7 @@ def serving_http(port: int = 0) -> Iterator[int]:
 
 
 async def failure(tool: Tool, watcher: Watcher, **arguments: Any) -> str:
-    with pytest.raises(ToolProblem) as caught:
+    with pytest.raises(ToolError) as caught:
         await tool.run(arguments, watcher.use())
     return str(caught.value)
 

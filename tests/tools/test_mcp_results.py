@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hermes_trio.tools.contract import ToolProblem
+from hermes_trio.tools.base import ToolError
 from hermes_trio.tools.mcp_results import CHARACTERS, result_text
 
 
@@ -40,7 +40,7 @@ def test_long_results_are_cut() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(ToolProblem, match="hello"):
+    with pytest.raises(ToolError, match="hello"):
         told(TEXT, is_error=True)
-    with pytest.raises(ToolProblem, match="does not say why"):
+    with pytest.raises(ToolError, match="does not say why"):
         told(is_error=True)

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from hermes_trio.tools import search_files as module
-from hermes_trio.tools.contract import ToolProblem, ToolUse
+from hermes_trio.tools.base import ToolError, ToolUse
 from hermes_trio.tools.search_files import search_files
 from tests.tools.processes import PATIENCE, children
 
@@ -70,14 +70,14 @@ async def test_results_are_bounded(use: ToolUse) -> None:
 
 @pytest.mark.parametrize("path", ["..", "/etc", "folder", "../secret/s.py"])
 async def test_nothing_outside_is_searched(use: ToolUse, path: str) -> None:
-    with pytest.raises(ToolProblem, match="outside of the workspace"):
+    with pytest.raises(ToolError, match="outside of the workspace"):
         await found(use, pattern="import", path=path)
 
 
 async def test_patterns_that_are_none(use: ToolUse) -> None:
-    with pytest.raises(ToolProblem, match=r"argument 'pattern': .*unterminated"):
+    with pytest.raises(ToolError, match=r"argument 'pattern': .*unterminated"):
         await found(use, pattern="(a")
-    with pytest.raises(ToolProblem, match="No such file"):
+    with pytest.raises(ToolError, match="No such file"):
         await found(use, pattern="a", path="none")
 
 
@@ -86,7 +86,7 @@ async def test_a_pattern_that_takes_for_ever_is_stopped(
 ) -> None:
     monkeypatch.setattr(module, "SECONDS", 0.5)
     (use.workspace / "z").write_text("a" * 5000 + "b")
-    with trio.fail_after(PATIENCE), pytest.raises(ToolProblem, match="simpler pattern"):
+    with trio.fail_after(PATIENCE), pytest.raises(ToolError, match="simpler pattern"):
         await found(use, pattern="(a+)+$", path="z")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from hermes_trio.tools.contract import NOT_APPROVED, ToolProblem, ToolUse
+from hermes_trio.tools.base import NOT_APPROVED, ToolError, ToolUse
 from hermes_trio.tools.terminal_tool import make_terminal
 from tests.tools.processes import PATIENCE, children, has_ended
 from tests.tools.uses import Question, Watcher
@@ -28,7 +28,7 @@ def watcher(tmp_path: Path) -> Watcher:
 
 async def failure(command: str, watcher: Watcher, **arguments: object) -> str:
     """What the model reads of a command that fails."""
-    with pytest.raises(ToolProblem) as caught:
+    with pytest.raises(ToolError) as caught:
         await make_terminal().run({"command": command, **arguments}, watcher.use())
     return str(caught.value)
 
@@ -56,12 +56,12 @@ async def test_a_slow_command_is_ended(watcher: Watcher) -> None:
 
 async def test_the_configured_limit_holds(watcher: Watcher) -> None:
     terminal = make_terminal(most_seconds=0.1)
-    with pytest.raises(ToolProblem, match=r"0\.1 seconds"):
+    with pytest.raises(ToolError, match=r"0\.1 seconds"):
         await terminal.run({"command": "sleep 600", "seconds": 1e9}, watcher.use())
 
 
 async def test_endless_output_is_bounded(watcher: Watcher) -> None:
-    with pytest.raises(ToolProblem) as caught:
+    with pytest.raises(ToolError) as caught:
         await make_terminal(characters=1000).run({"command": "yes", "seconds": 0.3}, watcher.use())
     assert "characters left out" in str(caught.value)
     assert len(str(caught.value)) < 1200

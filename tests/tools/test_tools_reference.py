@@ -8,7 +8,7 @@ from hermes_trio.tools import danger
 from hermes_trio.tools.danger import Danger
 from hermes_trio.tools.danger_rules import RULES
 from hermes_trio.tools.environment import PLAIN
-from hermes_trio.tools.lookup import find_tools
+from hermes_trio.tools.registry import find_tools
 from hermes_trio.tools.terminal_tool import make_terminal
 from hermes_trio.tools.web_fetch import make_web_fetch
 from tests.doc_reader import ROOT

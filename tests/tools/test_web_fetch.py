@@ -18,9 +18,9 @@ from attrs import Factory, define
 
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.tools.addresses import may_reach, read_networks
-from hermes_trio.tools.contract import ToolProblem, ToolUse
-from hermes_trio.tools.lookup import find_tools
+from hermes_trio.tools.base import ToolError, ToolUse
 from hermes_trio.tools.readable import readable
+from hermes_trio.tools.registry import find_tools
 from hermes_trio.tools.web_fetch import Fetcher, make_web_fetch
 
 LOOPBACK = read_networks(["127.0.0.0/8"])
@@ -58,7 +58,7 @@ def page(text: str = "hello", kind: str = "text/plain") -> Handler:
 
 
 async def refusal(fetch: Fetcher, url: str) -> str:
-    with pytest.raises(ToolProblem) as caught:
+    with pytest.raises(ToolError) as caught:
         await fetch.fetch(url)
     return str(caught.value)
 
@@ -114,7 +114,7 @@ class TestPlaces:
         "host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::1]", "[::ffff:7f00:1]", "0"]
     )
     async def test_ways_to_write_this_machine(self, host: str) -> None:
-        with pytest.raises(ToolProblem, match=r"private address|Name or service|is no URL"):
+        with pytest.raises(ToolError, match=r"private address|Name or service|is no URL"):
             await Fetcher().fetch(f"http://{host}:1/")
 
     async def test_redirects_are_checked_too(self) -> None:
@@ -168,7 +168,7 @@ class TestPages:
         assert await self.fetch(page("<h1>Hi</h1><script>no</script>", "text/html; charset=utf-8")) == "# Hi"
         assert await self.fetch(page('{"a": 1}', "application/json")) == '{"a": 1}'
         assert await self.fetch(page("<a/>", "application/rss+xml")) == "<a/>"
-        with pytest.raises(ToolProblem, match="is image/png, not text"):
+        with pytest.raises(ToolError, match="is image/png, not text"):
             await self.fetch(page("x", "image/png"))
 
     async def test_characters(self) -> None:
@@ -182,7 +182,7 @@ class TestPages:
         assert await self.fetch(unknown) == "\ufffd"
 
     async def test_failures_tell_the_status(self) -> None:
-        with pytest.raises(ToolProblem, match=r"(?s)HTTP 404.*not here"):
+        with pytest.raises(ToolError, match=r"(?s)HTTP 404.*not here"):
             await self.fetch(lambda _request: answer(b"not here", status=404))
 
     async def test_what_is_read_is_bounded(self) -> None:
@@ -212,7 +212,7 @@ class TestPages:
 
         for encoding, said in (("gzip", "incorrect header"), ("br", "packed as br")):
             headers = {"Content-Encoding": encoding}
-            with pytest.raises(ToolProblem, match=said):
+            with pytest.raises(ToolError, match=said):
                 await self.fetch(lambda _request, h=headers: httpx2.Response(200, content=plain(), headers=h))  # type: ignore[misc]
 
     async def test_a_slow_page_is_given_up(self, autojump_clock: object) -> None:
@@ -220,7 +220,7 @@ class TestPages:
             yield b"x"
             await trio.sleep_forever()
 
-        with pytest.raises(ToolProblem, match="took more than 30 seconds"):
+        with pytest.raises(ToolError, match="took more than 30 seconds"):
             await self.fetch(lambda _request: httpx2.Response(200, content=slow()))
 
 
@@ -286,7 +286,7 @@ async def test_the_tool() -> None:
         url = {"url": f"http://127.0.0.1:{port}/"}
         [tool] = find_tools(["web_fetch"], {"web_fetch": {"allow": ["127.0.0.1"], "characters": 3}})
         assert await tool.run(url, use) == "hel\n[2 more characters]"
-        with pytest.raises(ToolProblem, match="private address"):
+        with pytest.raises(ToolError, match="private address"):
             await make_web_fetch().run(url, use)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 from attrs import Factory, define, frozen
 
-from hermes_trio.tools.contract import ToolUse
+from hermes_trio.tools.base import ToolUse
 
 
 @frozen

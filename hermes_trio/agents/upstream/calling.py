@@ -18,7 +18,7 @@ from hermes_trio.agent.port import AsyncPort
 from hermes_trio.agents.upstream.problems import Scrub
 from hermes_trio.core.messages import ToolCall
 from hermes_trio.core.shorten import shorten
-from hermes_trio.tools.contract import Tool, ToolProblem, ToolUse
+from hermes_trio.tools.base import Tool, ToolError, ToolUse
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class Workshop:
     async def _done(self, call: ToolCall) -> Done:
         try:
             return Done(await self._use(call))
-        except ToolProblem as problem:
+        except ToolError as problem:
             return Done(str(problem), is_error=True)
         except RunEnded:
             raise
@@ -74,7 +74,7 @@ class Workshop:
         tool = self.tools.get(call.name)
         if tool is None:
             known = ", ".join(self.tools) or "none"
-            raise ToolProblem(f"There is no tool {shorten(call.name, MAX_SHOWN)!r}. There are: {known}.")
+            raise ToolError(f"There is no tool {shorten(call.name, MAX_SHOWN)!r}. There are: {known}.")
         return await tool.run(read_arguments(call.arguments), self._use_of(call.call_id))
 
     def _use_of(self, call_id: str) -> ToolUse:
@@ -92,20 +92,20 @@ def read_arguments(text: str) -> dict[str, Any]:
     """The arguments of a call. A tool that takes none is often called with an empty text.
 
     Raises:
-        ToolProblem: this is no JSON object.
+        ToolError: this is no JSON object.
     """
     try:
         found = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
         shown = shorten(text, MAX_SHOWN)
-        raise ToolProblem(f"The arguments are not valid JSON ({error}): {shown}") from None
+        raise ToolError(f"The arguments are not valid JSON ({error}): {shown}") from None
     if not isinstance(found, dict):
-        raise ToolProblem(f"The arguments must be a JSON object, not: {shorten(text, MAX_SHOWN)}")
+        raise ToolError(f"The arguments must be a JSON object, not: {shorten(text, MAX_SHOWN)}")
     return found
 
 
 def _shown(arguments: str) -> dict[str, Any]:
     try:
         return read_arguments(arguments)
-    except ToolProblem:
+    except ToolError:
         return {"arguments": arguments}

@@ -18,7 +18,7 @@ from hermes_trio.agents.upstream.problems import CallFailed
 from hermes_trio.agents.upstream.wire import assistant_message, fixed_fields, offer, opening, tool_message
 from hermes_trio.core.events import Result, Text, Verdict, coalesce
 from hermes_trio.core.messages import NO_USAGE, ToolCall
-from hermes_trio.tools.contract import Tool
+from hermes_trio.tools.base import Tool
 
 # Finish reasons that are not simply the end.
 _CUT: Mapping[str, tuple[Verdict, str]] = {

@@ -17,9 +17,9 @@ from hermes_trio.agents.upstream.client import Lines, ModelClient, chat_url
 from hermes_trio.agents.upstream.loop import UpstreamAgent
 from hermes_trio.agents.upstream.problems import Scrub
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.tools.lookup import find_tools
+from hermes_trio.tools.approval_policy import apply_approval_rules, read_approval_rules
 from hermes_trio.tools.mcp import open_servers
-from hermes_trio.tools.rules import read_rules, with_rules
+from hermes_trio.tools.registry import find_tools
 
 KEPT_CONNECTIONS = 100
 
@@ -35,10 +35,10 @@ class UpstreamProvider:
             ConfigurationError: the address, the key, a header or a tool cannot be used. The text is one line.
         """
         check(config)
-        rules = read_rules(config.options)
+        rules = read_approval_rules(config.options)
         own = find_tools(config.tools, config.options)
         async with open_servers(config.mcp, workspace) as others, open_model(config) as model:
-            tools = {tool.name: tool for tool in with_rules((*others, *own), rules)}
+            tools = {tool.name: tool for tool in apply_approval_rules((*others, *own), rules)}
 
             @quick
             def factory(context: AgentContext) -> UpstreamAgent:

@@ -15,7 +15,7 @@ from hermes_trio.agent.config import AgentConfig
 from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.agents.upstream.answer import Answer
 from hermes_trio.core.messages import Content, Message, ToolCall
-from hermes_trio.tools.contract import Tool
+from hermes_trio.tools.base import Tool
 
 Json = dict[str, Any]
 

@@ -14,8 +14,8 @@ from hermes_trio.agents.upstream import provider
 from hermes_trio.agents.upstream.client import chat_url
 from hermes_trio.agents.upstream.loop import UpstreamAgent
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.tools.contract import ToolProblem, ToolUse, tool
-from hermes_trio.tools.lookup import SHIPPED
+from hermes_trio.tools.base import ToolError, ToolUse, tool
+from hermes_trio.tools.registry import SHIPPED
 from tests.agents.hearing import turn
 
 BASE = "http://127.0.0.1:1/v1"
@@ -51,7 +51,7 @@ async def test_rules_about_approvals_hold(tmp_path: Path) -> None:
     )
     async with provider.open(config, tmp_path) as factory:
         agent: Any = factory(AgentContext(turn("Hi"), tmp_path))
-    with pytest.raises(ToolProblem, match="did not approve"):
+    with pytest.raises(ToolError, match="did not approve"):
         await agent.tools["mine"].run({}, ToolUse("c1", tmp_path))
 
 

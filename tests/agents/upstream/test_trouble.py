@@ -11,7 +11,7 @@ import trio
 from hermes_trio.agents.upstream.sse import MAX_EVENT_BYTES
 from hermes_trio.core.events import Result, Text, Verdict
 from hermes_trio.core.messages import Usage
-from hermes_trio.tools.contract import tool
+from hermes_trio.tools.base import tool
 from tests.agents.upstream.playing import KEY, playing
 from tests.agents.upstream.scripted import (
     FINISH,

@@ -11,7 +11,7 @@ import trio
 from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.core.events import Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted, Verdict
 from hermes_trio.core.messages import Message, ToolCall, Usage
-from hermes_trio.tools.contract import ToolProblem, ToolUse, tool
+from hermes_trio.tools.base import ToolError, ToolUse, tool
 from tests.agents.upstream.playing import ClientCall, Question, playing
 from tests.agents.upstream.scripted import (
     CALLED,
@@ -52,7 +52,7 @@ async def broken() -> str:
 @tool
 async def picky() -> str:
     """Refuse."""
-    raise ToolProblem("not today")
+    raise ToolError("not today")
 
 
 TOOLS = (echo, rest, broken, picky)

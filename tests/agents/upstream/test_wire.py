@@ -11,7 +11,7 @@ from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.agents.upstream.answer import Answer
 from hermes_trio.agents.upstream.wire import NO_RESULT, assistant_message, fixed_fields, offer, opening
 from hermes_trio.core.messages import Message, ToolCall
-from hermes_trio.tools.contract import tool
+from hermes_trio.tools.base import tool
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
 PARTS = ({"type": "text", "text": "What is this?"}, IMAGE)

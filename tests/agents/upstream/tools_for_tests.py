@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from hermes_trio.tools.contract import ToolProblem, tool
+from hermes_trio.tools.base import ToolError, tool
 
 STEP = 50  # times that the other tasks may go on
 
@@ -20,4 +20,4 @@ async def paced(steps: int) -> str:
 @tool
 async def failing() -> str:
     """Fail."""
-    raise ToolProblem("not today")
+    raise ToolError("not today")

@@ -13,8 +13,8 @@ from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_trio.tools.contract import Tool, ToolProblem, ToolUse, tool
-from hermes_trio.tools.signature import Misfit, read_signature
+from hermes_trio.tools.base import Tool, ToolError, ToolUse, tool
+from hermes_trio.tools.signature import InvalidArguments, read_signature
 
 USE = ToolUse("call_1", Path("/nowhere"))
 
@@ -37,10 +37,10 @@ async def weather(city: str, days: int = 1, unit: Literal["C", "F"] = "C", *, us
         days: how many to look ahead.
 
     Raises:
-        ToolProblem: it is on the moon.
+        ToolError: it is on the moon.
     """
     if city == "moon":
-        raise ToolProblem("there is no weather on the moon")
+        raise ToolError("there is no weather on the moon")
     await use.output(f"{use.call_id} looks")
     return f"{city}: rain, {days} days, 20 {unit}"
 
@@ -114,7 +114,7 @@ def path() -> list[Path]:
     ],
 )
 async def test_what_does_not_fit_is_named(called: Tool, sent: dict[str, Any], said: str) -> None:
-    with pytest.raises(ToolProblem) as caught:
+    with pytest.raises(ToolError) as caught:
         await called.run(sent, USE)
     assert str(caught.value) == said
 
@@ -138,8 +138,8 @@ SAMPLE = read_signature(sample, ToolUse)
 def test_what_is_sent_fits_or_is_explained(sent: dict[str, Any]) -> None:
     try:
         assert SAMPLE.arguments(sent).keys() == {"city", "days", "points"}
-    except Misfit as misfit:
-        assert "argument" in str(misfit)
+    except InvalidArguments as error:
+        assert "argument" in str(error)
 
 
 async def test_plain_functions_run_in_threads_and_may_speak() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.tools.contract import NOT_APPROVED, Tool, ToolProblem, ToolUse, tool
-from hermes_trio.tools.rules import read_rules, with_rules
+from hermes_trio.tools.approval_policy import apply_approval_rules, read_approval_rules
+from hermes_trio.tools.base import NOT_APPROVED, Tool, ToolError, ToolUse, tool
 from tests.tools.uses import Question, Watcher
 
 
@@ -20,7 +20,7 @@ async def careful(what: str, use: ToolUse) -> str:
 
 
 def ruled(**approvals: str) -> Tool:
-    [tool] = with_rules([careful], read_rules({"approvals": approvals, "else": 1}))
+    [tool] = apply_approval_rules([careful], read_approval_rules({"approvals": approvals, "else": 1}))
     return tool
 
 
@@ -57,7 +57,7 @@ async def test_never_asks_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_ends_the_call(tmp_path: Path) -> None:
-    with pytest.raises(ToolProblem, match=NOT_APPROVED):
+    with pytest.raises(ToolError, match=NOT_APPROVED):
         await ruled(careful="always").run(ARGUMENTS, Watcher(tmp_path, agrees=False).use())
 
 
@@ -69,7 +69,7 @@ async def test_commands_are_shown_as_they_are(tmp_path: Path) -> None:
         """Do it."""
         return command
 
-    await with_rules([shell], read_rules({"approvals": {"shell": "always"}}))[0].run(
+    await apply_approval_rules([shell], read_approval_rules({"approvals": {"shell": "always"}}))[0].run(
         {"command": "ls"}, watcher.use()
     )
     assert watcher.asked[0].command == "ls"
@@ -77,5 +77,5 @@ async def test_commands_are_shown_as_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("table", [5, {"terminal": "sometimes"}, {"terminal": True}, ["terminal"]])
 def test_wrong_tables(table: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"^approvals: expected names of tools with one of always"):
-        read_rules({"approvals": table})
+    with pytest.raises(ConfigurationError, match=r"^approvals: expected tool names, each with one of always"):
+        read_approval_rules({"approvals": table})

@@ -1,18 +1,37 @@
-"""Names of agents, and what is said of the wrong ones."""
+"""Finding agents by name, and opening what their turns share."""
 
 from __future__ import annotations
 
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
+from attrs import define, field
+from structlog.testing import capture_logs
+from trio.testing import MockClock
 
+from hermes_trio.agent.config import AgentConfig
+from hermes_trio.agent.contract import AgentFactory
 from hermes_trio.agents import demo, synthetic
-from hermes_trio.agents.lookup import SHIPPED, AgentNotFound, find_agent, is_provider
+from hermes_trio.agents.demo import factory
+from hermes_trio.agents.registry import (
+    CLOSE_SECONDS,
+    SHIPPED,
+    AgentNotFound,
+    find_agent,
+    is_provider,
+    open_agent,
+)
+from hermes_trio.core.errors import ConfigurationError
 
+CONFIG = AgentConfig(profile="tester", model="m")
+HERE = Path("/nonexistent")
 NAMES = ", ".join(SHIPPED)
 MODULES = {
     "lookup_good.py": "class Box:\n    class Inner:\n        def make(context):\n            return context\n\nnumber = 5\n",
@@ -68,10 +87,10 @@ def test_a_class_is_called_and_never_opened() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nobody", f"no agent 'nobody': there are {NAMES}, or give module:factory"),
-        ("", f"no agent '': there are {NAMES}, or give module:factory"),
-        (":factory", f"no agent ':factory': there are {NAMES}, or give module:factory"),
-        ("lookup_good:", f"no agent 'lookup_good:': there are {NAMES}, or give module:factory"),
+        ("nobody", f"no agent 'nobody': expected {NAMES}, or module:factory"),
+        ("", f"no agent '': expected {NAMES}, or module:factory"),
+        (":factory", f"no agent ':factory': expected {NAMES}, or module:factory"),
+        ("lookup_good:", f"no agent 'lookup_good:': expected {NAMES}, or module:factory"),
         ("lookup_none:factory", "there is no module 'lookup_none'"),
         ("lookup_pack.none:factory", "there is no module 'lookup_pack.none'"),
         ("lookup_none.inner:factory", "there is no module 'lookup_none'"),
@@ -79,7 +98,7 @@ def test_a_class_is_called_and_never_opened() -> None:
         ("lookup_good:Box.none", "lookup_good:Box.none: class 'Box' has no attribute 'none'"),
         (
             "lookup_good:number",
-            "lookup_good:number: number is an object of type 'int', not something to call",
+            "lookup_good:number: number is an object of type 'int', which is not callable",
         ),
         (
             "lookup_broken:factory",
@@ -121,6 +140,70 @@ def test_a_deleted_working_directory_does_not_matter(tmp_path: Path, monkeypatch
 
 def test_shipped_agents_are_imported_when_asked_for() -> None:
     root = Path(demo.__file__).parents[2]
-    code = "import sys, hermes_trio.agents.lookup; print([name for name in sys.modules if name.endswith(('demo', 'synthetic'))])"
+    code = "import sys, hermes_trio.agents.registry; print([name for name in sys.modules if name.endswith(('demo', 'synthetic'))])"
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@define(eq=False)
+class Shared:
+    """A provider that notes what happens to it."""
+
+    refuses: str = ""
+    close_seconds: float = 0.0
+    notes: list[Any] = field(factory=list)
+
+    @asynccontextmanager
+    async def open(self, config: AgentConfig, workspace: Path) -> AsyncIterator[AgentFactory]:
+        if self.refuses:
+            raise ConfigurationError(self.refuses)
+        self.notes.append((config, workspace))
+        try:
+            yield factory
+        finally:
+            await trio.sleep(self.close_seconds)  # noqa: ASYNC102 - to see who bounds it
+            self.notes.append("closed")
+
+
+async def test_a_factory_needs_no_opening() -> None:
+    async with open_agent(factory, CONFIG, HERE) as opened:
+        assert opened is factory
+
+
+async def test_a_provider_is_told_its_settings_and_closed_once() -> None:
+    shared = Shared()
+    async with open_agent(shared, CONFIG, HERE) as opened:
+        assert opened is factory
+        assert shared.notes == [(CONFIG, HERE)]
+    assert shared.notes == [(CONFIG, HERE), "closed"]
+
+
+async def test_a_provider_may_refuse() -> None:
+    with pytest.raises(ConfigurationError, match="no model"):
+        async with open_agent(Shared(refuses="no model"), CONFIG, HERE):
+            pytest.fail("it was opened")
+
+
+async def test_what_the_block_raises_comes_out_and_the_provider_is_closed() -> None:
+    shared = Shared()
+    with pytest.raises(KeyError):
+        async with open_agent(shared, CONFIG, HERE):
+            raise KeyError
+    assert shared.notes[-1] == "closed"
+
+
+async def test_a_provider_that_does_not_close_is_left(autojump_clock: MockClock) -> None:
+    shared = Shared(close_seconds=1000.0)
+    begun = trio.current_time()
+    with capture_logs() as logs:
+        async with open_agent(shared, CONFIG, HERE):
+            await trio.sleep(100.0)
+    assert trio.current_time() - begun == 100.0 + CLOSE_SECONDS
+    assert [(line["event"], line["profile"]) for line in logs] == [("agent did not close in time", "tester")]
+
+
+async def test_a_provider_that_closes_slowly_but_in_time(autojump_clock: MockClock) -> None:
+    shared = Shared(close_seconds=CLOSE_SECONDS / 2)
+    async with open_agent(shared, CONFIG, HERE):
+        pass
+    assert shared.notes[-1] == "closed"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.tools.contract import tool
-from hermes_trio.tools.lookup import SHIPPED, find_tools
+from hermes_trio.tools.base import tool
+from hermes_trio.tools.registry import SHIPPED, find_tools
 
 HERE = __name__
 
@@ -49,15 +49,15 @@ def test_each_finder_has_a_terminal_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["nope"], f"no tool 'nope': there are {', '.join(SHIPPED)}, or give module:attribute"),
-        (["nope:"], f"no tool 'nope:': there are {', '.join(SHIPPED)}, or give module:attribute"),
+        (["nope"], f"no tool 'nope': expected {', '.join(SHIPPED)}, or module:attribute"),
+        (["nope:"], f"no tool 'nope:': expected {', '.join(SHIPPED)}, or module:attribute"),
         (["no_such_module:x"], "tool 'no_such_module:x': there is no module 'no_such_module'"),
         ([f"{HERE}:x"], f"tool '{HERE}:x': {HERE}:x: module '{HERE}' has no attribute 'x'"),
         (
             [f"{HERE}:not_decorated"],
-            f"{HERE}:not_decorated is an object of type 'function', not a tool: put @tool above the function",
+            f"{HERE}:not_decorated is an object of type 'function', not a tool: decorate the function with @tool",
         ),
-        (["read_file", f"{HERE}:read_file"], "tools: there are two tools of the name 'read_file'"),
+        (["read_file", f"{HERE}:read_file"], "tools: two tools are named 'read_file'"),
     ],
 )
 def test_wrong_names(names: list[str], said: str) -> None:

@@ -1,0 +1,67 @@
+"""Resolve tool names from the settings to tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from hermes_trio.agent.naming import NameProblem, find_named, is_qualified, kind_of
+from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.tools.base import Tool
+from hermes_trio.tools.signature import InvalidArguments, read_signature
+
+# Imported on first use. Each is a tool, or a function that makes one from its options.
+SHIPPED: Mapping[str, str] = MappingProxyType(
+    {
+        "read_file": "hermes_trio.tools.read_file:read_file",
+        "search_files": "hermes_trio.tools.search_files:search_files",
+        "write_file": "hermes_trio.tools.write_file:write_file",
+        "patch": "hermes_trio.tools.patch:patch",
+        "terminal": "hermes_trio.tools.terminal_tool:make_terminal",
+        "web_fetch": "hermes_trio.tools.web_fetch:make_web_fetch",
+    }
+)
+_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+
+
+def find_tools(names: Iterable[str], options: Mapping[str, Any] = _NO_OPTIONS) -> tuple[Tool, ...]:
+    """Return the tools with these names, in the same order.
+
+    Args:
+        names: shipped tools, or ``module:attribute``. An empty iterable means all shipped tools; a single ``none``
+            means no tools.
+        options: a table per tool, by the tool's name. Other entries are ignored.
+
+    Raises:
+        ConfigurationError: a tool does not exist, two have the same name, or options are wrong. The message is one
+            line.
+    """
+    requested = tuple(names) or tuple(SHIPPED)
+    tools = () if requested == ("none",) else tuple(_find(name, options) for name in requested)
+    for number, tool in enumerate(tools):
+        if tool.name in (other.name for other in tools[:number]):
+            raise ConfigurationError(f"tools: two tools are named {tool.name!r}")
+    return tools
+
+
+def _find(name: str, options: Mapping[str, Any]) -> Tool:
+    target = SHIPPED.get(name, name)
+    if not is_qualified(target):
+        raise ConfigurationError(f"no tool {name!r}: expected {', '.join(SHIPPED)}, or module:attribute")
+    try:
+        found = find_named(target)
+    except NameProblem as problem:
+        raise ConfigurationError(f"tool {name!r}: {problem}") from problem
+    if isinstance(found, Tool):
+        return found
+    if name not in SHIPPED or not callable(found):
+        raise ConfigurationError(f"{name} is {kind_of(found)}, not a tool: decorate the function with @tool")
+    table = options.get(name, _NO_OPTIONS)
+    if not isinstance(table, Mapping):
+        raise ConfigurationError(f"options of {name}: expected a table, not {kind_of(table)}")
+    try:
+        made: Tool = found(**read_signature(found, Tool).arguments(table))
+    except InvalidArguments as error:
+        raise ConfigurationError(f"options of {name}: {error}".replace("argument", "option")) from error
+    return made
