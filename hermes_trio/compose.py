@@ -31,7 +31,7 @@ from hermes_trio.runs.tracker import Limits
 from hermes_trio.settings import Settings
 from hermes_trio.settings.shown import shown_settings
 from hermes_trio.settings.store_url import InMemory, SqliteFile
-from hermes_trio.stores.contract import Store
+from hermes_trio.stores.base import Store
 from hermes_trio.stores.memory import open_memory
 from hermes_trio.stores.sqlite import open_sqlite
 from hermes_trio.web.api.responses import to_items
@@ -172,7 +172,7 @@ def _turnstile(settings: Settings) -> Turnstile:
 def _retention(settings: Settings) -> Retention:
     return Retention(
         log_seconds=settings.log_keep_seconds,
-        claim_seconds=settings.idempotency_seconds,
+        idempotency_seconds=settings.idempotency_seconds,
         max_runs=settings.max_stored_runs,
         max_bytes=settings.max_stored_bytes,
     )

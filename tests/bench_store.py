@@ -18,7 +18,7 @@ from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.core.record import EndedRun, LogBatch, RunHeader, Stamp
-from hermes_trio.stores.contract import Store
+from hermes_trio.stores.base import Store
 from hermes_trio.stores.sqlite import DEFAULTS, SqliteOptions, open_sqlite
 
 FINISHERS = (1, 16, 128)

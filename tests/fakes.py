@@ -41,7 +41,7 @@ from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import AgentEnvironment, Services
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
-from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.web.app import make_app
 from hermes_trio.web.metrics import Metrics
@@ -232,9 +232,9 @@ class BrokenStore(MemoryStore):
         super().__init__()
         self._broken = broken
 
-    async def messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
+    async def load_messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
         self._fail("read")
-        return await super().messages(principal, session_id)
+        return await super().load_messages(principal, session_id)
 
     async def begin_run(self, header: RunHeader, owner: str) -> None:
         self._fail("begin")
@@ -295,7 +295,7 @@ class Rig:
 
     async def transcript(self, session_id: str, principal: str = "ann") -> list[tuple[str, Any]]:
         """Who said what in a stored session."""
-        found = await self.store.messages(principal, session_id)
+        found = await self.store.load_messages(principal, session_id)
         return [(message.role, message.content) for message in found]
 
     async def until_idle(self) -> None:

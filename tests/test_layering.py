@@ -18,11 +18,11 @@ ALLOWED: dict[str, set[str]] = {
     "stores": {"core"},
     "tools": {"core", "agent"},
     "agents": {"core", "agent", "tools"},
-    "runs": {"core", "agent", "stores.contract"},
+    "runs": {"core", "agent", "stores.base"},
     "settings": {"core"},
     "keys": {"core"},
     "client": {"core"},
-    "web": {"core", "keys", "pulse", "schema", "agent", "runs", "stores.contract"},
+    "web": {"core", "keys", "pulse", "schema", "agent", "runs", "stores.base"},
 }
 
 # The pure parts may not even reach for a clock, a thread, randomness or a socket.
@@ -131,5 +131,5 @@ def test_servers_know_nothing_of_clients(path: Path) -> None:
 def test_the_checks_can_fail() -> None:
     assert not is_allowed("core", "web.app")
     assert not is_allowed("runs", "stores.sqlite")
-    assert is_allowed("runs", "stores.contract")
+    assert is_allowed("runs", "stores.base")
     assert is_allowed("agents", "agent.contract.Agent")

@@ -91,15 +91,15 @@ class NoRun:
 
 
 @frozen(order=True)
-class RunPlace:
+class RunCursor:
     """Where a run stands in a list: by the time it began, then by its id."""
 
     created_at: float
     run_id: str = ""
 
 
-NEWEST = RunPlace(math.inf)  # the place before which all runs began
-OLDEST = RunPlace(-math.inf)
+NEWEST = RunCursor(math.inf)  # the place before which all runs began
+OLDEST = RunCursor(-math.inf)
 ALL_ENDS = frozenset(product(Status, Reason))
 
 
@@ -107,7 +107,7 @@ ALL_ENDS = frozenset(product(Status, Reason))
 class RunQuery:
     """Which runs are wanted, and how many."""
 
-    after: RunPlace = NEWEST
+    after: RunCursor = NEWEST
     limit: int = 20
     newest_first: bool = True
     live: bool = True  # runs in progress are wanted
@@ -159,7 +159,7 @@ class ItemPage:
 
 
 @frozen
-class Claim:
+class IdempotencyRecord:
     """A client's word that a request with this key is one and the same, however often it comes."""
 
     principal: str
@@ -175,18 +175,18 @@ class Retention:
     """What may be forgotten, and when."""
 
     log_seconds: float = 3600.0  # a log may be replayed for so long after the end of its run
-    claim_seconds: float = 86_400.0
+    idempotency_seconds: float = 86_400.0
     max_runs: int = 100_000  # ended runs, least recently used first; 0 = no limit
     max_bytes: int = 0  # of their records; 0 = no limit
 
 
 @frozen
-class Forgotten:
+class PurgeResult:
     """What a clean-up removed."""
 
     runs: int = 0
     logs: int = 0
-    claims: int = 0
+    idempotency_records: int = 0
 
 
 _BETWEEN = "/"  # no name of a principal or of a profile has one, so no two pairs share a scope

@@ -27,7 +27,7 @@ from hermes_trio.doctor.findings_local import (
 )
 from hermes_trio.keys import LOCAL_FILE, KeyPlaces, KeysError, NamedKey, check_keys, read_key_file
 from hermes_trio.settings import InMemory, Settings, SqliteFile
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.look import KNOWN_SCHEMA, SQLITE_VERSION, look
 
 HERMES_MODULE = "run_agent"

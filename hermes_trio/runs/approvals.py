@@ -18,7 +18,7 @@ from hermes_trio.core.approvals import Decision, Grant, offered
 from hermes_trio.core.events import AnsweredBy, ApprovalAnswered, ApprovalWanted, Choice, Event
 from hermes_trio.core.progress import Questions
 from hermes_trio.core.record import RunHeader
-from hermes_trio.stores.contract import ApprovalStore, StoreError
+from hermes_trio.stores.base import ApprovalStore, StoreError
 
 log = structlog.get_logger(__name__)
 

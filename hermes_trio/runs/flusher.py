@@ -15,7 +15,7 @@ from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.record import LogBatch, RunHeader
 from hermes_trio.runs.log import Changes, RunLog
 from hermes_trio.runs.unsaved import UnsavedEnds
-from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.stores.base import Store, StoreError
 
 log = structlog.get_logger(__name__)
 

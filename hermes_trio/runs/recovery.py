@@ -14,7 +14,7 @@ from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.replay import Rebuilt
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.runs.spec import Items
-from hermes_trio.stores.contract import Damaged, Store
+from hermes_trio.stores.base import CorruptRecord, Store
 
 log = structlog.get_logger(__name__)
 
@@ -27,7 +27,7 @@ async def recover(
     Raises:
         StoreError: the store fails.
     """
-    headers = await store.abandoned_runs(owner)
+    headers = await store.find_abandoned_runs(owner)
     for header in headers:
         ended, tail = _end(header, await _whole_log(store, header), now())
         await store.end_run(ended, tail, to_items(ended))
@@ -41,7 +41,7 @@ async def _whole_log(store: Store, header: RunHeader) -> list[Change]:
     try:
         while more := await load_changes(store, header.principal, header.run_id, len(changes)):
             changes += more
-    except Damaged as error:
+    except CorruptRecord as error:
         log.error("a log is damaged, the rest of it is lost", run_id=header.run_id, error=str(error))
     return changes
 

@@ -8,7 +8,7 @@ from hermes_trio.core.changes import Ended
 from hermes_trio.core.log_codec import Damaged as DamagedBody
 from hermes_trio.core.log_codec import decode_changes
 from hermes_trio.runs.log import ChangeReader, Changes, LogTruncated
-from hermes_trio.stores.contract import Damaged, Store
+from hermes_trio.stores.base import CorruptRecord, Store
 
 
 async def load_changes(store: Store, principal: str, run_id: str, first: int) -> Changes:
@@ -16,13 +16,13 @@ async def load_changes(store: Store, principal: str, run_id: str, first: int) ->
 
     Raises:
         StoreError: the store fails.
-        Damaged: it does not, but the log is not as it was written.
+        CorruptRecord: it does not, but the log is not as it was written.
     """
     batches = await store.read_log(principal, run_id, first)
     try:
         changes = tuple(change for batch in batches for change in decode_changes(batch.body))
     except DamagedBody as error:
-        raise Damaged(f"the log of {run_id} is damaged: {error}") from error
+        raise CorruptRecord(f"the log of {run_id} is damaged: {error}") from error
     return changes[first - batches[0].first :] if batches else ()
 
 

@@ -33,7 +33,7 @@ from hermes_trio.runs.spec import Persistence, RunSpec, Services
 from hermes_trio.runs.tracing import traced
 from hermes_trio.runs.tracker import RunCallbacks, Tracker
 from hermes_trio.runs.unsaved import UnsavedEnd
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 
 log = structlog.get_logger(__name__)
 

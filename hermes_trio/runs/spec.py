@@ -20,7 +20,7 @@ from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.presence import DETACH, DisconnectPolicy
 from hermes_trio.runs.registry import Registry
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
-from hermes_trio.stores.contract import Store
+from hermes_trio.stores.base import Store
 
 if TYPE_CHECKING:
     from hermes_trio.runs.run import Run

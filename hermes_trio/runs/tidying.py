@@ -8,13 +8,13 @@ from collections.abc import Callable
 import structlog
 import trio
 
-from hermes_trio.core.record import Forgotten, Retention
-from hermes_trio.stores.contract import Store
+from hermes_trio.core.record import PurgeResult, Retention
+from hermes_trio.stores.base import Store
 
 log = structlog.get_logger(__name__)
 
 INTERVAL = 60.0
-NOTHING = Forgotten()
+NOTHING = PurgeResult()
 
 
 async def keep_tidy(store: Store, retention: Retention, now: Callable[[], float] = time.time) -> None:
@@ -29,6 +29,6 @@ async def _tidy(store: Store, retention: Retention, now: float) -> None:
     try:
         is_tidy = False
         while not is_tidy:
-            is_tidy = await store.forget(retention, now) == NOTHING
+            is_tidy = await store.purge(retention, now) == NOTHING
     except Exception:
         log.exception("the store could not be tidied")  # the next minute may be better

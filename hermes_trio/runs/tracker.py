@@ -21,7 +21,7 @@ from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_cut
 from hermes_trio.core.progress import Progress, Questions, Standing
 from hermes_trio.core.turn import Turn
 from hermes_trio.runs.log import RunLog
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 
 log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ import trio
 from attrs import define
 
 from hermes_trio.core.record import EndedRun, LogBatch
-from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.stores.base import Store, StoreError
 
 log = structlog.get_logger(__name__)
 

@@ -25,7 +25,7 @@ from hermes_trio.server.sockets import CannotListen, close_all, open_listening_s
 from hermes_trio.server.tuning import tune_process
 from hermes_trio.server.versions import check_versions
 from hermes_trio.settings import Loaded, Settings
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 
 log = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from hermes_trio.core.fields import as_dict, is_value
 from hermes_trio.core.messages import Message
-from hermes_trio.stores.contract import Damaged, StoreError
+from hermes_trio.stores.base import CorruptRecord, StoreError
 
 T = TypeVar("T")
 
@@ -73,9 +73,9 @@ def decode(body: bytes | str, kind: type[T], place: str) -> T:
         raise damaged(place, error) from error
 
 
-def damaged(place: str, error: Exception) -> Damaged:
+def damaged(place: str, error: Exception) -> CorruptRecord:
     """The error for something that cannot be read back."""
-    return Damaged(f"{place} is damaged: {error}")
+    return CorruptRecord(f"{place} is damaged: {error}")
 
 
 def _text(body: bytes | str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.faults import explained
 from hermes_trio.stores.files import claim, make_directory, make_file
 from hermes_trio.stores.migrations import migrate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 
 CLOSED = "the store is closed"
 

@@ -7,7 +7,7 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 
 _OWNER_FILE = 0o600
 _OWNER_DIRECTORY = 0o700

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import trio
 
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.faults import CLOSED
 from hermes_trio.stores.migrations import migrate
 from hermes_trio.stores.sql_store import SqlStore
@@ -50,7 +50,7 @@ class _Inline:
 
 
 class MemoryStore(SqlStore):
-    """A :class:`~hermes_trio.stores.contract.Store` in memory."""
+    """A :class:`~hermes_trio.stores.base.Store` in memory."""
 
     def __init__(self) -> None:
         inline = _Inline()

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import trio
 
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.faults import CLOSED, explained, has_no_thread
 
 T = TypeVar("T")

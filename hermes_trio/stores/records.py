@@ -17,8 +17,8 @@ from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.sessions import Counters, counters
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import damaged, decode, encode, encode_quickly, not_json, require_keys
-from hermes_trio.stores.contract import StoreError
 
 _UNWRITABLE = (TypeError, ValueError, KeyError, RecursionError)
 _SCALARS = frozenset({str, int, float, bool})

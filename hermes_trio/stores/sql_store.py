@@ -14,15 +14,15 @@ import structlog
 from hermes_trio.core.approvals import Grant
 from hermes_trio.core.messages import Message
 from hermes_trio.core.record import (
-    Claim,
     Conversation,
     EndedRun,
-    Forgotten,
+    IdempotencyRecord,
     ItemPage,
     LiveRun,
     LogBatch,
     NoConversation,
     NoRun,
+    PurgeResult,
     Retention,
     RunHeader,
     RunPage,
@@ -48,8 +48,8 @@ from hermes_trio.stores import statements_history, statements_lists, statements_
 from hermes_trio.stores import statements_logs as logs
 from hermes_trio.stores import statements_session_objects as objects
 from hermes_trio.stores import statements_sessions as sessions
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import clamped, require_keys
-from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.records import require_end, require_header
 from hermes_trio.stores.statements_forget import Look
 
@@ -100,19 +100,19 @@ class Reads(Protocol):
 
 
 class SqlStore:
-    """A :class:`~hermes_trio.stores.contract.Store`. It checks ids, and hands each call over as one job."""
+    """A :class:`~hermes_trio.stores.base.Store`. It checks ids, and hands each call over as one job."""
 
     def __init__(self, writes: Writes, reads: Reads) -> None:
         self._submit = writes.submit
         self._read = reads.read
         self._recent = Recent()
 
-    async def messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
+    async def load_messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
         """The transcript of a session."""
         require_keys(principal, session_id)
         return await self._read(partial(sessions.load, principal=principal, session_id=session_id))
 
-    async def message_page(
+    async def list_messages(
         self, principal: str, session_id: str, after: int = 0, limit: int = 1000
     ) -> MessagePage:
         """Some messages of a session."""
@@ -188,7 +188,7 @@ class SqlStore:
             self._recent.note(forgetting.Look(principal, run_id, time.time()))
         return found
 
-    async def latest_run(self, principal: str, conversation: str) -> LiveRun | EndedRun | NoRun:
+    async def find_latest_run(self, principal: str, conversation: str) -> LiveRun | EndedRun | NoRun:
         """The run that began last in a conversation."""
         require_keys(principal, conversation)
         return await self._read(
@@ -205,7 +205,7 @@ class SqlStore:
         require_keys(principal, run_id)
         return await self._read(partial(logs.read, principal=principal, run_id=run_id, first=first))
 
-    async def history(self, principal: str, run_id: str) -> tuple[Message, ...]:
+    async def load_history(self, principal: str, run_id: str) -> tuple[Message, ...]:
         """What was said in a run and before it."""
         require_keys(principal, run_id)
         return await self._read(partial(statements_history.load, principal=principal, run_id=run_id))
@@ -215,7 +215,7 @@ class SqlStore:
         require_keys(principal, run_id)
         return await self._submit(partial(forgetting.delete, principal=principal, run_id=run_id))
 
-    async def abandoned_runs(self, owner: str) -> tuple[RunHeader, ...]:
+    async def find_abandoned_runs(self, owner: str) -> tuple[RunHeader, ...]:
         """The runs in progress of other owners: one process at a time has this store, so they are all dead."""
         require_keys(owner)
         found = await self._submit(partial(statements_runs.abandoned, owner=owner))
@@ -223,7 +223,7 @@ class SqlStore:
             log.error("gave up a run that a dead process left behind", error=str(error))
         return found.headers
 
-    async def forget(self, retention: Retention, now: float) -> Forgotten:
+    async def purge(self, retention: Retention, now: float) -> PurgeResult:
         """Remove what has been kept long enough, some of it."""
         work = partial(forgetting.forget, retention=retention, now=now)
         return await self._submit(partial(forgetting.after_notes, looks=self._recent.take(), work=work))
@@ -259,7 +259,7 @@ class SqlStore:
         place = (principal, conversation_id)
         await self._submit(partial(conversations.add, place=place, items=tuple(items)))
 
-    async def items(
+    async def list_items(
         self,
         principal: str,
         conversation_id: str,
@@ -290,7 +290,7 @@ class SqlStore:
             require_keys(each.principal, each.session_id)
         await self._submit(partial(approvals.grant, grants=tuple(grants)))
 
-    async def grants(self, principal: str) -> tuple[Grant, ...]:
+    async def list_grants(self, principal: str) -> tuple[Grant, ...]:
         """Everything that a principal granted."""
         require_keys(principal)
         return await self._read(partial(approvals.grants, principal=principal))
@@ -301,15 +301,15 @@ class SqlStore:
         work = partial(approvals.revoke, principal=principal, session_id=session_id, pattern=pattern)
         return await self._submit(work)
 
-    async def claim(self, claim: Claim) -> Claim:
-        """Keep a claim, or get the one that was there first."""
-        require_keys(claim.principal, claim.route, claim.key, claim.fingerprint, claim.run_id)
-        return await self._submit(partial(claims.claim, wanted=claim))
+    async def claim_key(self, record: IdempotencyRecord) -> IdempotencyRecord:
+        """Store an idempotency record, or return the one already held."""
+        require_keys(record.principal, record.route, record.key, record.fingerprint, record.run_id)
+        return await self._submit(partial(claims.claim, wanted=record))
 
-    async def unclaim(self, claim: Claim) -> None:
-        """Take a claim back, if it is the one that is there."""
-        require_keys(claim.principal, claim.route, claim.key, claim.run_id)
-        await self._submit(partial(claims.unclaim, made=claim))
+    async def release_key(self, record: IdempotencyRecord) -> None:
+        """Release an idempotency key."""
+        require_keys(record.principal, record.route, record.key, record.run_id)
+        await self._submit(partial(claims.unclaim, made=record))
 
     async def check(self) -> None:
         """Read something, and write something."""

@@ -13,8 +13,8 @@ from pathlib import Path
 import trio
 from attrs import frozen
 
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.connections import open_connections
-from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.readers import Readers
 from hermes_trio.stores.sql_store import SqlStore
 from hermes_trio.stores.writer import Writer
@@ -35,7 +35,7 @@ DEFAULTS = SqliteOptions()
 
 
 class SqliteStore(SqlStore):
-    """A :class:`~hermes_trio.stores.contract.Store` in a file. Made by :func:`open_sqlite`."""
+    """A :class:`~hermes_trio.stores.base.Store` in a file. Made by :func:`open_sqlite`."""
 
     def __init__(self, writer: Writer, readers: Readers) -> None:
         super().__init__(writer, readers)

@@ -6,7 +6,7 @@ import sqlite3
 
 from attrs import astuple
 
-from hermes_trio.core.record import Claim
+from hermes_trio.core.record import IdempotencyRecord
 
 # An update that changes nothing makes the row that was there first come back.
 _CLAIM = """
@@ -16,13 +16,13 @@ _CLAIM = """
 """
 
 
-def claim(connection: sqlite3.Connection, wanted: Claim) -> Claim:
+def claim(connection: sqlite3.Connection, wanted: IdempotencyRecord) -> IdempotencyRecord:
     """Keep a claim, or get the one that was there first."""
     [row] = connection.execute(_CLAIM, astuple(wanted)).fetchall()
-    return Claim(*row)
+    return IdempotencyRecord(*row)
 
 
-def unclaim(connection: sqlite3.Connection, made: Claim) -> None:
+def unclaim(connection: sqlite3.Connection, made: IdempotencyRecord) -> None:
     """Remove a claim, if it is this one."""
     connection.execute(
         "DELETE FROM claims WHERE principal = ? AND route = ? AND key = ? AND run_id = ?",

@@ -9,8 +9,8 @@ from typing import Any
 from attrs import frozen
 
 from hermes_trio.core.record import Conversation, ItemPage, NoConversation
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import decode, encode, item_body
-from hermes_trio.stores.contract import StoreError
 
 Place = tuple[str, str]  # the principal and the id of a conversation
 

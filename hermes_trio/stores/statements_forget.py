@@ -14,7 +14,7 @@ from typing import TypeVar
 from attrs import frozen
 
 from hermes_trio.core.outcome import Reason, Status
-from hermes_trio.core.record import Forgotten, Retention
+from hermes_trio.core.record import PurgeResult, Retention
 from hermes_trio.stores import statements_conversations as conversations
 from hermes_trio.stores import statements_logs as logs
 
@@ -112,11 +112,11 @@ def _remove_stubs(connection: sqlite3.Connection, principal: str, run_id: str) -
         removed = connection.execute(_REMOVE_STUB, (principal, removed[0][0])).fetchall()
 
 
-def forget(connection: sqlite3.Connection, retention: Retention, now: float) -> Forgotten:
+def forget(connection: sqlite3.Connection, retention: Retention, now: float) -> PurgeResult:
     """Remove what has been kept long enough, some of it."""
-    claims = connection.execute(_EXPIRED_CLAIMS, (now - retention.claim_seconds, MAX_AT_ONCE)).rowcount
+    claims = connection.execute(_EXPIRED_CLAIMS, (now - retention.idempotency_seconds, MAX_AT_ONCE)).rowcount
     expired = _forget_logs(connection, now - retention.log_seconds)
-    return Forgotten(_forget_runs(connection, retention), expired, claims)
+    return PurgeResult(_forget_runs(connection, retention), expired, claims)
 
 
 def _forget_logs(connection: sqlite3.Connection, before: float) -> int:

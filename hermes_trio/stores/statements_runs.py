@@ -15,8 +15,8 @@ from hermes_trio.stores import statements_forget as forgetting
 from hermes_trio.stores import statements_logs as logs
 from hermes_trio.stores import statements_session_objects as objects
 from hermes_trio.stores import statements_sessions as sessions
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import item_body, legible
-from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.records import (
     RunRow,
     WrittenRun,

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import trio
 from attrs import define, field, frozen
 
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.faults import CLOSED, explained, kind
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, InternalServerError
 
 from hermes_trio.core.errors import ApiError
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.web import errors
 from hermes_trio.web.api import approvals, chat, conversations, info, responses, runs, sessions
 from hermes_trio.web.auth import authenticate

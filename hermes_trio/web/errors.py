@@ -13,7 +13,7 @@ from hermes_trio.core.dialects.chat_batch import NO_RETRY
 from hermes_trio.core.errors import INVALID_REQUEST, SERVER_ERROR, ApiError
 from hermes_trio.core.redact import redact
 from hermes_trio.core.wire import encode
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 
 log = structlog.get_logger(__name__)
 

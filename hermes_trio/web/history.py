@@ -87,7 +87,7 @@ async def _of_response(response_id: str) -> TurnHistory:
     run = await _find_previous(response_id)
     if isinstance(run, LiveRun):
         raise _in_progress(response_id)
-    messages = await app_state().services.store.history(principal(), response_id)
+    messages = await app_state().services.store.load_history(principal(), response_id)
     return TurnHistory(_final_session(run), messages, run.header.instructions, response_id)
 
 
@@ -123,8 +123,8 @@ async def _of_conversation(name: str) -> TurnHistory:
             message = f"There is no conversation '{name}'."
             raise ApiError(404, message, param="conversation", code="conversation_not_found")
         return TurnHistory(_conversation_session(name))
-    page = await store.items(owner, name)
-    latest = await store.latest_run(owner, name)
+    page = await store.list_items(owner, name)
+    latest = await store.find_latest_run(owner, name)
     instructions = "" if isinstance(latest, NoRun) else latest.header.instructions
     return TurnHistory(_conversation_session(name), items_to_messages(page.items), instructions)
 

@@ -24,7 +24,7 @@ from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.core.changes import Change
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.messages import Content, Message
-from hermes_trio.core.record import NOTHING, Claim, EndedRun, LiveRun, RunHeader, Stamp
+from hermes_trio.core.record import NOTHING, EndedRun, IdempotencyRecord, LiveRun, RunHeader, Stamp
 from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.hosting import attached, owned_run
 from hermes_trio.runs.log import ChangeReader
@@ -34,7 +34,7 @@ from hermes_trio.runs.replay import StoredReader, load_changes
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Items, Persistence, RunSpec
 from hermes_trio.schema.input_items import InputItem, with_ids
-from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.web.profiles import choose_agent
 from hermes_trio.web.request import (
     SessionHeaders,
@@ -147,7 +147,7 @@ async def start_run(new: NewRun) -> StartedRun:
     if not key:
         return _with_headers(await _begin(await _make_spec(new, run_id)), new)
     claim = _make_claim(key, new.body, run_id)
-    first = await app_state().services.store.claim(claim)
+    first = await app_state().services.store.claim_key(claim)
     if first.run_id != claim.run_id:
         return _with_headers(await _replay(claim, first), new, {"Idempotency-Replayed": "true"})
     try:
@@ -157,7 +157,7 @@ async def start_run(new: NewRun) -> StartedRun:
     except BaseException:
         # No run has begun: the key can be used again.
         with trio.move_on_after(CLAIM_SECONDS, shield=True), suppress(StoreError):
-            await app_state().services.store.unclaim(claim)
+            await app_state().services.store.release_key(claim)
         raise
 
 
@@ -225,14 +225,16 @@ def _idempotency_key() -> str:
     return header(KEY_HEADER).strip()
 
 
-def _make_claim(key: str, body: bytes, run_id: str) -> Claim:
+def _make_claim(key: str, body: bytes, run_id: str) -> IdempotencyRecord:
     if len(key) > MAX_KEY_LENGTH:
         raise bad_request(f"'{KEY_HEADER}' may have at most {MAX_KEY_LENGTH} characters.", KEY_HEADER)
     fingerprint = hashlib.sha256(body).hexdigest()
-    return Claim(principal(), request.path, key, fingerprint, run_id, app_state().services.wall_clock())
+    return IdempotencyRecord(
+        principal(), request.path, key, fingerprint, run_id, app_state().services.wall_clock()
+    )
 
 
-async def _replay(claim: Claim, first: Claim) -> StartedRun:
+async def _replay(claim: IdempotencyRecord, first: IdempotencyRecord) -> StartedRun:
     """Find the run that the first request with the same key started, or is about to start.
 
     Raises:

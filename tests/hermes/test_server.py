@@ -74,7 +74,7 @@ async def test_three_turns_of_a_session(model: Upstream, home: Path) -> None:
         answers = [
             await rig.client.send(CHAT, ask(text), session) for text in ("first?", "second?", "third?")
         ]
-        stored = await rig.store.messages("ann", "chained-chat")
+        stored = await rig.store.load_messages("ann", "chained-chat")
     contents = [answer.json["choices"][0]["message"]["content"] for answer in answers]
     assert contents == ["One.", "Two.", "Three."]
     assert {answer.headers["x-hermes-session-id"] for answer in answers} == {"chained-chat"}
@@ -93,7 +93,7 @@ async def test_three_chained_responses(model: Upstream, home: Path) -> None:
             assert answer.json["status"] == "completed"
             previous = {"previous_response_id": answer.json["id"]}
         session_id = rig.stage.turns[-1].session_id
-        stored = await rig.store.history("ann", previous["previous_response_id"])
+        stored = await rig.store.load_history("ann", previous["previous_response_id"])
     assert {request.session_id for request in rig.stage.turns} == {session_id}
     assert stored == EXACT
     assert stored_by_hermes(home, session_id) == EXACT_THERE

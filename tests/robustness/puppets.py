@@ -13,7 +13,7 @@ from hermes_trio.agent.contract import AgentContext, TurnRequest
 from hermes_trio.agent.port import AsyncPort
 from hermes_trio.core.record import EndedRun
 from hermes_trio.runs.recovery import recover
-from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.web.api.responses import to_items
 from tests.fakes import Rig, Stage, make_rig

@@ -30,7 +30,7 @@ from tests.robustness.witness import House, WatchedExchange, open_house
 
 RESPONSES, RUNS = "/v1/responses", "/v1/runs"
 FURTHEST = 45  # steps; more than any of these requests takes
-EVERYTHING = Retention(log_seconds=0.0, claim_seconds=0.0)
+EVERYTHING = Retention(log_seconds=0.0, idempotency_seconds=0.0)
 LATER = 1e12
 
 
@@ -144,7 +144,7 @@ async def resume_and_expiry(one: Round) -> str:
         answers.append(await one.get(f"{RESPONSES}/{run_id}?stream=true&starting_after={after}"))
 
     async def expire() -> None:
-        await one.house.store.forget(EVERYTHING, LATER)
+        await one.house.store.purge(EVERYTHING, LATER)
 
     await one.both(resume, expire)
     rest = b"\n\n".join(blocks[after + 1 :])
@@ -242,7 +242,7 @@ async def two_turns_of_a_session(one: Round) -> str:
     await one.house.until_quiet()
     statuses = sorted(answer.status for answer in answers)
     assert statuses in ([202, 202], [202, 409]), answers
-    said = [message.role for message in await one.house.store.messages("ann", session)]
+    said = [message.role for message in await one.house.store.load_messages("ann", session)]
     assert said == ["user", "assistant"] * statuses.count(202)
     return str(statuses[1])
 

@@ -331,7 +331,7 @@ class Server(RuleBasedStateMachine):
     def expire(self) -> None:
         """The logs of what has ended are forgotten."""
         RULES["expire"] += 1
-        self.guest.call(self.store.forget, Retention(log_seconds=0.0), LATER)
+        self.guest.call(self.store.purge, Retention(log_seconds=0.0), LATER)
         for model in self.models:
             model.has_log = model.has_log and model.is_live
 

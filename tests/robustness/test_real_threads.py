@@ -13,7 +13,7 @@ from attrs import evolve
 
 from hermes_trio.core.events import Crashed
 from hermes_trio.logs import OncePerWhile
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.agent.test_runner import AsyncTalker, Setting, Talker
 

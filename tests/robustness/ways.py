@@ -14,7 +14,7 @@ from hermes_trio.core.outcome import Reason
 from hermes_trio.core.turn import Turn
 from hermes_trio.runs import tracker
 from hermes_trio.runs.tracker import Limits
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.web.sse import StreamBody
 from tests.robustness.judging import STRICT, Leeway
 from tests.robustness.scenes import LIMITS, SHORT, Scene

@@ -98,13 +98,13 @@ class WitnessStore(MemoryStore):
         self._pass()
         return await super().find_run(principal, run_id)
 
-    async def messages(self, principal: str, session_id: str) -> Any:
+    async def load_messages(self, principal: str, session_id: str) -> Any:
         self._pass()
-        return await super().messages(principal, session_id)
+        return await super().load_messages(principal, session_id)
 
-    async def claim(self, claim: Any) -> Any:
+    async def claim_key(self, record: Any) -> Any:
         self._pass()
-        return await super().claim(claim)
+        return await super().claim_key(record)
 
     def _pass(self) -> None:
         """One more call."""

@@ -24,7 +24,7 @@ from hermes_trio.runs.replay import StoredReader
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence, RunSpec, Services
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
-from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
 
 OWNER = "this process"

@@ -21,7 +21,7 @@ from hermes_trio.runs.approvals import Answer, NotOffered, NotPending
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.runs.tracker import Limits
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from tests.runs.setting import Notebook, Setting, rest_of, until_asked
 
 LIMITS = Limits(approval=60.0)
@@ -169,7 +169,7 @@ async def test_what_is_remembered_is_not_asked_again(choice: Choice, session_id:
         assert len(told(await rest_of(run))) == 1, "the others are not even shown"
     remembered = Decision(Choice.ONCE, AnsweredBy.REMEMBERED)
     assert agent.decisions == [Decision(choice, AnsweredBy.CLIENT), remembered, remembered]
-    (grant,) = await setting.store.grants("ann")
+    (grant,) = await setting.store.list_grants("ann")
     assert (grant.session_id, grant.pattern) == (session_id, "rm")
 
 
@@ -180,7 +180,7 @@ async def test_once_is_once() -> None:
         for _ in range(2):
             await until_asked(run)
             await run.answer(ONCE)
-    assert await setting.store.grants("ann") == ()
+    assert await setting.store.list_grants("ann") == ()
 
 
 async def test_always_is_not_taken_where_it_is_not_offered() -> None:
@@ -191,7 +191,7 @@ async def test_always_is_not_taken_where_it_is_not_offered() -> None:
         with pytest.raises(NotOffered):
             await run.answer(Answer(Choice.ALWAYS))
         await run.answer(Answer(Choice.SESSION))
-    assert [grant.session_id for grant in await setting.store.grants("ann")] == ["session-1"]
+    assert [grant.session_id for grant in await setting.store.list_grants("ann")] == ["session-1"]
 
 
 class Forgetful(Notebook):

@@ -14,7 +14,7 @@ from hermes_trio.runs.hosting import attached
 from hermes_trio.runs.presence import DETACH, INTERRUPT, DisconnectPolicy
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.runs.tracker import Limits
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from tests.runs.house import Gated, House, open_house, whole
 from tests.runs.setting import Script
 

@@ -18,7 +18,7 @@ from hermes_trio.core.wire import DONE
 from hermes_trio.runs.recovery import recover
 from hermes_trio.runs.replay import StoredReader
 from hermes_trio.runs.spec import Items
-from hermes_trio.stores.contract import Store
+from hermes_trio.stores.base import Store
 from hermes_trio.stores.memory import MemoryStore
 from tests.core.scripts import check_invariants, feed, played
 from tests.runs.house import header_of, whole
@@ -117,7 +117,7 @@ async def test_a_conversation_gains_what_was_said() -> None:
     store, header = MemoryStore(), header_of("run-1", conversation="talk")
     await leave_behind(store, header, [TextAdded(0, "so far")])
     await recover(store, "this process", lambda ended: ({"id": "x", "said": repr(ended.items)},))
-    page = await store.items("ann", "talk")
+    page = await store.list_items("ann", "talk")
     assert [item["id"] for item in page.items] == ["x"]
     assert "so far" in page.items[0]["said"]
 
@@ -128,7 +128,7 @@ async def test_the_next_turn_knows_what_was_said() -> None:
         store, header_of("run-1"), feed(Turn(), [Text("so far"), ToolStarted("a", "terminal")])
     )
     await recover(store, "this process", no_items)
-    messages = await store.history("ann", "run-1")
+    messages = await store.load_history("ann", "run-1")
     assert [message.role for message in messages] == ["user", "assistant", "tool"]
     assert messages[1].content == "so far"
 

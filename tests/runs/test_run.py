@@ -29,7 +29,7 @@ from hermes_trio.core.record import EndedRun
 from hermes_trio.runs.hosting import owned_run
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.runs.unsaved import RETRY_AFTER
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from tests.core.scripts import played
 from tests.runs.setting import Notebook, Script, Setting, rest_of
 
@@ -81,8 +81,8 @@ async def test_a_finished_run_is_saved_before_it_is_told() -> None:
                     assert setting.store.records
     [record] = setting.store.records
     assert (record.outcome.status, record.outcome.session_id) == (Status.COMPLETED, "moved")
-    assert await setting.store.messages("ann", "session-1") == ()
-    messages = await setting.store.messages("ann", "moved")
+    assert await setting.store.load_messages("ann", "session-1") == ()
+    messages = await setting.store.load_messages("ann", "moved")
     assert messages == (Message("user", "hello"), *transcript(record.items))
     setting.check_nothing_left()
 

@@ -6,9 +6,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from hermes_trio.core.record import Forgotten, Retention
+from hermes_trio.core.record import PurgeResult, Retention
 from hermes_trio.runs.tidying import INTERVAL, keep_tidy
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.memory import MemoryStore
 
 RETENTION = Retention(log_seconds=5.0)
@@ -22,14 +22,14 @@ class Full(MemoryStore):
         self.left, self.fails = left, False
         self.calls: list[tuple[float, Retention, float]] = []
 
-    async def forget(self, retention: Retention, now: float) -> Forgotten:
+    async def purge(self, retention: Retention, now: float) -> PurgeResult:
         """Forget a little."""
         await trio.lowlevel.checkpoint()
         self.calls.append((trio.current_time(), retention, now))
         if self.fails:
             raise StoreError("the disk is full")
         self.left, before = max(0, self.left - 10), self.left
-        return Forgotten(runs=before - self.left)
+        return PurgeResult(runs=before - self.left)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hermes_trio.core.approvals import Grant
-from hermes_trio.stores.contract import Store
+from hermes_trio.stores.base import Store
 from tests.stores.samples import ODD
 
 ALWAYS = Grant("ann", "", "rm", 1.0)
@@ -17,7 +17,7 @@ class ApprovalContract:
 
     async def test_nothing_is_granted_at_first(self, store: Store) -> None:
         assert await store.is_granted("ann", "s", ("rm",)) is False
-        assert await store.grants("ann") == ()
+        assert await store.list_grants("ann") == ()
 
     @pytest.mark.parametrize(
         ("session_id", "patterns", "granted"),
@@ -35,20 +35,20 @@ class ApprovalContract:
     async def test_they_are_the_principals_own(self, store: Store) -> None:
         await store.grant([ALWAYS, IN_S])
         assert await store.is_granted("bob", "s", ("rm",)) is False
-        assert await store.grants("bob") == ()
+        assert await store.list_grants("bob") == ()
         assert await store.revoke("bob", "", "rm") is False
-        assert await store.grants("ann") == (ALWAYS, IN_S)
+        assert await store.list_grants("ann") == (ALWAYS, IN_S)
 
     async def test_the_first_time_counts(self, store: Store) -> None:
         await store.grant([ALWAYS])
         await store.grant([Grant("ann", "", "rm", 9.0)])
-        assert await store.grants("ann") == (ALWAYS,)
+        assert await store.list_grants("ann") == (ALWAYS,)
 
     async def test_revoking_one_leaves_the_others(self, store: Store) -> None:
         await store.grant([ALWAYS, IN_S, Grant("ann", "s", "rm", 3.0)])
         assert await store.revoke("ann", "s", "rm") is True
         assert await store.revoke("ann", "s", "rm") is False
-        assert await store.grants("ann") == (ALWAYS, IN_S)
+        assert await store.list_grants("ann") == (ALWAYS, IN_S)
 
     async def test_patterns_may_hold_anything(self, store: Store) -> None:
         await store.grant([Grant("ann", "", ODD, 1.0)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import trio
 
-from hermes_trio.core.record import Forgotten, NoConversation, NoRun
-from hermes_trio.stores.contract import Store
+from hermes_trio.core.record import NoConversation, NoRun, PurgeResult
+from hermes_trio.stores.base import Store
 from tests.stores.helpers import runs_of
 from tests.stores.samples import (
     KEEP_ALL,
@@ -34,15 +34,15 @@ class DeleteContract:
     """Runs that a client deletes."""
 
     async def test_a_deleted_run_is_gone(self, store: Store) -> None:
-        await store.claim(claim("a"))
+        await store.claim_key(claim("a"))
         await begin_and_log(store, "a")
         await store.end_run(ended("a"))
         assert await store.delete_run("ann", "a") is True
         assert await store.delete_run("ann", "a") is False
         assert await store.find_run("ann", "a") == NoRun()
         assert await store.read_log("ann", "a", 0) == ()
-        assert await store.history("ann", "a") == ()
-        assert (await store.claim(claim("b"))).run_id == "b"
+        assert await store.load_history("ann", "a") == ()
+        assert (await store.claim_key(claim("b"))).run_id == "b"
 
     async def test_what_was_said_stays_in_the_session(self, store: Store) -> None:
         for run_id in "abc":
@@ -53,10 +53,10 @@ class DeleteContract:
 
     async def test_a_run_in_progress_is_not_deleted(self, store: Store) -> None:
         await begin_and_log(store, "a")
-        await store.claim(claim("a"))
+        await store.claim_key(claim("a"))
         assert await store.delete_run("ann", "a") is False
         assert await logged(store, "a") == [0, 1]
-        assert await store.claim(claim("b")) == claim("a")
+        assert await store.claim_key(claim("b")) == claim("a")
 
     async def test_what_later_runs_continue_stays_readable_to_them(self, store: Store) -> None:
         await end_chain(store, "a", "b", "c")
@@ -80,7 +80,7 @@ class DeleteContract:
         assert await told(store, "x") == words("a", "b", "x")
         await store.delete_run("ann", "x")
         for run_id in "abcx":
-            assert await store.history("ann", run_id) == ()
+            assert await store.load_history("ann", run_id) == ()
         assert await runs_of(store) == ["a", "b", "c", "x"]
 
     async def test_many_deletions_at_once_have_one_winner(self, store: Store) -> None:
@@ -102,54 +102,54 @@ class ForgetContract:
     async def test_nothing_is_forgotten_early(self, store: Store) -> None:
         await begin_and_log(store, "live")
         await store.end_run(ended("a", conversation="c"), [batch("a", 0)], [item("1")])
-        await store.claim(claim())
-        assert await store.forget(KEEP_ALL, 1e8) == Forgotten()
+        await store.claim_key(claim())
+        assert await store.purge(KEEP_ALL, 1e8) == PurgeResult()
         assert await visible(store, "a") == "a"
 
     async def test_a_log_goes_some_time_after_the_end_of_its_run(self, store: Store) -> None:
         retention = attrs.evolve(KEEP_ALL, log_seconds=10.0)
         await store.end_run(attrs.evolve(ended("a", 100.0), ended_after=5.0), [batch("a", 0), batch("a", 1)])
         await begin_and_log(store, "live")
-        assert await store.forget(retention, 114.9) == Forgotten()
+        assert await store.purge(retention, 114.9) == PurgeResult()
         assert await logged(store, "a") == [0, 1]
-        assert await store.forget(retention, 115.0) == Forgotten(logs=1)
-        assert await store.forget(retention, 1e8) == Forgotten()
+        assert await store.purge(retention, 115.0) == PurgeResult(logs=1)
+        assert await store.purge(retention, 1e8) == PurgeResult()
         assert await logged(store, "a") == []
         assert await visible(store, "a") == "a"
         assert await logged(store, "live") == [0, 1]
 
     async def test_the_log_of_a_claimed_run_stays_for_as_long_as_the_claim(self, store: Store) -> None:
-        await store.claim(claim("a", made_at=1000.0))
+        await store.claim_key(claim("a", made_at=1000.0))
         await begin_and_log(store, "a")
         await store.end_run(ended("a"))
-        retention = attrs.evolve(KEEP_ALL, log_seconds=1.0, claim_seconds=500.0)
-        assert await store.forget(retention, 1100.0) == Forgotten()
+        retention = attrs.evolve(KEEP_ALL, log_seconds=1.0, idempotency_seconds=500.0)
+        assert await store.purge(retention, 1100.0) == PurgeResult()
         assert await logged(store, "a")
-        assert await store.forget(retention, 2000.0) == Forgotten(logs=1, claims=1)
+        assert await store.purge(retention, 2000.0) == PurgeResult(logs=1, idempotency_records=1)
 
     async def test_a_log_that_was_written_before_the_end_goes_too(self, store: Store) -> None:
         await begin_and_log(store, "a")
         await store.end_run(ended("a"))
-        assert await store.forget(attrs.evolve(KEEP_ALL, log_seconds=10.0), 100.0) == Forgotten(logs=1)
+        assert await store.purge(attrs.evolve(KEEP_ALL, log_seconds=10.0), 100.0) == PurgeResult(logs=1)
         assert await logged(store, "a") == []
 
     async def test_a_claim_goes_by_its_age(self, store: Store) -> None:
-        retention = attrs.evolve(KEEP_ALL, claim_seconds=10.0)
-        await store.claim(claim("old", made_at=5.0))
-        await store.claim(claim("new", key="other", made_at=6.0))
-        assert await store.forget(retention, 15.5) == Forgotten(claims=1)
-        assert (await store.claim(claim("again"))).run_id == "again"
-        assert (await store.claim(claim("again", key="other"))).run_id == "new"
+        retention = attrs.evolve(KEEP_ALL, idempotency_seconds=10.0)
+        await store.claim_key(claim("old", made_at=5.0))
+        await store.claim_key(claim("new", key="other", made_at=6.0))
+        assert await store.purge(retention, 15.5) == PurgeResult(idempotency_records=1)
+        assert (await store.claim_key(claim("again"))).run_id == "again"
+        assert (await store.claim_key(claim("again", key="other"))).run_id == "new"
 
     async def test_the_least_recently_used_runs_go_first(self, store: Store) -> None:
         for number, run_id in enumerate("abcde"):
             await store.end_run(ended(run_id, float(number)))
         assert await visible(store, "b", "a") == "ba"
         retention = attrs.evolve(KEEP_ALL, max_runs=3)
-        assert await store.forget(retention, 10.0) == Forgotten(runs=2)
-        assert await store.forget(retention, 10.0) == Forgotten()
+        assert await store.purge(retention, 10.0) == PurgeResult(runs=2)
+        assert await store.purge(retention, 10.0) == PurgeResult()
         assert await visible(store, *"abcde") == "abe"
-        assert await store.forget(attrs.evolve(KEEP_ALL, max_runs=1), 10.0) == Forgotten(runs=2)
+        assert await store.purge(attrs.evolve(KEEP_ALL, max_runs=1), 10.0) == PurgeResult(runs=2)
         assert await visible(store, *"abcde") == "e"
 
     async def test_runs_go_until_their_records_fit(self, store: Store) -> None:
@@ -157,8 +157,8 @@ class ForgetContract:
             await store.end_run(ended(run_id, float(number), instructions="x" * 1000))
         large = ended("d", 3.0, request={"data": [number * 7919 for number in range(3000)]})
         await store.end_run(large)
-        assert await store.forget(attrs.evolve(KEEP_ALL, max_bytes=10**7), 10.0) == Forgotten()
-        assert await store.forget(attrs.evolve(KEEP_ALL, max_bytes=1), 10.0) == Forgotten(runs=4)
+        assert await store.purge(attrs.evolve(KEEP_ALL, max_bytes=10**7), 10.0) == PurgeResult()
+        assert await store.purge(attrs.evolve(KEEP_ALL, max_bytes=1), 10.0) == PurgeResult(runs=4)
         assert await visible(store, *"abcd") == ""
 
     async def test_a_run_in_progress_is_not_forgotten(self, store: Store) -> None:
@@ -166,19 +166,19 @@ class ForgetContract:
         await store.end_run(ended("a"))
         await store.end_run(ended("b"))
         tight = attrs.evolve(KEEP_ALL, max_runs=1, max_bytes=1)
-        assert await store.forget(tight, 10.0) == Forgotten(runs=2)
+        assert await store.purge(tight, 10.0) == PurgeResult(runs=2)
         assert await visible(store, "live") == "live"
 
     async def test_a_forgotten_run_is_as_good_as_deleted(self, store: Store) -> None:
-        await store.claim(claim("a"))
+        await store.claim_key(claim("a"))
         await end_chain(store, "a", "b", "c")
         tight = attrs.evolve(KEEP_ALL, max_runs=1)
-        assert await store.forget(tight, 10.0) == Forgotten(runs=2)
+        assert await store.purge(tight, 10.0) == PurgeResult(runs=2)
         assert await visible(store, *"abc") == "c"
         assert await told(store, "c") == words("a", "b", "c")
-        assert (await store.claim(claim("x"))).run_id == "x"
+        assert (await store.claim_key(claim("x"))).run_id == "x"
         await store.delete_run("ann", "c")
-        assert await store.history("ann", "a") == ()
+        assert await store.load_history("ann", "a") == ()
         assert await runs_of(store) == ["a", "b", "c"]
 
     async def test_a_conversation_goes_with_the_last_of_its_runs(self, store: Store) -> None:
@@ -186,12 +186,12 @@ class ForgetContract:
         await store.end_run(ended("a", conversation="c"), items=[item("1")])
         await store.end_run(ended("b", conversation="c"), items=[item("2")])
         await store.end_run(ended("d"))
-        assert await store.forget(attrs.evolve(KEEP_ALL, max_runs=2), 1e9) == Forgotten(runs=1)
+        assert await store.purge(attrs.evolve(KEEP_ALL, max_runs=2), 1e9) == PurgeResult(runs=1)
         assert await item_ids(store) == [
             "1",
             "2",
         ]  # not each item with its run: a turn reads all of them or none
-        assert await store.forget(attrs.evolve(KEEP_ALL, max_runs=1), 1e9) == Forgotten(runs=1)
+        assert await store.purge(attrs.evolve(KEEP_ALL, max_runs=1), 1e9) == PurgeResult(runs=1)
         assert await store.find_conversation("ann", "c") == NoConversation()
         assert await item_ids(store) == []
         assert await store.find_conversation("ann", "without runs") != NoConversation()

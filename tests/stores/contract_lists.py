@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 import trio
 
-from hermes_trio.core.record import Claim, ItemPage, NoConversation
-from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.core.record import IdempotencyRecord, ItemPage, NoConversation
+from hermes_trio.stores.base import Store, StoreError
 from tests.stores.samples import ODD, claim, conversation, ended, item, item_ids
 
 # after, limit, newest first -> what comes, and whether there is more
@@ -28,7 +28,7 @@ class ConversationContract:
 
     async def test_an_unknown_conversation_is_none(self, store: Store) -> None:
         assert await store.find_conversation("ann", "c") == NoConversation()
-        assert await store.items("ann", "c") == ItemPage((), has_more=False)
+        assert await store.list_items("ann", "c") == ItemPage((), has_more=False)
         assert await store.delete_conversation("ann", "c") is False
         assert await store.delete_item("ann", "c", "1") is False
         with pytest.raises(StoreError, match="no conversation 'c'"):
@@ -49,7 +49,7 @@ class ConversationContract:
         await store.save_conversation(conversation())
         odd = {"id": "x", ODD: [1, None, 2.5, {"deep": ODD}], "huge": 10**30}
         await store.add_items("ann", "c", [odd])
-        assert await store.items("ann", "c") == ItemPage((odd,), has_more=False)
+        assert await store.list_items("ann", "c") == ItemPage((odd,), has_more=False)
 
     async def test_an_item_is_added_once(self, store: Store) -> None:
         await store.save_conversation(conversation())
@@ -71,7 +71,7 @@ class ConversationContract:
         await store.save_conversation(conversation())
         await store.add_items("ann", "c", [item(number) for number in "12345"])
         for after, limit, newest_first, found, has_more in PAGES:
-            page = await store.items("ann", "c", after, limit, newest_first)
+            page = await store.list_items("ann", "c", after, limit, newest_first)
             got = ("".join(each["id"] for each in page.items), page.has_more)
             assert got == (found, has_more), (after, limit, newest_first)
 
@@ -108,12 +108,12 @@ class ConversationContract:
             partial(store.find_conversation, "ann", bad),
             partial(store.delete_conversation, bad, "c"),
             partial(store.add_items, "ann", bad, []),
-            partial(store.items, "ann", bad),
-            partial(store.items, "ann", "c", bad),
+            partial(store.list_items, "ann", bad),
+            partial(store.list_items, "ann", "c", bad),
             partial(store.delete_item, "ann", "c", bad),
-            partial(store.claim, claim(key=bad)),
-            partial(store.claim, claim(route=bad)),
-            partial(store.unclaim, claim(key=bad)),
+            partial(store.claim_key, claim(key=bad)),
+            partial(store.claim_key, claim(route=bad)),
+            partial(store.release_key, claim(key=bad)),
         ):
             with pytest.raises(StoreError, match="Unicode"):
                 await call()
@@ -124,36 +124,36 @@ class ClaimContract:
 
     async def test_the_first_claim_stays(self, store: Store) -> None:
         first, second = claim("a"), claim("b", fingerprint="other", made_at=2.0)
-        assert await store.claim(first) == first
-        assert await store.claim(second) == first
-        assert await store.claim(first) == first
+        assert await store.claim_key(first) == first
+        assert await store.claim_key(second) == first
+        assert await store.claim_key(first) == first
 
     async def test_keys_belong_to_a_route_and_a_principal(self, store: Store) -> None:
         claims = [claim("a"), claim("b", route="/v1/runs"), claim("c", principal="bob"), claim("d", key="")]
         for each in claims:
-            assert await store.claim(each) == each
+            assert await store.claim_key(each) == each
 
     async def test_of_many_at_once_one_wins(self, store: Store) -> None:
-        got: list[Claim] = []
+        got: list[IdempotencyRecord] = []
         async with trio.open_nursery() as nursery:
             for number in range(60):
                 nursery.start_soon(_claim, store, claim(str(number)), got)
         assert len(got) == 60
         assert len(set(got)) == 1
-        assert await store.claim(claim("late")) == got[0]
+        assert await store.claim_key(claim("late")) == got[0]
 
     async def test_a_claim_can_be_taken_back(self, store: Store) -> None:
-        await store.claim(claim("a"))
-        await store.unclaim(claim("a"))
-        await store.unclaim(claim("a"))
-        assert await store.claim(claim("b")) == claim("b")
+        await store.claim_key(claim("a"))
+        await store.release_key(claim("a"))
+        await store.release_key(claim("a"))
+        assert await store.claim_key(claim("b")) == claim("b")
 
     async def test_only_ones_own_claim_is_taken_back(self, store: Store) -> None:
-        await store.claim(claim("a"))
+        await store.claim_key(claim("a"))
         for other in (claim("b"), claim("a", principal="bob"), claim("a", key="x"), claim("a", route="x")):
-            await store.unclaim(other)
-        assert await store.claim(claim("c")) == claim("a")
+            await store.release_key(other)
+        assert await store.claim_key(claim("c")) == claim("a")
 
 
-async def _claim(store: Store, wanted: Claim, got: list[Claim]) -> None:
-    got.append(await store.claim(wanted))
+async def _claim(store: Store, wanted: IdempotencyRecord, got: list[IdempotencyRecord]) -> None:
+    got.append(await store.claim_key(wanted))

@@ -9,7 +9,7 @@ import attrs
 
 from hermes_trio.core.messages import Message
 from hermes_trio.core.record import LogBatch
-from hermes_trio.stores.contract import Store
+from hermes_trio.stores.base import Store
 from tests.stores.samples import RICH, batch, begin_and_log, end_chain, ended, header, logged, told, words
 
 
@@ -108,7 +108,7 @@ class HistoryContract:
         await store.end_run(ended("a"))
         await store.begin_run(header("b", parent="a", messages=RICH), "me")
         await store.begin_run(header("c", parent="b"), "me")
-        assert await store.history("ann", "c") == (
+        assert await store.load_history("ann", "c") == (
             Message("user", "ask a"),
             Message("assistant", "answer a"),
             *RICH,
@@ -132,14 +132,14 @@ class HistoryContract:
         assert sorted(await told(store, "a")) == sorted(words("a", "b"))
         assert await told(store, "self") == words("self")
         assert await store.delete_run("ann", "self")
-        assert await store.history("ann", "self") == ()
+        assert await store.load_history("ann", "self") == ()
 
     async def test_the_empty_id_is_nobodys_parent(self, store: Store) -> None:
         await store.end_run(ended(""))
         await store.end_run(ended("a"))
         assert await told(store, "a") == words("a")
         assert await store.delete_run("ann", "")
-        assert await store.history("ann", "") == ()
+        assert await store.load_history("ann", "") == ()
 
     async def test_a_long_chain(self, store: Store) -> None:
         names = [f"run-{number}" for number in range(150)]

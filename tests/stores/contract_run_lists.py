@@ -16,12 +16,12 @@ from hermes_trio.core.record import (
     OLDEST,
     EndedRun,
     LiveRun,
+    RunCursor,
     RunEnd,
     RunPage,
-    RunPlace,
     RunQuery,
 )
-from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.stores.base import Store, StoreError
 from tests.stores.samples import ODD, RICH_RUN, ended, header
 
 UNSTORED = {"store": False}
@@ -48,10 +48,10 @@ async def five(store: Store) -> None:
 ASC = {"newest_first": False, "after": OLDEST}
 PAGES = [
     ({}, "edcba"), (ASC, "abcde"), ({"limit": 5}, "edcba"), ({"limit": 2}, "ed*"), ({**ASC, "limit": 2}, "ab*"),
-    ({"after": RunPlace(2.0, "c")}, "ba"), ({"after": RunPlace(2.0, "b")}, "a"), ({"after": RunPlace(2.5)}, "cba"),
-    ({**ASC, "after": RunPlace(2.0, "b")}, "cde"), ({**ASC, "after": RunPlace(2.0)}, "bcde"),
-    ({"after": RunPlace(2.0)}, "a"), ({"after": OLDEST}, ""), ({**ASC, "after": NEWEST}, ""),
-    ({**ASC, "after": RunPlace(2.0, "c"), "limit": 1}, "d*"), ({"limit": 10**30}, "edcba"),
+    ({"after": RunCursor(2.0, "c")}, "ba"), ({"after": RunCursor(2.0, "b")}, "a"), ({"after": RunCursor(2.5)}, "cba"),
+    ({**ASC, "after": RunCursor(2.0, "b")}, "cde"), ({**ASC, "after": RunCursor(2.0)}, "bcde"),
+    ({"after": RunCursor(2.0)}, "a"), ({"after": OLDEST}, ""), ({**ASC, "after": NEWEST}, ""),
+    ({**ASC, "after": RunCursor(2.0, "c"), "limit": 1}, "d*"), ({"limit": 10**30}, "edcba"),
 ]  # fmt: skip
 
 
@@ -118,7 +118,7 @@ class RunListContract:
         for query in (
             RunQuery(session_id=ODD),
             RunQuery(kinds=frozenset({ODD})),
-            RunQuery(RunPlace(1.0, ODD)),
+            RunQuery(RunCursor(1.0, ODD)),
         ):
             with pytest.raises(StoreError, match="Unicode"):
                 await store.list_runs("ann", query)
@@ -130,7 +130,7 @@ class RunListContract:
             await store.end_run(ended(str(n), float(n), instructions="".join(noise[n:])))
         found, after = "", NEWEST
         while page := (await store.list_runs("ann", RunQuery(after))).runs:
-            after = RunPlace(page[-1].header.stamp.created_at, page[-1].header.run_id)
+            after = RunCursor(page[-1].header.stamp.created_at, page[-1].header.run_id)
             found += "".join(run.header.run_id for run in page)
         assert found == "3210"
 
@@ -146,6 +146,6 @@ class RunListContract:
         while has_more:
             page = await store.list_runs("ann", RunQuery(after, limit, newest_first))
             found += [(run.header.stamp.created_at, run.header.run_id) for run in page.runs]
-            after, has_more = RunPlace(*found[-1]), page.has_more
+            after, has_more = RunCursor(*found[-1]), page.has_more
             assert len(page.runs) <= limit
         assert found == sorted(began, reverse=newest_first)

@@ -12,7 +12,7 @@ import trio
 from hermes_trio.core.items import CallItem, MessageItem, transcript
 from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.record import EndedRun, LiveRun, NoConversation, NoRun
-from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.stores.base import Store, StoreError
 from tests.stores.helpers import runs_of
 from tests.stores.samples import (
     COMPLETED,
@@ -34,7 +34,7 @@ class RunContract:
     async def test_an_unknown_run_is_none(self, store: Store) -> None:
         assert await store.find_run("ann", "x") == NoRun()
         assert await store.read_log("ann", "x", 0) == ()
-        assert await store.history("ann", "x") == ()
+        assert await store.load_history("ann", "x") == ()
         assert await store.delete_run("ann", "x") is False
 
     async def test_a_run_begins_and_ends(self, store: Store) -> None:
@@ -48,28 +48,28 @@ class RunContract:
         assert await store.find_run("ann", "rich") == RICH_RUN
 
     async def test_the_latest_run_of_a_conversation(self, store: Store) -> None:
-        assert await store.latest_run("ann", "c") == NoRun()
+        assert await store.find_latest_run("ann", "c") == NoRun()
         first, second = ended("a", 1.0, conversation="c"), ended("b", 2.0, conversation="c")
         await store.end_run(second)
         await store.end_run(first)
         await store.end_run(ended("other", 3.0))
-        assert await store.latest_run("ann", "c") == second
-        assert await store.latest_run("bob", "c") == NoRun()
+        assert await store.find_latest_run("ann", "c") == second
+        assert await store.find_latest_run("bob", "c") == NoRun()
         await store.delete_run("ann", "b")
-        assert await store.latest_run("ann", "c") == first
+        assert await store.find_latest_run("ann", "c") == first
         await store.begin_run(header("live", 4.0, conversation="c"), "me")
-        assert await store.latest_run("ann", "c") == LiveRun(header("live", 4.0, conversation="c"))
+        assert await store.find_latest_run("ann", "c") == LiveRun(header("live", 4.0, conversation="c"))
 
     async def test_an_end_speaks_in_the_session_it_ended_in(self, store: Store) -> None:
         await store.end_run(RICH_RUN)
         said = (*RICH, *transcript(RICH_RUN.items))
-        assert await store.messages("ann", "moved") == said
-        assert await store.messages("ann", "s") == ()
-        assert await store.history("ann", "rich") == said
+        assert await store.load_messages("ann", "moved") == said
+        assert await store.load_messages("ann", "s") == ()
+        assert await store.load_history("ann", "rich") == said
 
     async def test_a_run_in_progress_says_nothing_in_its_session(self, store: Store) -> None:
         await store.begin_run(header("a"), "me")
-        assert await store.messages("ann", "s") == ()
+        assert await store.load_messages("ann", "s") == ()
 
     async def test_a_run_ends_once(self, store: Store) -> None:
         first, second = ended("a"), attrs.evolve(ended("a"), items=(MessageItem("other"),))
@@ -78,7 +78,7 @@ class RunContract:
         await store.end_run(attrs.evolve(second, header=changed), [batch("a", 1)], [item("i")])
         assert await store.find_run("ann", "a") == first
         assert await runs_of(store) == ["a"]
-        assert await store.messages("ann", "elsewhere") == ()
+        assert await store.load_messages("ann", "elsewhere") == ()
         assert await logged(store, "a") == [0]
         assert await store.find_conversation("ann", "c") == NoConversation()
 
@@ -92,7 +92,7 @@ class RunContract:
         await store.begin_run(header("a"), "me")
         await store.begin_run(header("a", instructions="other"), "you")
         assert await store.find_run("ann", "a") == LiveRun(header("a"))
-        assert await store.abandoned_runs("me") == ()
+        assert await store.find_abandoned_runs("me") == ()
 
     async def test_an_ended_run_does_not_begin_again(self, store: Store) -> None:
         await store.end_run(ended("a"))
@@ -137,7 +137,7 @@ class RunContract:
         with pytest.raises(StoreError):
             await store.end_run(ended("a"), **parts)
         assert await store.find_run("ann", "a") == NoRun()
-        assert await store.messages("ann", "s") == ()
+        assert await store.load_messages("ann", "s") == ()
 
     @pytest.mark.parametrize("field", ["principal", "session_id", "parent", "conversation"])
     async def test_an_id_outside_unicode_is_refused(self, store: Store, field: str) -> None:
@@ -160,9 +160,9 @@ class RunContract:
             partial(store.append_log, [batch("a", 0, principal=bad)]),
             partial(store.find_run, "ann", bad),
             partial(store.read_log, "ann", bad, 0),
-            partial(store.history, "ann", bad),
+            partial(store.load_history, "ann", bad),
             partial(store.delete_run, bad, "a"),
-            partial(store.abandoned_runs, bad),
+            partial(store.find_abandoned_runs, bad),
         ):
             with pytest.raises(StoreError, match="Unicode"):
                 await call()
@@ -183,6 +183,6 @@ class RunContract:
             await store.begin_run(header(run_id, float(number), principal=f"p{run_id}"), "me")
         await store.begin_run(header("d"), "you")
         await store.end_run(attrs.evolve(ended("b"), header=header("b", 1.0, principal="pb")))
-        assert [found.run_id for found in await store.abandoned_runs("you")] == ["a", "c"]
-        assert await store.abandoned_runs("me") == (header("d"),)
-        assert len(await store.abandoned_runs("nobody")) == 3
+        assert [found.run_id for found in await store.find_abandoned_runs("you")] == ["a", "c"]
+        assert await store.find_abandoned_runs("me") == (header("d"),)
+        assert len(await store.find_abandoned_runs("nobody")) == 3

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from hermes_trio.core.record import EndedRun, ItemPage, LiveRun, NoConversation, NoRun, RunPage, RunQuery
-from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.stores.base import Store, StoreError
 from tests.stores.helpers import runs_of
 from tests.stores.samples import (
     batch,
@@ -26,20 +26,20 @@ from tests.stores.samples import (
 
 # What somebody else does with the names of ann's things, and what they get.
 ATTEMPTS: dict[str, tuple[Callable[[Store, str], Awaitable[Any]], Any]] = {
-    "messages": (lambda store, who: store.messages(who, "s"), ()),
+    "messages": (lambda store, who: store.load_messages(who, "s"), ()),
     "find an ended run": (lambda store, who: store.find_run(who, "done"), NoRun()),
     "find a live run": (lambda store, who: store.find_run(who, "live"), NoRun()),
     "list runs": (lambda store, who: store.list_runs(who, RunQuery()), RunPage((), has_more=False)),
     "read a log": (lambda store, who: store.read_log(who, "live", 0), ()),
     "read an ended log": (lambda store, who: store.read_log(who, "done", 0), ()),
-    "history": (lambda store, who: store.history(who, "done"), ()),
+    "history": (lambda store, who: store.load_history(who, "done"), ()),
     "delete a run": (lambda store, who: store.delete_run(who, "done"), False),
     "append to a log": (lambda store, who: store.append_log([batch("live", 1, principal=who)]), None),
     "find a conversation": (lambda store, who: store.find_conversation(who, "c"), NoConversation()),
-    "items": (lambda store, who: store.items(who, "c"), ItemPage((), has_more=False)),
+    "items": (lambda store, who: store.list_items(who, "c"), ItemPage((), has_more=False)),
     "delete a conversation": (lambda store, who: store.delete_conversation(who, "c"), False),
     "delete an item": (lambda store, who: store.delete_item(who, "c", "i"), False),
-    "unclaim": (lambda store, who: store.unclaim(claim("live", principal=who)), None),
+    "unclaim": (lambda store, who: store.release_key(claim("live", principal=who)), None),
 }
 
 
@@ -53,7 +53,7 @@ DONE = ended("done", conversation="c")
 
 async def furnish(store: Store) -> None:
     """All of ann's things."""
-    await store.claim(claim("live"))
+    await store.claim_key(claim("live"))
     await store.begin_run(header("live"), "me")
     await store.append_log([batch("live", 0)])
     await store.end_run(DONE, [batch("done", 0)], [item("i")])
@@ -69,7 +69,7 @@ async def check_all_is_there(store: Store) -> None:
     assert await told(store, "done") == words("done")
     assert await store.find_conversation("ann", "c") == conversation(created_at=1.0)
     assert await item_ids(store) == ["i"]
-    assert await store.claim(claim("other")) == claim("live")
+    assert await store.claim_key(claim("other")) == claim("live")
 
 
 class ScopeContract:
@@ -96,7 +96,7 @@ class ScopeContract:
             of("bob", ended("done", conversation="c")), [batch("done", 0, 3, "bob")], [item("b")]
         )
         await store.save_conversation(conversation(principal="bob"))
-        await store.claim(claim("bob's", principal="bob"))
+        await store.claim_key(claim("bob's", principal="bob"))
         await check_all_is_there(store)
         assert await item_ids(store, principal="bob") == ["b"]
         assert await logged(store, "done", principal="bob") == [0, 1, 2]
@@ -109,7 +109,7 @@ class ScopeContract:
         await store.end_run(of("bob", ended("b", parent="a")))
         assert await told(store, "b", "bob") == words("b")
         assert await store.delete_run("ann", "a")
-        assert await store.history("ann", "a") == ()
+        assert await store.load_history("ann", "a") == ()
 
     async def test_a_chain_does_not_go_through_another(self, store: Store) -> None:
         await store.end_run(of("bob", ended("x")))

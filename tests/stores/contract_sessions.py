@@ -29,7 +29,7 @@ from hermes_trio.core.sessions import (
     SessionQuery,
     TitleTaken,
 )
-from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.stores.base import Store, StoreError
 from tests.stores.helpers import runs_of
 from tests.stores.samples import (
     COMPLETED,
@@ -90,7 +90,7 @@ class SessionObjectContract:
         for who in ("bob", "", "ANN"):
             assert await store.find_session(who, "s") == NoSession()
             assert await store.list_sessions(who, ALL) == SessionPage((), has_more=False)
-            assert await store.message_page(who, "s") == MessagePage((), has_more=False)
+            assert await store.list_messages(who, "s") == MessagePage((), has_more=False)
             change = SessionChange(sets_title=True, title="other", end_reason="done")
             assert await store.update_session(who, "s", change, 2.0) == NoSession()
             assert await store.fork_session(who, "s", "child", "", 2.0) == NoSession()
@@ -185,7 +185,7 @@ class SessionObjectContract:
         await store.end_run(run)
         assert await store.find_run("ann", "a") == run
         assert await ids(store, ALL) == ""
-        assert await store.messages("ann", "s") == ()
+        assert await store.load_messages("ann", "s") == ()
 
     async def test_the_latest_is_first(self, store: Store) -> None:
         for number, session_id in enumerate("abcd"):
@@ -236,16 +236,16 @@ class SessionObjectContract:
     async def test_messages_come_page_by_page(self, store: Store) -> None:
         await store.end_run(saying("a", *RICH))
         await store.end_run(ended("b", 7.0))
-        whole = await store.message_page("ann", "s")
+        whole = await store.list_messages("ann", "s")
         assert [each.number for each in whole.messages] == [*range(1, 8)]
-        assert tuple(each.message for each in whole.messages) == await store.messages("ann", "s")
+        assert tuple(each.message for each in whole.messages) == await store.load_messages("ann", "s")
         assert [each.run_id for each in whole.messages] == ["a"] * 5 + ["b"] * 2
         assert {each.at for each in whole.messages} == {1.5, 7.5}
         assert not whole.has_more
         for after in range(8):
-            page = await store.message_page("ann", "s", after, 3)
+            page = await store.list_messages("ann", "s", after, 3)
             assert page == MessagePage(whole.messages[after : after + 3], has_more=after + 3 < 7)
-        assert await store.message_page("ann", "s", 10**30, 10**30) == MessagePage((), has_more=False)
+        assert await store.list_messages("ann", "s", 10**30, 10**30) == MessagePage((), has_more=False)
 
 
 class ForkContract:
@@ -264,7 +264,7 @@ class ForkContract:
         assert await found(store, "child") == child
         assert await found(store) == attrs.evolve(source, ended_at=50.0, end_reason=BRANCHED)
         assert await runs_of(store, "child") == ["a", "b"] == await runs_of(store)
-        before, after = await store.message_page("ann", "s"), await store.message_page("ann", "child")
+        before, after = await store.list_messages("ann", "s"), await store.list_messages("ann", "child")
         assert before == after
         assert await ids(store) == "childs"
 
@@ -275,7 +275,7 @@ class ForkContract:
         await store.end_run(ended("c", 70.0, session_id="child"))
         assert await runs_of(store) == ["a", "b"]
         assert await runs_of(store, "child") == ["a", "c"]
-        page = await store.message_page("ann", "child")
+        page = await store.list_messages("ann", "child")
         assert [each.run_id for each in page.messages] == ["a", "a", "c", "c"]
 
     async def test_a_fork_doubles_no_history(self, store: Store) -> None:
@@ -349,23 +349,23 @@ class DeleteSessionContract:
         always, other = Grant("ann", "", "rm", 1.0), Grant("ann", "t", "rm", 1.0)
         await store.grant([always, Grant("ann", "s", "rm", 1.0), other])
         await store.delete_session("ann", "s")
-        assert set(await store.grants("ann")) == {always, other}
+        assert set(await store.list_grants("ann")) == {always, other}
 
     async def test_nothing_of_it_is_left(self, store: Store) -> None:
         await store.create_session(session(title="T"))
-        await store.claim(claim("a"))
+        await store.claim_key(claim("a"))
         await begin_and_log(store, "a")
         await store.end_run(ended("a"), [batch("a", 2)])
         await store.end_run(ended("b", 2.0, parent="a"))
         assert await store.delete_session("ann", "s") == SessionDeleted()
         assert await store.delete_session("ann", "s") == NoSession()
         assert await store.find_session("ann", "s") == NoSession()
-        assert await store.messages("ann", "s") == ()
+        assert await store.load_messages("ann", "s") == ()
         for run_id in "ab":
             assert await store.find_run("ann", run_id) == NoRun()
             assert await store.read_log("ann", run_id, 0) == ()
-            assert await store.history("ann", run_id) == ()
-        assert (await store.claim(claim("x"))).run_id == "x"
+            assert await store.load_history("ann", run_id) == ()
+        assert (await store.claim_key(claim("x"))).run_id == "x"
         assert isinstance(await store.create_session(session(title="T")), Session)
 
     async def test_a_run_in_progress_keeps_it(self, store: Store) -> None:

@@ -16,8 +16,8 @@ import pytest
 import trio
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import EndedRun, Forgotten, RunQuery, Stamp
-from hermes_trio.stores.contract import Store, StoreError
+from hermes_trio.core.record import EndedRun, PurgeResult, RunQuery, Stamp
+from hermes_trio.stores.base import Store, StoreError
 from tests.stores.contract_scope import check_all_is_there, furnish
 from tests.stores.helpers import end_all, runs_of
 from tests.stores.samples import KEEP_ALL, RICH, batch, claim, end_chain, ended, header, many, saying
@@ -29,11 +29,11 @@ class SessionContract:
     """Transcripts, and what holds of every call."""
 
     async def test_an_unknown_session_is_empty(self, store: Store) -> None:
-        assert await store.messages("ann", "nothing") == ()
+        assert await store.load_messages("ann", "nothing") == ()
 
     async def test_a_turn_comes_back_as_it_was_said(self, store: Store) -> None:
         await store.end_run(saying("a", *RICH))
-        assert await store.messages("ann", "s") == RICH
+        assert await store.load_messages("ann", "s") == RICH
 
     async def test_turns_follow_each_other(self, store: Store) -> None:
         for run in many(5):
@@ -43,14 +43,14 @@ class SessionContract:
     async def test_a_turn_without_messages_is_saved(self, store: Store) -> None:
         await store.end_run(saying("empty"))
         await store.end_run(ended("empty"))
-        assert await store.messages("ann", "s") == ()
+        assert await store.load_messages("ann", "s") == ()
 
     async def test_a_run_is_saved_once(self, store: Store) -> None:
         await store.end_run(ended("a"))
         await store.end_run(ended("b"))
         await store.end_run(saying("a", *RICH, session_id="elsewhere"))
         assert await runs_of(store) == ["a", "b"]
-        assert await store.messages("ann", "elsewhere") == ()
+        assert await store.load_messages("ann", "elsewhere") == ()
 
     async def test_a_run_is_saved_once_when_asked_at_once(self, store: Store) -> None:
         await end_all(store, [ended("a")] * 20)
@@ -64,14 +64,14 @@ class SessionContract:
 
     async def test_a_foreign_principal_sees_nothing(self, store: Store) -> None:
         await store.end_run(ended("a"))
-        assert await store.messages("bob", "s") == ()
-        assert await store.messages("", "s") == ()
+        assert await store.load_messages("bob", "s") == ()
+        assert await store.load_messages("", "s") == ()
 
     async def test_principals_share_no_names(self, store: Store) -> None:
         await store.end_run(saying("a", Message("user", "from ann")))
         await store.end_run(saying("a", Message("user", "from bob"), principal="bob"))
-        assert await store.messages("ann", "s") == (Message("user", "from ann"),)
-        assert await store.messages("bob", "s") == (Message("user", "from bob"),)
+        assert await store.load_messages("ann", "s") == (Message("user", "from ann"),)
+        assert await store.load_messages("bob", "s") == (Message("user", "from bob"),)
 
     async def test_many_callers_at_once_keep_turns_whole(self, store: Store) -> None:
         await end_all(store, many(60))
@@ -93,11 +93,11 @@ class SessionContract:
     async def test_any_text_is_a_key(self, store: Store, key: str) -> None:
         await store.end_run(ended(key, principal=key, session_id=key))
         assert await runs_of(store, key, key) == [key]
-        assert await store.messages(key, key + "\x00") == ()
+        assert await store.load_messages(key, key + "\x00") == ()
 
     async def test_a_key_outside_unicode_is_refused(self, store: Store) -> None:
         with pytest.raises(StoreError, match="Unicode"):
-            await store.messages("ann", "\ud800")
+            await store.load_messages("ann", "\ud800")
         for bad in (ended("\ud800"), ended("a", principal="\ud800"), ended("a", session_id="\ud800")):
             with pytest.raises(StoreError, match="Unicode"):
                 await store.end_run(bad)
@@ -117,19 +117,21 @@ class SessionContract:
     async def test_any_mapping_is_a_part(self, store: Store) -> None:
         part = MappingProxyType({"type": "text", "deep": MappingProxyType({"a": (1, None, True)})})
         await store.end_run(saying("a", Message("user", (part,))))
-        [message] = await store.messages("ann", "s")
+        [message] = await store.load_messages("ann", "s")
         assert message.content == ({"type": "text", "deep": {"a": [1, None, True]}},)
 
     async def test_what_was_saved_cannot_be_changed_from_outside(self, store: Store) -> None:
         part = {"type": "text", "text": "before"}
         await store.end_run(saying("a", Message("user", (part,))))
         part["text"] = "after"
-        assert await store.messages("ann", "s") == (Message("user", ({"type": "text", "text": "before"},)),)
+        assert await store.load_messages("ann", "s") == (
+            Message("user", ({"type": "text", "text": "before"},)),
+        )
 
     async def test_a_large_turn(self, store: Store) -> None:
         said = tuple(Message("assistant", "x" * 50_000) for _ in range(40))
         await store.end_run(saying("a", *said))
-        assert await store.messages("ann", "s") == said
+        assert await store.load_messages("ann", "s") == said
 
     async def test_check_is_content_and_leaves_no_trace(self, store: Store) -> None:
         await store.end_run(ended("a"))
@@ -170,14 +172,14 @@ class ClosingContract:
             await store.end_run(ended("a"))
         for call in (
             store.check,
-            partial(store.messages, "ann", "s"),
+            partial(store.load_messages, "ann", "s"),
             partial(store.end_run, ended("b")),
             partial(store.begin_run, header("b"), "me"),
             partial(store.append_log, [batch("b", 0)]),
             partial(store.find_run, "ann", "b"),
             partial(store.list_runs, "ann", RunQuery()),
-            partial(store.forget, KEEP_ALL, 1.0),
-            partial(store.claim, claim()),
+            partial(store.purge, KEEP_ALL, 1.0),
+            partial(store.claim_key, claim()),
         ):
             with pytest.raises(StoreError, match="closed"):
                 await call()
@@ -214,7 +216,7 @@ class ClosingContract:
                 scope.cancel()
                 with trio.fail_after(5, shield=True):
                     await store.end_run(saying("a", *RICH))
-                    assert await store.messages("ann", "s") == RICH
+                    assert await store.load_messages("ann", "s") == RICH
 
 
 class DurableContract:
@@ -233,21 +235,21 @@ class DurableContract:
             await furnish(store)
         async with reopen() as store:
             await check_all_is_there(store)
-            assert await store.abandoned_runs("next") == (header("live"),)
+            assert await store.find_abandoned_runs("next") == (header("live"),)
 
     async def test_what_was_used_last_survives_closing(self, reopen: Reopen) -> None:
         async with reopen() as store:
             await end_chain(store, "a", "b", "c")
             await store.find_run("ann", "a")
         async with reopen() as store:
-            assert await store.forget(attrs.evolve(KEEP_ALL, max_runs=1), 10.0) == Forgotten(runs=2)
+            assert await store.purge(attrs.evolve(KEEP_ALL, max_runs=1), 10.0) == PurgeResult(runs=2)
             assert await store.find_run("ann", "a") == ended("a")
 
     async def test_odd_text_survives_closing(self, reopen: Reopen) -> None:
         async with reopen() as store:
             await store.end_run(saying("a", *RICH))
         async with reopen() as store:
-            assert await store.messages("ann", "s") == RICH
+            assert await store.load_messages("ann", "s") == RICH
 
     async def test_last_words_survive_closing(self, reopen: Reopen) -> None:
         with trio.CancelScope() as scope:

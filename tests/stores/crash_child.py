@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trio
 
-from hermes_trio.stores.contract import Store
+from hermes_trio.stores.base import Store
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.samples import batch, ended, header
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import trio
 
 from hermes_trio.core.record import EndedRun
-from hermes_trio.stores.contract import Store
+from hermes_trio.stores.base import Store
 from hermes_trio.stores.sqlite import SqliteStore
 
 
@@ -23,7 +23,7 @@ async def end_all(store: Store, runs: list[EndedRun]) -> None:
 
 async def runs_of(store: Store, session_id: str = "s", principal: str = "ann") -> list[str]:
     """The runs in a session in order, after a look that each is whole: its question, then its answer."""
-    said = [str(message.content) for message in await store.messages(principal, session_id)]
+    said = [str(message.content) for message in await store.load_messages(principal, session_id)]
     runs = [text.removeprefix("ask ") for text in said[::2]]
     assert said == [text for run in runs for text in (f"ask {run}", f"answer {run}")]
     return runs

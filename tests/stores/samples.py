@@ -13,19 +13,19 @@ from hermes_trio.core.log_codec import decode_changes, encode_changes
 from hermes_trio.core.messages import Message, ToolCall, Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.record import (
-    Claim,
     Conversation,
     EndedRun,
+    IdempotencyRecord,
     LogBatch,
     Retention,
     RunHeader,
     Stamp,
 )
-from hermes_trio.stores.contract import Store
+from hermes_trio.stores.base import Store
 
 ODD = "\ud800 \x00 \u2028 \U0001f600"  # any text that Python can hold must survive
 COMPLETED = Outcome(Status.COMPLETED)
-KEEP_ALL = Retention(log_seconds=1e9, claim_seconds=1e9, max_runs=0)
+KEEP_ALL = Retention(log_seconds=1e9, idempotency_seconds=1e9, max_runs=0)
 
 RICH = (
     Message(
@@ -119,7 +119,7 @@ async def end_chain(store: Store, *run_ids: str) -> None:
 
 async def told(store: Store, run_id: str, principal: str = "ann") -> list[str]:
     """The history of a run as plain texts."""
-    return [str(message.content) for message in await store.history(principal, run_id)]
+    return [str(message.content) for message in await store.load_history(principal, run_id)]
 
 
 def words(*run_ids: str) -> list[str]:
@@ -139,11 +139,11 @@ def item(item_id: str) -> dict[str, Any]:
 
 async def item_ids(store: Store, conversation_id: str = "c", principal: str = "ann") -> list[str]:
     """The items of a conversation in order."""
-    page = await store.items(principal, conversation_id)
+    page = await store.list_items(principal, conversation_id)
     assert not page.has_more
     return [each["id"] for each in page.items]
 
 
-def claim(run_id: str = "run", **changes: Any) -> Claim:
+def claim(run_id: str = "run", **changes: Any) -> IdempotencyRecord:
     """A request with a key."""
-    return attrs.evolve(Claim("ann", "/v1/responses", "key", "body", run_id, 1.0), **changes)
+    return attrs.evolve(IdempotencyRecord("ann", "/v1/responses", "key", "body", run_id, 1.0), **changes)

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.core.messages import Message, ToolCall
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import encode, encode_quickly
 from hermes_trio.stores.codec import message as decoded
-from hermes_trio.stores.contract import StoreError
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.samples import saying
 
@@ -71,7 +71,7 @@ async def _written_and_read(path: Path, said: list[list[Message]]) -> tuple[Mess
         for number, some in enumerate(said):
             await store.end_run(saying(str(number), *some))
     async with open_sqlite(path) as store:
-        return await store.messages("ann", "s")
+        return await store.load_messages("ann", "s")
 
 
 def test_a_later_field_is_ignored_and_a_missing_one_has_its_default() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_trio.stores.contract import Store
+from hermes_trio.stores.base import Store
 from hermes_trio.stores.memory import open_memory
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.contract_approvals import ApprovalContract

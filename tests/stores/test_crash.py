@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from hermes_trio.core.record import EndedRun, NoRun
-from hermes_trio.stores.contract import Store
+from hermes_trio.stores.base import Store
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.helpers import runs_of
 from tests.stores.samples import logged, told, words
@@ -69,6 +69,6 @@ async def test_a_killed_process_loses_nothing_it_acknowledged(path: Path) -> Non
             for run_id, step in last_steps.items():
                 await check_kept(store, run_id, step)
             await check_sessions(store, last_steps)
-            cut |= {found.run_id for found in await store.abandoned_runs("parent")}
+            cut |= {found.run_id for found in await store.find_abandoned_runs("parent")}
             await store.check()
     assert cut  # the callers go in step, so one kill may find that all have just ended

@@ -14,7 +14,7 @@ from hermes_trio.core.items import transcript
 from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader, Stamp
 from hermes_trio.core.turn import Turn
-from hermes_trio.stores.contract import Store
+from hermes_trio.stores.base import Store
 from hermes_trio.stores.memory import open_memory
 from hermes_trio.stores.records import RunRow, read_header, read_run, write_header, write_run
 from tests.core.scripts import feed
@@ -75,8 +75,8 @@ async def _check_stored(run: EndedRun) -> None:
         await store.end_run(run)
         assert await store.find_run("ann", "a") == run
         said = (*run.header.messages, *transcript(run.items))
-        assert await store.history("ann", "a") == said
-        assert await store.messages("ann", run.outcome.session_id or "s") == said
+        assert await store.load_history("ann", "a") == said
+        assert await store.load_messages("ann", run.outcome.session_id or "s") == said
 
 
 @attrs.define
@@ -178,7 +178,7 @@ async def _step(store: Store, model: Model, action: str, value: Any, at: float) 
     elif action == "delete":
         assert await store.delete_run("ann", value) == model.delete(value)
     else:
-        found = await store.forget(attrs.evolve(KEEP_ALL, max_runs=value), at)
+        found = await store.purge(attrs.evolve(KEEP_ALL, max_runs=value), at)
         assert found.runs == model.forget(value)
 
 

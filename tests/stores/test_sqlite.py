@@ -14,7 +14,7 @@ import trio
 from hermes_trio.core.messages import Usage
 from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.stores import connections, migrations
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.schema import STEPS
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.helpers import contents, names_in, overwrite, runs_of, writer_of
@@ -144,7 +144,7 @@ async def test_a_second_opening_in_this_process_is_refused(path: Path, tmp_path:
 
 OPEN = """
 import pathlib, sys, trio
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import open_sqlite
 async def main():
     async with open_sqlite(pathlib.Path(sys.argv[1])):

@@ -10,8 +10,8 @@ import attrs
 import pytest
 import structlog
 
-from hermes_trio.core.record import Forgotten, LiveRun, NoRun
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.core.record import LiveRun, NoRun, PurgeResult
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import SqliteStore, open_sqlite
 from tests.stores.helpers import runs_of, writer_of
 from tests.stores.samples import KEEP_ALL, begin_and_log, claim, ended, header, logged, told, words
@@ -42,8 +42,8 @@ def row_of(store: SqliteStore, run_id: str) -> Any:
 async def test_a_damaged_run_does_not_stand_in_the_way(store: SqliteStore, value: str) -> None:
     damage(store, "b", value)
     with structlog.testing.capture_logs() as lines:
-        assert await store.abandoned_runs("next") == (header("a"), header("c"))
-        assert await store.abandoned_runs("next") == (header("a"), header("c"))
+        assert await store.find_abandoned_runs("next") == (header("a"), header("c"))
+        assert await store.find_abandoned_runs("next") == (header("a"), header("c"))
     [line] = lines
     assert line["log_level"] == "error"
     assert line["error"].startswith("the header of run 'b' is damaged: ")
@@ -57,13 +57,13 @@ async def test_nothing_is_left_when_none_can_be_read(store: SqliteStore) -> None
     for run_id in "abc":
         damage(store, run_id)
     with structlog.testing.capture_logs() as lines:
-        assert await store.abandoned_runs("next") == ()
+        assert await store.find_abandoned_runs("next") == ()
     assert len(lines) == 3
 
 
 async def test_a_run_of_a_living_owner_is_not_given_up(store: SqliteStore) -> None:
     damage(store, "b")
-    assert await store.abandoned_runs("me") == ()
+    assert await store.find_abandoned_runs("me") == ()
     assert row_of(store, "b") == (0, "in_progress", "", "me", b"\xff\x00")
 
 
@@ -71,25 +71,25 @@ async def test_the_same_name_of_another_is_not_touched(store: SqliteStore) -> No
     damage(store, "b")
     theirs = header("b", principal="bob")
     await store.begin_run(theirs, "me")
-    assert theirs in await store.abandoned_runs("next")
+    assert theirs in await store.find_abandoned_runs("next")
     assert await store.find_run("bob", "b") == LiveRun(theirs)
 
 
 async def test_a_run_that_was_given_up_is_as_good_as_deleted(store: SqliteStore) -> None:
-    await store.claim(claim("b"))
+    await store.claim_key(claim("b"))
     damage(store, "b")
-    await store.abandoned_runs("next")
+    await store.find_abandoned_runs("next")
     assert await logged(store, "b") == []
-    assert await store.history("ann", "b") == ()
+    assert await store.load_history("ann", "b") == ()
     assert await store.delete_run("ann", "b") is False
-    assert (await store.claim(claim("x"))).run_id == "x"
+    assert (await store.claim_key(claim("x"))).run_id == "x"
     tight = attrs.evolve(KEEP_ALL, log_seconds=0.0, max_runs=1, max_bytes=1)
-    assert await store.forget(tight, 1e8) == Forgotten()
+    assert await store.purge(tight, 1e8) == PurgeResult()
 
 
 async def test_it_does_not_come_back_and_its_header_stays_for_people(store: SqliteStore) -> None:
     damage(store, "b")
-    await store.abandoned_runs("next")
+    await store.find_abandoned_runs("next")
     await store.begin_run(header("b"), "next")
     await store.end_run(ended("b"))
     assert await store.find_run("ann", "b") == NoRun()
@@ -101,8 +101,8 @@ async def test_runs_that_continue_it_go_on_without_it(store: SqliteStore) -> Non
     await store.end_run(ended("later", parent="b"))
     damage(store, "b")
     with pytest.raises(StoreError, match="the header of run 'b' is damaged"):
-        await store.history("ann", "later")
-    await store.abandoned_runs("next")
+        await store.load_history("ann", "later")
+    await store.find_abandoned_runs("next")
     assert await told(store, "later") == words("later")
     assert await store.delete_run("ann", "later")
     assert row_of(store, "b") is None
@@ -112,10 +112,10 @@ async def test_giving_up_is_durable(path: Path) -> None:
     async with open_sqlite(path) as store:
         await begin_and_log(store, "a")
         damage(store, "a")
-        await store.abandoned_runs("next")
+        await store.find_abandoned_runs("next")
     async with open_sqlite(path) as store:
         with structlog.testing.capture_logs() as lines:
-            assert await store.abandoned_runs("third") == ()
+            assert await store.find_abandoned_runs("third") == ()
         assert lines == []
 
 
@@ -125,8 +125,8 @@ async def test_a_fault_gives_nothing_up(store: SqliteStore) -> None:
         "CREATE TEMP TRIGGER no BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'no'); END"
     )
     with structlog.testing.capture_logs() as lines, pytest.raises(StoreError, match="no"):
-        await store.abandoned_runs("next")
+        await store.find_abandoned_runs("next")
     assert lines == []
     assert row_of(store, "b")[:2] == (0, "in_progress")
     writer_of(store).execute("DROP TRIGGER no")
-    assert await store.abandoned_runs("next") == (header("a"), header("c"))
+    assert await store.find_abandoned_runs("next") == (header("a"), header("c"))

@@ -14,7 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.messages import Message
 from hermes_trio.core.record import EndedRun
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
 from tests.stores.helpers import contents, hold, overwrite, runs_of, writer_of
 from tests.stores.samples import ended, saying
@@ -102,9 +102,9 @@ async def test_a_fault_reaches_every_caller_and_passes(path: Path, fault: Fault,
         await store.check()
         await store.end_run(ended("after"))
         await store.end_run(big("big-0"))
-        assert len(await store.messages("ann", "s")) == 5
+        assert len(await store.load_messages("ann", "s")) == 5
     async with open_sqlite(path) as store:
-        assert len(await store.messages("ann", "s")) == 5
+        assert len(await store.load_messages("ann", "s")) == 5
 
 
 @pytest.mark.parametrize(("fault", "text"), FAULTS[1:], ids=[fault.__name__ for fault, _ in FAULTS[1:]])
@@ -147,7 +147,7 @@ async def test_a_damaged_row_is_named(path: Path, body: str) -> None:
         await store.end_run(ended("b", session_id="other"))
         writer_of(store).execute(f"UPDATE messages SET body = {body} WHERE session_id = 's' AND n = 1")
         with pytest.raises(StoreError, match="message 1 of session 's' is damaged"):
-            await store.messages("ann", "s")
+            await store.load_messages("ann", "s")
         assert await runs_of(store, "other") == ["b"]
         await store.check()
 
@@ -167,7 +167,7 @@ async def test_a_damaged_file_is_an_error_and_no_crash(path: Path) -> None:
     whole = contents(path)
     overwrite(path, without_tables(path, whole))
     async with open_sqlite(path) as store:
-        for call in (store.check, lambda: store.messages("ann", "s"), lambda: store.end_run(ended("b"))):
+        for call in (store.check, lambda: store.load_messages("ann", "s"), lambda: store.end_run(ended("b"))):
             with pytest.raises(StoreError, match="the database file is damaged"):
                 await call()
     overwrite(path, whole)

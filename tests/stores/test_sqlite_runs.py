@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.core.record import Forgotten, LiveRun, NoConversation, NoRun, RunQuery
+from hermes_trio.core.record import LiveRun, NoConversation, NoRun, PurgeResult, RunQuery
 from hermes_trio.stores import (
     statements_conversations,
     statements_forget,
@@ -20,7 +20,7 @@ from hermes_trio.stores import (
     statements_lists,
     statements_logs,
 )
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sql_store import Recent
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
 from hermes_trio.stores.statements_forget import Look
@@ -99,7 +99,7 @@ async def test_all_that_waits_is_one_commit(store: SqliteStore) -> None:
         for number in range(20):
             nursery.start_soon(store.begin_run, header(f"{number}"), "me")
             nursery.start_soon(store.end_run, ended(f"x{number}"))
-            nursery.start_soon(store.claim, claim(f"{number}"))
+            nursery.start_soon(store.claim_key, claim(f"{number}"))
         await wait_all_tasks_blocked()
         gate.open()
     assert counted() == 2
@@ -110,7 +110,11 @@ Act = Callable[[SqliteStore], Awaitable[Any]]
 DAMAGE: list[tuple[str, Act, str]] = [
     ("UPDATE runs SET header = {}", lambda store: store.find_run("ann", "done"), "the header of run 'done'"),
     ("UPDATE runs SET header = {}", lambda store: store.find_run("ann", "live"), "the header of run 'live'"),
-    ("UPDATE runs SET header = {}", lambda store: store.history("ann", "live"), "the header of run 'live'"),
+    (
+        "UPDATE runs SET header = {}",
+        lambda store: store.load_history("ann", "live"),
+        "the header of run 'live'",
+    ),
     ("UPDATE runs SET items = {}", lambda store: store.find_run("ann", "done"), "the items of run 'done'"),
     (
         "UPDATE runs SET outcome = {}",
@@ -122,11 +126,19 @@ DAMAGE: list[tuple[str, Act, str]] = [
         lambda store: store.read_log("ann", "live", 0),
         "the log of run 'live' at 0",
     ),
-    ("UPDATE messages SET body = {}", lambda store: store.history("ann", "done"), "message 0 of run 'done'"),
-    ("UPDATE messages SET body = {}", lambda store: store.messages("ann", "s"), "message 0 of session 's'"),
+    (
+        "UPDATE messages SET body = {}",
+        lambda store: store.load_history("ann", "done"),
+        "message 0 of run 'done'",
+    ),
+    (
+        "UPDATE messages SET body = {}",
+        lambda store: store.load_messages("ann", "s"),
+        "message 0 of session 's'",
+    ),
     (
         "UPDATE conversation_items SET body = {}",
-        lambda store: store.items("ann", "c"),
+        lambda store: store.list_items("ann", "c"),
         "item 0 of conversation 'c'",
     ),
     (
@@ -216,13 +228,13 @@ async def test_a_clean_up_does_a_bounded_amount(store: SqliteStore, monkeypatch:
     monkeypatch.setattr(statements_forget, "MAX_AT_ONCE", 3)
     for number in range(7):
         await store.end_run(ended(f"{number}", float(number)), [batch(f"{number}", 0), batch(f"{number}", 1)])
-        await store.claim(claim(f"x{number}", key=f"{number}"))
-    tight = attrs.evolve(KEEP_ALL, log_seconds=1.0, claim_seconds=1.0, max_runs=1)
+        await store.claim_key(claim(f"x{number}", key=f"{number}"))
+    tight = attrs.evolve(KEEP_ALL, log_seconds=1.0, idempotency_seconds=1.0, max_runs=1)
     # A log counts by its batches: two logs are enough for one time. Runs that go take their logs along.
-    assert await store.forget(tight, 100.0) == Forgotten(runs=3, logs=2, claims=3)
-    assert await store.forget(tight, 100.0) == Forgotten(runs=3, logs=2, claims=3)
-    assert await store.forget(tight, 100.0) == Forgotten(logs=1, claims=1)
-    assert await store.forget(tight, 100.0) == Forgotten()
+    assert await store.purge(tight, 100.0) == PurgeResult(runs=3, logs=2, idempotency_records=3)
+    assert await store.purge(tight, 100.0) == PurgeResult(runs=3, logs=2, idempotency_records=3)
+    assert await store.purge(tight, 100.0) == PurgeResult(logs=1, idempotency_records=1)
+    assert await store.purge(tight, 100.0) == PurgeResult()
     assert await runs_of(store) == [*"0123456"]
 
 

@@ -16,7 +16,7 @@ from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.core.record import EndedRun
 from hermes_trio.core.sessions import Counters, Session, SessionDeleted, SessionQuery
 from hermes_trio.stores import migrations
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.records import write_run
 from hermes_trio.stores.schema import STEPS
 from hermes_trio.stores.sqlite import open_sqlite
@@ -81,7 +81,7 @@ async def test_an_old_database_tells_of_its_sessions(path: Path) -> None:
         )
         assert odd.counters == Counters(2, 2, 1, *tokens)
         assert (image.preview, image.counters) == ("", Counters(2, 0, 1, *tokens))
-        page = await store.message_page("ann", "s")
+        page = await store.list_messages("ann", "s")
         assert [(each.at, each.run_id) for each in page.messages] == [(1.5, "a")] * 2 + [(2.5, "b")] * 2
         assert await told(store, "b") == words("a", "b")
         await store.end_run(ended("c", 9.0))
@@ -101,9 +101,9 @@ async def test_an_old_database_with_damage_still_opens(path: Path) -> None:
         found = {one.session_id: one for one in (await store.list_sessions("ann", SessionQuery())).sessions}
         assert found["s"].preview == "ask b"
         assert found["s"].counters == Counters(4, 0, 2, 1, 2, 3, 4, 5)
-        assert {each.at for each in (await store.message_page("ann", "odd")).messages} == {3.5}
+        assert {each.at for each in (await store.list_messages("ann", "odd")).messages} == {3.5}
         with pytest.raises(StoreError, match="message 0 of session 's' is damaged"):
-            await store.message_page("ann", "s")
+            await store.list_messages("ann", "s")
 
 
 async def test_a_damaged_prompt_is_named(path: Path) -> None:
@@ -123,7 +123,7 @@ async def test_deleting_a_session_empties_what_was_given_up_in_it(path: Path) ->
         await store.end_run(ended("a"))
         await store.begin_run(header("broken"), "dead")
         writer_of(store).execute("UPDATE runs SET header = 'damaged words' WHERE run_id = 'broken'")
-        assert await store.abandoned_runs("me") == ()
+        assert await store.find_abandoned_runs("me") == ()
         assert await store.delete_session("ann", "s") == SessionDeleted()
         rows = writer_of(store).execute("SELECT run_id, header FROM runs").fetchall()
         assert rows == [("broken", b"")]

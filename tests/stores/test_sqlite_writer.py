@@ -11,7 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.stores import sqlite, statements_runs
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.readers import Readers
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
 from hermes_trio.stores.writer import Work, Writer

@@ -6,13 +6,14 @@ import json
 from hashlib import sha256
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
-from hermes_trio.core.record import Claim, RunHeader
-from hermes_trio.stores.contract import StoreError
+from hermes_trio.core.record import IdempotencyRecord, RunHeader
+from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.memory import MemoryStore
 from tests.asgi import Answer
 from tests.fakes import CHAT, Pause, Rig, Stage, ask, ask_stream
@@ -70,15 +71,15 @@ async def test_again_while_it_runs(path: str, body: Any) -> None:
 async def test_a_key_whose_first_request_began_nothing(mock_clock: MockClock) -> None:
     body = say("Go")
     fingerprint = sha256(json.dumps(body).encode()).hexdigest()
-    claim = Claim("ann", RESPONSES, "k", fingerprint, "resp_never", 0.0)
+    claim = IdempotencyRecord("ann", RESPONSES, "k", fingerprint, "resp_never", 0.0)
     async with idle_rig() as rig:
-        await rig.store.claim(claim)
+        await rig.store.claim_key(claim)
         async with rig.client.post(RESPONSES, body, KEY) as second:
             await wait_all_tasks_blocked()
             mock_clock.jump(11.0)
             answer = await second.end()
         assert (answer.status, answer.error["code"]) == (409, "idempotency_key_pending")
-        await rig.store.abandoned_runs("the next process")
+        await rig.store.find_abandoned_runs("the next process")
         assert (await rig.client.send(RESPONSES, body, KEY)).status == 200
 
 
@@ -215,9 +216,9 @@ class Hesitant(MemoryStore):
         super().__init__()
         self.pause = Pause()
 
-    async def history(self, principal: str, run_id: str) -> Any:
+    async def load_history(self, principal: str, run_id: str) -> Any:
         await self.pause.stop_here_in_trio()
-        return await super().history(principal, run_id)
+        return await super().load_history(principal, run_id)
 
 
 async def test_a_client_that_leaves_before_there_is_a_run_does_not_burn_its_key() -> None:
@@ -236,8 +237,8 @@ async def test_a_client_that_leaves_before_there_is_a_run_does_not_burn_its_key(
 class Lost(MemoryStore):
     """Says that each key was claimed by a run that nobody has heard of since."""
 
-    async def claim(self, claim: Claim) -> Claim:
-        return Claim(claim.principal, claim.route, claim.key, claim.fingerprint, "resp_lost", claim.made_at)
+    async def claim_key(self, record: IdempotencyRecord) -> IdempotencyRecord:
+        return attrs.evolve(record, run_id="resp_lost")
 
 
 async def test_a_run_that_never_comes_is_not_waited_for_in_vain(mock_clock: MockClock) -> None:

@@ -60,7 +60,7 @@ async def test_three_turns_are_twelve_messages(kind: str, ask: Any) -> None:
         assert len(everything) == 12
         assert await rig.transcript(session_id) == everything
         if not where:
-            assert told(await rig.store.history("ann", last["id"])) == everything
+            assert told(await rig.store.load_history("ann", last["id"])) == everything
         calls = [message.tool_calls for message in rig.stage.turns[2].history if message.tool_calls]
         assert [call.call_id for group in calls for call in group] == ["c1", "c1"]
 
@@ -113,7 +113,7 @@ async def test_a_fork() -> None:
         answer = ("assistant", "Hello world")
         assert told(rig.stage.turns[2].history) == [("user", "root"), answer]
         assert told(rig.stage.turns[3].history) == [("user", "root"), answer, ("user", "left"), answer]
-        assert told(await rig.store.history("ann", right["id"])) == [
+        assert told(await rig.store.load_history("ann", right["id"])) == [
             ("user", "root"), answer, ("user", "right"), answer,
         ]  # fmt: skip
 

@@ -182,7 +182,7 @@ async def test_what_is_not_to_be_stored_is_nowhere(body: Any) -> None:
         one = f"{RESPONSES}/{told['id']}"
         for path in (one, f"{one}?stream=true", f"{one}/input_items"):
             assert (await rig.client.get(path)).status == 404
-        assert await rig.store.history("ann", told["id"]) == ()
+        assert await rig.store.load_history("ann", told["id"]) == ()
         assert await rig.transcript(answer.headers["x-hermes-session-id"]) == []
         again = await rig.client.send(RESPONSES, say(previous_response_id=told["id"]))
         assert (again.status, again.error["code"]) == (404, "previous_response_not_found")

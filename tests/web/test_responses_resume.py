@@ -140,7 +140,7 @@ async def test_events_that_are_not_kept_any_longer() -> None:
     async with idle_rig(RICH) as rig:
         told = final(await rig.client.send(RESPONSES, stream()))
         await rig.until_idle()  # as long as the run is in memory, so are its events
-        await rig.store.forget(Retention(log_seconds=60), EPOCH + 3600)
+        await rig.store.purge(Retention(log_seconds=60), EPOCH + 3600)
         answer = await resumed(rig, told["id"], 3)
         assert (answer.status, answer.error["code"]) == (404, "events_expired")
         assert (await get(rig, told["id"]))["status"] == "completed"

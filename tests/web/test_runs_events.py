@@ -79,7 +79,7 @@ async def test_events_that_are_not_kept_any_longer() -> None:
         run_id = await started(rig)
         await followed(rig, run_id)
         await rig.until_idle()
-        await rig.store.forget(Retention(log_seconds=60), EPOCH + 3600)
+        await rig.store.purge(Retention(log_seconds=60), EPOCH + 3600)
         answer = await events(rig, run_id)
         assert (answer.status, answer.error["code"]) == (404, "events_expired")
         assert (await shown(rig, run_id))["output"] == "Hello world"

@@ -78,7 +78,7 @@ async def _resolve(run: Run, said: ApprovalAnswer) -> int:
 @blueprint.get("/v1/approvals")
 async def list_approvals() -> Response:
     """List the remembered approvals."""
-    grants = await app_state().services.store.grants(principal())
+    grants = await app_state().services.store.list_grants(principal())
     return json_response({"object": "list", "data": [_approval_object(grant) for grant in grants]})
 
 

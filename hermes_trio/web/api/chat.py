@@ -63,7 +63,7 @@ async def _load_history(chat: ChatRequest, given_id: str) -> tuple[Message, ...]
     """Return the stored transcript of the session that the client names, else the messages that the client sent."""
     if not given_id:
         return chat.history
-    stored = await app_state().services.store.messages(principal(), given_id)
+    stored = await app_state().services.store.load_messages(principal(), given_id)
     return stored if chat.message else (*stored, *chat.messages)
 
 

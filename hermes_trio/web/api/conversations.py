@@ -66,7 +66,9 @@ async def list_items(conversation_id: str) -> Response:
     await _find(conversation_id)
     newest_first = order_param() == "desc"
     after, limit = request.args.get("after", ""), int_param("limit", 20, 1, 100)
-    page = await app_state().services.store.items(principal(), conversation_id, after, limit, newest_first)
+    page = await app_state().services.store.list_items(
+        principal(), conversation_id, after, limit, newest_first
+    )
     return json_response(item_list(page.items, page.has_more))
 
 
@@ -83,7 +85,7 @@ async def add_items(conversation_id: str) -> Response:
 async def get_item(conversation_id: str, item_id: str) -> Response:
     """Return one item."""
     await _find(conversation_id)
-    page = await app_state().services.store.items(principal(), conversation_id)
+    page = await app_state().services.store.list_items(principal(), conversation_id)
     for item in page.items:
         if item["id"] == item_id:
             return json_response(item)

@@ -11,7 +11,7 @@ from quart import Blueprint, Response
 
 from hermes_trio import __version__
 from hermes_trio.schema.openapi import document
-from hermes_trio.stores.contract import CountsCommits, StoreError
+from hermes_trio.stores.base import CommitCounter, StoreError
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.metrics import Snapshot
 from hermes_trio.web.profiles import choose_agent, model_names, model_not_found
@@ -140,7 +140,7 @@ async def _snapshot() -> Snapshot:
     return Snapshot(
         streams=state.services.stats.open_streams,
         events=services.stats.events + sum(run.log.end for run in services.registry),
-        commits=services.store.commits if isinstance(services.store, CountsCommits) else 0,
+        commits=services.store.commits if isinstance(services.store, CommitCounter) else 0,
         lag=trio.current_time() - began,
     )
 

@@ -29,10 +29,10 @@ from hermes_trio.core.record import (
     EndedRun,
     LiveRun,
     NoRun,
+    RunCursor,
     RunEnd,
     RunHeader,
     RunPage,
-    RunPlace,
     RunQuery,
 )
 from hermes_trio.runs.log import ChangeReader, Subscriber
@@ -215,7 +215,7 @@ class _ListedRun:
     latest: tuple[Change, ...] = ()
 
     @property
-    def cursor(self) -> RunPlace:
+    def cursor(self) -> RunCursor:
         return _cursor(self.run.header)
 
     def to_object(self) -> dict[str, Any]:
@@ -241,7 +241,7 @@ class _ListQuery:
             and self.is_after(listed.cursor, query.after)
         )
 
-    def is_after(self, cursor: RunPlace, other: RunPlace) -> bool:
+    def is_after(self, cursor: RunCursor, other: RunCursor) -> bool:
         """Whether a run comes after another in the order of the list."""
         return cursor < other if self.query.newest_first else cursor > other
 
@@ -313,7 +313,7 @@ def _words_param(name: str, known: frozenset[str]) -> frozenset[str]:
     return words
 
 
-async def _find_cursor(newest_first: bool) -> RunPlace:
+async def _find_cursor(newest_first: bool) -> RunCursor:
     run_id = request.args.get("after", "")
     if not run_id:
         return NEWEST if newest_first else OLDEST
@@ -326,5 +326,5 @@ async def _find_cursor(newest_first: bool) -> RunPlace:
     return _cursor(found.header)
 
 
-def _cursor(header: RunHeader) -> RunPlace:
-    return RunPlace(header.stamp.created_at, header.run_id)
+def _cursor(header: RunHeader) -> RunCursor:
+    return RunCursor(header.stamp.created_at, header.run_id)

@@ -184,7 +184,7 @@ async def list_messages(session_id: str) -> Response:
     limit = int_param("limit", MAX_MESSAGES, 1, MAX_MESSAGES)
     after = int_param("after", 0, 0, MAX_INTEGER)
     await _find(session_id)
-    page = await app_state().services.store.message_page(principal(), session_id, after, limit)
+    page = await app_state().services.store.list_messages(principal(), session_id, after, limit)
     shown = [message_object(stored, session_id) for stored in page.messages]
     return json_response(
         {"object": "list", "session_id": session_id, "data": shown, "has_more": page.has_more}
@@ -257,7 +257,7 @@ async def _load_input(session_id: str, asked: SessionChatRequest, _: str) -> Tur
     return TurnInput(
         session_id=session_id,
         message=asked.message,
-        history=await app_state().services.store.messages(principal(), session_id),
+        history=await app_state().services.store.load_messages(principal(), session_id),
         instructions="\n\n".join(filter(None, (session.system_prompt, asked.system_message))),
         model=session.model,
         messages=(Message("user", asked.message),),
