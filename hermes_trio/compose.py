@@ -15,7 +15,7 @@ from attrs import define, frozen
 
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.record import Retention
+from hermes_trio.core.records import Retention
 from hermes_trio.crew import DEFAULT, Crew, Hiring, find_crew, open_crew
 from hermes_trio.keys import DEFAULT_PRINCIPAL, KeyPlaces, OpenedKeys, check_keys, open_keys
 from hermes_trio.runs.admission import Admission, Turnstile

@@ -13,11 +13,10 @@ import trio
 from attrs import frozen
 
 from hermes_trio.core.changes import Ended, TextAdded
-from hermes_trio.core.items import MessageItem
 from hermes_trio.core.log_codec import encode_changes
-from hermes_trio.core.messages import Message
+from hermes_trio.core.messages import Message, MessageItem
 from hermes_trio.core.outcome import Outcome, Status
-from hermes_trio.core.record import EndedRun, LogBatch, RunHeader, Stamp
+from hermes_trio.core.records import EndedRun, LogBatch, RunHeader, Stamp
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.sqlite import DEFAULTS, SqliteOptions, open_sqlite
 

@@ -26,7 +26,7 @@ INK, PAPER, STATE, FINAL = "#334155", "#ffffff", "#e0ecff", "#e6f4ea"
 
 @frozen
 class Machine:
-    """One table of ``core.lifecycle``, with what a reader should know of it."""
+    """One table of ``core.state``, with what a reader should know of it."""
 
     name: str  # of the file
     title: str

@@ -24,15 +24,15 @@ from hermes_trio.core.events import (
     Reasoning,
     Result,
     Text,
+    ToolAnnounced,
     ToolCompleted,
-    ToolNoticed,
     ToolOutput,
     ToolStarted,
     Verdict,
 )
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
+from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
 from hermes_trio.keys import Keyring, NamedKey
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import Flusher
@@ -113,7 +113,7 @@ _SAID_BY: dict[type, str] = {
     Text: "text",
     Reasoning: "reasoning",
     ToolStarted: "tool_started",
-    ToolNoticed: "tool_noticed",
+    ToolAnnounced: "tool_noticed",
     ToolOutput: "tool_output",
     ToolCompleted: "tool_completed",
     ClientCall: "client_call",

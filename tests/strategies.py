@@ -5,19 +5,19 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from hermes_trio.core.events import (
+    AgentFailed,
     AnsweredBy,
     ApprovalAnswered,
-    ApprovalWanted,
+    ApprovalRequest,
     Choice,
     ClientCall,
-    Crashed,
     Event,
     Finished,
     Reasoning,
     Result,
     Text,
+    ToolAnnounced,
     ToolCompleted,
-    ToolNoticed,
     ToolOutput,
     ToolStarted,
     Verdict,
@@ -33,12 +33,12 @@ times = st.floats(0, 1000)
 args = st.dictionaries(st.text(max_size=4), st.one_of(st.integers(), st.text(max_size=4)), max_size=2)
 
 started = st.builds(ToolStarted, call_ids, tool_names, args, times)
-noticed = st.builds(ToolNoticed, tool_names, args, times)
+noticed = st.builds(ToolAnnounced, tool_names, args, times)
 output = st.builds(ToolOutput, call_ids, texts)
 completed = st.builds(ToolCompleted, call_ids, texts, st.booleans(), times)
 questions = st.sampled_from(["q", "q2"])
 wanted = st.builds(
-    ApprovalWanted, questions, call_ids, texts, texts, st.tuples(texts), st.booleans(), times, times
+    ApprovalRequest, questions, call_ids, texts, texts, st.tuples(texts), st.booleans(), times, times
 )
 answered = st.builds(
     ApprovalAnswered,
@@ -62,7 +62,7 @@ said: st.SearchStrategy[Event] = st.one_of(
 usages = st.builds(Usage, *[st.integers(0, 10_000)] * 5)
 results = st.builds(Result, texts, st.sampled_from(Verdict), texts, usages)
 last_words: st.SearchStrategy[Event] = st.one_of(
-    st.builds(Finished, results, times), st.builds(Crashed, texts, st.just("ValueError"), times)
+    st.builds(Finished, results, times), st.builds(AgentFailed, texts, st.just("ValueError"), times)
 )
 
 scripts = st.lists(said, max_size=25)

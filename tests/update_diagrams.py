@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from hermes_trio.core import lifecycle
+from hermes_trio.core.state import (
+    CALL_TRANSITIONS,
+    RUN_TRANSITIONS,
+    TURN_TRANSITIONS,
+    CallState,
+    RunState,
+    TurnState,
+)
 from tests.diagrams import Machine, svg
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 PAGE = "state_machines.md"
 
 MACHINES = (
-    Machine("state_call", "A tool call", "What a client sees of one call of a tool.", lifecycle.CALL_MOVES, lifecycle.CallState.NEW),
-    Machine("state_turn", "A turn", "The record of a run: it ends exactly once.", lifecycle.TURN_MOVES, lifecycle.TurnState.OPEN),
-    Machine("state_run", "A run", "The status of a run, in the words of the Runs API.", lifecycle.RUN_MOVES, lifecycle.RunState.QUEUED),
+    Machine("state_call", "A tool call", "What a client sees of one call of a tool.", CALL_TRANSITIONS, CallState.NEW),
+    Machine("state_turn", "A turn", "The record of a run: it ends exactly once.", TURN_TRANSITIONS, TurnState.OPEN),
+    Machine("state_run", "A run", "The status of a run, in the words of the Runs API.", RUN_TRANSITIONS, RunState.QUEUED),
 )  # fmt: skip
 
 INTRODUCTION = """\
 # State machines
 
-Everything that may happen stands in a table of `hermes_trio.core.lifecycle`. This page is made from those tables by
-`python -m tests.update_diagrams`, and a test fails when it is stale. A move that a table does not have is refused and
-changes nothing.
+Every allowed transition is listed in a table of `hermes_trio.core.state`. This page is generated from those tables by
+`python -m tests.update_diagrams`, and a test fails when it is stale. A transition that a
+table does not list raises an error and changes nothing.
 """
 
 
@@ -39,11 +46,11 @@ def _section(machine: Machine) -> str:
 def _lines(machine: Machine) -> Iterator[str]:
     yield f"## {machine.title}\n"
     yield f"{machine.about} It begins as `{machine.first}`.\n"
-    yield f"![{machine.title}: the states and moves of the table below]({machine.name}.svg)\n"
-    yield "| state | move | next state |"
+    yield f"![{machine.title}: the states and transitions of the table below]({machine.name}.svg)\n"
+    yield "| state | transition | next state |"
     yield "|---|---|---|"
-    for (state, move), target in machine.table.items():
-        yield f"| `{state}` | {move} | `{target}` |"
+    for (state, transition), target in machine.table.items():
+        yield f"| `{state}` | {transition} | `{target}` |"
     yield "\nNothing leads out of " + " and ".join(f"`{state}`" for state in machine.ends) + "."
 
 

@@ -24,7 +24,7 @@ from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.agent.port import AsyncPort, Port
 from hermes_trio.core.approvals import Decision
-from hermes_trio.core.events import ApprovalWanted, EventOrText, Result
+from hermes_trio.core.events import ApprovalRequest, EventOrText, Result
 
 
 class AsyncioPort(AsyncPort):
@@ -40,7 +40,7 @@ class AsyncioPort(AsyncPort):
             while not self._queue.try_put(event):
                 await _told_by(self._queue.when_space)
 
-    async def _ask(self, wish: ApprovalWanted) -> Decision:
+    async def _ask(self, wish: ApprovalRequest) -> Decision:
         with _end_as_cancellation():
             waiting = self._desk.open(wish.approval_id)
             await self._put(wish)

@@ -16,18 +16,18 @@ from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.event_queue import EventQueue, RunEnded
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
-    ApprovalWanted,
+    ApprovalRequest,
     ClientCall,
     Event,
     EventOrText,
     Reasoning,
+    ToolAnnounced,
     ToolCompleted,
-    ToolNoticed,
     ToolOutput,
     ToolStarted,
 )
-from hermes_trio.core.plain import plain, text_of
 from hermes_trio.core.redact import redact
+from hermes_trio.core.shorten import safe_str, to_jsonable
 
 Mouthpiece = TypeVar("Mouthpiece")
 
@@ -54,10 +54,10 @@ class Words:
         return f"call_{self._run_id[-12:]}_{next(self._numbers)}"
 
     def started(self, call_id: object, name: object, args: object) -> Event:
-        return ToolStarted(text_of(call_id or ""), text_of(name), _arguments(args), self.now())
+        return ToolStarted(safe_str(call_id or ""), safe_str(name), _arguments(args), self.now())
 
     def noticed(self, name: object, args: object) -> Event:
-        return ToolNoticed(text_of(name), _arguments(args), self.now())
+        return ToolAnnounced(safe_str(name), _arguments(args), self.now())
 
     def wanted(
         self,
@@ -66,29 +66,29 @@ class Words:
         patterns: Iterable[object],
         call_id: object,
         permanent: bool,
-    ) -> ApprovalWanted:
+    ) -> ApprovalRequest:
         """A question. What it shows to a person is masked; without patterns, an answer is remembered by the command."""
-        return ApprovalWanted(
+        return ApprovalRequest(
             f"appr_{self._run_id[-12:]}_{next(self._questions)}",
-            text_of(call_id),
-            redact(text_of(command)),
-            redact(text_of(description)),
-            tuple(map(text_of, patterns)) or (text_of(command),),
+            safe_str(call_id),
+            redact(safe_str(command)),
+            redact(safe_str(description)),
+            tuple(map(safe_str, patterns)) or (safe_str(command),),
             bool(permanent),
             at=self.now(),
         )
 
     def completed(self, call_id: object, result: object, is_error: bool) -> Event:
-        return ToolCompleted(text_of(call_id), _result(result), bool(is_error), self.now())
+        return ToolCompleted(safe_str(call_id), _result(result), bool(is_error), self.now())
 
 
 def _arguments(args: object) -> Mapping[str, Any]:
-    copy = plain(args)
+    copy = to_jsonable(args)
     return copy if isinstance(copy, dict) else {} if copy is None else {"value": copy}
 
 
 def _result(result: object) -> str:
-    return "" if result is None else text_of(result)
+    return "" if result is None else safe_str(result)
 
 
 @define
@@ -132,12 +132,12 @@ class Port:
     def text(self, text: str | None) -> None:
         """Say a piece of the answer. ``None`` is a display signal of some agents and means nothing here."""
         if text:
-            self._queue.put(text if type(text) is str else text_of(text))
+            self._queue.put(text if type(text) is str else safe_str(text))
 
     def reasoning(self, text: str | None) -> None:
         """Say a piece of thinking."""
         if text:
-            self._queue.put(Reasoning(text_of(text)))
+            self._queue.put(Reasoning(safe_str(text)))
 
     def tool_started(self, call_id: str, name: str, args: Mapping[str, Any] | None = None) -> None:
         """A tool call begins."""
@@ -149,7 +149,7 @@ class Port:
 
     def tool_output(self, call_id: str, text: str) -> None:
         """A running tool call printed something."""
-        self._queue.put(ToolOutput(text_of(call_id), text_of(text)))
+        self._queue.put(ToolOutput(safe_str(call_id), safe_str(text)))
 
     def tool_completed(self, call_id: str, result: object = "", is_error: bool = False) -> None:
         """A tool call ends."""
@@ -163,7 +163,7 @@ class Port:
             name: of the tool, as the request has it.
             arguments: the JSON text.
         """
-        self._queue.put(ClientCall(text_of(call_id or ""), text_of(name), text_of(arguments)))
+        self._queue.put(ClientCall(safe_str(call_id or ""), safe_str(name), safe_str(arguments)))
 
     def ask(
         self,
@@ -218,12 +218,12 @@ class AsyncPort:
     async def text(self, text: str | None) -> None:
         """Say a piece of the answer."""
         if text:
-            await self._put(text if type(text) is str else text_of(text))
+            await self._put(text if type(text) is str else safe_str(text))
 
     async def reasoning(self, text: str | None) -> None:
         """Say a piece of thinking."""
         if text:
-            await self._put(Reasoning(text_of(text)))
+            await self._put(Reasoning(safe_str(text)))
 
     async def tool_started(self, call_id: str, name: str, args: Mapping[str, Any] | None = None) -> None:
         """A tool call begins."""
@@ -235,7 +235,7 @@ class AsyncPort:
 
     async def tool_output(self, call_id: str, text: str) -> None:
         """A running tool call printed something."""
-        await self._put(ToolOutput(text_of(call_id), text_of(text)))
+        await self._put(ToolOutput(safe_str(call_id), safe_str(text)))
 
     async def tool_completed(self, call_id: str, result: object = "", is_error: bool = False) -> None:
         """A tool call ends."""
@@ -243,7 +243,7 @@ class AsyncPort:
 
     async def client_call(self, call_id: str, name: str, arguments: str = "{}") -> None:
         """Call a tool of the client's. See :meth:`Port.client_call`."""
-        await self._put(ClientCall(text_of(call_id or ""), text_of(name), text_of(arguments)))
+        await self._put(ClientCall(safe_str(call_id or ""), safe_str(name), safe_str(arguments)))
 
     async def ask(
         self,
@@ -270,7 +270,7 @@ class AsyncPort:
             raise
         await self.tool_completed(call.call_id, call.result, call.is_error)
 
-    async def _ask(self, wish: ApprovalWanted) -> Decision:
+    async def _ask(self, wish: ApprovalRequest) -> Decision:
         waiting = self._desk.open(wish.approval_id)
         await self._put(wish)
         return await waiting.wait_in_trio()

@@ -26,8 +26,8 @@ from hermes_trio.agent.contract import Agent, AgentContext, AgentFactory, AsyncA
 from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.event_queue import EventQueue, RunEnded
 from hermes_trio.agent.port import AsyncPort, Port, Words
-from hermes_trio.core.events import Crashed, Event, Finished, Result
-from hermes_trio.core.plain import text_of
+from hermes_trio.core.events import AgentFailed, Event, Finished, Result
+from hermes_trio.core.shorten import safe_str
 
 _NO_THREAD = "The server has no thread left to run the agent in."
 
@@ -125,7 +125,7 @@ class AgentRunner:
         except RuntimeError:
             # The system cannot start another thread. Nothing that an agent raises gets here.
             log.error("no thread left to run an agent")
-            self._queue.put_final(Crashed(_NO_THREAD, "RuntimeError", self._words.now()))
+            self._queue.put_final(AgentFailed(_NO_THREAD, "RuntimeError", self._words.now()))
         self._end_part(_Part.THREAD)
 
     # -- in the worker thread --
@@ -215,13 +215,13 @@ class AgentRunner:
                 return Finished(Result(), self._words.now())
         kind = type(result).__name__
         log.error("an agent returned something else than a Result or a str", kind=kind)
-        return Crashed(f"run() returned {kind}, not a Result or a text", "TypeError", self._words.now())
+        return AgentFailed(f"run() returned {kind}, not a Result or a text", "TypeError", self._words.now())
 
     def _failed(self, error: BaseException) -> Event:
         """Log what an agent raised, with its traceback: clients learn the message only."""
         if not isinstance(error, RunEnded):
             log.error("the agent raised an exception", exc_info=error)
-        return Crashed(text_of(error) or type(error).__name__, type(error).__name__, self._words.now())
+        return AgentFailed(safe_str(error) or type(error).__name__, type(error).__name__, self._words.now())
 
 
 def _is_async(agent: Agent | AsyncAgent) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved
-from hermes_trio.core.events import AnsweredBy, ApprovalAnswered, ApprovalWanted, Choice
+from hermes_trio.core.events import AnsweredBy, ApprovalAnswered, ApprovalRequest, Choice
 
 
 @frozen
@@ -39,13 +39,13 @@ def offered(request: ApprovalRequested) -> tuple[Choice, ...]:
     return (Choice.ONCE, Choice.SESSION, *permanent, Choice.DENY)
 
 
-class ApprovalBook:
+class OpenApprovals:
     """The open questions of one turn."""
 
     def __init__(self) -> None:
         self._open: dict[str, ApprovalRequested] = {}
 
-    def ask(self, wish: ApprovalWanted, call_id: str) -> Iterator[ApprovalRequested]:
+    def ask(self, wish: ApprovalRequest, call_id: str) -> Iterator[ApprovalRequested]:
         """A question, shown under the id of its call; nothing if it was asked before."""
         if wish.approval_id in self._open:
             return

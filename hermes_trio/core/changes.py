@@ -8,8 +8,8 @@ from typing import Any
 from attrs import frozen
 
 from hermes_trio.core.events import AnsweredBy, Choice
-from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.outcome import Outcome
+from hermes_trio.core.state import CallState
 
 
 @frozen
@@ -40,7 +40,7 @@ class CallStarted:
 
 
 @frozen
-class CallSaid:
+class ToolOutputAdded:
     """A running call printed something."""
 
     item: int
@@ -62,7 +62,7 @@ class CallEnded:
 
 
 @frozen
-class ClientCalled:
+class ClientToolCalled:
     """A tool of the client's is called: the client runs it and comes back with the result."""
 
     item: int
@@ -108,9 +108,9 @@ Change = (
     TextAdded
     | ReasoningAdded
     | CallStarted
-    | CallSaid
+    | ToolOutputAdded
     | CallEnded
-    | ClientCalled
+    | ClientToolCalled
     | ApprovalRequested
     | ApprovalResolved
     | Ended

@@ -38,7 +38,7 @@ class ToolStarted:
 
 
 @frozen
-class ToolNoticed:
+class ToolAnnounced:
     """A tool call begins, told by a producer that has no call ids and will not tell the end."""
 
     name: str
@@ -93,7 +93,7 @@ class AnsweredBy(StrEnum):
 
 
 @frozen
-class ApprovalWanted:
+class ApprovalRequest:
     """The agent wants to do something that somebody has to allow, and waits."""
 
     approval_id: str
@@ -149,7 +149,7 @@ class Finished:
 
 
 @frozen
-class Crashed:
+class AgentFailed:
     """The agent raised."""
 
     message: str
@@ -161,14 +161,14 @@ Event = (
     Text
     | Reasoning
     | ToolStarted
-    | ToolNoticed
+    | ToolAnnounced
     | ToolOutput
     | ToolCompleted
     | ClientCall
-    | ApprovalWanted
+    | ApprovalRequest
     | ApprovalAnswered
     | Finished
-    | Crashed
+    | AgentFailed
 )
 
 

@@ -6,26 +6,27 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from functools import cache
 from typing import Any
+
+import attrs
 
 from hermes_trio.core.changes import (
     ApprovalRequested,
     ApprovalResolved,
     CallEnded,
-    CallSaid,
     CallStarted,
     Change,
-    ClientCalled,
+    ClientToolCalled,
     Ended,
     ReasoningAdded,
     TextAdded,
+    ToolOutputAdded,
 )
 from hermes_trio.core.events import AnsweredBy, Choice
-from hermes_trio.core.fields import field_names, is_value
-from hermes_trio.core.items import CallItem, ClientCallItem, Item, MessageItem, ReasoningItem
-from hermes_trio.core.lifecycle import CallState
-from hermes_trio.core.messages import Usage
+from hermes_trio.core.messages import CallItem, ClientCallItem, Item, MessageItem, ReasoningItem, Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
+from hermes_trio.core.state import CallState
 
 _TINY = 2**9
 _SMALL = 2**12
@@ -33,7 +34,7 @@ _SMALL_WINDOW, _SMALL_MEMORY = 12, 4
 _QUICK = 1
 
 
-def pack(text: str) -> bytes:
+def compress(text: str) -> bytes:
     """ASCII, compressed so that :func:`zlib.decompress` takes it back.
 
     What is compressed is mostly short, and then the memory that zlib prepares for long texts takes most of its time.
@@ -59,9 +60,9 @@ _CHANGES: dict[str, type[Change]] = {
     "t": TextAdded,
     "r": ReasoningAdded,
     "s": CallStarted,
-    "o": CallSaid,
+    "o": ToolOutputAdded,
     "e": CallEnded,
-    "c": ClientCalled,
+    "c": ClientToolCalled,
     "q": ApprovalRequested,
     "a": ApprovalResolved,
     "z": Ended,
@@ -77,7 +78,7 @@ _NAMES_OF_ITEMS = {kind: name for name, kind in _ITEMS.items()}
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
-class Damaged(Exception):
+class DecodeError(Exception):
     """The bytes are no log of ours."""
 
 
@@ -90,7 +91,7 @@ def decode_changes(body: bytes) -> tuple[Change, ...]:
     """The changes again.
 
     Raises:
-        Damaged: it is not what ``encode_changes`` wrote.
+        DecodeError: it is not what ``encode_changes`` wrote.
     """
     return tuple(_unpack(body, _change))
 
@@ -104,7 +105,7 @@ def decode_items(body: bytes) -> tuple[Item, ...]:
     """The items again.
 
     Raises:
-        Damaged: it is not what ``encode_items`` wrote.
+        DecodeError: it is not what ``encode_items`` wrote.
     """
     return tuple(_unpack(body, _item))
 
@@ -113,17 +114,17 @@ def decode_outcome(text: str) -> Outcome:
     """An outcome from JSON text with its fields by name.
 
     Raises:
-        Damaged: it is no such text.
+        DecodeError: it is no such text.
     """
     try:
         return _outcome(json.loads(text))
     except (ValueError, TypeError, KeyError) as error:
-        raise Damaged(str(error)) from error
+        raise DecodeError(str(error)) from error
 
 
 def _pack(names: Mapping[type[Any], str], values: Iterable[Any]) -> bytes:
     rows = [[names[type(value)], *_values(value)] for value in values]
-    return pack(_ENCODER.encode(rows))
+    return compress(_ENCODER.encode(rows))
 
 
 def _values(value: Any) -> list[Any]:
@@ -140,7 +141,7 @@ def _unpack(body: bytes, make: Callable[[list[Any]], Any]) -> Iterable[Any]:
     try:
         return [make(row) for row in json.loads(zlib.decompress(body))]
     except (ValueError, TypeError, KeyError, IndexError, zlib.error) as error:
-        raise Damaged(str(error)) from error
+        raise DecodeError(str(error)) from error
 
 
 def _change(row: list[Any]) -> Change:
@@ -191,3 +192,20 @@ def _outcome(fields: dict[str, Any]) -> Outcome:
         fields["raised"],
         fields["session_id"],
     )
+
+
+@cache
+def is_value(kind: type[Any]) -> bool:
+    """Whether a class is one of attrs."""
+    return attrs.has(kind)
+
+
+@cache
+def field_names(kind: type[Any]) -> tuple[str, ...]:
+    """The names of its fields, in order."""
+    return tuple(field.name for field in attrs.fields(kind))
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """The fields of a value, which stay what they are."""
+    return {name: getattr(value, name) for name in field_names(value.__class__)}

@@ -1,4 +1,4 @@
-"""How a run ends. Decided here and nowhere else, from what the agent said or from what cut it short."""
+"""How a run ends: decided only here, from the agent's own result or from what ended the run early."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from attrs import frozen
 
-from hermes_trio.core.events import Crashed, Result, Verdict
+from hermes_trio.core.events import AgentFailed, Result, Verdict
 from hermes_trio.core.messages import NO_USAGE, Usage
 from hermes_trio.core.redact import redact
 
@@ -21,7 +21,7 @@ class Status(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a run did not simply complete."""
+    """Why a run did not complete normally."""
 
     NONE = ""
     MAX_OUTPUT_TOKENS = "max_output_tokens"
@@ -38,13 +38,35 @@ class Reason(StrEnum):
 
 @frozen
 class Failure:
-    """An error as a client may see it: secrets are masked before it is made."""
+    """An error as a client may see it. Secrets are masked before one is created."""
 
     message: str
     kind: str
 
 
 NO_FAILURE = Failure("", "")
+
+
+# The agent's verdict on its turn -> status and reason of the run.
+_BY_VERDICT = {
+    Verdict.COMPLETED: (Status.COMPLETED, Reason.NONE),
+    Verdict.TRUNCATED: (Status.INCOMPLETE, Reason.MAX_OUTPUT_TOKENS),
+    Verdict.INCOMPLETE: (Status.INCOMPLETE, Reason.AGENT_INCOMPLETE),
+    Verdict.INTERRUPTED: (Status.CANCELLED, Reason.STOP_REQUESTED),
+    Verdict.FAILED: (Status.FAILED, Reason.AGENT_ERROR),
+}
+
+# A requested stop is a cancellation, a fault of the server a failure; every other early end is incomplete.
+_BY_CANCELLATION = {Reason.STOP_REQUESTED: Status.CANCELLED, Reason.SERVER_ERROR: Status.FAILED}
+
+_CANCELLATION_MESSAGES = {
+    Reason.TIMEOUT: "The run reached its time limit.",
+    Reason.SERVER_SHUTDOWN: "The server is shutting down.",
+    Reason.STALLED_READER: "The client stopped reading.",
+    Reason.CLIENT_DISCONNECTED: "The client disconnected.",
+    Reason.PROCESS_DIED: "The server process ended during the run.",
+    Reason.SERVER_ERROR: "The server failed during the run.",
+}
 
 
 @frozen
@@ -56,55 +78,32 @@ class Outcome:
     failure: Failure = NO_FAILURE
     usage: Usage = NO_USAGE
     raised: bool = False  # the agent raised instead of returning
-    session_id: str = ""  # the session the agent ended in, when it moved
+    session_id: str = ""  # the session the agent ended in, if it moved to another one
 
+    @classmethod
+    def from_result(cls, result: Result, is_empty: bool) -> Outcome:
+        """Return the outcome of a turn whose agent returned.
 
-# What the agent says of itself -> how the run ended.
-_BY_VERDICT = {
-    Verdict.COMPLETED: (Status.COMPLETED, Reason.NONE),
-    Verdict.TRUNCATED: (Status.INCOMPLETE, Reason.MAX_OUTPUT_TOKENS),
-    Verdict.INCOMPLETE: (Status.INCOMPLETE, Reason.AGENT_INCOMPLETE),
-    Verdict.INTERRUPTED: (Status.CANCELLED, Reason.STOP_REQUESTED),
-    Verdict.FAILED: (Status.FAILED, Reason.AGENT_ERROR),
-}
+        A turn without any output (``is_empty``) is a failure even if the agent calls it completed.
+        """
+        verdict = Verdict.FAILED if is_empty and result.verdict is Verdict.COMPLETED else result.verdict
+        status, reason = _BY_VERDICT[verdict]
+        failure = NO_FAILURE
+        if status is not Status.COMPLETED:
+            message = result.error
+            if status is Status.FAILED:
+                message = message or result.text or "The agent gave no answer."
+            failure = Failure(redact(message), "agent_error")
+        return cls(status, reason, failure, result.usage, session_id=result.session_id)
 
-# Ways out that are somebody's wish end as cancelled, ways out that are our fault as failed; the rest is incomplete.
-_BY_CUT = {Reason.STOP_REQUESTED: Status.CANCELLED, Reason.SERVER_ERROR: Status.FAILED}
+    @classmethod
+    def from_failure(cls, event: AgentFailed) -> Outcome:
+        """Return the outcome of a turn whose agent raised."""
+        failure = Failure(redact(event.message), event.kind)
+        return cls(Status.FAILED, Reason.AGENT_ERROR, failure, raised=True)
 
-_CUT_MESSAGES = {
-    Reason.TIMEOUT: "The run reached its time limit.",
-    Reason.SERVER_SHUTDOWN: "The server is shutting down.",
-    Reason.STALLED_READER: "The client stopped reading.",
-    Reason.CLIENT_DISCONNECTED: "The client disconnected.",
-    Reason.PROCESS_DIED: "The server process ended during the run.",
-    Reason.SERVER_ERROR: "The server failed during the run.",
-}
-
-
-def of_result(result: Result, is_empty: bool) -> Outcome:
-    """The outcome of a turn whose agent returned.
-
-    A turn in which nothing was said and nothing was done is a failure, whatever the agent calls it.
-    """
-    verdict = Verdict.FAILED if is_empty and result.verdict is Verdict.COMPLETED else result.verdict
-    status, reason = _BY_VERDICT[verdict]
-    failure = NO_FAILURE if status is Status.COMPLETED else _failure(result, status)
-    return Outcome(status, reason, failure, result.usage, session_id=result.session_id)
-
-
-def of_crash(crash: Crashed) -> Outcome:
-    """The outcome of a turn whose agent raised."""
-    failure = Failure(redact(crash.message), crash.kind)
-    return Outcome(Status.FAILED, Reason.AGENT_ERROR, failure, raised=True)
-
-
-def of_cut(reason: Reason) -> Outcome:
-    """The outcome of a turn that was ended from outside."""
-    failure = Failure(_CUT_MESSAGES.get(reason, ""), str(reason))
-    return Outcome(_BY_CUT.get(reason, Status.INCOMPLETE), reason, failure)
-
-
-def _failure(result: Result, status: Status) -> Failure:
-    said = result.error or (result.text if status is Status.FAILED else "")
-    fallback = "The agent gave no answer." if status is Status.FAILED else ""
-    return Failure(redact(said or fallback), "agent_error")
+    @classmethod
+    def from_cancellation(cls, reason: Reason) -> Outcome:
+        """Return the outcome of a turn that was ended from outside."""
+        failure = Failure(_CANCELLATION_MESSAGES.get(reason, ""), str(reason))
+        return cls(_BY_CANCELLATION.get(reason, Status.INCOMPLETE), reason, failure)

@@ -9,18 +9,18 @@ from hermes_trio.core.changes import (
     ApprovalRequested,
     ApprovalResolved,
     CallEnded,
-    CallSaid,
     CallStarted,
     Change,
-    ClientCalled,
+    ClientToolCalled,
     Ended,
     ReasoningAdded,
     TextAdded,
+    ToolOutputAdded,
 )
 from hermes_trio.core.events import (
     AnsweredBy,
     ApprovalAnswered,
-    ApprovalWanted,
+    ApprovalRequest,
     ClientCall,
     Event,
     Reasoning,
@@ -29,11 +29,11 @@ from hermes_trio.core.events import (
     ToolOutput,
     ToolStarted,
 )
-from hermes_trio.core.lifecycle import CallState
+from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
 
 
-class Rebuilt:
+class ReplayedTurn:
     """A turn fed from its own changes. What the turn had filtered is not in the log, so nothing is filtered twice."""
 
     def __init__(self, changes: Iterable[Change] = ()) -> None:
@@ -65,15 +65,15 @@ class Rebuilt:
     def _reasoning(self, change: ReasoningAdded) -> Event:
         return Reasoning(change.text)
 
-    def _output(self, change: CallSaid) -> Event:
+    def _output(self, change: ToolOutputAdded) -> Event:
         return ToolOutput(change.call_id, change.text)
 
-    def _client_call(self, change: ClientCalled) -> Event:
+    def _client_call(self, change: ClientToolCalled) -> Event:
         return ClientCall(change.call_id, change.name, change.arguments)
 
     def _wish(self, change: ApprovalRequested) -> Event:
         self.at = max(self.at, change.at)
-        return ApprovalWanted(
+        return ApprovalRequest(
             change.approval_id,
             change.call_id,
             change.command,
@@ -98,13 +98,13 @@ class Rebuilt:
         self.at = max(self.at, at)
         return ToolCompleted(change.call_id, change.result, change.is_error, at)
 
-    _AGAIN: ClassVar[Mapping[type[Change], Callable[[Rebuilt, Any], Event]]] = {
+    _AGAIN: ClassVar[Mapping[type[Change], Callable[[ReplayedTurn, Any], Event]]] = {
         TextAdded: _text,
         ReasoningAdded: _reasoning,
         CallStarted: _start,
-        CallSaid: _output,
+        ToolOutputAdded: _output,
         CallEnded: _end,
-        ClientCalled: _client_call,
+        ClientToolCalled: _client_call,
         ApprovalRequested: _wish,
         ApprovalResolved: _answer,
     }

@@ -8,7 +8,9 @@ is never measured beyond its share, so the work grows with the budget and not wi
 from __future__ import annotations
 
 import json
+import math
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from math import isfinite
@@ -171,3 +173,81 @@ def _copy(shown: Any, depth: int) -> Any:
     if isinstance(shown, list | tuple):
         return [_copy(_shown(item, depth - 1), depth - 1) for item in shown]
     return shown
+
+
+MAX_DEPTH = 32
+MAX_BITS = 1024
+
+
+def to_jsonable(value: object, depth: int = MAX_DEPTH) -> Any:
+    """A copy made of JSON types only: nobody can change it afterwards, and encoding it cannot fail."""
+    match value:
+        case None | bool() | str():
+            return value
+        case int():
+            # Python refuses to write out numbers of thousands of digits.
+            return int(value) if value.bit_length() <= MAX_BITS else hex(value)
+        case float() if math.isfinite(value):
+            return float(value)
+        case Mapping() if depth:
+            return {safe_str(key): to_jsonable(item, depth - 1) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset() if depth:
+            return [to_jsonable(item, depth - 1) for item in value]
+    return safe_str(value)
+
+
+def safe_str(value: object) -> str:
+    """A text for any value, even for one whose own ``__str__`` fails."""
+    if isinstance(value, str):
+        return str(value)
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - somebody else's code; its failure must not become ours
+        return f"<{type(value).__name__}>"
+
+
+LIMIT = 1_000_000  # characters: a tool may print for hours
+
+
+class HeadTailBuffer:
+    """The beginning and the end of a text that grows; what was between them is counted."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._head: list[str] = []
+        self._room = limit // 2
+        self._tail: deque[str] = deque()
+        self._tail_limit = limit - limit // 2
+        self._tail_size = self._left_out = 0
+
+    def add(self, text: str) -> None:
+        """More of it."""
+        head = text[: self._room]
+        self._room -= len(head)
+        if head:
+            self._head.append(head)
+        if rest := text[len(head) :]:
+            self._tail.append(rest)
+            self._tail_size += len(rest)
+            self._shrink()
+
+    def _shrink(self) -> None:
+        surplus = self._tail_size - self._tail_limit
+        while surplus > 0:
+            oldest = self._tail.popleft()
+            if len(oldest) > surplus:
+                self._tail.appendleft(oldest[surplus:])
+            dropped = min(len(oldest), surplus)
+            self._left_out += dropped
+            self._tail_size -= dropped
+            surplus -= dropped
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether some of it was dropped."""
+        return self._left_out > 0
+
+    @property
+    def text(self) -> str:
+        """All of it, or its two ends around a note."""
+        note = f"\n[... {self._left_out} characters left out ...]\n" if self.is_cut else ""
+        return "".join((*self._head, note, *self._tail))

@@ -7,7 +7,7 @@ stored records and batch replies are all made from those changes, so they cannot
 * ends and output of calls that never started, starts and ends told twice;
 * empty pieces of text, and everything said after the end.
 
-A turn ends exactly once: by the agent's own word (``Finished``, ``Crashed``) or by ``cut``. Ending closes every
+A turn ends exactly once: by the agent's own word (``Finished``, ``AgentFailed``) or by ``cancel``. Ending closes every
 question and every call that is still open, so nothing is left waiting or running on anybody's screen.
 """
 
@@ -18,42 +18,42 @@ from typing import Any, ClassVar
 
 from attrs import define, field
 
-from hermes_trio.core.approvals import ApprovalBook
-from hermes_trio.core.calls import Call, CallBook
+from hermes_trio.core.approvals import OpenApprovals
 from hermes_trio.core.changes import (
     CallEnded,
-    CallSaid,
     CallStarted,
     Change,
-    ClientCalled,
+    ClientToolCalled,
     Ended,
     ReasoningAdded,
     TextAdded,
+    ToolOutputAdded,
 )
 from hermes_trio.core.events import (
+    AgentFailed,
     ApprovalAnswered,
-    ApprovalWanted,
+    ApprovalRequest,
     ClientCall,
-    Crashed,
     Event,
     Finished,
     Reasoning,
     Result,
     Text,
+    ToolAnnounced,
     ToolCompleted,
-    ToolNoticed,
     ToolOutput,
     ToolStarted,
     Verdict,
 )
-from hermes_trio.core.items import ClientCallItem, Item, MessageItem, ReasoningItem
-from hermes_trio.core.lifecycle import TurnMove, TurnState, move_turn
-from hermes_trio.core.outcome import Outcome, Reason, Status, of_crash, of_cut, of_result
-from hermes_trio.core.tools import is_internal
+from hermes_trio.core.messages import ClientCallItem, Item, MessageItem, ReasoningItem
+from hermes_trio.core.outcome import Outcome, Reason, Status
+from hermes_trio.core.state import TurnState, TurnTransition, next_turn_state
+from hermes_trio.core.tool_calls import Call, ToolCalls
+from hermes_trio.core.tool_display import is_internal
 
 
 @define(eq=False)
-class _Prose:
+class _TextItem:
     """A growing piece of text or reasoning."""
 
     kind: type[MessageItem | ReasoningItem]
@@ -64,7 +64,7 @@ class _Prose:
 
 
 @define(eq=False)
-class _Handed:
+class _ClientCall:
     """A call that the client runs."""
 
     item: ClientCallItem
@@ -82,9 +82,9 @@ class Turn:
 
     def __init__(self) -> None:
         self._state = TurnState.OPEN
-        self._parts: list[_Prose | Call | _Handed] = []
-        self._calls = CallBook()
-        self._approvals = ApprovalBook()
+        self._parts: list[_TextItem | Call | _ClientCall] = []
+        self._calls = ToolCalls()
+        self._approvals = OpenApprovals()
         self._results = 0
         self._outcome: Outcome | None = None
 
@@ -120,11 +120,11 @@ class Turn:
             return ()
         return tuple(self._HANDLERS[type(event)](self, event))
 
-    def cut(self, reason: Reason, at: float = 0.0) -> tuple[Change, ...]:
-        """End the turn from outside. A turn that ended already stays as it is."""
+    def cancel(self, reason: Reason, at: float = 0.0) -> tuple[Change, ...]:
+        """End the turn from outside. Does nothing if it has ended already."""
         if not self.is_open:
             return ()
-        return self._end(of_cut(reason), at)
+        return self._end(Outcome.from_cancellation(reason), at)
 
     # What nearly every turn has is taken without a generator, which would take longer than the rest.
 
@@ -140,11 +140,11 @@ class Turn:
         if is_internal(event.name):
             return
         if not event.call_id:
-            yield from self._take_notice(ToolNoticed(event.name, event.args, event.at))
+            yield from self._take_notice(ToolAnnounced(event.name, event.args, event.at))
             return
         yield from self._show(self._calls.start(event, len(self._parts)))
 
-    def _take_notice(self, event: ToolNoticed) -> Iterator[Change]:
+    def _take_notice(self, event: ToolAnnounced) -> Iterator[Change]:
         if not is_internal(event.name):
             yield from self._show(self._calls.notice(event, len(self._parts)))
 
@@ -152,7 +152,7 @@ class Turn:
         call = self._calls.running(event.call_id)
         if call is not None and event.text:
             call.printed.add(event.text)
-            yield CallSaid(call.item, call.call_id, event.text)
+            yield ToolOutputAdded(call.item, call.call_id, event.text)
 
     def _take_completion(self, event: ToolCompleted) -> Iterator[Change]:
         call = self._calls.running(event.call_id)
@@ -162,10 +162,10 @@ class Turn:
 
     def _take_client_call(self, event: ClientCall) -> Iterator[Change]:
         call_id = self._calls.id_for_client(event.call_id)
-        self._parts.append(_Handed(ClientCallItem(call_id, event.name, event.arguments)))
-        yield ClientCalled(len(self._parts) - 1, call_id, event.name, event.arguments)
+        self._parts.append(_ClientCall(ClientCallItem(call_id, event.name, event.arguments)))
+        yield ClientToolCalled(len(self._parts) - 1, call_id, event.name, event.arguments)
 
-    def _take_wish(self, event: ApprovalWanted) -> Iterator[Change]:
+    def _take_wish(self, event: ApprovalRequest) -> Iterator[Change]:
         call = self._calls.running(event.call_id)
         yield from self._approvals.ask(event, "" if call is None else call.call_id)
 
@@ -175,32 +175,35 @@ class Turn:
     def _take_finish(self, event: Finished) -> tuple[Change, ...]:
         rest = "" if event.result.verdict is Verdict.FAILED else self._unsent(event.result)
         said = self._take_text(Text(rest)) if rest else ()
-        return (*said, *self._end(of_result(event.result, is_empty=not self._has_answer()), event.at))
+        return (
+            *said,
+            *self._end(Outcome.from_result(event.result, is_empty=not self._has_answer()), event.at),
+        )
 
-    def _take_crash(self, event: Crashed) -> tuple[Change, ...]:
-        return self._end(of_crash(event), event.at)
+    def _take_crash(self, event: AgentFailed) -> tuple[Change, ...]:
+        return self._end(Outcome.from_failure(event), event.at)
 
     _HANDLERS: ClassVar[Mapping[type[Event], Callable[[Turn, Any], Iterable[Change]]]] = {
         Text: _take_text,
         Reasoning: _take_reasoning,
         ToolStarted: _take_start,
-        ToolNoticed: _take_notice,
+        ToolAnnounced: _take_notice,
         ToolOutput: _take_output,
         ToolCompleted: _take_completion,
         ClientCall: _take_client_call,
-        ApprovalWanted: _take_wish,
+        ApprovalRequest: _take_wish,
         ApprovalAnswered: _take_answer,
         Finished: _take_finish,
-        Crashed: _take_crash,
+        AgentFailed: _take_crash,
     }
 
     def _write(self, kind: type[MessageItem | ReasoningItem], text: str) -> int:
         """Add text to the last item if it is of the same kind, else begin a new one; returns its position."""
         last = self._parts[-1] if self._parts else None
-        if type(last) is _Prose and last.kind is kind:
+        if type(last) is _TextItem and last.kind is kind:
             last.parts.append(text)
         else:
-            self._parts.append(_Prose(kind, [text]))
+            self._parts.append(_TextItem(kind, [text]))
         return len(self._parts) - 1
 
     def _show(self, call: Call | None) -> Iterator[Change]:
@@ -216,7 +219,7 @@ class Turn:
         )
 
     def _end(self, outcome: Outcome, at: float) -> tuple[Change, ...]:
-        self._state = move_turn(self._state, TurnMove.END)
+        self._state = next_turn_state(self._state, TurnTransition.END)
         self._outcome = outcome
         closed: list[Change] = [*self._approvals.close(at)]
         for call in self._calls.still_running():
@@ -246,11 +249,11 @@ class Turn:
     def _last_message(self) -> str:
         """The text since the last tool call."""
         last = self._last_part()
-        return "".join(last.parts) if type(last) is _Prose else ""
+        return "".join(last.parts) if type(last) is _TextItem else ""
 
-    def _last_part(self) -> _Prose | Call | _Handed | None:
+    def _last_part(self) -> _TextItem | Call | _ClientCall | None:
         """The last that is more than reasoning."""
         for part in reversed(self._parts):
-            if not (type(part) is _Prose and part.kind is ReasoningItem):
+            if not (type(part) is _TextItem and part.kind is ReasoningItem):
                 return part
         return None

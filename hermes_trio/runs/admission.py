@@ -12,7 +12,7 @@ from enum import Enum
 import trio
 
 from hermes_trio.core.errors import RATE_LIMIT, SERVER_ERROR, ApiError
-from hermes_trio.core.lifecycle import IllegalMove
+from hermes_trio.core.state import InvalidTransition
 
 RETRY_SOON = {"Retry-After": "1"}
 
@@ -34,10 +34,10 @@ class Slot:
         """The run has begun: from now on only its end frees the slot.
 
         Raises:
-            IllegalMove: the slot is held or free already.
+            InvalidTransition: the slot is held or free already.
         """
         if self._use is not _Use.RESERVED:
-            raise IllegalMove(f"a {self._use.value} slot cannot be held")
+            raise InvalidTransition(f"a {self._use.value} slot cannot be held")
         self._use = _Use.HELD
 
     def forfeit(self) -> None:

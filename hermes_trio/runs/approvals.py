@@ -15,9 +15,9 @@ from attrs import evolve, frozen
 
 from hermes_trio.agent.desk import Desk
 from hermes_trio.core.approvals import Decision, Grant, offered
-from hermes_trio.core.events import AnsweredBy, ApprovalAnswered, ApprovalWanted, Choice, Event
-from hermes_trio.core.progress import Questions
-from hermes_trio.core.record import RunHeader
+from hermes_trio.core.changes import ApprovalRequested
+from hermes_trio.core.events import AnsweredBy, ApprovalAnswered, ApprovalRequest, Choice, Event
+from hermes_trio.core.records import RunHeader
 from hermes_trio.stores.base import ApprovalStore, StoreError
 
 log = structlog.get_logger(__name__)
@@ -47,7 +47,7 @@ class Floor:
     """What a run lends to its questions."""
 
     tell: Callable[[Event], None]  # notes it, in the turn and in the log
-    waiting: Callable[[], Questions]
+    waiting: Callable[[], tuple[ApprovalRequested, ...]]
     now: Callable[[], float]  # seconds since the run began
     wall_clock: Callable[[], float]
 
@@ -66,7 +66,7 @@ class Approvals:
     def _one_at_a_time(self) -> trio.Lock:
         return trio.Lock()
 
-    async def ask(self, wish: ApprovalWanted) -> None:
+    async def ask(self, wish: ApprovalRequest) -> None:
         """See to one question, until it is answered."""
         if await self._is_granted(wish):
             self._desk.give(wish.approval_id, Decision(Choice.ONCE, AnsweredBy.REMEMBERED))
@@ -93,7 +93,7 @@ class Approvals:
             settled = [self._settle(each.approval_id, answer.choice, AnsweredBy.CLIENT) for each in questions]
             return sum(settled)
 
-    def _meant(self, answer: Answer) -> Questions:
+    def _meant(self, answer: Answer) -> tuple[ApprovalRequested, ...]:
         waiting = self._floor.waiting()
         if answer.approval_id:
             waiting = tuple(each for each in waiting if each.approval_id == answer.approval_id)
@@ -116,7 +116,7 @@ class Approvals:
     def _why_not(self) -> AnsweredBy:
         return AnsweredBy.TIMEOUT if self._seconds else AnsweredBy.NOBODY
 
-    async def _is_granted(self, wish: ApprovalWanted) -> bool:
+    async def _is_granted(self, wish: ApprovalRequest) -> bool:
         try:
             return await self._store.is_granted(
                 self._header.principal, self._header.session_id, wish.patterns
@@ -125,7 +125,7 @@ class Approvals:
             log.error("remembered approvals cannot be read, asking", error=str(error))
             return False
 
-    async def _remember(self, questions: Questions, choice: Choice) -> None:
+    async def _remember(self, questions: tuple[ApprovalRequested, ...], choice: Choice) -> None:
         if choice not in {Choice.SESSION, Choice.ALWAYS}:
             return
         try:
@@ -134,7 +134,7 @@ class Approvals:
         except trio.TooSlowError:
             raise StoreError("the store took too long to remember an approval") from None
 
-    def _grants(self, questions: Questions, choice: Choice) -> list[Grant]:
+    def _grants(self, questions: tuple[ApprovalRequested, ...], choice: Choice) -> list[Grant]:
         who, made_at = self._header.principal, self._floor.wall_clock()
         where = self._header.session_id if choice is Choice.SESSION else ""
         return [Grant(who, where, pattern, made_at) for each in questions for pattern in each.patterns]

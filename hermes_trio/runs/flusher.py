@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from hermes_trio.core.log_codec import encode_changes
-from hermes_trio.core.record import LogBatch, RunHeader
+from hermes_trio.core.records import LogBatch, RunHeader
 from hermes_trio.runs.log import Changes, RunLog
 from hermes_trio.runs.unsaved import UnsavedEnds
 from hermes_trio.stores.base import Store, StoreError

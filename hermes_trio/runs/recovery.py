@@ -10,8 +10,8 @@ import structlog
 from hermes_trio.core.changes import Change, Ended
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
-from hermes_trio.core.replay import Rebuilt
+from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
+from hermes_trio.core.replay import ReplayedTurn
 from hermes_trio.runs.replay import load_changes
 from hermes_trio.runs.spec import Items
 from hermes_trio.stores.base import CorruptRecord, Store
@@ -48,8 +48,8 @@ async def _whole_log(store: Store, header: RunHeader) -> list[Change]:
 
 def _end(header: RunHeader, changes: list[Change], now: float) -> tuple[EndedRun, tuple[LogBatch, ...]]:
     """The run ends now, when it is found: nobody knows when its process died, and its log is kept from its end on."""
-    rebuilt = Rebuilt(changes)
-    *closing, _ = rebuilt.turn.cut(Reason.PROCESS_DIED, rebuilt.at)
+    rebuilt = ReplayedTurn(changes)
+    *closing, _ = rebuilt.turn.cancel(Reason.PROCESS_DIED, rebuilt.at)
     after = max(rebuilt.at, now - header.stamp.created_at)
     ended = EndedRun(header, rebuilt.turn.items, rebuilt.turn.outcome, after)
     rest = [*closing, Ended(rebuilt.turn.outcome, after)]

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 import trio
 
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.record import RunHeader
+from hermes_trio.core.records import RunHeader
 
 
 class Live(Protocol):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import trio
 
 from hermes_trio.core.changes import Ended
-from hermes_trio.core.log_codec import Damaged as DamagedBody
-from hermes_trio.core.log_codec import decode_changes
+from hermes_trio.core.log_codec import DecodeError, decode_changes
 from hermes_trio.runs.log import ChangeReader, Changes, LogTruncated
 from hermes_trio.stores.base import CorruptRecord, Store
 
@@ -21,7 +20,7 @@ async def load_changes(store: Store, principal: str, run_id: str, first: int) ->
     batches = await store.read_log(principal, run_id, first)
     try:
         changes = tuple(change for batch in batches for change in decode_changes(batch.body))
-    except DamagedBody as error:
+    except DecodeError as error:
         raise CorruptRecord(f"the log of {run_id} is damaged: {error}") from error
     return changes[first - batches[0].first :] if batches else ()
 

@@ -19,10 +19,10 @@ from hermes_trio.agent.event_queue import EventQueue
 from hermes_trio.agent.port import Words
 from hermes_trio.agent.runner import AgentRunner
 from hermes_trio.core.changes import Ended
-from hermes_trio.core.events import ApprovalWanted
-from hermes_trio.core.outcome import Reason, of_cut
-from hermes_trio.core.progress import Standing
-from hermes_trio.core.record import EndedRun, LogBatch
+from hermes_trio.core.events import ApprovalRequest
+from hermes_trio.core.outcome import Outcome, Reason
+from hermes_trio.core.records import EndedRun, LogBatch
+from hermes_trio.core.run_status import RunStatus
 from hermes_trio.core.turn import Turn
 from hermes_trio.runs.approvals import Answer, Approvals, Floor
 from hermes_trio.runs.flusher import KeptLog
@@ -87,9 +87,9 @@ class Run:
         return self._has_begun
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> RunStatus:
         """The state of the run."""
-        return self._tracker.standing
+        return self._tracker.status
 
     async def answer(self, answer: Answer) -> int:
         """Answer approval requests of the agent; return how many.
@@ -146,7 +146,7 @@ class Run:
         except trio.TooSlowError:
             self._spec.slot.release()
             # The store may still insert it when it gets to it, and then it must not stay in progress.
-            self._save_later(Turn(), Ended(of_cut(Reason.SERVER_ERROR)))
+            self._save_later(Turn(), Ended(Outcome.from_cancellation(Reason.SERVER_ERROR)))
             raise StoreError("the store took too long to begin a run") from None
         except BaseException:
             self._spec.slot.release()
@@ -233,11 +233,11 @@ class Run:
         seconds = self._services.limits.approval if self._spec.can_ask else 0.0
         return Approvals(self.header, self._services.store, self._desk, floor, seconds)
 
-    def _request_approval(self, request: ApprovalWanted) -> None:
+    def _request_approval(self, request: ApprovalRequest) -> None:
         assert self._nursery is not None  # the tracker, which calls this, runs inside it
         self._nursery.start_soon(self._handle_approval, request)
 
-    async def _handle_approval(self, request: ApprovalWanted) -> None:
+    async def _handle_approval(self, request: ApprovalRequest) -> None:
         try:
             await self._approvals.ask(request)
         except Exception:

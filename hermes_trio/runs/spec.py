@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.record import EndedRun, RunHeader
+from hermes_trio.core.records import EndedRun, RunHeader
 from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.presence import DETACH, DisconnectPolicy

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import structlog
 import trio
 
-from hermes_trio.core.record import PurgeResult, Retention
+from hermes_trio.core.records import PurgeResult, Retention
 from hermes_trio.stores.base import Store
 
 log = structlog.get_logger(__name__)

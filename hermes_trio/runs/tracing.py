@@ -11,7 +11,7 @@ from attrs import frozen
 from opentelemetry import trace
 
 from hermes_trio.core.outcome import Outcome, Status
-from hermes_trio.core.record import RunHeader
+from hermes_trio.core.records import RunHeader
 
 _tracer = trace.get_tracer("hermes_trio")
 

@@ -14,11 +14,11 @@ import trio
 from attrs import frozen
 
 from hermes_trio.agent.event_queue import MAX_CHARS, EventQueue
-from hermes_trio.core.changes import Change, Ended, TextAdded
-from hermes_trio.core.events import ApprovalWanted, Event, Finished
-from hermes_trio.core.lifecycle import ENDED_STATES
-from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_cut
-from hermes_trio.core.progress import Progress, Questions, Standing
+from hermes_trio.core.changes import ApprovalRequested, Change, Ended, TextAdded
+from hermes_trio.core.events import ApprovalRequest, Event, Finished
+from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
+from hermes_trio.core.run_status import RunStateMachine, RunStatus
+from hermes_trio.core.state import ENDED_STATES
 from hermes_trio.core.turn import Turn
 from hermes_trio.runs.log import RunLog
 from hermes_trio.stores.base import StoreError
@@ -35,7 +35,7 @@ class RunCallbacks:
     stop: Callable[[Reason], None]  # cancels the run
     cancel_reason: Callable[[], Reason]  # why the run was cancelled
     now: Callable[[], float]  # seconds since the run began
-    request_approval: Callable[[ApprovalWanted], None]
+    request_approval: Callable[[ApprovalRequest], None]
     first_text: Callable[[float], None] = lambda seconds: None  # noqa: ARG005 - called once, with the first text
 
 
@@ -61,24 +61,26 @@ class Tracker:
         self._turn = Turn()
         self._unhandled: list[Event] = []
         self._is_broken = False  # an event was emitted that could not be recorded
-        self._end = Ended(of_cut(Reason.SERVER_ERROR))  # stands if even ending the turn fails
+        self._end = Ended(
+            Outcome.from_cancellation(Reason.SERVER_ERROR)
+        )  # stands if even ending the turn fails
         self._is_saved = False
-        self._progress = Progress()
+        self._progress = RunStateMachine()
         self._has_text = False
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> RunStatus:
         """The state of the run."""
-        return self._progress.standing
+        return self._progress.status
 
     @property
     def outcome(self) -> Outcome:
         """How clients learn that the run ended."""
         return self._end.outcome
 
-    def questions(self) -> Questions:
+    def questions(self) -> tuple[ApprovalRequested, ...]:
         """Return the approval requests that are not answered yet."""
-        return self.standing.questions
+        return self.status.open_approvals
 
     def begin(self) -> None:
         """Note that the agent is about to be made."""
@@ -86,7 +88,7 @@ class Tracker:
 
     def stopping(self) -> None:
         """Note that the run was told to end. A run that has ended stays as it is."""
-        if self.standing.state not in ENDED_STATES:
+        if self.status.state not in ENDED_STATES:
             self._progress.stop()
 
     def record(self, event: Event) -> None:
@@ -125,10 +127,10 @@ class Tracker:
 
     def _handle(self, events: list[Event]) -> None:
         """Record what the agent emitted. An approval request is recorded when it is known that one is needed."""
-        if ApprovalWanted in map(type, events):
-            for request in [event for event in events if isinstance(event, ApprovalWanted)]:
+        if ApprovalRequest in map(type, events):
+            for request in [event for event in events if isinstance(event, ApprovalRequest)]:
                 self._callbacks.request_approval(request)
-            events = [event for event in events if not isinstance(event, ApprovalWanted)]
+            events = [event for event in events if not isinstance(event, ApprovalRequest)]
         self._feed(events)
 
     def _feed(self, events: Sequence[Event]) -> None:
@@ -168,7 +170,7 @@ class Tracker:
         """End the turn if it is still open, save it, announce the end."""
         self._drain()
         if self._turn.is_open:
-            self._append_open(list(self._turn.cut(reason, self._callbacks.now())))
+            self._append_open(list(self._turn.cancel(reason, self._callbacks.now())))
         if not self._is_saved:
             await self._save()
             self._is_saved = True
@@ -176,7 +178,7 @@ class Tracker:
 
     def _drain(self) -> None:
         """Record everything that was emitted. What cannot be recorded must not keep the run from ending."""
-        drained = [event for event in self._queue.drain() if not isinstance(event, ApprovalWanted)]
+        drained = [event for event in self._queue.drain() if not isinstance(event, ApprovalRequest)]
         events = [*self._unhandled, *drained]
         self._unhandled.clear()
         for event in events:

@@ -12,7 +12,7 @@ import structlog
 import trio
 from attrs import define
 
-from hermes_trio.core.record import EndedRun, LogBatch
+from hermes_trio.core.records import EndedRun, LogBatch
 from hermes_trio.stores.base import Store, StoreError
 
 log = structlog.get_logger(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from hermes_trio.core.errors import bad_request
-from hermes_trio.core.record import Conversation
+from hermes_trio.core.records import Conversation
 from hermes_trio.core.shorten import shorten
 from hermes_trio.schema.input_items import InputItem, read_items
 from hermes_trio.schema.json import convert, parse_object

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from attrs import frozen
 
-from hermes_trio.core.dialects.responses_object import ECHO
+from hermes_trio.core.dialects.responses import ECHO
 from hermes_trio.core.errors import bad_request
-from hermes_trio.core.fields import as_dict
+from hermes_trio.core.log_codec import as_dict
 from hermes_trio.core.messages import Content, Message, ToolCall
 from hermes_trio.schema.chat import SPOKEN_ROLES, ToolCallBody
 from hermes_trio.schema.content import has_visible_payload, system_text, user_content

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import frozen
 
 from hermes_trio.core.errors import bad_request
-from hermes_trio.core.fields import as_dict
+from hermes_trio.core.log_codec import as_dict
 from hermes_trio.schema.fields import session_id
 from hermes_trio.schema.json import convert, parse_object
 from hermes_trio.schema.responses import HistoryBody, ResponsesBody, ResponsesRequest, read_responses

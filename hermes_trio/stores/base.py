@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from hermes_trio.core.approvals import Grant
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import (
+from hermes_trio.core.records import (
     Conversation,
     EndedRun,
     IdempotencyRecord,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hermes_trio.core.fields import as_dict, is_value
+from hermes_trio.core.log_codec import as_dict, is_value
 from hermes_trio.core.messages import Message
 from hermes_trio.stores.base import CorruptRecord, StoreError
 

@@ -11,18 +11,17 @@ from typing import Any
 import msgspec
 from attrs import frozen
 
-from hermes_trio.core.items import transcript
-from hermes_trio.core.log_codec import Damaged, decode_items, decode_outcome, encode_items, pack
-from hermes_trio.core.messages import Message
+from hermes_trio.core.log_codec import DecodeError, compress, decode_items, decode_outcome, encode_items
+from hermes_trio.core.messages import Message, transcript
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
+from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.sessions import Counters, counters
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import damaged, decode, encode, encode_quickly, not_json, require_keys
 
 _UNWRITABLE = (TypeError, ValueError, KeyError, RecursionError)
 _SCALARS = frozenset({str, int, float, bool})
-_UNREADABLE = (Damaged, ValueError, TypeError, RecursionError, zlib.error, msgspec.MsgspecError)
+_UNREADABLE = (DecodeError, ValueError, TypeError, RecursionError, zlib.error, msgspec.MsgspecError)
 
 
 @frozen
@@ -58,7 +57,7 @@ def write_header(header: RunHeader) -> bytes:
     Raises:
         StoreError: it holds something that JSON cannot say.
     """
-    return pack(encode_quickly(header) if _is_flat(header) else encode(header))
+    return compress(encode_quickly(header) if _is_flat(header) else encode(header))
 
 
 def _is_flat(header: RunHeader) -> bool:

@@ -13,7 +13,7 @@ import structlog
 
 from hermes_trio.core.approvals import Grant
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import (
+from hermes_trio.core.records import (
     Conversation,
     EndedRun,
     IdempotencyRecord,

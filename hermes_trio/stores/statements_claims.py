@@ -6,7 +6,7 @@ import sqlite3
 
 from attrs import astuple
 
-from hermes_trio.core.record import IdempotencyRecord
+from hermes_trio.core.records import IdempotencyRecord
 
 # An update that changes nothing makes the row that was there first come back.
 _CLAIM = """

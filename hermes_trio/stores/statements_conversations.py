@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from hermes_trio.core.record import Conversation, ItemPage, NoConversation
+from hermes_trio.core.records import Conversation, ItemPage, NoConversation
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import decode, encode, item_body
 

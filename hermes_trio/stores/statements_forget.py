@@ -14,7 +14,7 @@ from typing import TypeVar
 from attrs import frozen
 
 from hermes_trio.core.outcome import Reason, Status
-from hermes_trio.core.record import PurgeResult, Retention
+from hermes_trio.core.records import PurgeResult, Retention
 from hermes_trio.stores import statements_conversations as conversations
 from hermes_trio.stores import statements_logs as logs
 

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from typing import Any
 
-from hermes_trio.core.record import LiveRun, RunEnd, RunPage, RunQuery
+from hermes_trio.core.records import LiveRun, RunEnd, RunPage, RunQuery
 from hermes_trio.stores.codec import clamped
 from hermes_trio.stores.records import read_end, read_header
 

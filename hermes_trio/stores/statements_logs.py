@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from hermes_trio.core.record import LogBatch
+from hermes_trio.core.records import LogBatch
 from hermes_trio.stores.codec import clamped
 from hermes_trio.stores.records import read_batch
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from hermes_trio.core.record import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
+from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
 from hermes_trio.core.sessions import COMPRESSED, preview
 from hermes_trio.stores import statements_conversations as conversations
 from hermes_trio.stores import statements_forget as forgetting

@@ -6,7 +6,7 @@ import sqlite3
 
 from attrs import frozen
 
-from hermes_trio.core.fields import as_dict, field_names
+from hermes_trio.core.log_codec import as_dict, field_names
 from hermes_trio.core.messages import Message
 from hermes_trio.core.sessions import NO_COUNTS, Counters
 from hermes_trio.stores.codec import message

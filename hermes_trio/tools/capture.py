@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable
 
-from hermes_trio.core.printed import Printed
+from hermes_trio.core.shorten import HeadTailBuffer
 
 
 class Capture:
@@ -14,7 +14,7 @@ class Capture:
     def __init__(self, limit: int, listener: Callable[[str], object]) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._listener = listener
-        self._printed = Printed(limit)
+        self._printed = HeadTailBuffer(limit)
         self._live_room = limit
 
     @property

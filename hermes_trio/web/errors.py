@@ -9,10 +9,10 @@ import structlog
 from quart import Response
 from werkzeug.exceptions import HTTPException, InternalServerError
 
-from hermes_trio.core.dialects.chat_batch import NO_RETRY
+from hermes_trio.core.dialects.chat import NO_RETRY
+from hermes_trio.core.dialects.wire import encode
 from hermes_trio.core.errors import INVALID_REQUEST, SERVER_ERROR, ApiError
 from hermes_trio.core.redact import redact
-from hermes_trio.core.wire import encode
 from hermes_trio.stores.base import StoreError
 
 log = structlog.get_logger(__name__)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import trio
 
-from hermes_trio.core.dialects.chat_batch import ChatCollector, Reply
+from hermes_trio.core.dialects.chat import ChatCollector, Reply
 from hermes_trio.web.profiles import choose_agent
 from hermes_trio.web.request import app_state
 

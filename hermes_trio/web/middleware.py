@@ -16,8 +16,8 @@ import structlog
 import trio
 from attrs import define, field, frozen
 
+from hermes_trio.core.dialects.wire import encode
 from hermes_trio.core.errors import ApiError, bad_request
-from hermes_trio.core.wire import encode
 from hermes_trio.runs.delivery import EXTENSION
 from hermes_trio.web.headers import SECURITY, Cors, RawHeaders, first_values, is_request_id
 from hermes_trio.web.request import SCOPE_KEY, RequestContext

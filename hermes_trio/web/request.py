@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 from quart import current_app, request
 
 from hermes_trio.core.errors import bad_request
-from hermes_trio.core.record import scope_of
+from hermes_trio.core.records import record_owner
 from hermes_trio.keys import Principal
 from hermes_trio.runs.admission import Admission, Slot
 from hermes_trio.runs.delivery import TrySend
@@ -46,7 +46,7 @@ class RequestContext:
     @property
     def owner(self) -> str:
         """The owner of the records that this request reads and writes."""
-        return scope_of(self.principal.name, self.profile)
+        return record_owner(self.principal.name, self.profile)
 
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call back when the request ends. The last callback registered is called first."""

@@ -16,10 +16,10 @@ from quart import Response
 from quart.wrappers.response import ResponseBody
 
 from hermes_trio.core.changes import Change, Ended
-from hermes_trio.core.dialects.chat_batch import Reply
+from hermes_trio.core.dialects.chat import Reply
+from hermes_trio.core.dialects.wire import KEEPALIVE
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.wire import KEEPALIVE
 from hermes_trio.runs.delivery import Delivery, TrySend
 from hermes_trio.runs.log import ChangeReader, Changes
 from hermes_trio.runs.spec import RunStats

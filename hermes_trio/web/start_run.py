@@ -24,7 +24,7 @@ from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.core.changes import Change
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.messages import Content, Message
-from hermes_trio.core.record import NOTHING, EndedRun, IdempotencyRecord, LiveRun, RunHeader, Stamp
+from hermes_trio.core.records import NOTHING, EndedRun, IdempotencyRecord, LiveRun, RunHeader, Stamp
 from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.hosting import attached, owned_run
 from hermes_trio.runs.log import ChangeReader

@@ -22,11 +22,11 @@ from hermes_trio.agent.port import Port, Words
 from hermes_trio.agent.runner import AgentRunner, AgentRuntime
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
+    AgentFailed,
     AnsweredBy,
-    ApprovalWanted,
+    ApprovalRequest,
     Choice,
     ClientCall,
-    Crashed,
     Event,
     Finished,
     Reasoning,
@@ -143,7 +143,10 @@ async def cancel_oneself(say: AsyncioPort) -> None:
 
 @pytest.mark.parametrize(
     ("does", "last"),
-    [(crash, Crashed("boom", "ValueError")), (cancel_oneself, Crashed("CancelledError", "CancelledError"))],
+    [
+        (crash, AgentFailed("boom", "ValueError")),
+        (cancel_oneself, AgentFailed("CancelledError", "CancelledError")),
+    ],
 )
 async def test_an_error_ends_its_own_run_only(does: Work, last: Event) -> None:
     assert await Setting(does).to_the_end() == [last]
@@ -338,7 +341,7 @@ async def test_an_agent_asks_and_gets_the_answer() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(setting.run)
             [wish] = await setting.inbox.receive()
-            assert isinstance(wish, ApprovalWanted)
+            assert isinstance(wish, ApprovalRequest)
             setting.desk.give(wish.approval_id, YES)
             await for_batches(setting, heard)
     assert heard == [Finished(Result("once"))]
@@ -355,7 +358,7 @@ async def test_an_answer_to_an_agent_that_no_longer_waits_goes_nowhere() -> None
 
     setting = Setting(work)
     wish, last = await setting.to_the_end()
-    assert isinstance(wish, ApprovalWanted)
+    assert isinstance(wish, ApprovalRequest)
     setting.desk.give(wish.approval_id, YES)
     assert last == Finished(Result("nobody answered"))
 
@@ -367,7 +370,7 @@ async def test_an_agent_that_asks_is_cancelled() -> None:
 
     setting = Setting(work)
     [wish] = await setting.called_off_once_begun()
-    assert isinstance(wish, ApprovalWanted)
+    assert isinstance(wish, ApprovalRequest)
     assert setting.gone.is_set()
 
 

@@ -10,7 +10,7 @@ from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.event_queue import EventQueue, RunEnded
 from hermes_trio.agent.port import AsyncPort, Port, Words
 from hermes_trio.core.approvals import Decision
-from hermes_trio.core.events import AnsweredBy, ApprovalWanted, Choice
+from hermes_trio.core.events import AnsweredBy, ApprovalRequest, Choice
 
 YES = Decision(Choice.ONCE, AnsweredBy.CLIENT)
 NO = Decision(Choice.DENY, AnsweredBy.TIMEOUT)
@@ -56,7 +56,7 @@ async def test_a_thread_asks_and_waits() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.to_thread.run_sync, work)
         (wish,) = await inbox.receive()
-        assert isinstance(wish, ApprovalWanted)
+        assert isinstance(wish, ApprovalRequest)
         assert (wish.approval_id, wish.call_id, wish.command) == ("appr_123456789012_1", "c1", "rm x")
         assert (wish.patterns, wish.allow_permanent) == (("a", "b"), False)
         assert "verysecret" not in wish.description
@@ -75,7 +75,7 @@ async def test_a_task_asks_and_waits() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work)
         (wish,) = await inbox.receive()
-        assert isinstance(wish, ApprovalWanted)
+        assert isinstance(wish, ApprovalRequest)
         assert wish.patterns == ("rm x",), "without patterns the command is what is remembered"
         desk.give(wish.approval_id, YES)
     assert decisions == [YES]

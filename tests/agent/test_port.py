@@ -14,8 +14,8 @@ from hermes_trio.core.events import (
     Event,
     Reasoning,
     Text,
+    ToolAnnounced,
     ToolCompleted,
-    ToolNoticed,
     ToolOutput,
     ToolStarted,
 )
@@ -51,7 +51,7 @@ EVERYTHING: list[Event] = [
     ToolStarted("c", "t", {"x": [1]}, 1.0),
     ToolOutput("c", "half"),
     ToolCompleted("c", "{'k': 1}", True, 2.0),
-    ToolNoticed("n", {}, 3.0),
+    ToolAnnounced("n", {}, 3.0),
     ToolCompleted("d", "", False, 4.0),
 ]
 

@@ -18,7 +18,7 @@ from hermes_trio.agent.desk import Desk
 from hermes_trio.agent.event_queue import EventQueue, RunEnded
 from hermes_trio.agent.port import AsyncPort, Port, Words
 from hermes_trio.agent.runner import AgentRunner, AgentRuntime, _ThreadState
-from hermes_trio.core.events import Crashed, Event, Finished, Result, Text
+from hermes_trio.core.events import AgentFailed, Event, Finished, Result, Text
 
 CONTEXT = AgentContext(TurnRequest("run-1", "session", "hello"), Path())
 
@@ -112,12 +112,12 @@ class Silent:
 @pytest.mark.parametrize(
     ("make", "last"),
     [
-        (raising(ValueError("cannot be made")), Crashed("cannot be made", "ValueError")),
-        (lambda: Raiser(RuntimeError("boom")), Crashed("boom", "RuntimeError")),
-        (lambda: Raiser(RuntimeError()), Crashed("RuntimeError", "RuntimeError")),
-        (lambda: Raiser(SystemExit(3)), Crashed("3", "SystemExit")),
-        (AsyncRaiser, Crashed("async boom", "ValueError")),
-        (Odd, Crashed("run() returned int, not a Result or a text", "TypeError")),
+        (raising(ValueError("cannot be made")), AgentFailed("cannot be made", "ValueError")),
+        (lambda: Raiser(RuntimeError("boom")), AgentFailed("boom", "RuntimeError")),
+        (lambda: Raiser(RuntimeError()), AgentFailed("RuntimeError", "RuntimeError")),
+        (lambda: Raiser(SystemExit(3)), AgentFailed("3", "SystemExit")),
+        (AsyncRaiser, AgentFailed("async boom", "ValueError")),
+        (Odd, AgentFailed("run() returned int, not a Result or a text", "TypeError")),
         (Silent, Finished()),
     ],
 )

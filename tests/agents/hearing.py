@@ -17,7 +17,7 @@ from hermes_trio.agent.runner import AgentRunner, AgentRuntime
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
     AnsweredBy,
-    ApprovalWanted,
+    ApprovalRequest,
     Choice,
     Event,
     EventOrText,
@@ -47,7 +47,7 @@ class Ear:
             raise RunEnded
         self.events.append(event)
         self.on_event(event)
-        if isinstance(event, ApprovalWanted):
+        if isinstance(event, ApprovalRequest):
             self.desk.give(event.approval_id, self.decision)
 
     def put_nowait(self, said: EventOrText) -> bool:

@@ -17,7 +17,7 @@ from hermes_trio.agents.demo import HELP, INTRODUCTION, DemoAgent, factory
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
     AnsweredBy,
-    ApprovalWanted,
+    ApprovalRequest,
     Choice,
     Event,
     Result,
@@ -165,7 +165,7 @@ class TestCommands:
         ear, _ = heard(tmp_path, "/terminal rm -rf precious")
         assert [path.name for path in tmp_path.iterdir()] == ["precious"]
         assert ear.calls == [("terminal", {"command": "rm -rf precious"}, "not approved (nobody)", True)]
-        (wish,) = [event for event in ear.events if isinstance(event, ApprovalWanted)]
+        (wish,) = [event for event in ear.events if isinstance(event, ApprovalRequest)]
         assert wish.description
         assert "rm -rf precious" not in wish.patterns, "its kind is remembered, not the command"
         heard(tmp_path, "/terminal rm -rf precious", Decision(Choice.ONCE, AnsweredBy.CLIENT))
@@ -175,7 +175,7 @@ class TestCommands:
         ear, _ = heard(tmp_path, "/ask echo yes; touch started", Decision(Choice.ONCE, AnsweredBy.CLIENT))
         assert ear.calls == [("terminal", {"command": "echo yes; touch started"}, "yes", False)]
         assert [path.name for path in tmp_path.iterdir()] == ["started"]
-        (wish,) = [event for event in ear.events if isinstance(event, ApprovalWanted)]
+        (wish,) = [event for event in ear.events if isinstance(event, ApprovalRequest)]
         (call,) = [event for event in ear.events if isinstance(event, ToolStarted)]
         assert (wish.call_id, wish.command) == (call.call_id, "echo yes; touch started")
 

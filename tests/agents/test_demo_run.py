@@ -11,7 +11,7 @@ import trio
 from hermes_trio.agent.contract import AgentContext
 from hermes_trio.agents.demo import DemoAgent, factory
 from hermes_trio.core.events import (
-    Crashed,
+    AgentFailed,
     Event,
     Finished,
     Text,
@@ -43,7 +43,7 @@ async def test_a_failure(tmp_path: Path) -> None:
         async with trio.open_nursery() as nursery:
             run = await start(nursery, impatient, turn("/fail as told"), tmp_path)
             await run.to_end()
-    assert isinstance(run.events[-1], Crashed)
+    assert isinstance(run.events[-1], AgentFailed)
     assert (run.events[-1].message, run.events[-1].kind) == ("as told", "RuntimeError")
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hermes_trio.agent.contract import AgentContext
 from hermes_trio.agents.synthetic import AsyncSyntheticAgent, Load, SyntheticAgent, factory, parse_load
 from hermes_trio.core.events import (
-    Crashed,
+    AgentFailed,
     Event,
     Finished,
     Reasoning,
@@ -214,5 +214,5 @@ class TestBridged:
                 run = await start(nursery, factory, turn(f"mode={mode} tokens=many"), tmp_path)
                 await run.to_end()
         last = run.events[-1]
-        assert isinstance(last, Crashed)
+        assert isinstance(last, AgentFailed)
         assert (last.kind, "tokens=many" in last.message) == ("ValueError", True)

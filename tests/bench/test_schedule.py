@@ -16,7 +16,7 @@ from hermes_trio.agent.contract import AgentContext
 from hermes_trio.agents import synthetic
 from hermes_trio.core.changes import TextAdded
 from hermes_trio.core.dialects.chat import ChatStream
-from hermes_trio.core.record import Stamp
+from hermes_trio.core.records import Stamp
 from tests.agents.hearing import Ear, turn
 from tests.bench import agent, loads
 from tests.bench.client.tokens import TOKEN

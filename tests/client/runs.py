@@ -8,7 +8,7 @@ from hermes_trio.client.sse import Frames
 from hermes_trio.core.changes import Change
 from hermes_trio.core.events import Event
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.record import RunHeader, Stamp
+from hermes_trio.core.records import RunHeader, Stamp
 from tests.core.scripts import played
 
 RUN_ID = "run_1"

@@ -18,11 +18,11 @@ from hermes_trio.client.stream import Heard, Patience
 from hermes_trio.client.turn import Asker, LeaveIt, TurnEnd, always, leave_it, run_turn, strongest
 from hermes_trio.core.dialects.runs import frames_after
 from hermes_trio.core.events import (
+    AgentFailed,
     AnsweredBy,
     ApprovalAnswered,
-    ApprovalWanted,
+    ApprovalRequest,
     Choice,
-    Crashed,
     Event,
     Finished,
     Result,
@@ -37,7 +37,7 @@ from tests.client.server import HEAD, Asked, Flaky, calling, error, reply
 ASK = Ask("hello", "once")
 HASTY = Patience(attempts=2, first=0.0)
 FINISHED = Finished(Result(), 3.0)
-WANTED = ApprovalWanted("q", "", "rm x", "why", ("rm",), True, 1.0, 60.0)
+WANTED = ApprovalRequest("q", "", "rm x", "why", ("rm",), True, 1.0, 60.0)
 
 
 @define
@@ -62,7 +62,7 @@ async def turn(caller: Caller, person: Person, asker: Asker = leave_it) -> TurnE
     [
         (FINISHED, 0, ""),
         (Finished(Result(verdict=Verdict.TRUNCATED), 3.0), 0, "incomplete: "),
-        (Crashed("oh", "ValueError", 3.0), 1, "failed: oh"),
+        (AgentFailed("oh", "ValueError", 3.0), 1, "failed: oh"),
     ],
 )
 async def test_a_turn_ends_as_its_run_does(last: Event, code: int, told: str) -> None:

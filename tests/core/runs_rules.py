@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from hermes_trio.core.record import RunHeader, Stamp
+from hermes_trio.core.records import RunHeader, Stamp
 
 Json = dict[str, Any]
 

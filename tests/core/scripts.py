@@ -9,16 +9,16 @@ from hermes_trio.core.changes import (
     ApprovalRequested,
     ApprovalResolved,
     CallEnded,
-    CallSaid,
     CallStarted,
     Change,
     Ended,
     TextAdded,
+    ToolOutputAdded,
 )
 from hermes_trio.core.events import Event
-from hermes_trio.core.items import CallItem, MessageItem
-from hermes_trio.core.lifecycle import CallState
+from hermes_trio.core.messages import CallItem, MessageItem
 from hermes_trio.core.outcome import Reason
+from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
 
 
@@ -31,7 +31,7 @@ def played(events: Iterable[Event], reason: Reason = Reason.CLIENT_DISCONNECTED)
     """A turn that took a script and was then cut."""
     turn = Turn()
     changes = feed(turn, events)
-    return turn, changes + list(turn.cut(reason, 5.0))
+    return turn, changes + list(turn.cancel(reason, 5.0))
 
 
 def check_invariants(turn: Turn, changes: list[Change]) -> None:
@@ -70,7 +70,7 @@ def check_calls(turn: Turn, changes: list[Change]) -> None:
                 starts[change.call_id] += 1
                 running.add(change.call_id)
                 assert not change.name.startswith("_")
-            case CallSaid():
+            case ToolOutputAdded():
                 assert change.call_id in running
             case CallEnded():
                 running.remove(change.call_id)

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import RunHeader, Stamp
+from hermes_trio.core.records import RunHeader, Stamp
 
 Json = dict[str, Any]
 

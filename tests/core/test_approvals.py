@@ -9,30 +9,32 @@ from hypothesis import given
 
 from hermes_trio.core.approvals import Decision, offered
 from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, CallStarted, Change, Ended
-from hermes_trio.core.dialects.approvals import pending_block, request_fields, response_fields
 from hermes_trio.core.dialects.chat import APPROVAL_REQUEST, APPROVAL_RESPONDED, ChatOptions, ChatStream
-from hermes_trio.core.dialects.responses_batch import ResponsesCollector
-from hermes_trio.core.dialects.runs_object import standing_of
+from hermes_trio.core.dialects.responses import ResponsesCollector
+from hermes_trio.core.dialects.runs import status_after
+from hermes_trio.core.dialects.wire import pending_block, request_fields, response_fields
 from hermes_trio.core.events import (
     AnsweredBy,
     ApprovalAnswered,
-    ApprovalWanted,
+    ApprovalRequest,
     Choice,
     Event,
     Text,
     ToolStarted,
 )
-from hermes_trio.core.lifecycle import RunState
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.progress import Progress, Standing
-from hermes_trio.core.record import Stamp
+from hermes_trio.core.records import Stamp
+from hermes_trio.core.run_status import RunStateMachine, RunStatus
+from hermes_trio.core.state import RunState
 from hermes_trio.core.turn import Turn
 from tests.core.runs_rules import HEADER
 from tests.core.scripts import feed, played
 from tests.core.sse import parse
 from tests.strategies import scripts
 
-WISH = ApprovalWanted("q1", "c1", "rm -r build", "deletes files", ("recursive delete", "rm"), True, 60.0, 1.5)
+WISH = ApprovalRequest(
+    "q1", "c1", "rm -r build", "deletes files", ("recursive delete", "rm"), True, 60.0, 1.5
+)
 YES = ApprovalAnswered("q1", Choice.SESSION, AnsweredBy.CLIENT, 2.5)
 REQUEST = ApprovalRequested(
     "q1", "", "rm -r build", "deletes files", ("recursive delete", "rm"), True, 60.0, 1.5
@@ -58,8 +60,8 @@ def test_a_question_names_the_call_as_it_is_shown() -> None:
 
 def test_the_end_denies_what_is_open() -> None:
     turn = Turn()
-    asked = feed(turn, [WISH, ApprovalWanted("q2", "", "x")])
-    closing = turn.cut(Reason.STOP_REQUESTED, 9.0)
+    asked = feed(turn, [WISH, ApprovalRequest("q2", "", "x")])
+    closing = turn.cancel(Reason.STOP_REQUESTED, 9.0)
     assert [type(change) for change in closing] == [ApprovalResolved, ApprovalResolved, Ended]
     denied = [change for change in closing if isinstance(change, ApprovalResolved)]
     assert [change.approval_id for change in denied] == ["q1", "q2"]
@@ -137,7 +139,7 @@ def test_a_response_in_progress_tells_what_it_waits_for() -> None:
 
 class TestProgress:
     def test_from_one_question_to_the_next(self) -> None:
-        progress, states = Progress(), []
+        progress, states = RunStateMachine(), []
         second = ApprovalRequested("q2", "", "y", "", (), True, 1.0, 3.0)
         progress.begin()
         told: list[Change] = [
@@ -148,30 +150,30 @@ class TestProgress:
         ]
         for change in told:
             progress.take(change)
-            states.append(progress.standing)
+            states.append(progress.status)
         assert states == [
-            Standing(RunState.WAITING, (REQUEST,)),
-            Standing(RunState.WAITING, (REQUEST, second)),
-            Standing(RunState.WAITING, (second,)),
-            Standing(RunState.RUNNING, ()),
+            RunStatus(RunState.WAITING, (REQUEST,)),
+            RunStatus(RunState.WAITING, (REQUEST, second)),
+            RunStatus(RunState.WAITING, (second,)),
+            RunStatus(RunState.RUNNING, ()),
         ]
 
     def test_stopping_lasts_until_the_end(self) -> None:
-        progress = Progress()
+        progress = RunStateMachine()
         progress.stop()
         progress.begin()
         progress.take(REQUEST)
         progress.stop()
-        assert progress.standing == Standing(RunState.STOPPING, (REQUEST,))
+        assert progress.status == RunStatus(RunState.STOPPING, (REQUEST,))
         progress.take(RESOLVED)
-        assert progress.standing == Standing(RunState.STOPPING)
+        assert progress.status == RunStatus(RunState.STOPPING)
 
     @given(scripts)
     def test_every_script_ends_with_nobody_waiting(self, script: list[Event]) -> None:
         _, changes = played(script)
         for length in range(len(changes)):
-            assert standing_of(changes[:length]).state in {RunState.RUNNING, RunState.WAITING}
-        assert standing_of(changes) == Standing(RunState.FAILED)
+            assert status_after(changes[:length]).state in {RunState.RUNNING, RunState.WAITING}
+        assert status_after(changes) == RunStatus(RunState.FAILED)
 
     def test_nobody_waits(self) -> None:
         assert pending_block(()) == {}

@@ -10,31 +10,29 @@ from hypothesis import given
 
 from hermes_trio.core.changes import (
     CallEnded,
-    CallSaid,
     CallStarted,
     Change,
     Ended,
     ReasoningAdded,
     TextAdded,
+    ToolOutputAdded,
 )
-from hermes_trio.core.dialects.chat import PROGRESS, ChatOptions, ChatStream
-from hermes_trio.core.dialects.chat_batch import ChatCollector
+from hermes_trio.core.dialects.chat import PROGRESS, ChatCollector, ChatOptions, ChatStream
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.events import (
+    AgentFailed,
     ClientCall,
-    Crashed,
     Event,
     Finished,
     Result,
     Text,
-    ToolNoticed,
+    ToolAnnounced,
     Verdict,
 )
-from hermes_trio.core.items import MessageItem
-from hermes_trio.core.lifecycle import CallState
-from hermes_trio.core.messages import Usage
-from hermes_trio.core.outcome import Outcome, Reason, Status, of_crash, of_cut, of_result
-from hermes_trio.core.record import Stamp
+from hermes_trio.core.messages import MessageItem, Usage
+from hermes_trio.core.outcome import Outcome, Reason, Status
+from hermes_trio.core.records import Stamp
+from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
 from tests.core.scripts import feed, played
 from tests.core.sse import Frame, parse
@@ -79,7 +77,7 @@ def test_text_and_reasoning_are_separate_deltas() -> None:
 
 def test_a_tool_call_is_one_running_and_one_ending_event() -> None:
     started = CallStarted(0, "c1", "terminal", {"command": "ls -l"}, 0.0)
-    said = CallSaid(0, "c1", "half")
+    said = ToolOutputAdded(0, "c1", "half")
     ended = CallEnded(0, "c1", "terminal", CallState.COMPLETED, "files", False, 0.12345)
     running, ending = render(started, said, ended)
     noop = {**HEAD, "choices": choice({})}
@@ -144,17 +142,17 @@ def test_usage_comes_in_its_own_chunk_when_asked_for() -> None:
     ("outcome", "finish", "code", "has_error"),
     [
         (
-            of_result(Result("x", Verdict.TRUNCATED, "output truncated"), False),
+            Outcome.from_result(Result("x", Verdict.TRUNCATED, "output truncated"), False),
             "length",
             "output_truncated",
             False,
         ),
-        (of_result(Result("x", Verdict.INTERRUPTED), False), "stop", "stop_requested", False),
-        (of_cut(Reason.STOP_REQUESTED), "stop", "stop_requested", False),
-        (of_result(Result("x", Verdict.FAILED, "no"), False), "error", "agent_error", True),
-        (of_crash(Crashed("boom", "RuntimeError")), "error", "agent_error", True),
-        (of_cut(Reason.TIMEOUT), "error", "timeout", True),
-        (of_cut(Reason.SERVER_SHUTDOWN), "error", "server_shutdown", True),
+        (Outcome.from_result(Result("x", Verdict.INTERRUPTED), False), "stop", "stop_requested", False),
+        (Outcome.from_cancellation(Reason.STOP_REQUESTED), "stop", "stop_requested", False),
+        (Outcome.from_result(Result("x", Verdict.FAILED, "no"), False), "error", "agent_error", True),
+        (Outcome.from_failure(AgentFailed("boom", "RuntimeError")), "error", "agent_error", True),
+        (Outcome.from_cancellation(Reason.TIMEOUT), "error", "timeout", True),
+        (Outcome.from_cancellation(Reason.SERVER_SHUTDOWN), "error", "server_shutdown", True),
     ],
 )
 def test_other_ends_say_so(outcome: Outcome, finish: str, code: str, has_error: bool) -> None:
@@ -211,7 +209,7 @@ def collected(*events: Event) -> ChatCollector:
 
 def test_a_reply_holds_the_answer_after_the_last_tool_round() -> None:
     collector = collected(
-        Text("Let me see. "), ToolNoticed("t"), Text("Hello."), Finished(Result(usage=DONE.usage))
+        Text("Let me see. "), ToolAnnounced("t"), Text("Hello."), Finished(Result(usage=DONE.usage))
     )
     reply = collector.reply(collector.answer)
     assert reply.body == {
@@ -228,7 +226,7 @@ def test_a_reply_holds_the_answer_after_the_last_tool_round() -> None:
 
 def test_a_reply_that_was_cut_holds_all_text_and_says_so() -> None:
     result = Result(verdict=Verdict.INCOMPLETE, error="gave\nup")
-    collector = collected(Text("one "), ToolNoticed("t"), Text("two"), Finished(result))
+    collector = collected(Text("one "), ToolAnnounced("t"), Text("two"), Finished(result))
     reply = collector.reply(collector.answer)
     assert reply.body["choices"][0]["message"]["content"] == "one two"
     assert reply.body["hermes"]["partial"] is True
@@ -251,8 +249,8 @@ def test_reasoning_is_part_of_the_reply() -> None:
 @pytest.mark.parametrize(
     ("events", "status", "code"),
     [
-        ([Crashed("boom")], 500, "agent_error"),
-        ([Text("half"), Crashed("boom")], 500, "agent_error"),
+        ([AgentFailed("boom")], 500, "agent_error"),
+        ([Text("half"), AgentFailed("boom")], 500, "agent_error"),
         ([Finished(Result("HTTP 401", Verdict.FAILED))], 502, "agent_incomplete"),
         ([Finished()], 502, "agent_incomplete"),
     ],
@@ -273,7 +271,7 @@ def test_an_end_that_never_came_is_a_failure() -> None:
 
 def test_a_stop_without_text_still_has_a_message() -> None:
     collector = ChatCollector(STAMP)
-    collector.take([Ended(of_cut(Reason.STOP_REQUESTED))])
+    collector.take([Ended(Outcome.from_cancellation(Reason.STOP_REQUESTED))])
     with pytest.raises(ApiError, match=r"ended without an answer"):
         collector.reply(collector.answer)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hermes_trio.core.events import Event
 from hermes_trio.core.log_codec import (
-    Damaged,
+    DecodeError,
     decode_changes,
     decode_items,
     decode_outcome,
@@ -43,15 +43,15 @@ def test_what_is_open_can_be_written_too(script: list[Event]) -> None:
 
 @given(st.binary())
 def test_other_bytes_are_refused(body: bytes) -> None:
-    with pytest.raises(Damaged):
+    with pytest.raises(DecodeError):
         decode_changes(body)
-    with pytest.raises(Damaged):
+    with pytest.raises(DecodeError):
         decode_items(body)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"status": "no such"}'])
 def test_other_outcomes_are_refused(text: str) -> None:
-    with pytest.raises(Damaged):
+    with pytest.raises(DecodeError):
         decode_outcome(text)
 
 
@@ -59,5 +59,5 @@ def test_other_outcomes_are_refused(text: str) -> None:
     "text", [b'[["t"]]', b'[["q", 1]]', b"[[]]", b"{}1", b'[["c", 1, 2, 3]]', b'["t"]', b"5"]
 )
 def test_other_rows_are_refused(text: bytes) -> None:
-    with pytest.raises(Damaged):
+    with pytest.raises(DecodeError):
         decode_changes(zlib.compress(text))

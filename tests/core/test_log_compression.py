@@ -10,26 +10,25 @@ from attrs import asdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.core.fields import as_dict, field_names, is_value
-from hermes_trio.core.log_codec import pack
+from hermes_trio.core.log_codec import as_dict, compress, field_names, is_value
 from hermes_trio.core.messages import Message, Usage
-from hermes_trio.core.record import Stamp
+from hermes_trio.core.records import Stamp
 
 
 @given(st.text(st.characters(codec="ascii")))
 def test_what_is_packed_comes_back(text: str) -> None:
-    assert zlib.decompress(pack(text)).decode("ascii") == text
+    assert zlib.decompress(compress(text)).decode("ascii") == text
 
 
 @pytest.mark.parametrize("length", [0, 1, 511, 512, 513, 4095, 4096, 4097, 1_000_000])
 def test_whatever_its_length(length: int) -> None:
     text = "".join(chr(32 + number * number % 95) for number in range(length))
-    assert zlib.decompress(pack(text)).decode("ascii") == text
+    assert zlib.decompress(compress(text)).decode("ascii") == text
 
 
 @pytest.mark.parametrize("text", ["some text", "text" * 500])
 def test_damage_is_noticed(text: str) -> None:
-    packed = bytearray(pack(text))
+    packed = bytearray(compress(text))
     packed[-1] ^= 1
     with pytest.raises(zlib.error):
         zlib.decompress(packed)

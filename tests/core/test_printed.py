@@ -7,14 +7,14 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.core.calls import Call
 from hermes_trio.core.events import Event, Text, ToolOutput, coalesce
-from hermes_trio.core.printed import LIMIT, Printed
+from hermes_trio.core.shorten import LIMIT, HeadTailBuffer
+from hermes_trio.core.tool_calls import Call
 
 
 @given(st.lists(st.text("abc", max_size=30), max_size=20), st.integers(0, 100))
 def test_the_two_ends_are_kept(pieces: list[str], limit: int) -> None:
-    printed, whole = Printed(limit), "".join(pieces)
+    printed, whole = HeadTailBuffer(limit), "".join(pieces)
     for piece in pieces:
         printed.add(piece)
     if len(whole) <= limit:

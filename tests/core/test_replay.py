@@ -6,7 +6,7 @@ from hypothesis import given
 
 from hermes_trio.core.events import Event
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.replay import Rebuilt
+from hermes_trio.core.replay import ReplayedTurn
 from hermes_trio.core.turn import Turn
 from tests.core.scripts import check_invariants, feed
 from tests.strategies import last_words, scripts
@@ -17,20 +17,20 @@ def test_after_every_prefix_the_rebuilt_turn_is_the_same(script: list[Event]) ->
     for length in range(len(script) + 1):
         turn = Turn()
         changes = feed(turn, script[:length])
-        rebuilt = Rebuilt(changes)
+        rebuilt = ReplayedTurn(changes)
         assert rebuilt.turn.is_open
         assert [_without_time(item) for item in rebuilt.turn.items] == [
             _without_time(item) for item in turn.items
         ]
-        check_invariants(rebuilt.turn, changes + list(rebuilt.turn.cut(Reason.PROCESS_DIED, rebuilt.at)))
+        check_invariants(rebuilt.turn, changes + list(rebuilt.turn.cancel(Reason.PROCESS_DIED, rebuilt.at)))
         assert rebuilt.turn.outcome.reason is Reason.PROCESS_DIED
 
 
 @given(scripts, last_words)
 def test_a_log_with_an_end_can_be_ended_again(script: list[Event], last: Event) -> None:
     turn = Turn()
-    rebuilt = Rebuilt(feed(turn, [*script, last]))
-    rebuilt.turn.cut(Reason.PROCESS_DIED, rebuilt.at)
+    rebuilt = ReplayedTurn(feed(turn, [*script, last]))
+    rebuilt.turn.cancel(Reason.PROCESS_DIED, rebuilt.at)
     assert rebuilt.turn.text == turn.text
 
 

@@ -14,20 +14,19 @@ from pydantic import TypeAdapter
 
 from hermes_trio.core.changes import (
     CallEnded,
-    CallSaid,
     CallStarted,
     Change,
     Ended,
     ReasoningAdded,
     TextAdded,
+    ToolOutputAdded,
 )
-from hermes_trio.core.dialects.responses import ResponsesStream, frames_after
-from hermes_trio.core.dialects.responses_batch import ResponsesCollector
+from hermes_trio.core.dialects.responses import ResponsesCollector, ResponsesStream, frames_after
 from hermes_trio.core.dialects.responses_items import item_id
 from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
-from hermes_trio.core.items import CallItem, ClientCallItem, MessageItem, ReasoningItem
-from hermes_trio.core.lifecycle import CallState
-from hermes_trio.core.outcome import Outcome, Reason, Status, of_cut
+from hermes_trio.core.messages import CallItem, ClientCallItem, MessageItem, ReasoningItem
+from hermes_trio.core.outcome import Outcome, Reason, Status
+from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
 from tests.core.scripts import feed, played
 from tests.core.test_responses_rules import HEADER, TERMINAL, Json, Reader, events_of
@@ -107,7 +106,7 @@ def test_a_call_is_done_when_its_tool_is_and_its_result_follows() -> None:
     events = rendered(
         TextAdded(0, "Let me see."),
         CallStarted(1, "c1", "terminal", {"command": "ls"}, 0.0),
-        CallSaid(1, "c1", "half"),
+        ToolOutputAdded(1, "c1", "half"),
         CallStarted(2, "c2", "terminal", {}, 0.0),
         CallEnded(2, "c2", "terminal", CallState.COMPLETED, "two", False, 1.0),
         CallEnded(1, "c1", "terminal", CallState.COMPLETED, "one", False, 1.0),
@@ -145,7 +144,7 @@ def test_a_call_is_done_when_its_tool_is_and_its_result_follows() -> None:
 def test_text_goes_on_after_the_result_of_a_call_that_ran_meanwhile() -> None:
     turn = Turn()
     script: list[Event] = [ToolStarted("c", "t"), Text("one "), ToolCompleted("c", "r"), Text("two")]
-    changes = [*feed(turn, script), *turn.cut(Reason.TIMEOUT)]
+    changes = [*feed(turn, script), *turn.cancel(Reason.TIMEOUT)]
     reader = Reader().read(rendered(*changes))
     assert [item["type"] for item in reader.items] == ["function_call", "message", "function_call_output"]
     assert reader.items[1]["content"][0]["text"] == "one two"
@@ -166,7 +165,9 @@ def test_what_was_cut_is_incomplete() -> None:
 
 
 def test_a_log_that_lost_the_end_of_a_call_still_closes_it() -> None:
-    reader = Reader().read(rendered(CallStarted(0, "c", "t", {}, 0.0), Ended(of_cut(Reason.PROCESS_DIED))))
+    reader = Reader().read(
+        rendered(CallStarted(0, "c", "t", {}, 0.0), Ended(Outcome.from_cancellation(Reason.PROCESS_DIED)))
+    )
     assert [item["status"] for item in reader.items] == ["incomplete", "incomplete"]
 
 
@@ -174,9 +175,9 @@ def test_a_log_that_lost_the_end_of_a_call_still_closes_it() -> None:
     ("outcome", "event", "status"),
     [
         (Outcome(Status.COMPLETED), "response.completed", "completed"),
-        (of_cut(Reason.TIMEOUT), "response.incomplete", "incomplete"),
-        (of_cut(Reason.SERVER_ERROR), "response.failed", "failed"),
-        (of_cut(Reason.STOP_REQUESTED), "response.incomplete", "cancelled"),
+        (Outcome.from_cancellation(Reason.TIMEOUT), "response.incomplete", "incomplete"),
+        (Outcome.from_cancellation(Reason.SERVER_ERROR), "response.failed", "failed"),
+        (Outcome.from_cancellation(Reason.STOP_REQUESTED), "response.incomplete", "cancelled"),
     ],
 )
 def test_every_outcome_has_one_terminal_event(outcome: Outcome, event: str, status: str) -> None:

@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from openai.types.responses import Response
 
 from hermes_trio.core.changes import CallStarted, TextAdded
-from hermes_trio.core.dialects.responses_batch import ResponsesCollector
-from hermes_trio.core.dialects.responses_items import ResultForm, item_id
-from hermes_trio.core.dialects.responses_object import response_object
-from hermes_trio.core.dialects.responses_output import output_items
+from hermes_trio.core.dialects.responses import ResponsesCollector, response_object
+from hermes_trio.core.dialects.responses_items import ResultForm, item_id, output_items
 from hermes_trio.core.events import (
-    Crashed,
+    AgentFailed,
     Event,
     Finished,
     Result,
@@ -24,10 +22,9 @@ from hermes_trio.core.events import (
     ToolStarted,
     Verdict,
 )
-from hermes_trio.core.items import CallItem, MessageItem
-from hermes_trio.core.lifecycle import CallState
-from hermes_trio.core.messages import Usage
-from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_crash, of_cut, of_result
+from hermes_trio.core.messages import CallItem, MessageItem, Usage
+from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
+from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
 from tests.core.scripts import feed
 from tests.core.test_responses_rules import HEADER
@@ -111,15 +108,15 @@ def test_the_request_is_repeated() -> None:
     ("outcome", "status", "details", "reason"),
     [
         (
-            of_result(Result("x", Verdict.TRUNCATED), False),
+            Outcome.from_result(Result("x", Verdict.TRUNCATED), False),
             "incomplete",
             {"reason": "max_output_tokens"},
             "max_output_tokens",
         ),
-        (of_cut(Reason.CLIENT_DISCONNECTED), "incomplete", None, "client_disconnected"),
-        (of_cut(Reason.PROCESS_DIED), "incomplete", None, "process_died"),
-        (of_cut(Reason.STOP_REQUESTED), "cancelled", None, "stop_requested"),
-        (of_crash(Crashed("boom")), "failed", None, "agent_error"),
+        (Outcome.from_cancellation(Reason.CLIENT_DISCONNECTED), "incomplete", None, "client_disconnected"),
+        (Outcome.from_cancellation(Reason.PROCESS_DIED), "incomplete", None, "process_died"),
+        (Outcome.from_cancellation(Reason.STOP_REQUESTED), "cancelled", None, "stop_requested"),
+        (Outcome.from_failure(AgentFailed("boom")), "failed", None, "agent_error"),
     ],
 )
 def test_other_ends_say_so(outcome: Outcome, status: str, details: Any, reason: str) -> None:
@@ -131,7 +128,7 @@ def test_other_ends_say_so(outcome: Outcome, status: str, details: Any, reason: 
 
 
 def test_a_failure_has_a_code_that_sdks_know_and_always_a_message() -> None:
-    told = response_object(HEADER, (), of_crash(Crashed("boom")))
+    told = response_object(HEADER, (), Outcome.from_failure(AgentFailed("boom")))
     silent = response_object(HEADER, (), Outcome(Status.FAILED, Reason.AGENT_ERROR, Failure("", "x")))
     assert told["error"] == {"code": "server_error", "message": "boom"}
     assert silent["error"] == {"code": "server_error", "message": "The agent failed."}
@@ -201,7 +198,7 @@ def test_the_sdk_takes_every_response(script: list[Event], last: Event) -> None:
 
 def test_a_reply_tells_of_a_failure_as_a_response() -> None:
     collector = ResponsesCollector(HEADER)
-    collector.take(feed(Turn(), [Text("a"), Crashed("boom")]))
+    collector.take(feed(Turn(), [Text("a"), AgentFailed("boom")]))
     reply = collector.reply()
     assert reply.body["status"] == "failed"
     assert reply.headers["X-Hermes-Completed"] == "false"
@@ -231,4 +228,4 @@ def test_a_reply_whose_end_never_came_is_our_failure() -> None:
     body = collector.reply().body
     assert body["status"] == "failed"
     assert [item["status"] for item in body["output"]] == ["completed", "incomplete", "incomplete"]
-    assert collector.outcome == of_cut(Reason.SERVER_ERROR)
+    assert collector.outcome == Outcome.from_cancellation(Reason.SERVER_ERROR)

@@ -11,9 +11,9 @@ from attrs import define, field
 
 from hermes_trio.core.changes import CallEnded, CallStarted, Change, Ended, ReasoningAdded, TextAdded
 from hermes_trio.core.dialects.responses import ResponsesStream
-from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.outcome import Outcome, Status
-from hermes_trio.core.record import RunHeader, Stamp
+from hermes_trio.core.records import RunHeader, Stamp
+from hermes_trio.core.state import CallState
 from tests.core.sse import parse
 
 Json = dict[str, Any]

@@ -9,22 +9,20 @@ from hypothesis import strategies as st
 
 from hermes_trio.core.changes import (
     CallEnded,
-    CallSaid,
     CallStarted,
     Change,
     Ended,
     ReasoningAdded,
     TextAdded,
+    ToolOutputAdded,
 )
-from hermes_trio.core.dialects.runs import RunsStream, frames_after
-from hermes_trio.core.dialects.runs_object import ends_of, kind_of, run_object
+from hermes_trio.core.dialects.runs import RunsStream, ends_of, frames_after, kind_of, run_object
 from hermes_trio.core.events import Event, Result, Verdict
-from hermes_trio.core.items import MessageItem
-from hermes_trio.core.lifecycle import CallState, RunState
-from hermes_trio.core.messages import Usage
-from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_cut, of_result
-from hermes_trio.core.progress import Standing
-from hermes_trio.core.record import ALL_ENDS, EndedRun, LiveRun
+from hermes_trio.core.messages import MessageItem, Usage
+from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
+from hermes_trio.core.records import ALL_ENDS, EndedRun, LiveRun
+from hermes_trio.core.run_status import RunStatus
+from hermes_trio.core.state import CallState, RunState
 from hermes_trio.core.turn import Turn
 from tests.core.runs_rules import CLOSED, HEADER, TERMINAL, Json, blocks_of, check_whole, events_of
 from tests.core.scripts import feed, played
@@ -54,7 +52,7 @@ def test_every_kind_of_event() -> None:
         ReasoningAdded(0, "hm"),
         TextAdded(1, 'a "ü"\n'),
         CallStarted(2, "c1", "terminal", {"command": "ls"}, 0.25),
-        CallSaid(2, "c1", "half"),
+        ToolOutputAdded(2, "c1", "half"),
         CallEnded(2, "c1", "terminal", CallState.COMPLETED, "whole", False, 1.23456),
         TextAdded(3, "b"),
         TextAdded(3, "c"),
@@ -128,7 +126,12 @@ def test_long_values_are_shortened_so_that_every_line_can_be_read() -> None:
     huge = "\U0001f600" * 100_000
     stream = frames_after(
         HEADER,
-        [CallStarted(0, "c", "t", {"command": huge}, 0.0), CallSaid(0, "c", huge), _cancelled(huge), DONE],
+        [
+            CallStarted(0, "c", "t", {"command": huge}, 0.0),
+            ToolOutputAdded(0, "c", huge),
+            _cancelled(huge),
+            DONE,
+        ],
     )
     check_whole(stream)
     assert max(map(len, stream.split(b"\n"))) < 64 * 1024
@@ -137,25 +140,33 @@ def test_long_values_are_shortened_so_that_every_line_can_be_read() -> None:
 OUTCOMES = [
     (Outcome(Status.COMPLETED), "completed", {}),
     (
-        of_result(Result("a", Verdict.TRUNCATED), is_empty=False),
+        Outcome.from_result(Result("a", Verdict.TRUNCATED), is_empty=False),
         "completed",
         {"incomplete": True, "reason": "max_output_tokens"},
     ),
     (
-        of_result(Result("a", Verdict.INCOMPLETE), is_empty=False),
+        Outcome.from_result(Result("a", Verdict.INCOMPLETE), is_empty=False),
         "completed",
         {"incomplete": True, "reason": "agent_incomplete"},
     ),
-    (of_result(Result("a", Verdict.INTERRUPTED), is_empty=False), "cancelled", {"reason": "stop_requested"}),
-    (of_cut(Reason.STOP_REQUESTED), "cancelled", {"reason": "stop_requested"}),
     (
-        of_result(Result("", Verdict.FAILED, "no luck"), is_empty=False),
+        Outcome.from_result(Result("a", Verdict.INTERRUPTED), is_empty=False),
+        "cancelled",
+        {"reason": "stop_requested"},
+    ),
+    (Outcome.from_cancellation(Reason.STOP_REQUESTED), "cancelled", {"reason": "stop_requested"}),
+    (
+        Outcome.from_result(Result("", Verdict.FAILED, "no luck"), is_empty=False),
         "failed",
         {"error": "no luck", "reason": "agent_error"},
     ),
-    (of_cut(Reason.TIMEOUT), "failed", {"error": "The run reached its time limit.", "reason": "timeout"}),
     (
-        of_cut(Reason.PROCESS_DIED),
+        Outcome.from_cancellation(Reason.TIMEOUT),
+        "failed",
+        {"error": "The run reached its time limit.", "reason": "timeout"},
+    ),
+    (
+        Outcome.from_cancellation(Reason.PROCESS_DIED),
         "failed",
         {"error": "The server process ended during the run.", "reason": "process_died"},
     ),
@@ -207,7 +218,7 @@ def test_the_object_of_a_run_that_has_ended() -> None:
 @pytest.mark.parametrize("state", [RunState.QUEUED, RunState.RUNNING, RunState.WAITING, RunState.STOPPING])
 def test_the_object_of_a_run_in_progress(state: RunState) -> None:
     changes: list[Change] = [TextAdded(0, "a"), CallStarted(1, "c", "t", {}, 0.5)]
-    shown = run_object(LiveRun(HEADER), changes, Standing(state))
+    shown = run_object(LiveRun(HEADER), changes, RunStatus(state))
     assert shown == {
         "object": "hermes.run",
         "run_id": "run_1",

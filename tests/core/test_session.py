@@ -12,23 +12,27 @@ from hypothesis import strategies as st
 
 from hermes_trio.core.changes import (
     CallEnded,
-    CallSaid,
     CallStarted,
     Change,
     Ended,
     ReasoningAdded,
     TextAdded,
+    ToolOutputAdded,
 )
-from hermes_trio.core.dialects.session import SessionStream, frames_after
-from hermes_trio.core.dialects.session_batch import SessionCollector
-from hermes_trio.core.dialects.session_object import message_fields, message_object, session_object
+from hermes_trio.core.dialects.sessions import (
+    SessionCollector,
+    SessionStream,
+    frames_after,
+    message_fields,
+    message_object,
+    session_object,
+)
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.events import Event, Result, Verdict
-from hermes_trio.core.items import transcript
-from hermes_trio.core.lifecycle import CallState
-from hermes_trio.core.messages import Message, ToolCall, Usage
-from hermes_trio.core.outcome import Failure, Outcome, Reason, Status, of_cut, of_result
+from hermes_trio.core.messages import Message, ToolCall, Usage, transcript
+from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.sessions import Counters, Session, StoredMessage, next_title, preview
+from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
 from tests.core.scripts import feed, played
 from tests.core.session_rules import HEADER, Json, blocks_of, check_whole, events_of, kinds
@@ -67,7 +71,7 @@ def test_every_kind_of_event() -> None:
         ReasoningAdded(0, "hm"),
         TextAdded(1, 'a "ü"\n'),
         CallStarted(2, "c1", "terminal", {"command": "ls"}, 0.25),
-        CallSaid(2, "c1", "half"),
+        ToolOutputAdded(2, "c1", "half"),
         CallEnded(2, "c1", "terminal", CallState.COMPLETED, "whole", False, 1.23456),
         TextAdded(3, "b"),
         TextAdded(3, "c"),
@@ -145,8 +149,8 @@ def test_the_question_is_repeated_unless_it_is_long(messages: Any, content: Any)
 
 def test_a_call_that_was_cut() -> None:
     cut = CallEnded(0, "c", "t", CallState.CANCELLED, "so far", True, 0.0)
-    end = Ended(of_cut(Reason.STOP_REQUESTED), 1.0)
-    events = rendered(CallStarted(0, "c", "t", {}, 0.0), CallSaid(0, "c", "so far"), cut, end)
+    end = Ended(Outcome.from_cancellation(Reason.STOP_REQUESTED), 1.0)
+    events = rendered(CallStarted(0, "c", "t", {}, 0.0), ToolOutputAdded(0, "c", "so far"), cut, end)
     over = events[4]
     assert (over["status"], over["error"], over["result"], over["preview"]) == (
         "cancelled",
@@ -163,7 +167,7 @@ def test_long_values_are_shortened_so_that_every_line_can_be_read() -> None:
     ended = CallEnded(0, "c", "t", CallState.COMPLETED, huge, False, 0.0)
     stream = frames_after(
         evolve(HEADER, messages=(Message("user", huge),)),
-        [CallStarted(0, "c", "t", {"command": huge}, 0.0), CallSaid(0, "c", huge), ended, DONE],
+        [CallStarted(0, "c", "t", {"command": huge}, 0.0), ToolOutputAdded(0, "c", huge), ended, DONE],
     )
     check_whole(stream)
     assert max(map(len, stream.split(b"\n"))) < 100 * 1024
@@ -176,11 +180,11 @@ def flags(completed: bool = False, interrupted: bool = False, reason: str = "") 
 
 OUTCOMES = [
     (Outcome(Status.COMPLETED), "completed", flags(completed=True)),
-    (of_result(Result("a", Verdict.TRUNCATED), is_empty=False), "completed", flags(reason="max_output_tokens")),
-    (of_result(Result("a", Verdict.INCOMPLETE), is_empty=False), "completed", flags(reason="agent_incomplete")),
-    (of_cut(Reason.STOP_REQUESTED), "cancelled", flags(interrupted=True, reason="stop_requested")),
-    (of_result(Result("", Verdict.FAILED, "no luck"), is_empty=False), "failed", flags(reason="agent_error")),
-    (of_cut(Reason.TIMEOUT), "failed", flags(reason="timeout")),
+    (Outcome.from_result(Result("a", Verdict.TRUNCATED), is_empty=False), "completed", flags(reason="max_output_tokens")),
+    (Outcome.from_result(Result("a", Verdict.INCOMPLETE), is_empty=False), "completed", flags(reason="agent_incomplete")),
+    (Outcome.from_cancellation(Reason.STOP_REQUESTED), "cancelled", flags(interrupted=True, reason="stop_requested")),
+    (Outcome.from_result(Result("", Verdict.FAILED, "no luck"), is_empty=False), "failed", flags(reason="agent_error")),
+    (Outcome.from_cancellation(Reason.TIMEOUT), "failed", flags(reason="timeout")),
     (Outcome(Status.FAILED, Reason.SERVER_ERROR, Failure("", "x")), "failed", flags(reason="server_error")),
 ]  # fmt: skip
 
@@ -244,7 +248,7 @@ def without_arguments(message: Json) -> Json:
 def test_a_stream_can_be_picked_up_after_every_event(script: list[Event], last: Any) -> None:
     turn = Turn()
     changes = feed(turn, script)
-    changes += turn.cut(last, 5.0) if isinstance(last, Reason) else turn.take(last)
+    changes += turn.cancel(last, 5.0) if isinstance(last, Reason) else turn.take(last)
     whole = frames_after(HEADER, changes)
     frames = [f"{block}\n\n".encode() for block in blocks_of(whole)]
     for number in range(len(frames) + 1):

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_trio.core.shell_preview import shell_preview
-from hermes_trio.core.tools import DEFAULT_EMOJI, emoji, is_internal, label, preview
+from hermes_trio.core.tool_display import DEFAULT_EMOJI, emoji, is_internal, label, preview, shell_preview
 
 TOOLS = [
     "terminal", "process", "read_file", "write_file", "patch", "search_files", "web_search", "web_extract",

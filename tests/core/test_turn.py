@@ -6,25 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.core.changes import CallEnded, CallSaid, CallStarted, Ended, ReasoningAdded, TextAdded
+from hermes_trio.core.changes import CallEnded, CallStarted, Ended, ReasoningAdded, TextAdded, ToolOutputAdded
 from hermes_trio.core.events import (
-    Crashed,
+    AgentFailed,
     Event,
     Finished,
     Reasoning,
     Result,
     Text,
+    ToolAnnounced,
     ToolCompleted,
-    ToolNoticed,
     ToolOutput,
     ToolStarted,
     Verdict,
     coalesce,
 )
-from hermes_trio.core.items import CallItem, MessageItem, ReasoningItem
-from hermes_trio.core.lifecycle import CallState
-from hermes_trio.core.messages import Usage
+from hermes_trio.core.messages import CallItem, MessageItem, ReasoningItem, Usage
 from hermes_trio.core.outcome import Reason, Status
+from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import NotEnded, Turn
 from tests.core.scripts import check_invariants, feed, played
 from tests.strategies import cuts, last_words, said, scripts
@@ -47,7 +46,7 @@ def test_nothing_changes_an_ended_turn(
     check_invariants(turn, changes)
     ended = (turn.items, turn.outcome)
     assert feed(turn, [*late, last]) == []
-    assert turn.cut(reason) == ()
+    assert turn.cancel(reason) == ()
     assert (turn.items, turn.outcome) == ended
 
 
@@ -120,7 +119,7 @@ def test_a_running_call_shows_what_it_printed() -> None:
 
 def test_a_cut_call_keeps_what_it_printed() -> None:
     _, changes = played([ToolStarted("c", "terminal", at=1.0), ToolOutput("c", "half")])
-    assert changes[:2] == [CallStarted(0, "c", "terminal", {}, 1.0), CallSaid(0, "c", "half")]
+    assert changes[:2] == [CallStarted(0, "c", "terminal", {}, 1.0), ToolOutputAdded(0, "c", "half")]
     assert changes[2] == CallEnded(0, "c", "terminal", CallState.CANCELLED, "half", True, 4.0)
 
 
@@ -130,9 +129,9 @@ def test_a_cut_call_keeps_what_it_printed() -> None:
         pytest.param([ToolStarted("x", "t"), ToolStarted("x", "t")], ["x"], id="told twice"),
         pytest.param([ToolCompleted("x", "r"), ToolOutput("x", "r")], [], id="orphans"),
         pytest.param([ToolStarted("x", "_t"), ToolCompleted("x", "r")], [], id="internal"),
-        pytest.param([ToolNoticed("_t")], [], id="internal without an id"),
-        pytest.param([ToolNoticed("t"), ToolStarted("x", "t")], ["call"], id="notice, then start"),
-        pytest.param([ToolStarted("x", "t"), ToolNoticed("t")], ["x"], id="start, then notice"),
+        pytest.param([ToolAnnounced("_t")], [], id="internal without an id"),
+        pytest.param([ToolAnnounced("t"), ToolStarted("x", "t")], ["call"], id="notice, then start"),
+        pytest.param([ToolStarted("x", "t"), ToolAnnounced("t")], ["x"], id="start, then notice"),
         pytest.param([ToolStarted("", "t"), ToolStarted("", "t")], ["call", "call-2"], id="no ids"),
         pytest.param(
             [ToolStarted("x", "t"), ToolCompleted("x"), ToolStarted("x", "t")],
@@ -152,13 +151,13 @@ def test_every_start_is_shown_once_under_its_own_id(script: list[Event], ids: li
 
 
 def test_a_claimed_notice_ends_with_the_call_that_claimed_it() -> None:
-    _, changes = played([ToolNoticed("t"), ToolStarted("x", "t"), ToolCompleted("x", "r", at=2.0)])
+    _, changes = played([ToolAnnounced("t"), ToolStarted("x", "t"), ToolCompleted("x", "r", at=2.0)])
     assert changes[1] == CallEnded(0, "call", "t", CallState.COMPLETED, "r", False, 2.0)
 
 
 def test_a_call_without_an_end_completes_with_its_run() -> None:
     turn = Turn()
-    changes = feed(turn, [ToolNoticed("t"), ToolStarted("x", "u"), Text("done"), Finished(at=3.0)])
+    changes = feed(turn, [ToolAnnounced("t"), ToolStarted("x", "u"), Text("done"), Finished(at=3.0)])
     states = {change.call_id: change.state for change in changes if isinstance(change, CallEnded)}
     assert states == {"call": CallState.COMPLETED, "x": CallState.CANCELLED}
 
@@ -170,8 +169,8 @@ def test_a_call_without_an_end_completes_with_its_run() -> None:
         ([Text("whole")], "whole", ""),
         ([Text("\n\nwhole ")], "whole", ""),
         ([Text("who")], "whole", "le"),
-        ([Text("first. "), ToolNoticed("t"), Text("whole")], "whole", ""),
-        ([Text("first. "), ToolNoticed("t")], "whole", "whole"),
+        ([Text("first. "), ToolAnnounced("t"), Text("whole")], "whole", ""),
+        ([Text("first. "), ToolAnnounced("t")], "whole", "whole"),
         ([Text("whole"), Reasoning("hm")], "whole", ""),
         ([Text("one thing")], "another", "\n\nanother"),
         ([Text("kept")], "  ", ""),
@@ -228,7 +227,7 @@ def test_a_turn_that_only_used_tools_is_complete() -> None:
 
 def test_a_crash_is_a_failure_with_its_class() -> None:
     turn = Turn()
-    changes = turn.take(Crashed("boom", "RuntimeError"))
+    changes = turn.take(AgentFailed("boom", "RuntimeError"))
     assert changes == (Ended(turn.outcome),)
     assert (turn.outcome.failure.kind, turn.outcome.raised) == ("RuntimeError", True)
 

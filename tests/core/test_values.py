@@ -9,16 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes_trio.core.dialects.wire import data_frame, encode, named_frame
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.events import Event
-from hermes_trio.core.items import CallItem, ClientCallItem, Item, MessageItem, ReasoningItem, transcript
-from hermes_trio.core.lifecycle import CallState
-from hermes_trio.core.messages import Message, ToolCall, Usage
-from hermes_trio.core.outcome import Reason, Status, of_cut
-from hermes_trio.core.plain import plain, text_of
-from hermes_trio.core.record import RunHeader, Stamp
+from hermes_trio.core.messages import (
+    CallItem,
+    ClientCallItem,
+    Item,
+    Message,
+    MessageItem,
+    ReasoningItem,
+    ToolCall,
+    Usage,
+    transcript,
+)
+from hermes_trio.core.outcome import Outcome, Reason, Status
+from hermes_trio.core.records import RunHeader, Stamp
 from hermes_trio.core.sessions import preview
-from hermes_trio.core.wire import data_frame, encode, named_frame
+from hermes_trio.core.shorten import safe_str, to_jsonable
+from hermes_trio.core.state import CallState
 from tests.core.scripts import played
 from tests.strategies import scripts
 
@@ -48,21 +57,21 @@ odd = st.recursive(
 
 @given(odd)
 def test_a_plain_copy_is_json(value: object) -> None:
-    json.dumps(plain(value), allow_nan=False)
+    json.dumps(to_jsonable(value), allow_nan=False)
 
 
 def test_a_plain_copy_cannot_be_changed_from_outside() -> None:
     original = {"list": [1, {"a": {2}}]}
-    copy = plain(original)
+    copy = to_jsonable(original)
     original["list"].append(3)
     assert copy == {"list": [1, {"a": [2]}]}
 
 
 def test_what_is_too_deep_or_odd_becomes_text() -> None:
-    assert plain(nested(100)) != nested(100)
-    assert plain(float("nan")) == "nan"
-    assert plain({"n": 16**2000}) == {"n": "0x1" + "0" * 2000}
-    assert text_of(Mute()) == "<Mute>"
+    assert to_jsonable(nested(100)) != nested(100)
+    assert to_jsonable(float("nan")) == "nan"
+    assert to_jsonable({"n": 16**2000}) == {"n": "0x1" + "0" * 2000}
+    assert safe_str(Mute()) == "<Mute>"
 
 
 def test_the_transcript_puts_each_call_before_its_result() -> None:
@@ -124,7 +133,7 @@ def test_the_envelope_has_all_four_fields() -> None:
     ],
 )
 def test_who_cuts_decides_the_status(reason: Reason, status: Status) -> None:
-    assert of_cut(reason).status is status
+    assert Outcome.from_cancellation(reason).status is status
 
 
 def test_frames_are_one_piece_of_ascii() -> None:

@@ -20,9 +20,8 @@ from unittest import mock
 from attrs import define, evolve, frozen
 
 from hermes_trio.core.events import Result, Verdict
-from hermes_trio.core.items import CallItem, ClientCallItem, MessageItem, ReasoningItem
-from hermes_trio.core.messages import Message, Usage
-from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader
+from hermes_trio.core.messages import CallItem, ClientCallItem, Message, MessageItem, ReasoningItem, Usage
+from hermes_trio.core.records import EndedRun, LiveRun, NoRun, RunHeader
 from hermes_trio.runs.tracker import DEFAULT_LIMITS
 from tests import fakes
 

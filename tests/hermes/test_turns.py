@@ -18,13 +18,13 @@ from hermes_trio.agents.hermes.provider import provider
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
     AnsweredBy,
-    ApprovalWanted,
+    ApprovalRequest,
     Choice,
     Reasoning,
     Result,
     Text,
+    ToolAnnounced,
     ToolCompleted,
-    ToolNoticed,
     ToolStarted,
     Verdict,
 )
@@ -101,7 +101,7 @@ async def test_parallel_tools_keep_their_ids(model: Upstream, tmp_path: Path) ->
         await do(factory, turn("Read"), ear)
     started = [event.call_id for event in ear.events if isinstance(event, ToolStarted)]
     assert started == ["c0", "c1", "c2"]
-    assert not any(isinstance(event, ToolNoticed) for event in ear.events)
+    assert not any(isinstance(event, ToolAnnounced) for event in ear.events)
     assert [f"I am {name}" in call[2] for name, call in zip("abc", ear.calls, strict=True)] == [True] * 3
 
 
@@ -246,7 +246,7 @@ async def test_a_dangerous_command_waits_for_an_answer(
     ear = Ear(decision=Decision(choice, AnsweredBy.CLIENT))
     async with hermes(model) as factory:
         result = await do(factory, turn("Clean up"), ear)
-    (wish,) = [event for event in ear.events if isinstance(event, ApprovalWanted)]
+    (wish,) = [event for event in ear.events if isinstance(event, ApprovalRequest)]
     assert (wish.command, wish.call_id) == (command, "c1")
     assert wish.patterns != (command,)
     assert victim.exists() is not is_gone
@@ -262,7 +262,7 @@ async def test_an_interrupt_ends_the_waiting_for_an_answer(model: Upstream, tmp_
     model.play(Says(calls=[shell("c1", DANGEROUS.format(victim))]), Says(["Never said."]))
     async with hermes(model) as factory, trio.open_nursery() as nursery:
         run = await start(nursery, factory, turn("Hi"), tmp_path)
-        await run.until(ApprovalWanted)
+        await run.until(ApprovalRequest)
         run.scope.cancel()
         with trio.fail_after(5):
             await run.gone.wait()

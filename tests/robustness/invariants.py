@@ -18,8 +18,8 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from hermes_trio.core.items import CallItem, ClientCallItem, MessageItem
-from hermes_trio.core.record import EndedRun
+from hermes_trio.core.messages import CallItem, ClientCallItem, MessageItem
+from hermes_trio.core.records import EndedRun
 from tests.robustness.book import Sought, counted
 from tests.robustness.wires import ALL, Heard
 

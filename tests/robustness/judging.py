@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.record import EndedRun
+from hermes_trio.core.records import EndedRun
 from hermes_trio.runs.spec import Persistence
 from tests.robustness.invariants import (
     check,

@@ -11,7 +11,7 @@ from attrs import define, field
 
 from hermes_trio.agent.contract import AgentContext, TurnRequest
 from hermes_trio.agent.port import AsyncPort
-from hermes_trio.core.record import EndedRun
+from hermes_trio.core.records import EndedRun
 from hermes_trio.runs.recovery import recover
 from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from hermes_trio.core.events import Text
-from hermes_trio.core.record import EndedRun, Retention
+from hermes_trio.core.records import EndedRun, Retention
 from tests.asgi import JSON, NO_HEADERS, Answer, Headers
 from tests.fakes import Ask, Step
 from tests.robustness.invariants import check, faults_between, faults_of_stream, kept_of_record

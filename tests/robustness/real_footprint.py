@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from hermes_trio.core.record import EndedRun, LiveRun, NoRun
+from hermes_trio.core.records import EndedRun, LiveRun, NoRun
 from hermes_trio.keys import DEFAULT_PRINCIPAL
 from hermes_trio.stores import statements_runs
 from tests.e2e.records import unfinished

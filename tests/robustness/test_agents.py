@@ -18,8 +18,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from hermes_trio.agent.contract import AgentContext, TurnRequest
 from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.agent.port import Port
-from hermes_trio.core.items import CallItem
-from hermes_trio.core.record import EndedRun
+from hermes_trio.core.messages import CallItem
+from hermes_trio.core.records import EndedRun
 from tests.asgi import patience
 from tests.fakes import Rig, Stage, open_rig
 from tests.robustness.invariants import (

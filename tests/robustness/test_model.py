@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.core.record import EndedRun, LiveRun, NoRun, Retention
+from hermes_trio.core.records import EndedRun, LiveRun, NoRun, Retention
 from hermes_trio.stores.memory import MemoryStore
 from tests.asgi import JSON, Answer, Exchange, make_scope
 from tests.robustness.guest import Guest

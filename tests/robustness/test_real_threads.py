@@ -11,7 +11,7 @@ import pytest
 import trio
 from attrs import evolve
 
-from hermes_trio.core.events import Crashed
+from hermes_trio.core.events import AgentFailed
 from hermes_trio.logs import OncePerWhile
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import open_sqlite
@@ -39,7 +39,7 @@ async def test_an_agent_that_gets_none_ends_its_run_and_frees_its_slot(make: Any
     await setting.run()
     assert setting.times_gone == 1
     needed_one = make is Talker or not is_quick
-    assert any(isinstance(event, Crashed) for event in setting.inbox.drain()) is needed_one
+    assert any(isinstance(event, AgentFailed) for event in setting.inbox.drain()) is needed_one
 
 
 class Waiting(Talker):

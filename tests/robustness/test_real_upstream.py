@@ -10,8 +10,8 @@ import pytest
 import trio
 from attrs import define, evolve, field
 
-from hermes_trio.core.items import CallItem
-from hermes_trio.core.record import EndedRun
+from hermes_trio.core.messages import CallItem
+from hermes_trio.core.records import EndedRun
 from tests.agents.upstream.scripted import Asked, Call, Say, Scripted, Step, calls, says, scripted
 from tests.e2e.server import Plan, Server, kill, start
 from tests.robustness.real_footprint import (

@@ -13,7 +13,7 @@ from attrs import define, field, frozen
 from hermes_trio.agent.contract import AgentContext, TurnRequest
 from hermes_trio.agent.port import AsyncPort
 from hermes_trio.core.events import Result, Text
-from hermes_trio.core.record import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
+from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.stores.memory import MemoryStore

@@ -14,7 +14,7 @@ from hermes_trio.agent.contract import AgentContext, TurnRequest
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.changes import Change
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import EndedRun, LiveRun, LogBatch, NoRun, RunHeader, Stamp
+from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, NoRun, RunHeader, Stamp
 from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.flusher import INTERVAL, Flusher
 from hermes_trio.runs.hosting import Hosting, open_hosting

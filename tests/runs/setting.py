@@ -16,7 +16,7 @@ from hermes_trio.core.changes import ApprovalRequested, Change
 from hermes_trio.core.events import Event, Finished, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.record import EndedRun, LogBatch, RunHeader, Stamp
+from hermes_trio.core.records import EndedRun, LogBatch, RunHeader, Stamp
 from hermes_trio.runs.admission import Admission
 from hermes_trio.runs.flusher import Flusher
 from hermes_trio.runs.registry import Registry
@@ -137,6 +137,6 @@ async def rest_of(run: Run) -> list[Change]:
 async def until_asked(run: Run, count: int = 1) -> tuple[ApprovalRequested, ...]:
     """Wait until so many questions of a run are open."""
     with patience(), run.log.subscribe() as reader:
-        while len(run.standing.questions) < count:
+        while len(run.status.open_approvals) < count:
             await reader.receive()
-    return run.standing.questions
+    return run.status.open_approvals

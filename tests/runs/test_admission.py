@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.errors import ApiError
-from hermes_trio.core.lifecycle import IllegalMove
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.record import RunHeader, Stamp
+from hermes_trio.core.records import RunHeader, Stamp
+from hermes_trio.core.state import InvalidTransition
 from hermes_trio.runs.admission import Admission, Slot
 from hermes_trio.runs.registry import Registry
 
@@ -59,7 +59,7 @@ def test_a_held_slot_is_not_forfeited() -> None:
 def test_a_slot_is_held_once() -> None:
     slot = Admission(1).admit()
     slot.hold()
-    with pytest.raises(IllegalMove, match="a held slot"):
+    with pytest.raises(InvalidTransition, match="a held slot"):
         slot.hold()
 
 
@@ -69,7 +69,7 @@ def test_slots_never_go_wrong(moves: list[tuple[int, object]]) -> None:
     slots = [admission.admit() for _ in range(4)]
     for number, move in moves:
         assert callable(move)
-        with suppress(IllegalMove):
+        with suppress(InvalidTransition):
             move(slots[number])
         assert 0 <= admission.in_use <= 4
     for slot in slots:

@@ -15,8 +15,8 @@ from hermes_trio.agent.port import AsyncPort
 from hermes_trio.core.approvals import Decision, Grant
 from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, Change
 from hermes_trio.core.events import AnsweredBy, Choice
-from hermes_trio.core.lifecycle import RunState
 from hermes_trio.core.outcome import Reason
+from hermes_trio.core.state import RunState
 from hermes_trio.runs.approvals import Answer, NotOffered, NotPending
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
@@ -67,12 +67,12 @@ def told(changes: list[Change]) -> list[tuple[Choice, AnsweredBy]]:
 
 def questions(run: Run) -> list[ApprovalRequested]:
     """What is open."""
-    return list(run.standing.questions)
+    return list(run.status.open_approvals)
 
 
 def state(run: Run) -> RunState:
     """Where a run stands."""
-    return run.standing.state
+    return run.status.state
 
 
 @pytest.mark.parametrize("choice", [Choice.ONCE, Choice.SESSION, Choice.ALWAYS, Choice.DENY])

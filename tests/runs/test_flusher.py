@@ -12,8 +12,8 @@ from hermes_trio.core.changes import Change, Ended, TextAdded
 from hermes_trio.core.dialects.responses import ResponsesStream
 from hermes_trio.core.events import Event, Reasoning, Text
 from hermes_trio.core.log_codec import decode_changes
-from hermes_trio.core.outcome import Reason, Status, of_cut
-from hermes_trio.core.record import EndedRun, LiveRun, NoRun
+from hermes_trio.core.outcome import Outcome, Reason, Status
+from hermes_trio.core.records import EndedRun, LiveRun, NoRun
 from hermes_trio.runs import flusher as flusher_module
 from hermes_trio.runs import log as run_log
 from hermes_trio.runs import unsaved as unsaved_module
@@ -174,7 +174,7 @@ async def test_an_end_that_cannot_be_saved_is_given_up(
     store = Gated()
     flusher = Flusher(store)
     nursery.start_soon(flusher.run)
-    outcome = of_cut(Reason.SERVER_ERROR)
+    outcome = Outcome.from_cancellation(Reason.SERVER_ERROR)
     bad, good = (UnsavedEnd(EndedRun(header_of(name), (), outcome, 0.0), (), ()) for name in "ab")
     bad.items = ({"no": "id"},)
     bad.ended = EndedRun(header_of("a", conversation="talk"), (), outcome, 0.0)
@@ -255,7 +255,7 @@ def _bytes(changes: list[Change]) -> bytes:
 async def test_of_what_the_store_never_heard_only_so_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unsaved_module, "MOST", 1)
     ends = UnsavedEnds(MemoryStore())
-    outcome = of_cut(Reason.SERVER_ERROR)
+    outcome = Outcome.from_cancellation(Reason.SERVER_ERROR)
     for name, has_begun in (("a", False), ("b", False), ("c", True)):
         ends.want(UnsavedEnd(EndedRun(header_of(name), (), outcome, 0.0), (), (), has_begun))
     assert [each.ended.header.run_id for each in ends._unsaved] == ["a", "c"]

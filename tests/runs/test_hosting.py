@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.outcome import Reason, Status
-from hermes_trio.core.record import EndedRun, LiveRun, NoRun
+from hermes_trio.core.records import EndedRun, LiveRun, NoRun
 from hermes_trio.runs.hosting import attached
 from hermes_trio.runs.presence import DETACH, INTERRUPT, DisconnectPolicy
 from hermes_trio.runs.spec import Persistence

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from hermes_trio.core.changes import Change, TextAdded
 from hermes_trio.core.dialects.responses import FROM_THE_START, frames_after
+from hermes_trio.core.dialects.wire import DONE
 from hermes_trio.core.events import Event, Text, ToolStarted
-from hermes_trio.core.items import MessageItem
 from hermes_trio.core.log_codec import encode_changes
+from hermes_trio.core.messages import MessageItem
 from hermes_trio.core.outcome import Reason, Status
-from hermes_trio.core.record import EndedRun, LiveRun, LogBatch, RunHeader
+from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, RunHeader
 from hermes_trio.core.turn import Turn
-from hermes_trio.core.wire import DONE
 from hermes_trio.runs.recovery import recover
 from hermes_trio.runs.replay import StoredReader
 from hermes_trio.runs.spec import Items

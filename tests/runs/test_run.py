@@ -22,10 +22,9 @@ from hermes_trio.core.events import (
     ToolOutput,
     ToolStarted,
 )
-from hermes_trio.core.items import MessageItem, transcript
-from hermes_trio.core.messages import Message, Usage
+from hermes_trio.core.messages import Message, MessageItem, Usage, transcript
 from hermes_trio.core.outcome import Reason, Status
-from hermes_trio.core.record import EndedRun
+from hermes_trio.core.records import EndedRun
 from hermes_trio.runs.hosting import owned_run
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.runs.unsaved import RETRY_AFTER

@@ -15,8 +15,7 @@ from attrs import define, field, frozen
 from hermes_trio.agent.contract import TurnRequest
 from hermes_trio.agent.port import AsyncPort
 from hermes_trio.core.changes import Change
-from hermes_trio.core.dialects.runs import frames_after
-from hermes_trio.core.dialects.runs_object import run_object
+from hermes_trio.core.dialects.runs import frames_after, run_object
 from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.hosting import attached
 from hermes_trio.runs.presence import DETACH

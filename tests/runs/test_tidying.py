@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from hermes_trio.core.record import PurgeResult, Retention
+from hermes_trio.core.records import PurgeResult, Retention
 from hermes_trio.runs.tidying import INTERVAL, keep_tidy
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.memory import MemoryStore

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.responses import Response
 
-from hermes_trio.core.dialects.responses_object import response_object
+from hermes_trio.core.dialects.responses import response_object
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.messages import Message, ToolCall
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses

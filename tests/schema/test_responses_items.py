@@ -11,14 +11,12 @@ from openai.types.conversations import Conversation as SdkConversation
 from openai.types.responses import ResponseItem
 from pydantic import TypeAdapter
 
-from hermes_trio.core.dialects.responses_items import ResultForm
-from hermes_trio.core.dialects.responses_output import output_items
+from hermes_trio.core.dialects.responses_items import ResultForm, output_items
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.events import Event
-from hermes_trio.core.items import transcript
-from hermes_trio.core.messages import Message, ToolCall
+from hermes_trio.core.messages import Message, ToolCall, transcript
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.record import Conversation
+from hermes_trio.core.records import Conversation
 from hermes_trio.schema.conversations import (
     conversation_object,
     item_list,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import trio
 
-from hermes_trio.core.record import NoConversation, NoRun, PurgeResult
+from hermes_trio.core.records import NoConversation, NoRun, PurgeResult
 from hermes_trio.stores.base import Store
 from tests.stores.helpers import runs_of
 from tests.stores.samples import (

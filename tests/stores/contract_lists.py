@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import trio
 
-from hermes_trio.core.record import IdempotencyRecord, ItemPage, NoConversation
+from hermes_trio.core.records import IdempotencyRecord, ItemPage, NoConversation
 from hermes_trio.stores.base import Store, StoreError
 from tests.stores.samples import ODD, claim, conversation, ended, item, item_ids
 

@@ -8,7 +8,7 @@ from zlib import compress
 import attrs
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import LogBatch
+from hermes_trio.core.records import LogBatch
 from hermes_trio.stores.base import Store
 from tests.stores.samples import RICH, batch, begin_and_log, end_chain, ended, header, logged, told, words
 

@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from hermes_trio.core.outcome import Outcome, Reason, Status
-from hermes_trio.core.record import (
+from hermes_trio.core.records import (
     ALL_ENDS,
     NEWEST,
     OLDEST,

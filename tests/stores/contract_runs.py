@@ -9,9 +9,9 @@ import attrs
 import pytest
 import trio
 
-from hermes_trio.core.items import CallItem, MessageItem, transcript
-from hermes_trio.core.lifecycle import CallState
-from hermes_trio.core.record import EndedRun, LiveRun, NoConversation, NoRun
+from hermes_trio.core.messages import CallItem, MessageItem, transcript
+from hermes_trio.core.records import EndedRun, LiveRun, NoConversation, NoRun
+from hermes_trio.core.state import CallState
 from hermes_trio.stores.base import Store, StoreError
 from tests.stores.helpers import runs_of
 from tests.stores.samples import (

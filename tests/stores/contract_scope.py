@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from hermes_trio.core.record import EndedRun, ItemPage, LiveRun, NoConversation, NoRun, RunPage, RunQuery
+from hermes_trio.core.records import EndedRun, ItemPage, LiveRun, NoConversation, NoRun, RunPage, RunQuery
 from hermes_trio.stores.base import Store, StoreError
 from tests.stores.helpers import runs_of
 from tests.stores.samples import (

@@ -9,11 +9,9 @@ import pytest
 import trio
 
 from hermes_trio.core.approvals import Grant
-from hermes_trio.core.items import CallItem, MessageItem
-from hermes_trio.core.lifecycle import CallState
-from hermes_trio.core.messages import Message, Usage
+from hermes_trio.core.messages import CallItem, Message, MessageItem, Usage
 from hermes_trio.core.outcome import Outcome, Status
-from hermes_trio.core.record import EndedRun, LiveRun, NoRun
+from hermes_trio.core.records import EndedRun, LiveRun, NoRun
 from hermes_trio.core.sessions import (
     BRANCHED,
     COMPRESSED,
@@ -29,6 +27,7 @@ from hermes_trio.core.sessions import (
     SessionQuery,
     TitleTaken,
 )
+from hermes_trio.core.state import CallState
 from hermes_trio.stores.base import Store, StoreError
 from tests.stores.helpers import runs_of
 from tests.stores.samples import (

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import EndedRun, PurgeResult, RunQuery, Stamp
+from hermes_trio.core.records import EndedRun, PurgeResult, RunQuery, Stamp
 from hermes_trio.stores.base import Store, StoreError
 from tests.stores.contract_scope import check_all_is_there, furnish
 from tests.stores.helpers import end_all, runs_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from hermes_trio.core.record import EndedRun
+from hermes_trio.core.records import EndedRun
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.sqlite import SqliteStore
 

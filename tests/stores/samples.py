@@ -7,12 +7,10 @@ from typing import Any
 import attrs
 
 from hermes_trio.core.changes import TextAdded
-from hermes_trio.core.items import CallItem, MessageItem, ReasoningItem
-from hermes_trio.core.lifecycle import CallState
 from hermes_trio.core.log_codec import decode_changes, encode_changes
-from hermes_trio.core.messages import Message, ToolCall, Usage
+from hermes_trio.core.messages import CallItem, Message, MessageItem, ReasoningItem, ToolCall, Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
-from hermes_trio.core.record import (
+from hermes_trio.core.records import (
     Conversation,
     EndedRun,
     IdempotencyRecord,
@@ -21,6 +19,7 @@ from hermes_trio.core.record import (
     RunHeader,
     Stamp,
 )
+from hermes_trio.core.state import CallState
 from hermes_trio.stores.base import Store
 
 ODD = "\ud800 \x00 \u2028 \U0001f600"  # any text that Python can hold must survive

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from hermes_trio.core.record import EndedRun, NoRun
+from hermes_trio.core.records import EndedRun, NoRun
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.helpers import runs_of

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.core.events import Event
-from hermes_trio.core.items import transcript
+from hermes_trio.core.messages import transcript
 from hermes_trio.core.outcome import Outcome, Reason, Status
-from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader, Stamp
+from hermes_trio.core.records import EndedRun, LiveRun, NoRun, RunHeader, Stamp
 from hermes_trio.core.turn import Turn
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.memory import open_memory

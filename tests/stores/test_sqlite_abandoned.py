@@ -10,7 +10,7 @@ import attrs
 import pytest
 import structlog
 
-from hermes_trio.core.record import LiveRun, NoRun, PurgeResult
+from hermes_trio.core.records import LiveRun, NoRun, PurgeResult
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import SqliteStore, open_sqlite
 from tests.stores.helpers import runs_of, writer_of

@@ -13,7 +13,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.record import EndedRun
+from hermes_trio.core.records import EndedRun
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
 from tests.stores.helpers import contents, hold, overwrite, runs_of, writer_of

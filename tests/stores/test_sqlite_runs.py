@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.core.record import LiveRun, NoConversation, NoRun, PurgeResult, RunQuery
+from hermes_trio.core.records import LiveRun, NoConversation, NoRun, PurgeResult, RunQuery
 from hermes_trio.stores import (
     statements_conversations,
     statements_forget,

@@ -10,10 +10,9 @@ from pathlib import Path
 import attrs
 import pytest
 
-from hermes_trio.core.items import MessageItem
-from hermes_trio.core.messages import Message, ToolCall, Usage
+from hermes_trio.core.messages import Message, MessageItem, ToolCall, Usage
 from hermes_trio.core.outcome import Outcome, Status
-from hermes_trio.core.record import EndedRun
+from hermes_trio.core.records import EndedRun
 from hermes_trio.core.sessions import Counters, Session, SessionDeleted, SessionQuery
 from hermes_trio.stores import migrations
 from hermes_trio.stores.base import StoreError

@@ -8,8 +8,8 @@ from hermes_trio.core.events import (
     Event,
     Result,
     Text,
+    ToolAnnounced,
     ToolCompleted,
-    ToolNoticed,
     ToolOutput,
     ToolStarted,
     Verdict,
@@ -101,7 +101,7 @@ async def test_parallel_calls_keep_their_ids() -> None:
             ToolOutput("i", "hidden"),
             ToolCompleted("i", "hidden"),
         ],
-        [ToolNoticed("_thinking", {"x": "hidden"})],
+        [ToolAnnounced("_thinking", {"x": "hidden"})],
         [ToolCompleted("orphan", "hidden")],
         [ToolOutput("orphan", "hidden")],
         [ToolCompleted("call_1", "hidden")],
@@ -123,7 +123,7 @@ async def test_what_is_never_shown(noise: list[Event]) -> None:
 
 
 async def test_a_start_told_twice_is_shown_once() -> None:
-    assert await lives(ECHO, ToolNoticed("terminal"), ECHO, ECHOED, Text(".")) == [
+    assert await lives(ECHO, ToolAnnounced("terminal"), ECHO, ECHOED, Text(".")) == [
         ("call_1", "terminal", "running"),
         ("call_1", "terminal", "completed"),
     ]
@@ -131,7 +131,7 @@ async def test_a_start_told_twice_is_shown_once() -> None:
 
 async def test_a_call_without_an_id_ends_with_the_run() -> None:
     pause = Pause()
-    rig = make_rig([ToolNoticed("web_search", {"query": "cats"}), Text("."), pause])
+    rig = make_rig([ToolAnnounced("web_search", {"query": "cats"}), Text("."), pause])
     async with rig.client.post(CHAT, ask_stream()) as exchange:
         running = (await exchange.frame_where(status="running")).json
         await pause.wait_reached()

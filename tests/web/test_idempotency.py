@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
-from hermes_trio.core.record import IdempotencyRecord, RunHeader
+from hermes_trio.core.records import IdempotencyRecord, RunHeader
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.memory import MemoryStore
 from tests.asgi import Answer

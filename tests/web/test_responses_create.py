@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hermes_trio.core.dialects.responses_object import ECHO
+from hermes_trio.core.dialects.responses import ECHO
 from hermes_trio.core.events import Result, Text, Verdict
 from hermes_trio.core.messages import Message, Usage
 from tests.fakes import Pause, Stage

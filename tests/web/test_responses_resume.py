@@ -9,9 +9,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from hermes_trio.core.dialects.wire import DONE
 from hermes_trio.core.events import Text
-from hermes_trio.core.record import Retention
-from hermes_trio.core.wire import DONE
+from hermes_trio.core.records import Retention
 from tests.asgi import Answer
 from tests.fakes import EPOCH, Pause, Rig, Stage, Step
 from tests.web.responding import RESPONSES, RICH, created, events, final, get, idle_rig, stream

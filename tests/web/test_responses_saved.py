@@ -9,7 +9,7 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
-from hermes_trio.core.record import EndedRun, LogBatch, RunHeader
+from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
 from hermes_trio.stores.memory import MemoryStore
 from tests.asgi import Exchange
 from tests.fakes import BrokenStore, Pause, Stage

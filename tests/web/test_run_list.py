@@ -14,7 +14,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Result, Text, Verdict
-from hermes_trio.core.record import RunHeader, RunPage, RunQuery, Stamp
+from hermes_trio.core.records import RunHeader, RunPage, RunQuery, Stamp
 from hermes_trio.schema import replies_runs
 from hermes_trio.stores.memory import MemoryStore
 from tests.fakes import CHAT, EPOCH, Pause, Rig, Stage, ask

@@ -11,7 +11,7 @@ from hermes_trio.core.changes import TextAdded
 from hermes_trio.core.events import Result, Text, Verdict
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.messages import Message, Usage
-from hermes_trio.core.record import LogBatch, RunHeader, Stamp
+from hermes_trio.core.records import LogBatch, RunHeader, Stamp
 from tests.fakes import EPOCH, BrokenStore, Pause, Stage
 from tests.web.responding import BOB, RESPONSES, RICH, idle_rig, say, text_of, whole
 from tests.web.running import RUNS, followed, kinds, run_id_of, shown, started, stopped

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
-from hermes_trio.core.record import Retention
+from hermes_trio.core.records import Retention
 from tests.asgi import Answer, Exchange, patience
 from tests.core.runs_rules import CLOSED, blocks_of, check_whole, event_of
 from tests.fakes import EPOCH, Pause, Rig, Stage, Step

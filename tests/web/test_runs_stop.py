@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from hermes_trio.agent.contract import AgentContext, TurnRequest
 from hermes_trio.agent.port import Port
 from hermes_trio.core.events import Text, ToolOutput, ToolStarted
-from hermes_trio.core.record import EndedRun, LogBatch
+from hermes_trio.core.records import EndedRun, LogBatch
 from hermes_trio.stores.memory import MemoryStore
 from tests.asgi import PATIENCE
 from tests.fakes import Pause, Stage, Step

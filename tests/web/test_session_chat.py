@@ -12,7 +12,7 @@ from hermes_trio.core.changes import TextAdded
 from hermes_trio.core.events import Result, Text, Verdict
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.messages import Message, Usage
-from hermes_trio.core.record import LogBatch, RunHeader, Stamp
+from hermes_trio.core.records import LogBatch, RunHeader, Stamp
 from hermes_trio.runs.recovery import recover
 from hermes_trio.web.state import WebOptions
 from tests.fakes import CHAT, EPOCH, Pause, Rig, Stage, ask, make_rig

@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Result, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.messages import Message, Usage
-from hermes_trio.core.record import RunHeader, Stamp
+from hermes_trio.core.records import RunHeader, Stamp
 from tests.asgi import Answer
 from tests.fakes import CHAT, EPOCH, BrokenStore, Pause, Rig, Stage, Step, ask, make_rig
 from tests.web.responding import BOB, RESPONSES, idle_rig, say, stream, until_ended, whole

@@ -11,13 +11,13 @@ import trio.lowlevel
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.changes import Change, Ended, TextAdded
-from hermes_trio.core.outcome import Reason, of_cut
-from hermes_trio.core.wire import KEEPALIVE
+from hermes_trio.core.dialects.wire import KEEPALIVE
+from hermes_trio.core.outcome import Outcome, Reason
 from hermes_trio.runs.log import Changes, RunLog, Subscriber
 from hermes_trio.runs.spec import RunStats
 from hermes_trio.web.sse import StreamBody, StreamTruncated
 
-END = Ended(of_cut(Reason.SERVER_ERROR))
+END = Ended(Outcome.from_cancellation(Reason.SERVER_ERROR))
 
 
 class Letters:

@@ -12,9 +12,9 @@ import pytest
 import trio
 from attrs import frozen
 
-from hermes_trio.core.dialects.runs_object import end_status
+from hermes_trio.core.dialects.runs import end_status
 from hermes_trio.core.events import Text
-from hermes_trio.core.record import EndedRun
+from hermes_trio.core.records import EndedRun
 from tests.fakes import Pause, Rig, Stage
 from tests.web.responding import idle_rig
 from tests.web.running import followed, kinds, shown, started, stopped

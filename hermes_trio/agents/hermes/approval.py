@@ -16,7 +16,7 @@ from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.agent.port import Port
 from hermes_trio.agents.hermes import private
 from hermes_trio.core.events import Choice
-from hermes_trio.core.plain import text_of
+from hermes_trio.core.shorten import safe_str
 
 log = structlog.get_logger(__name__)
 
@@ -33,8 +33,8 @@ def asking(run_id: str, say: Port) -> private.Notify:
 def _ask(question: Mapping[str, Any], say: Port) -> Choice:
     try:
         decision = say.ask(
-            text_of(question.get("command", "")),
-            description=text_of(question.get("description", "")),
+            safe_str(question.get("command", "")),
+            description=safe_str(question.get("description", "")),
             patterns=_patterns(question),
             call_id=private.asking_call(),
             allow_permanent=question.get("allow_permanent") is not False,
@@ -51,4 +51,4 @@ def _patterns(question: Mapping[str, Any]) -> tuple[str, ...]:
     """What an answer is remembered by. A command that Hermes itself advises against is remembered word by word."""
     if question.get("smart_denied"):
         return ()
-    return tuple(map(text_of, question.get("pattern_keys") or ()))
+    return tuple(map(safe_str, question.get("pattern_keys") or ()))

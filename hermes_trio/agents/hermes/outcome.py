@@ -11,7 +11,7 @@ from typing import Any
 
 from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import Usage
-from hermes_trio.core.plain import text_of
+from hermes_trio.core.shorten import safe_str
 
 
 def to_result(raw: Mapping[str, Any], usage: Usage, session_id: str = "") -> Result:
@@ -77,7 +77,7 @@ def _complaint(raw: Mapping[str, Any], verdict: Verdict) -> str:
 
 def _text(raw: Mapping[str, Any], key: str) -> str:
     value = raw.get(key)
-    return "" if value is None else text_of(value)
+    return "" if value is None else safe_str(value)
 
 
 def _count(agent: object, name: str) -> int:

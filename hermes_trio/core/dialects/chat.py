@@ -14,24 +14,33 @@ from typing import Any, ClassVar
 
 from attrs import frozen
 
-from hermes_trio.core import tools
+from hermes_trio.core import tool_display
 from hermes_trio.core.changes import (
     ApprovalRequested,
     ApprovalResolved,
     CallEnded,
     CallStarted,
     Change,
-    ClientCalled,
+    ClientToolCalled,
     Ended,
     ReasoningAdded,
     TextAdded,
 )
-from hermes_trio.core.dialects.approvals import request_fields, response_fields
+from hermes_trio.core.dialects.wire import (
+    DONE,
+    data_frame,
+    encode,
+    named_frame,
+    quoted,
+    request_fields,
+    response_fields,
+)
+from hermes_trio.core.errors import SERVER_ERROR, ApiError
 from hermes_trio.core.messages import Usage
 from hermes_trio.core.outcome import Outcome, Reason, Status
-from hermes_trio.core.record import Stamp
+from hermes_trio.core.records import Stamp
+from hermes_trio.core.redact import header_safe
 from hermes_trio.core.shorten import shorten, shorten_json
-from hermes_trio.core.wire import DONE, data_frame, encode, named_frame, quoted
 
 # A run that was cancelled is not among them: somebody asked for it, and the hermes block tells.
 _ERRORS = (Status.INCOMPLETE, Status.FAILED)
@@ -46,7 +55,7 @@ def finish_reason(outcome: Outcome, calls_client: bool = False) -> str:
     return "error" if outcome.status in _ERRORS else "stop"
 
 
-def client_call(change: ClientCalled) -> dict[str, Any]:
+def client_call(change: ClientToolCalled) -> dict[str, Any]:
     """A call of a tool that the client runs, in the form of the standard."""
     function = {"name": change.name, "arguments": change.arguments}
     return {"id": change.call_id, "type": "function", "function": function}
@@ -186,7 +195,7 @@ class ChatStream:
         end = f'{{}}, "finish_reason": "{reason}"}}], "usage": {usage}{more}}}\n\n'
         return f"{self._before_delta}{end}".encode("ascii")
 
-    def _hand_over(self, change: ClientCalled) -> bytes:
+    def _hand_over(self, change: ClientToolCalled) -> bytes:
         call = {"index": self._handed_over, **client_call(change)}
         self._handed_over += 1
         return data_frame(encode(self._chunk({"tool_calls": [call]})))
@@ -206,19 +215,19 @@ class ChatStream:
         }
 
     def _running(self, change: CallStarted) -> dict[str, Any]:
-        label = shorten(tools.label(change.name, change.args), 200)
+        label = shorten(tool_display.label(change.name, change.args), 200)
         args = shorten_json(change.args, SHOWN_CHARACTERS)
         self._labels[change.call_id] = label
         return {
             "tool": change.name,
             "name": change.name,
-            "emoji": tools.emoji(change.name),
+            "emoji": tool_display.emoji(change.name),
             "label": label,
             "toolCallId": change.call_id,
             "status": "running",
             "args": args,
             "input": args,
-            **self._status_line(f"{tools.emoji(change.name)} {change.name}: {label}", done=False),
+            **self._status_line(f"{tool_display.emoji(change.name)} {change.name}: {label}", done=False),
         }
 
     def _over(self, change: CallEnded) -> dict[str, Any]:
@@ -233,7 +242,7 @@ class ChatStream:
             "output": result,
             "duration": round(change.duration, 3),
             "isError": change.is_error,
-            **self._status_line(f"{tools.emoji(change.name)} {change.name}: {label}", done=True),
+            **self._status_line(f"{tool_display.emoji(change.name)} {change.name}: {label}", done=True),
         }
 
     def _status_line(self, description: str, done: bool) -> dict[str, Any]:
@@ -257,8 +266,114 @@ class ChatStream:
         ReasoningAdded: _reason,
         CallStarted: _start,
         CallEnded: _stop,
-        ClientCalled: _hand_over,
+        ClientToolCalled: _hand_over,
         ApprovalRequested: _ask,
         ApprovalResolved: _answer,
         Ended: _end,
     }
+
+
+_NO_END = Outcome.from_cancellation(Reason.SERVER_ERROR)  # holds if the end never comes
+
+# A repeated POST would run the agent, and its tools, a second time.
+NO_RETRY = {"x-should-retry": "false"}
+
+
+@frozen
+class Reply:
+    """A whole answer."""
+
+    body: Mapping[str, Any]
+    headers: Mapping[str, str]
+
+
+class ChatCollector:
+    """Changes in, one reply out."""
+
+    def __init__(self, stamp: Stamp) -> None:
+        self._stamp = stamp
+        self._texts: dict[int, list[str]] = {}
+        self._reasoning: list[str] = []
+        self._client_calls: list[dict[str, Any]] = []
+        self._outcome = _NO_END
+
+    def take(self, changes: Iterable[Change]) -> None:
+        """Feed some changes."""
+        for change in changes:
+            if type(change) is TextAdded:  # most of them are
+                self._texts.setdefault(change.item, []).append(change.text)
+            else:
+                self._take(change)
+
+    def _take(self, change: Change) -> None:
+        match change:
+            case ReasoningAdded(_, text):
+                self._reasoning.append(text)
+            case ClientToolCalled():
+                self._client_calls.append(client_call(change))
+            case Ended(outcome):
+                self._outcome = outcome
+            case _:
+                pass  # calls that ran here are shown in streams; a reply has one message
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended."""
+        return self._outcome
+
+    @property
+    def answer(self) -> str:
+        """The text after the last tool round; of a turn that was cut, everything there is."""
+        texts = ["".join(parts) for parts in self._texts.values()]
+        return "".join(texts[-1:] if self._outcome.status is Status.COMPLETED else texts)
+
+    def reply(self, answer: str) -> Reply:
+        """The reply with the given text as its answer.
+
+        Raises:
+            ApiError: 500 if the agent raised, 502 if it ended without any text.
+        """
+        outcome = self._outcome
+        if outcome.raised:
+            headers = {**outcome_headers(outcome), **NO_RETRY}
+            raise ApiError(500, outcome.failure.message, SERVER_ERROR, code="agent_error", headers=headers)
+        if not answer and outcome.status is not Status.COMPLETED:
+            raise self._nothing_to_show()
+        return Reply(self._body(answer), outcome_headers(outcome))
+
+    def _nothing_to_show(self) -> ApiError:
+        outcome = self._outcome
+        message = outcome.failure.message or "The agent ended without an answer."
+        headers = {**outcome_headers(outcome), **NO_RETRY}
+        extra = {"hermes": flags(outcome)}
+        return ApiError(502, message, SERVER_ERROR, code="agent_incomplete", headers=headers, extra=extra)
+
+    def _body(self, answer: str) -> dict[str, Any]:
+        content = answer or (None if self._client_calls else "")
+        message: dict[str, Any] = {"role": "assistant", "content": content}
+        if self._client_calls:
+            message["tool_calls"] = self._client_calls
+        if self._reasoning:
+            message["reasoning_content"] = "".join(self._reasoning)
+        reason = finish_reason(self._outcome, bool(self._client_calls))
+        choice = {"index": 0, "message": message, "finish_reason": reason}
+        return {
+            "id": self._stamp.run_id,
+            "object": "chat.completion",
+            "created": self._stamp.created,
+            "model": self._stamp.model,
+            "choices": [choice],
+            "usage": usage_block(self._outcome.usage),
+            **hermes_block(self._outcome),
+        }
+
+
+def outcome_headers(outcome: Outcome) -> dict[str, str]:
+    """What clients of today's server read about a turn that did not simply complete."""
+    if outcome.status is Status.COMPLETED:
+        return {}
+    shown = flags(outcome)
+    headers = {"X-Hermes-Completed": "false", "X-Hermes-Partial": str(shown["partial"]).lower()}
+    if outcome.failure.message:
+        headers["X-Hermes-Error"] = header_safe(outcome.failure.message)
+    return headers

@@ -8,8 +8,8 @@ from quart import Blueprint, Response, request
 
 from hermes_trio.core.approvals import Grant
 from hermes_trio.core.errors import ApiError, bad_request
-from hermes_trio.core.lifecycle import ENDED_STATES
-from hermes_trio.core.record import NoRun
+from hermes_trio.core.records import NoRun
+from hermes_trio.core.state import ENDED_STATES
 from hermes_trio.runs.approvals import Answer, NotOffered, NotPending
 from hermes_trio.runs.run import Run
 from hermes_trio.schema.approvals import ApprovalAnswer, parse_approval
@@ -50,7 +50,7 @@ async def _answer(run_id: str, missing: ApiError) -> Response:
 async def _find_live(run_id: str, missing: ApiError) -> Run:
     services = app_state().services
     run = services.registry.find(principal(), run_id)
-    if run is not None and run.standing.state not in ENDED_STATES:
+    if run is not None and run.status.state not in ENDED_STATES:
         return run
     if run is None and isinstance(await services.store.find_run(principal(), run_id), NoRun):
         raise missing

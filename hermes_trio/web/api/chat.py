@@ -6,8 +6,7 @@ from functools import partial
 
 from quart import Blueprint, Response, request
 
-from hermes_trio.core.dialects.chat import ChatOptions, ChatStream
-from hermes_trio.core.dialects.chat_batch import ChatCollector
+from hermes_trio.core.dialects.chat import ChatCollector, ChatOptions, ChatStream
 from hermes_trio.core.messages import Message
 from hermes_trio.schema.chat import ChatRequest, parse_chat
 from hermes_trio.schema.fields import SESSION_ID_HEADER

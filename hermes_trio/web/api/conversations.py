@@ -8,7 +8,7 @@ from attrs import evolve
 from quart import Blueprint, Response, request
 
 from hermes_trio.core.errors import ApiError
-from hermes_trio.core.record import Conversation, NoConversation
+from hermes_trio.core.records import Conversation, NoConversation
 from hermes_trio.schema.conversations import (
     conversation_object,
     item_list,

@@ -8,14 +8,12 @@ from typing import Any
 from quart import Blueprint, Response, request
 
 from hermes_trio.core.changes import Change
-from hermes_trio.core.dialects.chat_batch import Reply
-from hermes_trio.core.dialects.responses import ResponsesStream
-from hermes_trio.core.dialects.responses_batch import ResponsesCollector
-from hermes_trio.core.dialects.responses_object import response_object
-from hermes_trio.core.dialects.responses_output import output_items
+from hermes_trio.core.dialects.chat import Reply
+from hermes_trio.core.dialects.responses import ResponsesCollector, ResponsesStream, response_object
+from hermes_trio.core.dialects.responses_items import output_items
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.record import EndedRun, LiveRun, NoRun, RunHeader
+from hermes_trio.core.records import EndedRun, LiveRun, NoRun, RunHeader
 from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.presence import DETACH
 from hermes_trio.runs.replay import load_changes

@@ -17,13 +17,18 @@ from attrs import evolve, frozen
 from quart import Blueprint, Response, request
 
 from hermes_trio.core.changes import Change, Ended
-from hermes_trio.core.dialects.runs import FROM_THE_START, RunsStream
-from hermes_trio.core.dialects.runs_object import end_object, end_status, ends_of, run_object, standing_of
+from hermes_trio.core.dialects.runs import (
+    FROM_THE_START,
+    RunsStream,
+    end_object,
+    end_status,
+    ends_of,
+    run_object,
+    status_after,
+)
 from hermes_trio.core.errors import ApiError, bad_request
-from hermes_trio.core.lifecycle import RunState
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.progress import Standing
-from hermes_trio.core.record import (
+from hermes_trio.core.records import (
     NEWEST,
     OLDEST,
     EndedRun,
@@ -35,6 +40,8 @@ from hermes_trio.core.record import (
     RunPage,
     RunQuery,
 )
+from hermes_trio.core.run_status import RunStatus
+from hermes_trio.core.state import RunState
 from hermes_trio.runs.log import ChangeReader, Subscriber
 from hermes_trio.runs.presence import DETACH
 from hermes_trio.runs.replay import load_changes
@@ -73,7 +80,7 @@ RUNS = RunKind("runs", "run_", 32)
 ENDED_STATUSES = frozenset({"completed", "failed", "cancelled"})
 LIVE_STATUSES = frozenset({"queued", "running", "waiting_for_approval", "stopping"})
 KINDS = frozenset({"chat", "responses", "runs", "sessions"})
-RUNNING = Standing(RunState.RUNNING)  # assumed of a live run that another process executes
+RUNNING = RunStatus(RunState.RUNNING)  # assumed of a live run that another process executes
 MAX_RECENT = 64  # changes of a live run that a list looks at, as a list may hold many runs
 
 blueprint = Blueprint("runs", __name__, url_prefix="/v1/runs")
@@ -128,11 +135,11 @@ async def get_run(run_id: str) -> Response:
     run = _find_live(run_id)
     if run is not None:
         # Before the store is asked: what memory says must not be newer than what the store says.
-        latest, standing = run.log.recent(), run.standing
-        return json_response(run_object(await _find(run_id), latest, standing))
+        latest, status = run.log.recent(), run.status
+        return json_response(run_object(await _find(run_id), latest, status))
     found = await _find(run_id)
     changes = await load_log(run_id) if isinstance(found, LiveRun) else []
-    return json_response(run_object(found, changes, standing_of(changes)))
+    return json_response(run_object(found, changes, status_after(changes)))
 
 
 @blueprint.get("/<run_id>/events")
@@ -211,7 +218,7 @@ class _ListedRun:
     """A run in a list: as the store has it, or live, with what the registry knows."""
 
     run: LiveRun | RunEnd
-    standing: Standing = RUNNING  # of a live run
+    status: RunStatus = RUNNING  # of a live run
     latest: tuple[Change, ...] = ()
 
     @property
@@ -221,7 +228,7 @@ class _ListedRun:
     def to_object(self) -> dict[str, Any]:
         if isinstance(self.run, RunEnd):
             return end_object(self.run)
-        return run_object(self.run, self.latest, self.standing)
+        return run_object(self.run, self.latest, self.status)
 
 
 @frozen
@@ -235,7 +242,7 @@ class _ListQuery:
         """Whether a live run belongs into the list."""
         header, query = listed.run.header, self.query
         return (
-            listed.standing.state in self.statuses
+            listed.status.state in self.statuses
             and query.session_id in {"", header.session_id}
             and (not query.kinds or header.kind in query.kinds)
             and self.is_after(listed.cursor, query.after)
@@ -253,7 +260,7 @@ async def list_runs() -> Response:
     query = await _parse_query()
     # The registry first: a run that ends between the two reads is then found in both, not in neither.
     live = {
-        run.header.run_id: _ListedRun(LiveRun(run.header), run.standing, run.log.recent(MAX_RECENT))
+        run.header.run_id: _ListedRun(LiveRun(run.header), run.status, run.log.recent(MAX_RECENT))
         for run in services.registry.of(owner)
         if _is_listed(run)
     }

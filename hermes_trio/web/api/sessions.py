@@ -11,13 +11,19 @@ from functools import partial
 
 from quart import Blueprint, Response, request
 
-from hermes_trio.core.dialects.session import FROM_THE_START, SessionStream, frames_after
-from hermes_trio.core.dialects.session_batch import SessionCollector
-from hermes_trio.core.dialects.session_object import SOURCE, message_object, session_object
+from hermes_trio.core.dialects.sessions import (
+    FROM_THE_START,
+    SOURCE,
+    SessionCollector,
+    SessionStream,
+    frames_after,
+    message_object,
+    session_object,
+)
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.record import EndedRun, LiveRun, NoRun
+from hermes_trio.core.records import EndedRun, LiveRun, NoRun
 from hermes_trio.core.sessions import (
     NoSession,
     Session,

@@ -22,10 +22,10 @@ from hermes_trio.agents.hermes.provider import provider
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.events import (
+    AgentFailed,
     AnsweredBy,
-    ApprovalWanted,
+    ApprovalRequest,
     Choice,
-    Crashed,
     Event,
     Finished,
     Result,
@@ -197,7 +197,7 @@ async def test_what_it_says_is_said(package: FakePackage) -> None:
     async with opened() as factory:
         await do(factory, turn("Hi"), ear)
     kinds = [type(event).__name__ for event in ear.events]
-    assert kinds == ["Text", "Text", "ToolStarted", "ToolCompleted", "ToolNoticed"]
+    assert kinds == ["Text", "Text", "ToolStarted", "ToolCompleted", "ToolAnnounced"]
 
 
 async def test_a_session_that_moved_is_told(package: FakePackage) -> None:
@@ -300,7 +300,7 @@ async def test_a_turn_through_the_bridge_ends_with_its_result(package: FakePacka
     assert [event.result for event in run.events if isinstance(event, Finished)] == [
         Result("Hello", usage=USAGE)
     ]
-    assert [event.message for event in failed.events if isinstance(event, Crashed)] == ["no provider"]
+    assert [event.message for event in failed.events if isinstance(event, AgentFailed)] == ["no provider"]
 
 
 # -- approvals --
@@ -324,7 +324,7 @@ async def test_to_hermes_every_answer_is_for_this_once(package: FakePackage, cho
         result = await do(factory, turn("Hi"), ear)
     assert result.text == ("deny" if choice is Choice.DENY else "once")
     (wish,) = ear.events
-    assert isinstance(wish, ApprovalWanted)
+    assert isinstance(wish, ApprovalRequest)
     assert (wish.command, wish.description, wish.patterns) == ("rm -r x", "deletes", ("rm",))
     assert wish.allow_permanent
 
@@ -335,7 +335,7 @@ async def test_what_hermes_advises_against_is_not_allowed_by_its_kind(package: F
     async with opened() as factory:
         await do(factory, turn("Hi"), ear)
     (wish,) = ear.events
-    assert isinstance(wish, ApprovalWanted)
+    assert isinstance(wish, ApprovalRequest)
     assert wish.patterns == ("rm -r x",)
     assert not wish.allow_permanent
 
@@ -357,7 +357,7 @@ async def test_the_end_of_the_run_ends_the_waiting(package: FakePackage, tmp_pat
     package.script = wanting(QUESTION)
     async with opened() as factory, trio.open_nursery() as nursery:
         run = await start(nursery, factory, turn("Hi"), tmp_path)
-        await run.until(ApprovalWanted)
+        await run.until(ApprovalRequest)
         run.scope.cancel()
         await run.gone.wait()
     assert package.queues == {}

@@ -16,12 +16,12 @@ from hermes_trio.core.events import (
     Finished,
     Reasoning,
     Text,
+    ToolAnnounced,
     ToolCompleted,
-    ToolNoticed,
     ToolStarted,
 )
-from hermes_trio.core.items import CallItem
-from hermes_trio.core.lifecycle import CallState
+from hermes_trio.core.messages import CallItem
+from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
 from tests.agents.hearing import Ear
 
@@ -33,8 +33,8 @@ def heard(ear: Ear) -> list[Event]:
         match event:
             case ToolStarted(call_id, name, args, _):
                 plain.append(ToolStarted(call_id, name, args))
-            case ToolNoticed(name, args, _):
-                plain.append(ToolNoticed(name, args))
+            case ToolAnnounced(name, args, _):
+                plain.append(ToolAnnounced(name, args))
             case ToolCompleted(call_id, result, is_error, _):
                 plain.append(ToolCompleted(call_id, result, is_error))
             case _:
@@ -113,7 +113,7 @@ def test_a_batch_keeps_its_ids() -> None:
         hermes.end(call_id, name, call_id)
     started = [event.call_id for event in ear.events if isinstance(event, ToolStarted)]
     assert started == ["1", "2", "3"]
-    assert not any(isinstance(event, ToolNoticed) for event in ear.events)
+    assert not any(isinstance(event, ToolAnnounced) for event in ear.events)
     assert [call[2] for call in ear.calls] == ["1", "2", "3"]
 
 
@@ -123,7 +123,7 @@ def test_a_call_without_an_id_is_shown_all_the_same() -> None:
     hermes.call["tool_progress_callback"]("tool.completed", "terminal", None, None, is_error=False)
     hermes.start("web", {})
     hermes.call["stream_delta_callback"]("Hi")
-    assert heard(ear) == [ToolNoticed("terminal", {"command": "ls"}), ToolNoticed("web", {}), Text("Hi")]
+    assert heard(ear) == [ToolAnnounced("terminal", {"command": "ls"}), ToolAnnounced("web", {}), Text("Hi")]
 
 
 def test_the_turn_shows_one_call_for_both_kinds() -> None:

@@ -15,10 +15,9 @@ from typing import Any
 
 import trio
 
-from hermes_trio.core.items import MessageItem
-from hermes_trio.core.messages import Message, Usage
+from hermes_trio.core.messages import Message, MessageItem, Usage
 from hermes_trio.core.outcome import Outcome, Status
-from hermes_trio.core.record import EndedRun, RunHeader, Stamp
+from hermes_trio.core.records import EndedRun, RunHeader, Stamp
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.bench.servers import limit

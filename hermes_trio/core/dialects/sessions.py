@@ -16,34 +16,40 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
-from attrs import evolve
+from attrs import asdict, evolve
 
-from hermes_trio.core import tools
+from hermes_trio.core import tool_display
 from hermes_trio.core.changes import (
     ApprovalRequested,
     ApprovalResolved,
     CallEnded,
-    CallSaid,
     CallStarted,
     Change,
-    ClientCalled,
+    ClientToolCalled,
     Ended,
     ReasoningAdded,
     TextAdded,
+    ToolOutputAdded,
 )
-from hermes_trio.core.dialects.approvals import request_fields, response_fields
-from hermes_trio.core.dialects.responses_object import usage_block
-from hermes_trio.core.dialects.runs import PREVIEW_CHARACTERS, SHOWN_CHARACTERS
-from hermes_trio.core.dialects.runs_object import STARTED, Times, answer, end_status, kind_of
-from hermes_trio.core.dialects.session_object import end_flags, message_fields
-from hermes_trio.core.items import CallItem, Item, MessageItem, transcript
-from hermes_trio.core.lifecycle import RunState
-from hermes_trio.core.messages import Content
-from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.record import RunHeader
-from hermes_trio.core.replay import Rebuilt
+from hermes_trio.core.dialects.chat import ChatCollector
+from hermes_trio.core.dialects.responses import usage_block
+from hermes_trio.core.dialects.runs import (
+    PREVIEW_CHARACTERS,
+    SHOWN_CHARACTERS,
+    STARTED,
+    Times,
+    answer,
+    end_status,
+    kind_of,
+)
+from hermes_trio.core.dialects.wire import encode_raw, full_frame, request_fields, response_fields
+from hermes_trio.core.messages import CallItem, Content, Item, Message, MessageItem, ToolCall, transcript
+from hermes_trio.core.outcome import Outcome, Status
+from hermes_trio.core.records import RunHeader
+from hermes_trio.core.replay import ReplayedTurn
+from hermes_trio.core.sessions import Session, StoredMessage
 from hermes_trio.core.shorten import shorten, shorten_json
-from hermes_trio.core.wire import encode_raw, full_frame
+from hermes_trio.core.state import RunState
 
 FROM_THE_START = 0  # the number of the last event that a new reader has
 THINKING = "_thinking"  # the name under which clients of today's server get reasoning
@@ -62,7 +68,7 @@ class SessionStream:
         self._after = after
         self._number = 1  # of the next event
         self._times = Times(header)
-        self._rebuilt = Rebuilt()
+        self._rebuilt = ReplayedTurn()
         self._running: dict[str, CallStarted] = {}
 
     def opening(self) -> bytes:
@@ -92,13 +98,13 @@ class SessionStream:
         self._running[change.call_id] = change
         return self._part("tool.started", partial(_call, change))
 
-    def _call_said(self, change: CallSaid) -> bytes:
+    def _call_said(self, change: ToolOutputAdded) -> bytes:
         return self._part("tool.output", partial(_said, self._running[change.call_id], change))
 
     def _call_ended(self, change: CallEnded) -> bytes:
         return self._part("tool.completed", partial(_over, self._running.pop(change.call_id), change))
 
-    def _client_called(self, change: ClientCalled) -> bytes:
+    def _client_called(self, change: ClientToolCalled) -> bytes:
         return self._part(kind_of(change), partial(_handed_over, change))
 
     def _asked(self, change: ApprovalRequested) -> bytes:
@@ -122,9 +128,9 @@ class SessionStream:
         TextAdded: _text,
         ReasoningAdded: _reasoning,
         CallStarted: _call_started,
-        CallSaid: _call_said,
+        ToolOutputAdded: _call_said,
         CallEnded: _call_ended,
-        ClientCalled: _client_called,
+        ClientToolCalled: _client_called,
         ApprovalRequested: _asked,
         ApprovalResolved: _answered,
         Ended: _end,
@@ -135,7 +141,7 @@ class SessionStream:
         return [("error", lambda: {"message": message, **end_flags(outcome)})]
 
     def _ended(self, outcome: Outcome) -> list[tuple[str, Callable[[], Fields]]]:
-        self._rebuilt.turn.cut(outcome.reason)  # calls that were cut short have their results only now
+        self._rebuilt.turn.cancel(outcome.reason)  # calls that were cut short have their results only now
         items = self._rebuilt.turn.items
         return [
             ("assistant.completed", lambda: {"content": _answer(items, outcome), **end_flags(outcome)}),
@@ -181,12 +187,12 @@ def _call(change: CallStarted) -> Fields:
     return {
         "tool_name": change.name,
         "toolCallId": change.call_id,
-        "preview": tools.preview(change.name, change.args, PREVIEW_CHARACTERS) or None,
+        "preview": tool_display.preview(change.name, change.args, PREVIEW_CHARACTERS) or None,
         "args": shorten_json(change.args, SHOWN_CHARACTERS),
     }
 
 
-def _said(start: CallStarted, change: CallSaid) -> Fields:
+def _said(start: CallStarted, change: ToolOutputAdded) -> Fields:
     return {
         "tool_name": start.name,
         "toolCallId": change.call_id,
@@ -204,7 +210,7 @@ def _over(start: CallStarted, change: CallEnded) -> Fields:
     }
 
 
-def _handed_over(change: ClientCalled) -> Fields:
+def _handed_over(change: ClientToolCalled) -> Fields:
     return {
         "tool_name": change.name,
         "toolCallId": change.call_id,
@@ -227,3 +233,89 @@ def _shortened(item: Item) -> Item:
         return item
     args, result = shorten_json(item.args, SHOWN_CHARACTERS), shorten(item.result, SHOWN_CHARACTERS)
     return evolve(item, args=args, result=result)
+
+
+SOURCE = "api_server"  # what clients of today's server know; which API it was is told by ``kind``
+
+
+def session_object(session: Session) -> dict[str, Any]:
+    """A session. Its system prompt is not told, only that there is one."""
+    return {
+        "id": session.session_id,
+        "source": SOURCE,
+        "kind": session.kind,
+        "user_id": None,
+        "model": session.model or None,
+        "title": session.title or None,
+        "started_at": session.created_at,
+        "ended_at": session.ended_at or None,
+        "end_reason": session.end_reason or None,
+        **asdict(session.counters),
+        "estimated_cost_usd": None,
+        "actual_cost_usd": None,
+        "parent_session_id": session.parent or None,
+        "last_active": session.updated_at,
+        "preview": session.preview,
+        "has_system_prompt": bool(session.system_prompt),
+        "has_model_config": False,
+    }
+
+
+def message_object(stored: StoredMessage, session_id: str) -> dict[str, Any]:
+    """A message in its place; clients page by its id."""
+    return {
+        "id": stored.number,
+        "session_id": session_id,
+        **message_fields(stored.message),
+        "timestamp": stored.at,
+        "token_count": None,
+        "finish_reason": None,
+        "run_id": stored.run_id,
+    }
+
+
+def message_fields(message: Message) -> dict[str, Any]:
+    """What was said. Fields that a message does not have are null, as in a row of a table."""
+    content = message.content if isinstance(message.content, str) else list(message.content)
+    return {
+        "role": message.role,
+        "content": content,
+        "tool_call_id": message.tool_call_id or None,
+        "tool_calls": [_tool_call(call) for call in message.tool_calls] or None,
+        "tool_name": message.name or None,
+        "reasoning": message.reasoning or None,
+    }
+
+
+def _tool_call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.call_id, "type": "function", "function": function}
+
+
+def end_flags(outcome: Outcome) -> dict[str, Any]:
+    """The three booleans that clients of today's server read, and the reason where there is one."""
+    reason = {"reason": str(outcome.reason)} if outcome.reason else {}
+    return {
+        "completed": outcome.status is Status.COMPLETED,
+        "partial": outcome.status is not Status.COMPLETED,
+        "interrupted": outcome.status is Status.CANCELLED,
+        **reason,
+    }
+
+
+class SessionCollector(ChatCollector):
+    """Changes in, one reply out. What is an error in Chat Completions is one here."""
+
+    def __init__(self, header: RunHeader) -> None:
+        super().__init__(header.stamp)
+        self._header = header
+
+    def _body(self, answer: str) -> dict[str, Any]:
+        return {
+            "object": "hermes.session.chat.completion",
+            "session_id": self.outcome.session_id or self._header.session_id,
+            "run_id": self._header.run_id,
+            "message": {"id": message_id(self._header), "role": "assistant", "content": answer},
+            "usage": usage_block(self.outcome.usage),
+            **end_flags(self.outcome),
+        }

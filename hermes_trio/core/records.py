@@ -10,8 +10,7 @@ from typing import Any
 
 from attrs import frozen
 
-from hermes_trio.core.items import Item
-from hermes_trio.core.messages import Message
+from hermes_trio.core.messages import Item, Message
 from hermes_trio.core.outcome import Outcome, Reason, Status
 
 
@@ -192,6 +191,6 @@ class PurgeResult:
 _BETWEEN = "/"  # no name of a principal or of a profile has one, so no two pairs share a scope
 
 
-def scope_of(principal: str, profile: str) -> str:
+def record_owner(principal: str, profile: str) -> str:
     """The owner of records: the principal alone, or, below the prefix of a profile, both."""
     return f"{principal}{_BETWEEN}{profile}" if profile else principal

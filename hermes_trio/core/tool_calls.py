@@ -13,10 +13,10 @@ from typing import Any
 
 from attrs import define, field
 
-from hermes_trio.core.events import ToolNoticed, ToolStarted
-from hermes_trio.core.items import CallItem
-from hermes_trio.core.lifecycle import CallMove, CallState, move_call
-from hermes_trio.core.printed import Printed
+from hermes_trio.core.events import ToolAnnounced, ToolStarted
+from hermes_trio.core.messages import CallItem
+from hermes_trio.core.shorten import HeadTailBuffer
+from hermes_trio.core.state import CallState, CallTransition, next_call_state
 
 
 @define(eq=False)
@@ -30,7 +30,7 @@ class Call:
     at: float
     has_end: bool  # its producer will tell when it ends
     state: CallState = CallState.NEW
-    printed: Printed = field(factory=Printed)
+    printed: HeadTailBuffer = field(factory=HeadTailBuffer)
     result: str = ""
     is_error: bool = False
     duration: float = 0.0
@@ -39,17 +39,17 @@ class Call:
 
     def start(self) -> None:
         """The call is running from now on."""
-        self.state = move_call(self.state, CallMove.START)
+        self.state = next_call_state(self.state, CallTransition.START)
 
     def finish(self, result: str, is_error: bool, at: float) -> None:
         """The call ended by itself."""
-        self.state = move_call(self.state, CallMove.FINISH)
+        self.state = next_call_state(self.state, CallTransition.FINISH)
         self.result, self.is_error = result, is_error
         self.duration = max(0.0, at - self.at)
 
     def abandon(self, at: float) -> None:
         """The run ended before the call did: what it had printed is its result."""
-        self.state = move_call(self.state, CallMove.ABANDON)
+        self.state = next_call_state(self.state, CallTransition.ABANDON)
         self.result, self.is_error = self.printed.text, True
         self.duration = max(0.0, at - self.at)
 
@@ -69,7 +69,7 @@ class Call:
         )
 
 
-class CallBook:
+class ToolCalls:
     """Every call of one turn."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class CallBook:
         self._by_agent_id[event.call_id] = call
         return self._open(call)
 
-    def notice(self, event: ToolNoticed, item: int) -> Call | None:
+    def notice(self, event: ToolAnnounced, item: int) -> Call | None:
         """Open a call that has no id, or nothing if its start was told with one."""
         if self._announced[event.name]:
             self._announced[event.name] -= 1
