@@ -7,7 +7,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from structlog.typing import EventDict
 
-from tests.made_once import make_once
+from tests.support.caches import make_once
 
 # Time limits of single examples say more about a busy machine than about the code.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])

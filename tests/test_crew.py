@@ -9,11 +9,11 @@ import pytest
 from hermes_trio.compose import open_server, prepare
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.settings import Settings
-from tests.asgi import Client
-from tests.crew_for_tests import notes_of
-from tests.fakes import CHAT, KEY, ask, bearer
+from tests.support.asgi import Client
+from tests.support.fakes import CHAT, KEY, ask, bearer
+from tests.support.providers import notes_of
 
-PROVIDER = "tests.crew_for_tests:provider"
+PROVIDER = "tests.support.providers:provider"
 
 
 def settings_of(folder: Path, agent: str = PROVIDER, **more: object) -> Settings:
@@ -35,7 +35,7 @@ async def test_a_provider_is_opened_once_and_closed_when_the_runs_are_gone(tmp_p
 
 
 async def test_a_provider_that_refuses_ends_the_start(tmp_path: Path) -> None:
-    parts = prepare(settings_of(tmp_path, "tests.crew_for_tests:refusing"))
+    parts = prepare(settings_of(tmp_path, "tests.support.providers:refusing"))
     with pytest.raises(ConfigurationError, match=r"^base_url: this agent needs one$"):
         async with open_server(parts):
             pytest.fail("it started")

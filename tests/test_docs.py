@@ -21,7 +21,7 @@ from hermes_trio.schema.replies_responses import ResponseReply
 from hermes_trio.schema.responses import ResponsesBody
 from hermes_trio.settings import Profile, Settings, options
 from hermes_trio.settings.model import own_variable
-from tests.doc_reader import INERT, ROOT, Reader, Server, Walk, blocks_of, make_environment
+from tests.support.doc_examples import INERT, ROOT, Reader, Server, Walk, blocks_of, make_environment
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)]

@@ -13,10 +13,10 @@ import trio
 import hermes_trio
 from hermes_trio.core.events import Text
 from hermes_trio.stores.sqlite import open_sqlite
-from tests.fakes import CHAT, Stage, open_rig
-from tests.server.raw import connect, read_to_end
-from tests.server.running import serving
 from tests.server.test_garbage import request
+from tests.support.fakes import CHAT, Stage, open_rig
+from tests.support.in_process_server import serving
+from tests.support.raw_http import connect, read_to_end
 
 PACKAGE = Path(hermes_trio.__file__).parent
 

@@ -37,7 +37,7 @@ from hermes_trio.core.events import (
     ToolStarted,
     coalesce,
 )
-from tests.asgi import patience
+from tests.support.asgi import patience
 
 YES = Decision(Choice.ONCE, AnsweredBy.CLIENT)
 CONTEXT = AgentContext(TurnRequest("run-1", "session", "hello"), Path())

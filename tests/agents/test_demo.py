@@ -28,8 +28,8 @@ from hermes_trio.core.events import (
     Verdict,
 )
 from hermes_trio.core.messages import Message, Usage
-from tests.agents.hearing import DENIED, Ear, turn
-from tests.tools.processes import PATIENCE, has_ended, in_thread, nothing_left
+from tests.support.agent_harness import DENIED, Ear, turn
+from tests.support.processes import PATIENCE, has_ended, in_thread, nothing_left
 
 BEFORE = (Message("user", "hi there"), Message("assistant", "hello"))
 

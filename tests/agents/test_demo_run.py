@@ -20,8 +20,8 @@ from hermes_trio.core.events import (
     ToolStarted,
     Verdict,
 )
-from tests.agents.hearing import start, turn
-from tests.tools.processes import children, has_ended
+from tests.support.agent_harness import start, turn
+from tests.support.processes import children, has_ended
 
 
 def impatient(context: AgentContext) -> DemoAgent:

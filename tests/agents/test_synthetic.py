@@ -28,8 +28,8 @@ from hermes_trio.core.events import (
     Verdict,
 )
 from hermes_trio.core.messages import Usage
-from tests.agents.hearing import Ear, start, turn
-from tests.tools.processes import PATIENCE, in_thread
+from tests.support.agent_harness import Ear, start, turn
+from tests.support.processes import PATIENCE, in_thread
 
 COUNTS = st.integers(0, 60)
 LOADS = st.builds(

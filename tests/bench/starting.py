@@ -15,7 +15,7 @@ from attrs import frozen
 from tests.bench.contenders import SERVER_CORE, Address, Contender, Program
 from tests.bench.loads import KEEPALIVE_SECONDS
 from tests.bench.servers.peer import KEY
-from tests.e2e.server import Plan
+from tests.support.server_process import Plan
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0

@@ -17,10 +17,10 @@ from hermes_trio.agents import synthetic
 from hermes_trio.core.changes import TextAdded
 from hermes_trio.core.dialects.chat import ChatStream
 from hermes_trio.core.records import Stamp
-from tests.agents.hearing import Ear, turn
 from tests.bench import agent, loads
 from tests.bench.client.tokens import TOKEN
 from tests.bench.servers import frames, schedule
+from tests.support.agent_harness import Ear, turn
 
 STAMP = Stamp("chatcmpl-0123456789abcdef0123456789abc", 1_700_000_000.0, "hermes-agent")
 

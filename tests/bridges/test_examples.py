@@ -14,12 +14,11 @@ import trio
 from attrs import frozen
 
 from hermes_trio.agent.contract import AgentContext, AgentFactory
-from tests import fakes
-from tests.agents.upstream.scripted import Call, Say, Script, Scripted, Stall, Think, calls, says, scripted
-from tests.asgi import patience
-from tests.doc_reader import ROOT, blocks_of
-from tests.fakes import CHAT, Rig, ask_stream, open_rig
-from tests.web import reading
+from tests.support import chat_api, fakes
+from tests.support.asgi import patience
+from tests.support.doc_examples import ROOT, blocks_of
+from tests.support.fakes import CHAT, Rig, ask_stream, open_rig
+from tests.support.scripted_upstream import Call, Say, Script, Scripted, Stall, Think, calls, says, scripted
 
 GUIDE = ROOT / "docs" / "how_to" / "serve_asyncio_agents.md"
 AT_ONCE = 1.5  # the tool of the examples takes three seconds
@@ -92,15 +91,15 @@ async def test_calls_and_results_arrive_with_their_ids(
     scripts = (calls(OSLO, rome), (Think("hm"), *says("It is ", "sunny.")))
     async with serving(factory, monkeypatch, *scripts) as (rig, upstream):
         answer = await rig.client.send(CHAT, ask_stream("weather?"))
-        assert reading.said(answer) == "It is sunny."
-        assert reading.said(answer, "reasoning_content") == "hm"
-        assert reading.reason(answer) == "stop"
-        told = [(event["toolCallId"], event["status"], event["tool"]) for event in reading.progress(answer)]
+        assert chat_api.said(answer) == "It is sunny."
+        assert chat_api.said(answer, "reasoning_content") == "hm"
+        assert chat_api.reason(answer) == "stop"
+        told = [(event["toolCallId"], event["status"], event["tool"]) for event in chat_api.progress(answer)]
         assert sorted(told[:2]) == [("call_a", "running", "weather"), ("call_b", "running", "weather")]
         assert sorted(told[2:]) == [("call_a", "completed", "weather"), ("call_b", "completed", "weather")]
-        results = {event["toolCallId"]: event.get("result") for event in reading.progress(answer)}
+        results = {event["toolCallId"]: event.get("result") for event in chat_api.progress(answer)}
         assert results == {"call_a": "sunny in Oslo", "call_b": "sunny in Rome"}
-        assert reading.finish(answer)["usage"]["total_tokens"] == 24
+        assert chat_api.finish(answer)["usage"]["total_tokens"] == 24
         assert [message["role"] for message in upstream.requests[1].json["messages"]][-2:] == ["tool", "tool"]
 
 
@@ -111,7 +110,7 @@ async def test_a_second_turn_has_its_own_loop_and_the_history(
         session = {"X-Hermes-Session-Id": "s"}
         first = await rig.client.send(CHAT, ask_stream("first"), session)
         second = await rig.client.send(CHAT, ask_stream("second"), session)
-        assert (reading.said(first), reading.said(second)) == ("One.", "Two.")
+        assert (chat_api.said(first), chat_api.said(second)) == ("One.", "Two.")
         texts = [str(message["content"]) for message in upstream.requests[1].json["messages"]]
         assert [text for text in texts if text in {"first", "One.", "second"}] == ["first", "One.", "second"]
 

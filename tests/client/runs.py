@@ -9,7 +9,7 @@ from hermes_trio.core.changes import Change
 from hermes_trio.core.events import Event
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import RunHeader, Stamp
-from tests.core.scripts import played
+from tests.support.turn_rules import played
 
 RUN_ID = "run_1"
 HEADER = RunHeader(principal="p", stamp=Stamp(RUN_ID, 1000.0, "m"), kind="runs", session_id="s", messages=())

@@ -43,7 +43,7 @@ from hermes_trio.client.state import (
 from hermes_trio.core.dialects.runs import frames_after
 from hermes_trio.core.events import Choice
 from tests.client.runs import HEADER, changes_of, data_of
-from tests.strategies import cuts, scripts
+from tests.support.strategies import cuts, scripts
 
 ids = st.sampled_from(["a", "b", ""])
 texts = st.text(max_size=5)

@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
-from tests.sse import parse_sse
+from tests.support.sse import parse_sse
 
 
 @frozen

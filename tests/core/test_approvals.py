@@ -27,10 +27,10 @@ from hermes_trio.core.records import Stamp
 from hermes_trio.core.run_status import RunStateMachine, RunStatus
 from hermes_trio.core.state import RunState
 from hermes_trio.core.turn import Turn
-from tests.core.runs_rules import HEADER
-from tests.core.scripts import feed, played
 from tests.core.sse import parse
-from tests.strategies import scripts
+from tests.support.run_stream_rules import HEADER
+from tests.support.strategies import scripts
+from tests.support.turn_rules import feed, played
 
 WISH = ApprovalRequest(
     "q1", "c1", "rm -r build", "deletes files", ("recursive delete", "rm"), True, 60.0, 1.5

@@ -34,9 +34,9 @@ from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.records import Stamp
 from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
-from tests.core.scripts import feed, played
 from tests.core.sse import Frame, parse
-from tests.strategies import cuts, last_words, scripts
+from tests.support.strategies import cuts, last_words, scripts
+from tests.support.turn_rules import feed, played
 
 STAMP = Stamp("chatcmpl-1", 1_700_000_000.5, "hermes-agent")
 HEAD = {

@@ -20,8 +20,8 @@ from hermes_trio.core.log_codec import (
     encode_items,
 )
 from hermes_trio.core.turn import Turn
-from tests.core.scripts import feed
-from tests.strategies import last_words, scripts
+from tests.support.strategies import last_words, scripts
+from tests.support.turn_rules import feed
 
 
 @given(scripts, last_words)

@@ -8,8 +8,8 @@ from hermes_trio.core.events import Event
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.replay import ReplayedTurn
 from hermes_trio.core.turn import Turn
-from tests.core.scripts import check_invariants, feed
-from tests.strategies import last_words, scripts
+from tests.support.strategies import last_words, scripts
+from tests.support.turn_rules import check_invariants, feed
 
 
 @given(scripts)

@@ -26,9 +26,9 @@ from hermes_trio.core.messages import CallItem, MessageItem, Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
-from tests.core.scripts import feed
 from tests.core.test_responses_rules import HEADER
-from tests.strategies import last_words, scripts
+from tests.support.strategies import last_words, scripts
+from tests.support.turn_rules import feed
 
 # What the Open Responses suite looks for.
 FIELDS = {

@@ -24,9 +24,9 @@ from hermes_trio.core.records import ALL_ENDS, EndedRun, LiveRun
 from hermes_trio.core.run_status import RunStatus
 from hermes_trio.core.state import CallState, RunState
 from hermes_trio.core.turn import Turn
-from tests.core.runs_rules import CLOSED, HEADER, TERMINAL, Json, blocks_of, check_whole, events_of
-from tests.core.scripts import feed, played
-from tests.strategies import cuts, last_words, scripts
+from tests.support.run_stream_rules import CLOSED, HEADER, TERMINAL, Json, blocks_of, check_whole, events_of
+from tests.support.strategies import cuts, last_words, scripts
+from tests.support.turn_rules import feed, played
 
 DONE = Ended(Outcome(Status.COMPLETED), 2.0)
 BEGAN = HEADER.stamp.created_at

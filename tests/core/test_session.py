@@ -34,9 +34,9 @@ from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.sessions import Counters, Session, StoredMessage, next_title, preview
 from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
-from tests.core.scripts import feed, played
-from tests.core.session_rules import HEADER, Json, blocks_of, check_whole, events_of, kinds
-from tests.strategies import cuts, last_words, scripts
+from tests.support.session_stream_rules import HEADER, Json, blocks_of, check_whole, events_of, kinds
+from tests.support.strategies import cuts, last_words, scripts
+from tests.support.turn_rules import feed, played
 
 DONE = Ended(Outcome(Status.COMPLETED), 2.0)
 BEGAN = HEADER.stamp.created_at

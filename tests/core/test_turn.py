@@ -25,8 +25,8 @@ from hermes_trio.core.messages import CallItem, MessageItem, ReasoningItem, Usag
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import NotEnded, Turn
-from tests.core.scripts import check_invariants, feed, played
-from tests.strategies import cuts, last_words, said, scripts
+from tests.support.strategies import cuts, last_words, said, scripts
+from tests.support.turn_rules import check_invariants, feed, played
 
 
 @given(scripts, cuts)

@@ -28,8 +28,8 @@ from hermes_trio.core.records import RunHeader, Stamp
 from hermes_trio.core.sessions import preview
 from hermes_trio.core.shorten import safe_str, to_jsonable
 from hermes_trio.core.state import CallState
-from tests.core.scripts import played
-from tests.strategies import scripts
+from tests.support.strategies import scripts
+from tests.support.turn_rules import played
 
 
 class Mute:

@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from hermes_trio.agents.synthetic import Load, parse_load
 from tests.crash.frames import Frame, frames_of, parse_answer
-from tests.e2e.server import PATIENCE, Server
+from tests.support.server_process import PATIENCE, Server
 
 RATE = 200  # pieces of text per second; so what is missing can be told in seconds
 PATH = "/v1/responses"

@@ -12,8 +12,8 @@ from attrs import define, field
 
 from tests.crash.checks import SLACK, Checker, Findings
 from tests.crash.clients import Address, Crowd, Seen
-from tests.e2e.records import unfinished
-from tests.e2e.server import Plan, Server, kill, start
+from tests.support.server_process import Plan, Server, kill, start
+from tests.support.stored_records import unfinished
 
 CLIENTS = 8
 EARLIEST, LATEST = 0.05, 1.0  # seconds from the first request to the kill

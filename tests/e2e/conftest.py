@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.server import Plan, Server, serving
+from tests.support.server_process import Plan, Server, serving
 
 AGENTS = "tests.e2e.agents_for_tests:factory"
 Launch = Callable[..., Server]

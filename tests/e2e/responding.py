@@ -13,8 +13,8 @@ from openai import OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from tests.e2e.server import PATIENCE, Server
-from tests.e2e.wire import Talk
+from tests.support.server_process import PATIENCE, Server
+from tests.support.socket_client import Talk
 
 PATH = "/v1/responses"
 

@@ -23,7 +23,7 @@ import pytest
 from attrs import define
 
 from tests.e2e.conftest import AGENTS
-from tests.e2e.server import PATIENCE, ROOT, Plan, Server, has_ended, serving
+from tests.support.server_process import PATIENCE, ROOT, Plan, Server, has_ended, serving
 
 pytestmark = [pytest.mark.xdist_group("e2e-shared"), pytest.mark.slow]
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.e2e.agents_for_tests import interrupt_file
 from tests.e2e.conftest import Measured
-from tests.e2e.records import turns
-from tests.e2e.server import Server, eventually, processes
-from tests.e2e.wire import Talk, chat_bytes, listening, talking
+from tests.support.server_process import Server, eventually, processes
+from tests.support.socket_client import Talk, chat_bytes, listening, talking
+from tests.support.stored_records import turns
 
 pytestmark = pytest.mark.xdist_group("e2e-shared")
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.e2e.server import PATIENCE, ROOT, Server
+from tests.support.server_process import PATIENCE, ROOT, Server
 
 pytestmark = pytest.mark.xdist_group("e2e-shared")
 

@@ -17,11 +17,11 @@ from openai import DefaultHttpxClient, OpenAI
 
 from tests.e2e.agents_for_tests import interrupt_file
 from tests.e2e.conftest import AGENTS, Measured
-from tests.e2e.records import turns
 from tests.e2e.sdk import MODEL, asked
-from tests.e2e.server import Plan, Server, eventually, serving
-from tests.e2e.wire import PATH, chat_body, chat_headers, listening
-from tests.server.raw import H2Client
+from tests.support.raw_http import H2Client
+from tests.support.server_process import Plan, Server, eventually, serving
+from tests.support.socket_client import PATH, chat_body, chat_headers, listening
+from tests.support.stored_records import turns
 
 pytestmark = pytest.mark.xdist_group("e2e-http2")
 

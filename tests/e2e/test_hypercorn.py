@@ -18,11 +18,11 @@ import pytest
 import trio
 
 from tests.e2e.conftest import AGENTS
-from tests.e2e.records import turns
-from tests.e2e.server import PATIENCE, Plan, Server, begin, eventually, kill, processes, run
-from tests.e2e.wire import Talk, chat_bytes, listening, talking
-from tests.server.raw import UPGRADE
-from tests.server.triggers import h2_bad_path, h2_connect
+from tests.support.fatal_packets import h2_bad_path, h2_connect
+from tests.support.raw_http import UPGRADE
+from tests.support.server_process import PATIENCE, Plan, Server, begin, eventually, kill, processes, run
+from tests.support.socket_client import Talk, chat_bytes, listening, talking
+from tests.support.stored_records import turns
 
 pytestmark = pytest.mark.xdist_group("e2e-hypercorn")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import AGENTS, Measured
-from tests.e2e.records import count
-from tests.e2e.server import Plan, Server, eventually, serving
-from tests.e2e.wire import Talk, chat_bytes, talking
+from tests.support.server_process import Plan, Server, eventually, serving
+from tests.support.socket_client import Talk, chat_bytes, talking
+from tests.support.stored_records import count
 
 pytestmark = [pytest.mark.xdist_group("e2e-leaks"), pytest.mark.slow]
 

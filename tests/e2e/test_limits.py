@@ -8,9 +8,9 @@ import pytest
 
 from tests.e2e.agents_for_tests import interrupt_file
 from tests.e2e.conftest import AGENTS, Measured
-from tests.e2e.records import turns
-from tests.e2e.server import Plan, Server, eventually, serving
-from tests.e2e.wire import chat_bytes, listening, talking
+from tests.support.server_process import Plan, Server, eventually, serving
+from tests.support.socket_client import chat_bytes, listening, talking
+from tests.support.stored_records import turns
 
 pytestmark = pytest.mark.xdist_group("e2e-limits")
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import openai
 import pytest
 
-from tests.crew_for_tests import notes_of
-from tests.e2e.server import PATIENCE, Plan, Server, run, serving
 from tests.e2e.test_startup import refusal
+from tests.support.providers import notes_of
+from tests.support.server_process import PATIENCE, Plan, Server, run, serving
 
 pytestmark = pytest.mark.xdist_group("e2e-profiles")
 
 KEY, ANN = "key-of-the-owner-0123456789", "key-of-ann-0123456789"
 CONFIG = """
 api_key_file = "keys.toml"
-agent = "tests.crew_for_tests:provider"
+agent = "tests.support.providers:provider"
 upstream_model = "small"
 
 [profiles.coder]

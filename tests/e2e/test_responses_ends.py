@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import AGENTS, Launch
-from tests.e2e.records import unfinished
 from tests.e2e.responding import (
     PATH,
     body_bytes,
@@ -23,8 +22,9 @@ from tests.e2e.responding import (
     valid,
 )
 from tests.e2e.sdk import MODEL
-from tests.e2e.server import Server, eventually, processes
-from tests.e2e.wire import Talk, talking
+from tests.support.server_process import Server, eventually, processes
+from tests.support.socket_client import Talk, talking
+from tests.support.stored_records import unfinished
 
 pytestmark = pytest.mark.xdist_group("e2e-responses-ends")
 

@@ -11,7 +11,7 @@ from openai.types.responses import Response
 
 from tests.e2e.responding import client_of, kinds, reason, strictly, valid
 from tests.e2e.sdk import MODEL
-from tests.e2e.server import Server, eventually
+from tests.support.server_process import Server, eventually
 
 pytestmark = pytest.mark.xdist_group("e2e-shared")
 

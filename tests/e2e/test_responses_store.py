@@ -15,8 +15,8 @@ import pytest
 
 from tests.e2e.conftest import AGENTS, Launch
 from tests.e2e.responding import body_bytes, id_in, post, shown
-from tests.e2e.server import Plan, Server, eventually, run, serving
-from tests.e2e.wire import talking
+from tests.support.server_process import Plan, Server, eventually, run, serving
+from tests.support.socket_client import talking
 
 pytestmark = [pytest.mark.xdist_group("e2e-responses-store"), pytest.mark.slow]
 

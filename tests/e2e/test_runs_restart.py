@@ -10,9 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.core.runs_rules import check_whole
 from tests.e2e.conftest import AGENTS
-from tests.e2e.server import PATIENCE, Plan, Server, serving
+from tests.support.run_stream_rules import check_whole
+from tests.support.server_process import PATIENCE, Plan, Server, serving
 
 pytestmark = [pytest.mark.xdist_group("e2e-runs-restart"), pytest.mark.slow]
 

@@ -10,9 +10,9 @@ import pytest
 from openai import OpenAI
 
 from tests.e2e.agents_for_tests import runs_file
-from tests.e2e.records import turns
 from tests.e2e.sdk import MODEL, asked
-from tests.e2e.server import Server
+from tests.support.server_process import Server
+from tests.support.stored_records import turns
 
 pytestmark = pytest.mark.xdist_group("e2e-shared")
 

@@ -10,9 +10,9 @@ import pytest
 from attrs import define, field
 from openai import OpenAI
 
-from tests.e2e.records import turns
 from tests.e2e.sdk import MODEL, asked
-from tests.e2e.server import Server, eventually
+from tests.support.server_process import Server, eventually
+from tests.support.stored_records import turns
 
 pytestmark = pytest.mark.xdist_group("e2e-shared")
 

@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.core.session_rules import check_whole
-from tests.e2e.server import PATIENCE, Server, eventually
-from tests.e2e.wire import Talk, talking
+from tests.support.server_process import PATIENCE, Server, eventually
+from tests.support.session_stream_rules import check_whole
+from tests.support.socket_client import Talk, talking
 
 pytestmark = pytest.mark.xdist_group("e2e-shared")
 

@@ -12,9 +12,9 @@ import httpx2
 import pytest
 
 from tests.e2e.conftest import AGENTS, Launch, Measured
-from tests.e2e.records import Stored, turns
-from tests.e2e.server import Server, eventually
-from tests.e2e.wire import chat_bytes, chat_headers, listening, talking
+from tests.support.server_process import Server, eventually
+from tests.support.socket_client import chat_bytes, chat_headers, listening, talking
+from tests.support.stored_records import Stored, turns
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Launch
-from tests.e2e.server import Plan, Server, run, serving
-from tests.e2e.wire import listening
+from tests.support.server_process import Plan, Server, run, serving
+from tests.support.socket_client import listening
 
 pytestmark = pytest.mark.xdist_group("e2e-startup")
 
@@ -114,5 +114,5 @@ def test_a_relative_data_folder(tmp_path: Path) -> None:
 
 
 def test_a_provider_that_refuses(tmp_path: Path) -> None:
-    line = refusal(run(Plan(tmp_path, ("--agent", "tests.crew_for_tests:refusing"))))
+    line = refusal(run(Plan(tmp_path, ("--agent", "tests.support.providers:refusing"))))
     assert line == "Error: base_url: this agent needs one"

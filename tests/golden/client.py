@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import trio
 from attrs import field, frozen
 
-from tests.write_through import WriteThroughSide
+from tests.support.write_through import WriteThroughSide
 
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 

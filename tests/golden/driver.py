@@ -23,7 +23,7 @@ from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import CallItem, ClientCallItem, Message, MessageItem, ReasoningItem, Usage
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun, RunHeader
 from hermes_trio.runs.tracker import DEFAULT_LIMITS
-from tests import fakes
+from tests.support import fakes
 
 Json = dict[str, Any]
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]

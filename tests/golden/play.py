@@ -10,11 +10,11 @@ import trio
 from attrs import define, field, frozen
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.asgi import patience
 from tests.golden.agent import Cues, Script, ScriptedAgent
 from tests.golden.client import Exchange, Request
 from tests.golden.driver import KEY, Clock, IdSource, Server, fixed_ids, open_server, turn_view
 from tests.golden.transcript import Transcript
+from tests.support.asgi import patience
 
 Flow = Callable[["Play"], Awaitable[None]]
 

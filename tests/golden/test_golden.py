@@ -8,7 +8,7 @@ import pytest
 
 from tests.golden.play import play
 from tests.golden.scenarios import CORPUS, SCENARIOS, corpus_file
-from tests.write_through import offered
+from tests.support.write_through import offered
 
 SHOWN_LINES = 8  # of those that differ
 SHOWN_CHARACTERS = 120  # on each side of the first that differs

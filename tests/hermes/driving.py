@@ -16,9 +16,9 @@ from hermes_trio.agent.config import AgentConfig
 from hermes_trio.agent.contract import AgentContext, AgentFactory, TurnRequest
 from hermes_trio.agents.hermes.provider import provider
 from hermes_trio.core.events import Event, Result
-from tests.agents.hearing import Ear, turn
-from tests.fakes import Rig, Stage, open_rig
 from tests.hermes.scripted import Upstream
+from tests.support.agent_harness import Ear, turn
+from tests.support.fakes import Rig, Stage, open_rig
 
 NOWHERE = Path("/nonexistent")
 

@@ -10,10 +10,10 @@ from typing import Any
 import trio
 
 from hermes_trio.core.messages import Message, ToolCall
-from tests.fakes import CHAT, Rig, ask, ask_stream
 from tests.hermes.driving import serving
 from tests.hermes.scripted import Says, Upstream, Wants
-from tests.sse import Frame
+from tests.support.fakes import CHAT, Rig, ask, ask_stream
+from tests.support.sse import Frame
 
 RESPONSES = "/v1/responses"
 

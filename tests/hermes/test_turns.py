@@ -29,9 +29,9 @@ from hermes_trio.core.events import (
     Verdict,
 )
 from hermes_trio.core.messages import Usage
-from tests.agents.hearing import Ear, start, turn
 from tests.hermes.driving import Stopwatch, do, hermes, interrupting_at
 from tests.hermes.scripted import Says, Upstream, Wants
+from tests.support.agent_harness import Ear, start, turn
 
 ONE_CALL = Usage(11, 7, cached_tokens=3, reasoning_tokens=2)
 TWO_CALLS = Usage(22, 14, cached_tokens=6, reasoning_tokens=4)

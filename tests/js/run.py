@@ -34,7 +34,7 @@ def main() -> int:
 
 def test() -> int:
     """Run the tests against a server of their own."""
-    from tests.e2e.server import Plan, serving  # noqa: PLC0415  # the path to it is known by now
+    from tests.support.server_process import Plan, serving  # noqa: PLC0415  # the path to it is known by now
 
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 from openai import OpenAI
 
-from tests.e2e.server import Plan, Server, eventually, kill, serving, start
+from tests.support.server_process import Plan, Server, eventually, kill, serving, start
 
 TIME = 300.0  # seconds; for the slowest machine
 MODEL = "hermes-agent"

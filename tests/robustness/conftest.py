@@ -14,7 +14,7 @@ import pytest
 
 from tests.robustness.book import BOOK
 from tests.robustness.report import BOOK_PROPERTY, PROPERTY, Summary, Tally, as_property
-from tests.write_through import offered
+from tests.support.write_through import offered
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -15,13 +15,13 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
-from tests.fakes import Pause
 from tests.robustness.invariants import check
 from tests.robustness.judging import judge
 from tests.robustness.scenes import LIMITS, Route, Scene, Script
 from tests.robustness.schedule import Knife, repeatable, shuffle
 from tests.robustness.ways import CRASHES, WAYS, Crash, Way
 from tests.robustness.witness import House, open_house
+from tests.support.fakes import Pause
 
 MAX_STEPS = 3_000  # no request takes more; a script that does never ends
 

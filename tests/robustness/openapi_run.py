@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.e2e.server import Plan, serving
+from tests.support.server_process import Plan, serving
 
 EXAMPLES = 50  # for each operation
 

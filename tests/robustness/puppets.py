@@ -16,8 +16,8 @@ from hermes_trio.runs.recovery import recover
 from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.web.api.responses import to_items
-from tests.fakes import Rig, Stage, make_rig
 from tests.robustness.scenes import LIMITS
+from tests.support.fakes import Rig, Stage, make_rig
 
 OWNER, SUCCESSOR = "server", "successor"
 

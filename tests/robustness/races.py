@@ -20,13 +20,13 @@ from trio.testing import MockClock
 
 from hermes_trio.core.events import Text
 from hermes_trio.core.records import EndedRun, Retention
-from tests.asgi import JSON, NO_HEADERS, Answer, Headers
-from tests.fakes import Ask, Step
 from tests.robustness.invariants import check, faults_between, faults_of_stream, kept_of_record
 from tests.robustness.scenes import HELLO, LIMITS, TOOLS
 from tests.robustness.schedule import repeatable, shuffle, steps
 from tests.robustness.wires import Heard, Wire, hear
 from tests.robustness.witness import House, WatchedExchange, open_house
+from tests.support.asgi import JSON, NO_HEADERS, Answer, Headers
+from tests.support.fakes import Ask, Step
 
 RESPONSES, RUNS = "/v1/responses", "/v1/runs"
 FURTHEST = 45  # steps; more than any of these requests takes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.server.raw import UPGRADE
-from tests.server.triggers import TRIGGERS
+from tests.support.fatal_packets import TRIGGERS
+from tests.support.raw_http import UPGRADE
 
 _HEAD = b"GET /health HTTP/1.1\r\nHost: test\r\n"
 

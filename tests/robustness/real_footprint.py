@@ -15,8 +15,6 @@ from attrs import frozen
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun
 from hermes_trio.keys import DEFAULT_PRINCIPAL
 from hermes_trio.stores import statements_runs
-from tests.e2e.records import unfinished
-from tests.e2e.server import Server
 from tests.robustness.book import BOOK, Sought
 from tests.robustness.invariants import (
     faults_between,
@@ -25,6 +23,8 @@ from tests.robustness.invariants import (
     kept_of_record,
 )
 from tests.robustness.wires import Heard, Wire
+from tests.support.server_process import Server
+from tests.support.stored_records import unfinished
 
 CALM_SECONDS = 20.0  # only a server that does not come to rest is waited for so long
 LOOK_SECONDS = 0.05

@@ -14,8 +14,8 @@ from attrs import frozen
 from h2.errors import ErrorCodes
 
 from tests.crash.frames import parse_answer
-from tests.e2e.server import Server
-from tests.server.raw import H2Client
+from tests.support.raw_http import H2Client
+from tests.support.server_process import Server
 
 Json = dict[str, Any]
 PIECE = 65536

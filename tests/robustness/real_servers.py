@@ -15,10 +15,10 @@ import httpx2
 import pytest
 from attrs import frozen
 
-from tests.e2e.server import PATIENCE, Plan, Server, serving
-from tests.e2e.wire import PATH, chat_body
 from tests.robustness.real_launch import command
 from tests.robustness.wires import Heard, Wire, hear
+from tests.support.server_process import PATIENCE, Plan, Server, serving
+from tests.support.socket_client import PATH, chat_body
 
 long_session = pytest.mark.long_session
 """Leave a test that takes seconds to ``nox -s robustness``."""

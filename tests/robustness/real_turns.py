@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 import httpx2
 from attrs import define, field
 
-from tests.e2e.server import PATIENCE, Server
 from tests.robustness.wires import Heard, Wire, hear
+from tests.support.server_process import PATIENCE, Server
 
 PATHS = {Wire.CHAT: "/v1/chat/completions", Wire.RESPONSES: "/v1/responses"}
 

@@ -20,8 +20,6 @@ from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.agent.port import Port
 from hermes_trio.core.messages import CallItem
 from hermes_trio.core.records import EndedRun
-from tests.asgi import patience
-from tests.fakes import Rig, Stage, open_rig
 from tests.robustness.invariants import (
     check,
     faults_between,
@@ -31,6 +29,8 @@ from tests.robustness.invariants import (
 )
 from tests.robustness.report import Tally
 from tests.robustness.wires import Heard, Wire, hear
+from tests.support.asgi import patience
+from tests.support.fakes import Rig, Stage, open_rig
 
 RESPONSES = "/v1/responses"
 STREAM = {"input": "Hi", "stream": True}

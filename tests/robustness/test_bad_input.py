@@ -11,8 +11,6 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from hermes_trio.schema.operations import OPERATIONS
-from tests.asgi import Answer, Exchange, make_scope
-from tests.fakes import KEY
 from tests.robustness.book import BOOK, Sought
 from tests.robustness.mangling import BODIES, SECRET, Mangler, Sent
 from tests.robustness.report import Tally
@@ -20,6 +18,8 @@ from tests.robustness.scenes import HELLO, LIMITS
 from tests.robustness.schedule import repeatable
 from tests.robustness.wires import Wire, hear
 from tests.robustness.witness import House, open_house
+from tests.support.asgi import Answer, Exchange, make_scope
+from tests.support.fakes import KEY
 
 SESSIONS = 10  # parts of the full session, so that they can run side by side
 REQUESTS = 5_500  # in each of them

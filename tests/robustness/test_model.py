@@ -28,7 +28,6 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun, Retention
 from hermes_trio.stores.memory import MemoryStore
-from tests.asgi import JSON, Answer, Exchange, make_scope
 from tests.robustness.guest import Guest
 from tests.robustness.invariants import (
     check,
@@ -42,6 +41,7 @@ from tests.robustness.report import Tally
 from tests.robustness.scenes import LIMITS
 from tests.robustness.schedule import repeatable
 from tests.robustness.wires import Wire, hear
+from tests.support.asgi import JSON, Answer, Exchange, make_scope
 
 pytestmark = pytest.mark.usefixtures("write_through")
 

@@ -13,13 +13,13 @@ from trio.testing import MockClock
 
 from hermes_trio.core.events import Text
 from hermes_trio.schema.operations import OPERATIONS, Operation
-from tests.asgi import Answer
-from tests.fakes import OTHER_KEY, Ask, bearer
 from tests.robustness.mangling import BODIES
 from tests.robustness.report import Tally
 from tests.robustness.scenes import LIMITS
 from tests.robustness.schedule import repeatable
 from tests.robustness.witness import House, open_house
+from tests.support.asgi import Answer
+from tests.support.fakes import OTHER_KEY, Ask, bearer
 
 BOB = {**bearer(OTHER_KEY), "Content-Type": "application/json"}
 MARK = "only-ann-knows"

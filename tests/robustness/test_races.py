@@ -18,8 +18,8 @@ from hermes_trio.runs.approvals import Answer
 from tests.robustness.invariants import kept_of_record
 from tests.robustness.races import RACES, Race, run_race
 from tests.robustness.report import Tally
-from tests.runs.setting import Notebook, Setting, rest_of, until_asked
 from tests.runs.test_approvals import LIMITS, RM, Asker, asking, told
+from tests.support.run_harness import Notebook, Setting, rest_of, until_asked
 
 pytestmark = pytest.mark.usefixtures("write_through")
 

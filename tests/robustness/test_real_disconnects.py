@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.e2e.server import Plan, Server, serving
 from tests.robustness.real_footprint import Footprint, at_rest, faults_at_rest, faults_of_all, memory
 from tests.robustness.real_launch import command
 from tests.robustness.real_lines import Target
 from tests.robustness.real_visits import AT_ONCE, Notes, crowd
 from tests.robustness.report import Tally
+from tests.support.server_process import Plan, Server, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-disconnects"), pytest.mark.timeout(1500)]
 

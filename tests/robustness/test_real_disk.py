@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.server import PATIENCE, Plan, Server, eventually, has_ended, kill, processes, run
-from tests.e2e.server import _read_until as read_until
 from tests.robustness.book import BOOK
 from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all
 from tests.robustness.real_servers import being_there, server_in, small_disk, unless_short
 from tests.robustness.real_turns import Crowd, Turn, turning
 from tests.robustness.report import Tally
 from tests.robustness.wires import Heard, Wire
+from tests.support.server_process import PATIENCE, Plan, Server, eventually, has_ended, kill, processes, run
+from tests.support.server_process import _read_until as read_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-disk"), pytest.mark.timeout(600)]
 

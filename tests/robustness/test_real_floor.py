@@ -12,9 +12,6 @@ import pytest
 import trio
 
 from tests.e2e.conftest import AGENTS
-from tests.e2e.records import unfinished
-from tests.e2e.server import Server, eventually
-from tests.e2e.wire import chat_bytes, listening, talking
 from tests.robustness.book import BOOK, Sought
 from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all, memory
 from tests.robustness.real_lines import Ask, Ended, Line1, Line2, Target, request_bytes
@@ -23,6 +20,9 @@ from tests.robustness.real_servers import being_there, chat, server_in
 from tests.robustness.real_turns import turning
 from tests.robustness.report import Tally
 from tests.robustness.wires import Heard, Wire, hear
+from tests.support.server_process import Server, eventually
+from tests.support.socket_client import chat_bytes, listening, talking
+from tests.support.stored_records import unfinished
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-floor"), pytest.mark.timeout(600)]
 

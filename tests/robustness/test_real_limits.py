@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import AGENTS
-from tests.e2e.server import Server, eventually, processes
-from tests.e2e.wire import listening
 from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all
 from tests.robustness.real_servers import being_there, chat, limit_with_room, limited, server_in, unless_short
 from tests.robustness.report import Tally
+from tests.support.server_process import Server, eventually, processes
+from tests.support.socket_client import listening
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-limits"), pytest.mark.timeout(600)]
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from tests.crash.rounds import run_rounds
-from tests.e2e.records import unfinished
-from tests.e2e.server import Server, eventually
-from tests.e2e.wire import chat_bytes, talking
 from tests.robustness.book import BOOK, Sought
 from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all
 from tests.robustness.real_servers import long_session, server_in
 from tests.robustness.real_turns import turning
 from tests.robustness.report import Tally
 from tests.robustness.test_real_disconnects import some_seed
+from tests.support.server_process import Server, eventually
+from tests.support.socket_client import chat_bytes, talking
+from tests.support.stored_records import unfinished
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -10,11 +10,11 @@ import httpx2
 import pytest
 
 from hermes_trio.schema.operations import OPERATIONS, Operation
-from tests.e2e.server import PATIENCE, Server
 from tests.robustness.mangling import BODIES
 from tests.robustness.real_footprint import at_rest, faults_at_rest
 from tests.robustness.real_servers import being_there, server_in
 from tests.robustness.report import Tally
+from tests.support.server_process import PATIENCE, Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-limits")]
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.e2e.server import Server
 from tests.robustness.book import BOOK, Sought
 from tests.robustness.real_abuse import BAD_BODIES, HOSTILE, hostile_h2
 from tests.robustness.real_footprint import Footprint, at_rest, faults_at_rest, memory
@@ -21,6 +20,7 @@ from tests.robustness.real_lines import Ask, Line1, Target, request_bytes
 from tests.robustness.real_servers import chat, server_in
 from tests.robustness.real_visits import AT_ONCE
 from tests.robustness.report import Tally
+from tests.support.server_process import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-senders"), pytest.mark.timeout(1500)]
 

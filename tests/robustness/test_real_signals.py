@@ -11,14 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.records import unfinished
-from tests.e2e.server import MODULE, Plan, Server, begin, eventually, kill, processes, serving, start
 from tests.robustness.lingering import ENDING, HOLD_END, HOLD_START, STARTING
 from tests.robustness.real_footprint import faults_of_all
 from tests.robustness.real_servers import being_there
 from tests.robustness.real_turns import turning
 from tests.robustness.report import Tally
 from tests.robustness.test_real_disconnects import some_seed
+from tests.support.server_process import (
+    MODULE,
+    Plan,
+    Server,
+    begin,
+    eventually,
+    kill,
+    processes,
+    serving,
+    start,
+)
+from tests.support.stored_records import unfinished
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-signals"), pytest.mark.timeout(600)]
 

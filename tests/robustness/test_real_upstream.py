@@ -12,8 +12,6 @@ from attrs import define, evolve, field
 
 from hermes_trio.core.messages import CallItem
 from hermes_trio.core.records import EndedRun
-from tests.agents.upstream.scripted import Asked, Call, Say, Scripted, Step, calls, says, scripted
-from tests.e2e.server import Plan, Server, kill, start
 from tests.robustness.real_footprint import (
     Footprint,
     at_rest,
@@ -27,6 +25,8 @@ from tests.robustness.real_proxy import Proxy, proxied
 from tests.robustness.real_servers import long_session
 from tests.robustness.report import Tally
 from tests.robustness.wires import Heard, Wire, hear
+from tests.support.scripted_upstream import Asked, Call, Say, Scripted, Step, calls, says, scripted
+from tests.support.server_process import Plan, Server, kill, start
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-upstream"), pytest.mark.timeout(900)]
 

@@ -17,12 +17,12 @@ from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, NoRun, RunHead
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.stores.memory import MemoryStore
-from tests.asgi import Exchange, Headers, make_scope
-from tests.fakes import AsyncPlayer, NotingRegistry, Rig, Stage, Step, make_rig
 from tests.robustness.book import BOOK, Sought, counted
 from tests.robustness.invariants import IN_PROGRESS, Ledger, faults_of_record, kept_of_record
 from tests.robustness.schedule import steps
 from tests.robustness.wires import Wire, hear
+from tests.support.asgi import Exchange, Headers, make_scope
+from tests.support.fakes import AsyncPlayer, NotingRegistry, Rig, Stage, Step, make_rig
 
 STUCK = 2_000.0  # seconds of a mock clock after which nothing will happen any more
 

@@ -22,7 +22,7 @@ from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.stores.base import StoreError
-from tests.runs.setting import Notebook, Setting, rest_of, until_asked
+from tests.support.run_harness import Notebook, Setting, rest_of, until_asked
 
 LIMITS = Limits(approval=60.0)
 NO = Answer(Choice.DENY)

@@ -24,7 +24,7 @@ from hermes_trio.runs.presence import DETACH
 from hermes_trio.runs.unsaved import UnsavedEnd, UnsavedEnds
 from hermes_trio.stores.memory import MemoryStore
 from tests.runs.house import Gated, header_of, open_house, whole
-from tests.runs.setting import Script
+from tests.support.run_harness import Script
 
 SAID: list[Event] = [Text("one "), Text("two")]
 

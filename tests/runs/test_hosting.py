@@ -16,7 +16,7 @@ from hermes_trio.runs.spec import Persistence
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.stores.base import StoreError
 from tests.runs.house import Gated, House, open_house, whole
-from tests.runs.setting import Script
+from tests.support.run_harness import Script
 
 SCRIPT: list[Event] = [Text("one "), ToolStarted("a", "terminal"), ToolCompleted("a", "ok"), Text("two")]
 

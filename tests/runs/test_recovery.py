@@ -20,9 +20,9 @@ from hermes_trio.runs.replay import StoredReader
 from hermes_trio.runs.spec import Items
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.memory import MemoryStore
-from tests.core.scripts import check_invariants, feed, played
 from tests.runs.house import header_of, whole
-from tests.strategies import scripts
+from tests.support.strategies import scripts
+from tests.support.turn_rules import check_invariants, feed, played
 
 
 def no_items(ended: EndedRun) -> Items:

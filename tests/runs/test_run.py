@@ -29,8 +29,8 @@ from hermes_trio.runs.hosting import owned_run
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.runs.unsaved import RETRY_AFTER
 from hermes_trio.stores.base import StoreError
-from tests.core.scripts import played
-from tests.runs.setting import Notebook, Script, Setting, rest_of
+from tests.support.run_harness import Notebook, Script, Setting, rest_of
+from tests.support.turn_rules import played
 
 SCRIPT: list[Event] = [
     Reasoning("hm"),

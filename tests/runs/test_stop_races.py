@@ -19,8 +19,8 @@ from hermes_trio.core.dialects.runs import frames_after, run_object
 from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.hosting import attached
 from hermes_trio.runs.presence import DETACH
-from tests.core.runs_rules import check_whole
 from tests.runs.house import House, open_house
+from tests.support.run_stream_rules import check_whole
 
 ROUNDS = 1_000
 TERMINAL = {"run.completed", "run.failed", "run.cancelled"}

@@ -13,7 +13,7 @@ from hermes_trio.agent.port import Port
 from hermes_trio.core.events import Finished, Result, Text
 from hermes_trio.core.messages import Usage
 from hermes_trio.runs import tracing
-from tests.runs.setting import Script, Setting, rest_of
+from tests.support.run_harness import Script, Setting, rest_of
 
 
 @pytest.fixture

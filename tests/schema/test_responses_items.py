@@ -25,8 +25,8 @@ from hermes_trio.schema.conversations import (
     parse_conversation_update,
 )
 from hermes_trio.schema.input_items import items_to_messages, read_input, with_ids
-from tests.core.scripts import played
-from tests.strategies import cuts, scripts
+from tests.support.strategies import cuts, scripts
+from tests.support.turn_rules import played
 
 URL = "https://example.org/a.png"
 IMAGE = {"type": "input_image", "image_url": URL}

@@ -14,9 +14,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
 from hermes_trio.server.guards.stream import GuardedStream
-from tests.fakes import CHAT, KEY, NotingRegistry, Pause, Rig, Stage, bearer, open_rig
-from tests.server.raw import connect, read_to_end, read_until
-from tests.server.running import serving
+from tests.support.fakes import CHAT, KEY, NotingRegistry, Pause, Rig, Stage, bearer, open_rig
+from tests.support.in_process_server import serving
+from tests.support.raw_http import connect, read_to_end, read_until
 
 RESPONSES = "/v1/responses"
 SCRIPT: list[Event] = [Text("Hi"), ToolStarted("c1", "tool", {}), ToolCompleted("c1", "done"), Text(" there")]

@@ -22,9 +22,9 @@ from hermes_trio.server.guards import Guards, installed
 from hermes_trio.server.guards.connection import GuardedTCPServer, handle_connection
 from hermes_trio.server.guards.http1 import GuardedH11Protocol
 from tests.server.apps import Demo
-from tests.server.raw import ask, connect, get, h2_client, read_until
-from tests.server.running import Live, hypercorn_serving, serving
-from tests.server.triggers import TRIGGERS, Trigger
+from tests.support.fatal_packets import TRIGGERS, Trigger
+from tests.support.in_process_server import Live, hypercorn_serving, serving
+from tests.support.raw_http import ask, connect, get, h2_client, read_until
 
 Serving = Callable[..., AbstractAsyncContextManager[Live]]
 both_ways = pytest.mark.parametrize("way", [serving, hypercorn_serving])

@@ -20,9 +20,9 @@ from hermes_trio.server.config import StructlogLogger, hypercorn_config
 from hermes_trio.server.tuning import tune_process
 from hermes_trio.server.versions import PINS, check_versions
 from tests.server.apps import Demo
-from tests.server.raw import ask, get
-from tests.server.running import serving
-from tests.server.triggers import TRIGGERS
+from tests.support.fatal_packets import TRIGGERS
+from tests.support.in_process_server import serving
+from tests.support.raw_http import ask, get
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -106,8 +106,8 @@ def test_another_version_is_named_in_one_line(package: str, series: str, problem
 FEW_DESCRIPTORS = """
     import resource, trio, trio.testing
     from tests.server.apps import Demo
-    from tests.server.raw import ask, connect, get
-    from tests.server.running import serving
+    from tests.support.raw_http import ask, connect, get
+    from tests.support.in_process_server import serving
 
     async def main():
         async with serving(Demo()) as live:

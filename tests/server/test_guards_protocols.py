@@ -17,8 +17,8 @@ from hermes_trio.server.config import ServerConfig, hypercorn_config
 from hermes_trio.server.guards import stream
 from hermes_trio.server.guards.http2 import BoundedStreamBuffer, refusal_status
 from tests.server.apps import BIG, CHUNK, Demo, body, lifespan, start
-from tests.server.raw import UPGRADE, ask, connect, get, h2_client, read_to_end, read_until
-from tests.server.running import serving
+from tests.support.in_process_server import serving
+from tests.support.raw_http import UPGRADE, ask, connect, get, h2_client, read_to_end, read_until
 
 WINDOW = 65_535
 H2C = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA")

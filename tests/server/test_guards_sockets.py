@@ -21,8 +21,8 @@ from hermes_trio.server.guards import Guards
 from hermes_trio.server.main import serve
 from hermes_trio.server.sockets import CannotListen, PortInUse, ensure_options, open_listening_sockets
 from tests.server.apps import Demo, Receive, Send, body, lifespan, start
-from tests.server.raw import ask, connect, get, read_to_end, read_until
-from tests.server.running import Live, hypercorn_serving, serving
+from tests.support.in_process_server import Live, hypercorn_serving, serving
+from tests.support.raw_http import ask, connect, get, read_to_end, read_until
 
 WANTED = {
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE): 1,

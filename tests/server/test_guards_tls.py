@@ -13,9 +13,9 @@ import trustme
 
 from hermes_trio.server.config import ServerConfig, hypercorn_config
 from tests.server.apps import BIG, Demo
-from tests.server.raw import H2Client, ask, connect, get, read_to_end, read_until
-from tests.server.running import serving
 from tests.server.test_guards_protocols import TOO_MUCH, refusing, upload
+from tests.support.in_process_server import serving
+from tests.support.raw_http import H2Client, ask, connect, get, read_to_end, read_until
 
 
 @pytest.fixture(scope="module")

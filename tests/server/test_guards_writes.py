@@ -12,8 +12,8 @@ import trio
 from hermes_trio.server.config import hypercorn_config
 from hermes_trio.server.guards import Guards, stream
 from tests.server.apps import BIG, Demo, body, lifespan, start
-from tests.server.raw import ask, connect, get, read_to_end, read_until
-from tests.server.running import Live, hypercorn_serving, serving
+from tests.support.in_process_server import Live, hypercorn_serving, serving
+from tests.support.raw_http import ask, connect, get, read_to_end, read_until
 
 Serving = Callable[..., AbstractAsyncContextManager[Live]]
 CLOSE = "Connection: close"

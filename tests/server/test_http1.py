@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.server.apps import Receive, Send, body, lifespan, start
-from tests.server.raw import connect, get, read_to_end, read_until
-from tests.server.running import serving
+from tests.support.in_process_server import serving
+from tests.support.raw_http import connect, get, read_to_end, read_until
 
 
 class Plain:

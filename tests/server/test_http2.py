@@ -14,8 +14,8 @@ from hermes_trio.server.config import hypercorn_config
 from hermes_trio.server.guards.http2 import BoundedStreamBuffer
 from hermes_trio.server.guards.stream import GuardedStream
 from tests.server.apps import Demo, Receive, Send, body, lifespan, start
-from tests.server.raw import h2_client
-from tests.server.running import serving
+from tests.support.in_process_server import serving
+from tests.support.raw_http import h2_client
 
 STREAMS = 20
 WINDOW = 65_535

@@ -15,8 +15,8 @@ import trio
 from hermes_trio.server.config import hypercorn_config
 from hermes_trio.server.guards import stream as guarded
 from tests.server.apps import BIG, Demo, body, lifespan, start
-from tests.server.raw import connect, get, h2_client, read_to_end, read_until
-from tests.server.running import Live, hypercorn_serving, serving
+from tests.support.in_process_server import Live, hypercorn_serving, serving
+from tests.support.raw_http import connect, get, h2_client, read_to_end, read_until
 
 FILLER = get("/filler", "X: " + "x" * 1000) * 100  # more than we keep, less than the kernel does
 LONG = hypercorn_config(graceful_seconds=60)

@@ -15,9 +15,9 @@ from hermes_trio.runs.delivery import EXTENSION
 from hermes_trio.server.config import hypercorn_config
 from hermes_trio.server.write_through import WriteThrough
 from tests.server.apps import Receive, Send, body, lifespan, start
-from tests.server.raw import H2Client, ask, connect, get, h2_client, read_to_end, read_until
-from tests.server.running import Live, serving
 from tests.server.test_guards_tls import authority, connect_tls, secure
+from tests.support.in_process_server import Live, serving
+from tests.support.raw_http import H2Client, ask, connect, get, h2_client, read_to_end, read_until
 
 __all__ = ["authority", "secure"]
 

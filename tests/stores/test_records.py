@@ -17,10 +17,10 @@ from hermes_trio.core.turn import Turn
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.memory import open_memory
 from hermes_trio.stores.records import RunRow, read_header, read_run, write_header, write_run
-from tests.core.scripts import feed
 from tests.stores.samples import KEEP_ALL, ended, header, told, words
 from tests.stores.test_codec import messages, parts, text, values
-from tests.strategies import last_words, scripts
+from tests.support.strategies import last_words, scripts
+from tests.support.turn_rules import feed
 
 ids = st.text(max_size=5)
 numbers = st.floats(allow_nan=False)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hermes_trio.tools import files
 from hermes_trio.tools.files import FileError, OutsideWorkspace, read_file, resolved, write_file
-from tests.tools.processes import nothing_left
+from tests.support.processes import nothing_left
 
 
 @pytest.fixture(autouse=True)

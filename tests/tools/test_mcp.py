@@ -14,7 +14,7 @@ import trio
 
 from hermes_trio.tools.base import Tool, ToolError
 from hermes_trio.tools.mcp import open_servers
-from tests.tools.processes import children
+from tests.support.processes import children
 from tests.tools.uses import Watcher
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed: nox -s mcp runs these tests")

@@ -12,7 +12,7 @@ import trio
 from hermes_trio.tools import search_files as module
 from hermes_trio.tools.base import ToolError, ToolUse
 from hermes_trio.tools.search_files import search_files
-from tests.tools.processes import PATIENCE, children
+from tests.support.processes import PATIENCE, children
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ import pytest
 from attrs import define, field
 
 from hermes_trio.tools.terminal import CommandResult, Terminal
-from tests.tools.processes import PATIENCE, has_ended, in_thread, nothing_left
+from tests.support.processes import PATIENCE, has_ended, in_thread, nothing_left
 
 
 @pytest.fixture(autouse=True)

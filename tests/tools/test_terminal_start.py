@@ -12,7 +12,7 @@ import pytest
 
 from hermes_trio.tools.environment import plain_environment
 from hermes_trio.tools.terminal import CommandResult, Terminal
-from tests.tools.processes import descriptors, nothing_left
+from tests.support.processes import descriptors, nothing_left
 
 
 @pytest.fixture(autouse=True)

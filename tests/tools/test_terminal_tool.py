@@ -10,7 +10,7 @@ import trio
 
 from hermes_trio.tools.base import NOT_APPROVED, ToolError, ToolUse
 from hermes_trio.tools.terminal_tool import make_terminal
-from tests.tools.processes import PATIENCE, children, has_ended
+from tests.support.processes import PATIENCE, children, has_ended
 from tests.tools.uses import Question, Watcher
 
 

@@ -11,7 +11,7 @@ from hermes_trio.tools.environment import PLAIN
 from hermes_trio.tools.registry import find_tools
 from hermes_trio.tools.terminal_tool import make_terminal
 from hermes_trio.tools.web_fetch import make_web_fetch
-from tests.doc_reader import ROOT
+from tests.support.doc_examples import ROOT
 
 TEXT = (ROOT / "docs/reference/tools.md").read_text(encoding="utf-8")
 

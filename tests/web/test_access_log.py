@@ -14,8 +14,8 @@ from trio.testing import wait_all_tasks_blocked
 from hermes_trio.core.events import Text
 from hermes_trio.web.sse import StreamTruncated
 from hermes_trio.web.state import WebOptions
-from tests.asgi import Exchange, make_scope
-from tests.fakes import CHAT, KEY, Pause, Rig, ask, ask_stream, bearer, make_rig
+from tests.support.asgi import Exchange, make_scope
+from tests.support.fakes import CHAT, KEY, Pause, Rig, ask, ask_stream, bearer, make_rig
 
 log = structlog.get_logger(__name__)
 Lines = list[dict[str, Any]]

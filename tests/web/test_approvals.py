@@ -14,13 +14,13 @@ from hermes_trio.runs.recovery import recover
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.schema import replies_approvals
 from hermes_trio.stores.memory import MemoryStore
-from tests.asgi import Answer, Exchange
-from tests.core.runs_rules import event_of
-from tests.fakes import CHAT, Ask, Pause, Rig, Stage, Step, ask, ask_stream, make_rig
-from tests.runs import setting
-from tests.web.reading import chunks, said
-from tests.web.responding import BOB, RESPONSES, idle_rig, say, stream
-from tests.web.running import RUNS, followed, kinds, shown, started, stopped
+from tests.support import run_harness
+from tests.support.asgi import Answer, Exchange
+from tests.support.chat_api import chunks, said
+from tests.support.fakes import CHAT, Ask, Pause, Rig, Stage, Step, ask, ask_stream, make_rig
+from tests.support.responses_api import BOB, RESPONSES, idle_rig, say, stream
+from tests.support.run_stream_rules import event_of
+from tests.support.runs_api import RUNS, followed, kinds, shown, started, stopped
 
 Json = dict[str, Any]
 SCRIPT: tuple[Step, ...] = (
@@ -59,7 +59,7 @@ async def until_open(rig: Rig, run_id: str) -> None:
     """Wait until a live run asks."""
     run = rig.site.services.registry.find("ann", run_id)
     assert run is not None
-    await setting.until_asked(run)
+    await run_harness.until_asked(run)
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["task", "thread"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hermes_trio.keys import Keyring, NamedKey
-from tests.fakes import CHAT, KEY, OTHER_KEY, ask, bearer, make_rig
+from tests.support.fakes import CHAT, KEY, OTHER_KEY, ask, bearer, make_rig
 
 CLOSED = ["/v1/models", "/v1/models/x", "/v1/capabilities", "/health/detailed", "/metrics", "/nowhere", CHAT]
 CLOSED_POSTS = [CHAT, "/health/detailed", "/nowhere"]

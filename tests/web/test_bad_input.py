@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from hermes_trio.core.events import Text
 from hermes_trio.schema import replies
-from tests.asgi import Answer, Client
-from tests.fakes import CHAT, Stage, ask, make_rig
-from tests.web.reading import chunks
+from tests.support.asgi import Answer, Client
+from tests.support.chat_api import chunks
+from tests.support.fakes import CHAT, Stage, ask, make_rig
 
 USER = {"role": "user", "content": "Hi"}
 

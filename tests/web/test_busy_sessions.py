@@ -12,10 +12,10 @@ from attrs import frozen
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
-from tests.asgi import NO_HEADERS, Answer, Headers
-from tests.fakes import CHAT, Pause, Rig, Stage, ask, ask_stream
-from tests.web.responding import BOB, RESPONSES, idle_rig, say, stream
-from tests.web.running import RUNS, followed, run_id_of, started, stopped
+from tests.support.asgi import NO_HEADERS, Answer, Headers
+from tests.support.fakes import CHAT, Pause, Rig, Stage, ask, ask_stream
+from tests.support.responses_api import BOB, RESPONSES, idle_rig, say, stream
+from tests.support.runs_api import RUNS, followed, run_id_of, started, stopped
 
 ID = "X-Hermes-Session-Id"
 

@@ -13,10 +13,10 @@ from hermes_trio.core.events import Reasoning, Text, ToolOutput, ToolStarted
 from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.web.state import WebOptions
-from tests.asgi import Exchange
 from tests.core.sse import parse
-from tests.fakes import CHAT, Pause, Stage, Step, ask, ask_stream, make_rig, open_rig
-from tests.web.reading import finish, reason, said
+from tests.support.asgi import Exchange
+from tests.support.chat_api import finish, reason, said
+from tests.support.fakes import CHAT, Pause, Stage, Step, ask, ask_stream, make_rig, open_rig
 
 SESSION = {"X-Hermes-Session-Id": "s"}
 KEEPALIVE = b": keepalive\n\n"

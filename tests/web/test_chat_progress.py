@@ -15,9 +15,9 @@ from hermes_trio.core.events import (
     Verdict,
 )
 from hermes_trio.web.state import WebOptions
-from tests.asgi import Answer
-from tests.fakes import CHAT, Pause, Stage, Step, ask_stream, make_rig
-from tests.web.reading import PROGRESS, checked, progress, said
+from tests.support.asgi import Answer
+from tests.support.chat_api import PROGRESS, checked, progress, said
+from tests.support.fakes import CHAT, Pause, Stage, Step, ask_stream, make_rig
 
 ECHO = ToolStarted("call_1", "terminal", {"command": "echo hi"})
 ECHOED = ToolCompleted("call_1", "hi")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hermes_trio.core.events import Result, Text, ToolCompleted, ToolStarted
-from tests.fakes import CHAT, OTHER_KEY, BrokenStore, Rig, ask, ask_stream, bearer, make_rig
+from tests.support.fakes import CHAT, OTHER_KEY, BrokenStore, Rig, ask, ask_stream, bearer, make_rig
 
 ID, KEY = "X-Hermes-Session-Id", "X-Hermes-Session-Key"
 BODIES = [ask, ask_stream]

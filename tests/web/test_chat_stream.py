@@ -8,9 +8,9 @@ import pytest
 
 from hermes_trio.core.events import Reasoning, Result, Text, ToolCompleted, ToolStarted, Verdict
 from hermes_trio.core.messages import Usage
-from tests.asgi import Answer
-from tests.fakes import CHAT, BrokenStore, End, Pause, Stage, Step, ask_stream, make_rig
-from tests.web.reading import chunks, deltas, finish, progress, reason, said
+from tests.support.asgi import Answer
+from tests.support.chat_api import chunks, deltas, finish, progress, reason, said
+from tests.support.fakes import CHAT, BrokenStore, End, Pause, Stage, Step, ask_stream, make_rig
 
 USAGE = Usage(11, 7, 3, 2, 1)
 SHOWN_USAGE = {

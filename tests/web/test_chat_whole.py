@@ -12,8 +12,8 @@ from openai.types.chat import ChatCompletion
 from hermes_trio.core.events import Reasoning, Result, Text, ToolCompleted, ToolStarted, Verdict
 from hermes_trio.core.messages import Message, Usage
 from hermes_trio.schema import replies
-from tests.asgi import Answer
-from tests.fakes import CHAT, BrokenStore, End, Rig, Stage, Step, ask, make_rig
+from tests.support.asgi import Answer
+from tests.support.fakes import CHAT, BrokenStore, End, Rig, Stage, Step, ask, make_rig
 
 SECRET = "sk-proj-0123456789abcdef"
 TOOL: tuple[Step, ...] = (ToolStarted("c", "terminal"), ToolCompleted("c", "hi"))

@@ -10,9 +10,9 @@ from openai.types.responses import Response
 
 from hermes_trio.core.events import ClientCall, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.messages import Message, ToolCall
-from tests.fakes import CHAT, Step, ask, ask_stream, make_rig
-from tests.web.reading import chunks
-from tests.web.responding import RESPONSES, idle_rig, say, stream
+from tests.support.chat_api import chunks
+from tests.support.fakes import CHAT, Step, ask, ask_stream, make_rig
+from tests.support.responses_api import RESPONSES, idle_rig, say, stream
 
 Json = dict[str, Any]
 ARGUMENTS = '{"city": "Oslo"}'

@@ -13,9 +13,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
 from hermes_trio.schema import replies_responses
-from tests.asgi import Answer
-from tests.fakes import Pause, Rig, Stage
-from tests.web.responding import (
+from tests.support.asgi import Answer
+from tests.support.fakes import Pause, Rig, Stage
+from tests.support.responses_api import (
     BOB,
     CONVERSATIONS,
     RESPONSES,

@@ -9,9 +9,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text, ToolCompleted, ToolOutput, ToolStarted
-from tests.asgi import Exchange, patience
-from tests.fakes import CHAT, Pause, Rig, Stage, Step, ask, ask_stream, make_rig
-from tests.web.reading import checked
+from tests.support.asgi import Exchange, patience
+from tests.support.chat_api import checked
+from tests.support.fakes import CHAT, Pause, Rig, Stage, Step, ask, ask_stream, make_rig
 
 SESSION = {"X-Hermes-Session-Id": "s"}
 BODIES = [ask, ask_stream]

@@ -9,8 +9,8 @@ import pytest
 from hermes_trio.core.events import Text
 from hermes_trio.web.headers import first_values
 from hermes_trio.web.state import WebOptions
-from tests.asgi import Answer, Client
-from tests.fakes import CHAT, ask, ask_stream, make_rig
+from tests.support.asgi import Answer, Client
+from tests.support.fakes import CHAT, ask, ask_stream, make_rig
 
 PAGE = "https://page.test"
 OPEN_TO_PAGE = WebOptions(cors_origins=(PAGE, "http://localhost:3000"))

@@ -15,9 +15,9 @@ from hermes_trio.core.events import Text
 from hermes_trio.core.records import IdempotencyRecord, RunHeader
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.memory import MemoryStore
-from tests.asgi import Answer
-from tests.fakes import CHAT, Pause, Rig, Stage, ask, ask_stream
-from tests.web.responding import BOB, RESPONSES, RICH, final, idle_rig, say, stream, until_ended
+from tests.support.asgi import Answer
+from tests.support.fakes import CHAT, Pause, Rig, Stage, ask, ask_stream
+from tests.support.responses_api import BOB, RESPONSES, RICH, final, idle_rig, say, stream, until_ended
 
 KEY = {"Idempotency-Key": "k"}
 ALL = [

@@ -17,8 +17,8 @@ from hermes_trio.core.messages import Usage
 from hermes_trio.schema import replies
 from hermes_trio.stores.sqlite import open_sqlite
 from hermes_trio.web.state import ShownSetting, WebOptions
-from tests.asgi import Answer, Client
-from tests.fakes import CHAT, BrokenStore, Pause, ask, ask_stream, make_rig
+from tests.support.asgi import Answer, Client
+from tests.support.fakes import CHAT, BrokenStore, Pause, ask, ask_stream, make_rig
 
 
 def described(answer: Answer, kind: type, status: int = 200) -> Any:

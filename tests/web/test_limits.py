@@ -11,8 +11,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
 from hermes_trio.web.state import WebOptions
-from tests.fakes import CHAT, Pause, ask, ask_stream, make_rig
-from tests.web.reading import said
+from tests.support.chat_api import said
+from tests.support.fakes import CHAT, Pause, ask, ask_stream, make_rig
 
 SMALL = WebOptions(max_body_bytes=1_000)
 BODIES = [ask, ask_stream]

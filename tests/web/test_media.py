@@ -10,8 +10,8 @@ import pytest
 
 from hermes_trio.core.events import Text
 from hermes_trio.web import media
-from tests.fakes import CHAT, ask, ask_stream, make_rig
-from tests.web.reading import said
+from tests.support.chat_api import said
+from tests.support.fakes import CHAT, ask, ask_stream, make_rig
 
 PIXEL = b"\x89PNG pixel"
 DATA = base64.b64encode(PIXEL).decode()

@@ -12,7 +12,7 @@ from hermes_trio import __version__
 from hermes_trio.schema.openapi import document
 from hermes_trio.schema.operations import OPERATIONS, Operation
 from hermes_trio.web.static import is_static
-from tests.fakes import make_rig
+from tests.support.fakes import make_rig
 from tests.update_openapi import PLACE, current
 
 DOCUMENT = document(__version__)

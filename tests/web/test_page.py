@@ -10,8 +10,8 @@ import pytest
 
 from hermes_trio.web.state import ServedProfile, WebOptions
 from hermes_trio.web.static import FOLDER, load_page
-from tests.asgi import Answer, Client
-from tests.fakes import make_rig
+from tests.support.asgi import Answer, Client
+from tests.support.fakes import make_rig
 
 PAGE = load_page()
 BUDGET = 150_000

@@ -8,9 +8,9 @@ from typing import Any
 from attrs import define, field
 
 from hermes_trio.core.events import Event, Text, ToolCompleted, ToolOutput, ToolStarted
-from tests.fakes import CHAT, Rig, ask_stream
-from tests.web.responding import RESPONSES, events, idle_rig, stream
-from tests.web.running import Json, followed, started
+from tests.support.fakes import CHAT, Rig, ask_stream
+from tests.support.responses_api import RESPONSES, events, idle_rig, stream
+from tests.support.runs_api import Json, followed, started
 
 # Three at once, of one tool, that print in between each other and end in another order than they began.
 CALLS = {"c1": "make", "c2": "make", "c3": "test"}

@@ -13,10 +13,10 @@ import pytest
 from hermes_trio.core.events import Text
 from hermes_trio.schema.operations import OPERATIONS, Operation
 from hermes_trio.web.state import ServedProfile, WebOptions
-from tests.asgi import Answer
-from tests.fakes import CHAT, KEY, OTHER_KEY, Pause, Rig, Stage, ask, ask_stream, bearer
-from tests.web.reading import said
-from tests.web.responding import BOB, idle_rig, stream
+from tests.support.asgi import Answer
+from tests.support.chat_api import said
+from tests.support.fakes import CHAT, KEY, OTHER_KEY, Pause, Rig, Stage, ask, ask_stream, bearer
+from tests.support.responses_api import BOB, idle_rig, stream
 from tests.web.test_media import DATA, PIXEL
 
 OPTIONS = WebOptions(

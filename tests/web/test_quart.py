@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from hermes_trio.core.events import Text
 from hermes_trio.web.state import ServedProfile, WebOptions
-from tests.asgi import Client
-from tests.fakes import CHAT, KEY, NOWHERE, Rig, Stage, ask, ask_stream, bearer, make_rig
+from tests.support.asgi import Client
+from tests.support.fakes import CHAT, KEY, NOWHERE, Rig, Stage, ask, ask_stream, bearer, make_rig
 
 # -- the test client that comes with Quart --
 

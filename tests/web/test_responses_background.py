@@ -8,9 +8,9 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
-from tests.asgi import Answer
-from tests.fakes import CHAT, Pause, Rig, Stage, ask_stream
-from tests.web.responding import (
+from tests.support.asgi import Answer
+from tests.support.fakes import CHAT, Pause, Rig, Stage, ask_stream
+from tests.support.responses_api import (
     BOB,
     RESPONSES,
     as_text,

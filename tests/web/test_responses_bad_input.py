@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from hermes_trio.core.events import Text
 from hermes_trio.schema import replies, replies_responses
-from tests.asgi import Answer
 from tests.core.test_responses_rules import Reader
-from tests.fakes import Rig, Stage
-from tests.web.responding import CONVERSATIONS, RESPONSES, idle_rig
+from tests.support.asgi import Answer
+from tests.support.fakes import Rig, Stage
+from tests.support.responses_api import CONVERSATIONS, RESPONSES, idle_rig
 from tests.web.test_bad_input import JSON, encoded, places
 
 SEARCH = settings(max_examples=8, deadline=None)

@@ -8,8 +8,8 @@ import pytest
 
 from hermes_trio.core.events import Result, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.messages import Message
-from tests.fakes import Pause, Rig, Stage, Step
-from tests.web.responding import (
+from tests.support.fakes import Pause, Rig, Stage, Step
+from tests.support.responses_api import (
     CONVERSATIONS,
     RESPONSES,
     created,

@@ -9,8 +9,8 @@ import pytest
 from hermes_trio.core.dialects.responses import ECHO
 from hermes_trio.core.events import Result, Text, Verdict
 from hermes_trio.core.messages import Message, Usage
-from tests.fakes import Pause, Stage
-from tests.web.responding import (
+from tests.support.fakes import Pause, Stage
+from tests.support.responses_api import (
     RESPONSES,
     RICH,
     as_text,

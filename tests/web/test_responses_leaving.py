@@ -12,9 +12,9 @@ from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.presence import DETACH
 from hermes_trio.runs.tracker import Limits
 from hermes_trio.web.state import WebOptions
-from tests.asgi import patience
-from tests.fakes import Pause, Rig, Stage, Step
-from tests.web.responding import (
+from tests.support.asgi import patience
+from tests.support.fakes import Pause, Rig, Stage, Step
+from tests.support.responses_api import (
     RESPONSES,
     as_text,
     created,

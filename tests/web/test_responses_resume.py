@@ -12,9 +12,9 @@ from trio.testing import wait_all_tasks_blocked
 from hermes_trio.core.dialects.wire import DONE
 from hermes_trio.core.events import Text
 from hermes_trio.core.records import Retention
-from tests.asgi import Answer
-from tests.fakes import EPOCH, Pause, Rig, Stage, Step
-from tests.web.responding import RESPONSES, RICH, created, events, final, get, idle_rig, stream
+from tests.support.asgi import Answer
+from tests.support.fakes import EPOCH, Pause, Rig, Stage, Step
+from tests.support.responses_api import RESPONSES, RICH, created, events, final, get, idle_rig, stream
 
 NUMBER = re.compile(rb'"sequence_number": (\d+)}$')
 

@@ -11,9 +11,9 @@ from trio.testing import wait_all_tasks_blocked
 from hermes_trio.core.events import Text
 from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
 from hermes_trio.stores.memory import MemoryStore
-from tests.asgi import Exchange
-from tests.fakes import BrokenStore, Pause, Stage
-from tests.web.responding import (
+from tests.support.asgi import Exchange
+from tests.support.fakes import BrokenStore, Pause, Stage
+from tests.support.responses_api import (
     RESPONSES,
     as_text,
     checked_event,

@@ -17,9 +17,9 @@ from hermes_trio.core.events import Result, Text, Verdict
 from hermes_trio.core.records import RunHeader, RunPage, RunQuery, Stamp
 from hermes_trio.schema import replies_runs
 from hermes_trio.stores.memory import MemoryStore
-from tests.fakes import CHAT, EPOCH, Pause, Rig, Stage, ask
-from tests.web.responding import BOB, RESPONSES, idle_rig, say, until_ended
-from tests.web.running import RUNS, Json, followed, shown, started, stopped
+from tests.support.fakes import CHAT, EPOCH, Pause, Rig, Stage, ask
+from tests.support.responses_api import BOB, RESPONSES, idle_rig, say, until_ended
+from tests.support.runs_api import RUNS, Json, followed, shown, started, stopped
 from tests.web.test_runs_stop import LateStore
 
 

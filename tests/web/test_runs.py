@@ -12,9 +12,9 @@ from hermes_trio.core.events import Result, Text, Verdict
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.messages import Message, Usage
 from hermes_trio.core.records import LogBatch, RunHeader, Stamp
-from tests.fakes import EPOCH, BrokenStore, Pause, Stage
-from tests.web.responding import BOB, RESPONSES, RICH, idle_rig, say, text_of, whole
-from tests.web.running import RUNS, followed, kinds, run_id_of, shown, started, stopped
+from tests.support.fakes import EPOCH, BrokenStore, Pause, Stage
+from tests.support.responses_api import BOB, RESPONSES, RICH, idle_rig, say, text_of, whole
+from tests.support.runs_api import RUNS, followed, kinds, run_id_of, shown, started, stopped
 
 
 async def test_a_run_from_start_to_end() -> None:

@@ -10,11 +10,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
 from hermes_trio.core.records import Retention
-from tests.asgi import Answer, Exchange, patience
-from tests.core.runs_rules import CLOSED, blocks_of, check_whole, event_of
-from tests.fakes import EPOCH, Pause, Rig, Stage, Step
-from tests.web.responding import RICH, idle_rig
-from tests.web.running import RUNS, followed, kinds, shown, started
+from tests.support.asgi import Answer, Exchange, patience
+from tests.support.fakes import EPOCH, Pause, Rig, Stage, Step
+from tests.support.responses_api import RICH, idle_rig
+from tests.support.run_stream_rules import CLOSED, blocks_of, check_whole, event_of
+from tests.support.runs_api import RUNS, followed, kinds, shown, started
 
 
 async def events(rig: Rig, run_id: str, last: str = "", query: str = "") -> Answer:

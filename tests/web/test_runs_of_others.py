@@ -8,11 +8,11 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
-from tests.asgi import Exchange
-from tests.core.runs_rules import check_whole
-from tests.fakes import CHAT, BrokenStore, Pause, Rig, Stage, Step, ask, ask_stream
-from tests.web.responding import BOB, RESPONSES, RICH, created, final, idle_rig, say, stream
-from tests.web.running import RUNS, followed, kinds, shown, stopped
+from tests.support.asgi import Exchange
+from tests.support.fakes import CHAT, BrokenStore, Pause, Rig, Stage, Step, ask, ask_stream
+from tests.support.responses_api import BOB, RESPONSES, RICH, created, final, idle_rig, say, stream
+from tests.support.run_stream_rules import check_whole
+from tests.support.runs_api import RUNS, followed, kinds, shown, stopped
 
 
 async def chat_id(exchange: Exchange) -> str:

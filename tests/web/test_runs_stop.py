@@ -16,10 +16,10 @@ from hermes_trio.agent.port import Port
 from hermes_trio.core.events import Text, ToolOutput, ToolStarted
 from hermes_trio.core.records import EndedRun, LogBatch
 from hermes_trio.stores.memory import MemoryStore
-from tests.asgi import PATIENCE
-from tests.fakes import Pause, Stage, Step
-from tests.web.responding import idle_rig
-from tests.web.running import followed, kinds, shown, started, stopped
+from tests.support.asgi import PATIENCE
+from tests.support.fakes import Pause, Stage, Step
+from tests.support.responses_api import idle_rig
+from tests.support.runs_api import followed, kinds, shown, started, stopped
 
 CANCELLED = {"event": "run.cancelled", "reason": "stop_requested"}
 

@@ -15,10 +15,10 @@ from hermes_trio.core.messages import Message, Usage
 from hermes_trio.core.records import LogBatch, RunHeader, Stamp
 from hermes_trio.runs.recovery import recover
 from hermes_trio.web.state import WebOptions
-from tests.fakes import CHAT, EPOCH, Pause, Rig, Stage, ask, make_rig
-from tests.web.responding import BOB, RESPONSES, RICH, idle_rig, say, until_ended, whole
-from tests.web.running import RUNS
-from tests.web.sessioning import (
+from tests.support.fakes import CHAT, EPOCH, Pause, Rig, Stage, ask, make_rig
+from tests.support.responses_api import BOB, RESPONSES, RICH, idle_rig, say, until_ended, whole
+from tests.support.runs_api import RUNS
+from tests.support.sessions_api import (
     SESSIONS,
     Json,
     events,

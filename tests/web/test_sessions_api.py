@@ -12,11 +12,11 @@ from trio.testing import wait_all_tasks_blocked
 from hermes_trio.core.events import Result, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.messages import Message, Usage
 from hermes_trio.core.records import RunHeader, Stamp
-from tests.asgi import Answer
-from tests.fakes import CHAT, EPOCH, BrokenStore, Pause, Rig, Stage, Step, ask, make_rig
-from tests.web.responding import BOB, RESPONSES, idle_rig, say, stream, until_ended, whole
-from tests.web.running import RUNS, followed, started
-from tests.web.sessioning import (
+from tests.support.asgi import Answer
+from tests.support.fakes import CHAT, EPOCH, BrokenStore, Pause, Rig, Stage, Step, ask, make_rig
+from tests.support.responses_api import BOB, RESPONSES, idle_rig, say, stream, until_ended, whole
+from tests.support.runs_api import RUNS, followed, started
+from tests.support.sessions_api import (
     SESSIONS,
     deleted,
     ids,

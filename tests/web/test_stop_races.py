@@ -15,9 +15,9 @@ from attrs import frozen
 from hermes_trio.core.dialects.runs import end_status
 from hermes_trio.core.events import Text
 from hermes_trio.core.records import EndedRun
-from tests.fakes import Pause, Rig, Stage
-from tests.web.responding import idle_rig
-from tests.web.running import followed, kinds, shown, started, stopped
+from tests.support.fakes import Pause, Rig, Stage
+from tests.support.responses_api import idle_rig
+from tests.support.runs_api import followed, kinds, shown, started, stopped
 
 ROUNDS = 120
 TERMINAL = {"run.completed", "run.failed", "run.cancelled"}

@@ -147,7 +147,7 @@ async def handle_connection(
     """Serve one connection to its end. Only cancellation, an interrupt or an exit leaves this function.
 
     Defect: An exception in a connection reaches the nursery of the server and ends the process with every stream in
-    it. Six packets that do so are in `tests/server/triggers.py` (hypercorn #225, #329, cf. #177, #228).
+    it. Six packets that do so are in `tests/support/fatal_packets.py` (hypercorn #225, #329, cf. #177, #228).
     Delete when: Hypercorn's handler catches exceptions as `trio.serve_listeners` asks its handlers to.
     """
     guarded: GuardedStream | None = None

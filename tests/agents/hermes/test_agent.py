@@ -34,8 +34,8 @@ from hermes_trio.core.events import (
     Verdict,
 )
 from hermes_trio.core.messages import Message, Usage
-from tests.agents.hearing import Ear, start, turn
 from tests.agents.hermes.fake_package import FakeAIAgent, FakePackage, done
+from tests.support.agent_harness import Ear, start, turn
 
 USAGE = Usage(11, 7, cached_tokens=3, reasoning_tokens=2)
 NOWHERE = Path("/nonexistent")

@@ -23,7 +23,7 @@ from hermes_trio.core.events import (
 from hermes_trio.core.messages import CallItem
 from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
-from tests.agents.hearing import Ear
+from tests.support.agent_harness import Ear
 
 
 def heard(ear: Ear) -> list[Event]:

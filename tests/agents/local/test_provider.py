@@ -24,9 +24,9 @@ from hermes_trio.agents.local.child import Wish, live
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.events import Result, Verdict
 from tests.agents.local import fake_package
-from tests.agents.upstream.playing import Ear
-from tests.asgi import patience
-from tests.doc_reader import ROOT
+from tests.support.asgi import patience
+from tests.support.doc_examples import ROOT
+from tests.support.upstream_agent import Ear
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from hermes_trio.agents.upstream.problems import (
 )
 from hermes_trio.core.events import Reasoning, Text
 from hermes_trio.core.messages import ToolCall, Usage
-from tests.agents.upstream.scripted import Json, chunk
+from tests.support.scripted_upstream import Json, chunk
 
 
 def assembled(*payloads: Any) -> Answer:

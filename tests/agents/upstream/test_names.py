@@ -6,8 +6,8 @@ import pytest
 from trio.testing import MockClock
 
 from hermes_trio.agents.upstream.names import FRESH_SECONDS, _ids
-from tests.agents.upstream.playing import playing
-from tests.agents.upstream.scripted import says
+from tests.support.scripted_upstream import says
+from tests.support.upstream_agent import playing
 
 
 @pytest.mark.parametrize(

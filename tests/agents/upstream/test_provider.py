@@ -16,7 +16,7 @@ from hermes_trio.agents.upstream.loop import UpstreamAgent
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.tools.base import ToolError, ToolUse, tool
 from hermes_trio.tools.registry import SHIPPED
-from tests.agents.hearing import turn
+from tests.support.agent_harness import turn
 
 BASE = "http://127.0.0.1:1/v1"
 

@@ -14,10 +14,13 @@ from attrs import frozen
 from hermes_trio.agent.config import AgentConfig, UpstreamLimits
 from hermes_trio.agent.contract import AgentContext, AgentFactory
 from hermes_trio.agents.upstream import provider
-from tests import fakes
 from tests.agents.upstream import tools_for_tests
-from tests.agents.upstream.playing import KEY
-from tests.agents.upstream.scripted import (
+from tests.support import chat_api, fakes
+from tests.support.asgi import patience
+from tests.support.fakes import CHAT, Rig, ask_stream, open_rig
+from tests.support.responses_api import RESPONSES, events, final, stream, text_of
+from tests.support.runs_api import followed, shown, started, stopped
+from tests.support.scripted_upstream import (
     CALLED,
     FINISH,
     USAGE,
@@ -39,11 +42,7 @@ from tests.agents.upstream.scripted import (
     sse,
     whole,
 )
-from tests.asgi import patience
-from tests.fakes import CHAT, Rig, ask_stream, open_rig
-from tests.web import reading
-from tests.web.responding import RESPONSES, events, final, stream, text_of
-from tests.web.running import followed, shown, started, stopped
+from tests.support.upstream_agent import KEY
 
 TOOLS = tuple(f"{tools_for_tests.__name__}:{name}" for name in ("paced", "failing"))
 
@@ -84,13 +83,13 @@ class Seen:
 
 async def on_chat(rig: Rig) -> Seen:
     answer = await rig.client.send(CHAT, ask_stream())
-    told = [event for event in reading.progress(answer) if event["status"] != "running"]
-    last = reading.finish(answer)
+    told = [event for event in chat_api.progress(answer) if event["status"] != "running"]
+    last = chat_api.finish(answer)
     return Seen(
-        reading.said(answer),
-        reading.said(answer, "reasoning_content"),
+        chat_api.said(answer),
+        chat_api.said(answer, "reasoning_content"),
         tuple((event["toolCallId"], event["isError"]) for event in told),
-        reading.reason(answer),
+        chat_api.reason(answer),
         (last.get("hermes") or {}).get("error") or "",
         answer.body.decode(),
     )
@@ -294,13 +293,13 @@ async def test_tools_of_the_client_on_chat() -> None:
     async with serving(BOTH, says("In Oslo.")) as (rig, upstream):
         body = {"messages": [asked], "tools": [GIVEN], "stream": True}
         first = await rig.client.send(CHAT, body)
-        assert reading.reason(first) == "tool_calls"
-        made = [call for delta in reading.deltas(first) for call in delta.get("tool_calls", ())]
+        assert chat_api.reason(first) == "tool_calls"
+        made = [call for delta in chat_api.deltas(first) for call in delta.get("tool_calls", ())]
         assert [(call["id"], call["function"]["name"]) for call in made] == [("c1", "locate")]
         said = {"role": "assistant", "content": None, "tool_calls": made}
         result = {"role": "tool", "tool_call_id": "c1", "content": "Oslo"}
         second = await rig.client.send(CHAT, {**body, "messages": [asked, said, result]})
-    assert (reading.reason(second), reading.said(second)) == ("stop", "In Oslo.")
+    assert (chat_api.reason(second), chat_api.said(second)) == ("stop", "In Oslo.")
     told = upstream.requests[-1].json["messages"]
     assert [message["content"] for message in told] == ["Where am I?", None, "Oslo"]
 

@@ -12,8 +12,7 @@ from hermes_trio.agents.upstream.sse import MAX_EVENT_BYTES
 from hermes_trio.core.events import Result, Text, Verdict
 from hermes_trio.core.messages import Usage
 from hermes_trio.tools.base import tool
-from tests.agents.upstream.playing import KEY, playing
-from tests.agents.upstream.scripted import (
+from tests.support.scripted_upstream import (
     FINISH,
     USAGE,
     Call,
@@ -34,6 +33,7 @@ from tests.agents.upstream.scripted import (
     sse,
     whole,
 )
+from tests.support.upstream_agent import KEY, playing
 
 
 @tool

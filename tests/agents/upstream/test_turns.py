@@ -12,8 +12,8 @@ from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.core.events import Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted, Verdict
 from hermes_trio.core.messages import Message, ToolCall, Usage
 from hermes_trio.tools.base import ToolError, ToolUse, tool
-from tests.agents.upstream.playing import ClientCall, Question, playing
-from tests.agents.upstream.scripted import (
+from tests.support.fakes import Pause
+from tests.support.scripted_upstream import (
     CALLED,
     FINISH,
     USAGE,
@@ -26,7 +26,7 @@ from tests.agents.upstream.scripted import (
     calls,
     says,
 )
-from tests.fakes import Pause
+from tests.support.upstream_agent import ClientCall, Question, playing
 
 
 @tool

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from hermes_trio.schema import replies_runs
-from tests.asgi import Answer, patience
-from tests.core.runs_rules import check_whole
-from tests.fakes import Rig
+from tests.support.asgi import Answer, patience
+from tests.support.fakes import Rig
+from tests.support.run_stream_rules import check_whole
 
 RUNS = "/v1/runs"
 Json = dict[str, Any]

@@ -46,7 +46,7 @@ from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.web.app import make_app
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.state import AppState, Health, WebOptions
-from tests.asgi import PATIENCE, Client, patience
+from tests.support.asgi import PATIENCE, Client, patience
 
 KEY = "key-of-ann-0123456789"
 OTHER_KEY = "key-of-bob-0123456789"

@@ -6,7 +6,7 @@ Each request plays the next script, which is a list of steps::
         ...  # talk to upstream.base_url
         assert upstream.requests[0].json["model"] == "m"
 
-A script may also be a function that makes the steps from the request. A :class:`~tests.fakes.Pause` is a step too:
+A script may also be a function that makes the steps from the request. A :class:`~tests.support.fakes.Pause` is a step too:
 there the server waits until the test says ``go``.
 """
 
@@ -24,8 +24,8 @@ from typing import Any
 import trio
 from attrs import define, field, frozen
 
-from tests.asgi import patience
-from tests.fakes import Pause
+from tests.support.asgi import patience
+from tests.support.fakes import Pause
 
 Json = dict[str, Any]
 NO_HEADERS: Mapping[str, str] = {}

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import h2.events
 import trio
 
-from tests.server.raw import UPGRADE, H2Client, connect, h2_client, read_to_end
+from tests.support.raw_http import UPGRADE, H2Client, connect, h2_client, read_to_end
 
 Trigger = Callable[[int], Awaitable[None]]
 

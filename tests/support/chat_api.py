@@ -8,8 +8,8 @@ import msgspec
 from openai.types.chat import ChatCompletionChunk
 
 from hermes_trio.schema import replies
-from tests.asgi import Answer
-from tests.sse import Frame
+from tests.support.asgi import Answer
+from tests.support.sse import Frame
 
 PROGRESS = "hermes.tool.progress"
 

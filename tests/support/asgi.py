@@ -19,8 +19,8 @@ import trio
 from attrs import define, field, frozen
 
 from hermes_trio.web.middleware import AsgiApp
-from tests.sse import Frame, parse_frame, parse_sse
-from tests.write_through import WriteThroughSide
+from tests.support.sse import Frame, parse_frame, parse_sse
+from tests.support.write_through import WriteThroughSide
 
 PATIENCE = 10.0  # seconds after which a test has gone wrong
 Headers = Mapping[str, str]

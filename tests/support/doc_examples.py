@@ -32,7 +32,7 @@ from attrs import define, evolve, field, frozen
 from hermes_trio.keys import read_key_file
 from hermes_trio.settings import load
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DOCUMENTED_URL = "http://127.0.0.1:8642"
 SECONDS = 30
 """No example takes longer than this, on the busiest machine."""

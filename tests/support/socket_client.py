@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 from attrs import define
 
-from tests.e2e.server import PATIENCE, Server
+from tests.support.server_process import PATIENCE, Server
 
 PATH = "/v1/chat/completions"
 

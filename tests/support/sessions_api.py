@@ -9,9 +9,9 @@ import attrs
 import msgspec
 
 from hermes_trio.schema import replies_sessions
-from tests.asgi import JSON, Answer, Exchange
-from tests.core.session_rules import check_whole
-from tests.fakes import Rig
+from tests.support.asgi import JSON, Answer, Exchange
+from tests.support.fakes import Rig
+from tests.support.session_stream_rules import check_whole
 
 SESSIONS = "/api/sessions"
 Json = dict[str, Any]

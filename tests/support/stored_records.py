@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from tests.e2e.server import Server
+from tests.support.server_process import Server
 
 
 @frozen

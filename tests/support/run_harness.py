@@ -24,7 +24,7 @@ from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import RunSpec, Services
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
 from hermes_trio.stores.memory import MemoryStore
-from tests.asgi import patience
+from tests.support.asgi import patience
 
 
 class Script:

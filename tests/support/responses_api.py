@@ -14,10 +14,10 @@ from pydantic import TypeAdapter
 
 from hermes_trio.core.events import Event, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
 from hermes_trio.schema import replies_responses
-from tests.asgi import Answer, Exchange, patience
 from tests.core.test_responses_rules import TERMINAL, Reader
-from tests.fakes import HELLO, OTHER_KEY, End, Rig, Stage, Step, bearer, open_rig
-from tests.sse import Frame
+from tests.support.asgi import Answer, Exchange, patience
+from tests.support.fakes import HELLO, OTHER_KEY, End, Rig, Stage, Step, bearer, open_rig
+from tests.support.sse import Frame
 
 RESPONSES = "/v1/responses"
 CONVERSATIONS = "/v1/conversations"

@@ -18,7 +18,7 @@ from hermes_trio.agents.upstream.loop import UpstreamAgent
 from hermes_trio.agents.upstream.provider import open_model
 from hermes_trio.core.events import Event, Reasoning, Result, Text, ToolCompleted, ToolOutput, ToolStarted
 from hermes_trio.tools.base import Tool
-from tests.agents.upstream.scripted import Script, Scripted, scripted
+from tests.support.scripted_upstream import Script, Scripted, scripted
 
 KEY = "canary-7f3a9c51d2e84b06"
 NOWHERE = Path("/nonexistent")

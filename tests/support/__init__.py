@@ -1,0 +1,1 @@
+"""Code that the tests of several packages share."""
