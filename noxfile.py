@@ -17,7 +17,7 @@ nox.options.sessions = ["tests", "lint", "typing"]
 nox.options.error_on_missing_interpreters = False
 
 ALONE = "--alone"  # of the benchmark: without the servers of other people
-CODE = ("hermes_trio", "tests", "noxfile.py")
+CODE = ("hermes_trio", "tests", "benchmarks", "scripts", "noxfile.py")
 
 # What the benchmark compares us with.
 PEER = ("hermes-agent==0.19.*", "aiohttp==3.14.*")
@@ -121,7 +121,7 @@ def page(session: nox.Session) -> None:
 def vendor(session: nox.Session) -> None:
     """Fetch the files of others that the page is made with, and check them; needs npm."""
     install(session, "test")
-    session.run("python", "-m", "tests.update_vendor", *session.posargs)
+    session.run("python", "-m", "scripts.update_vendor", *session.posargs)
 
 
 @nox.session
@@ -165,7 +165,7 @@ def schemathesis(session: nox.Session) -> None:
 def bench_store(session: nox.Session) -> None:
     """Measure terminal records per second: group commit beside one commit each."""
     install(session, "test")
-    session.run("python", "-m", "tests.bench_store", *session.posargs)
+    session.run("python", "-m", "benchmarks.store", *session.posargs)
 
 
 @nox.session
@@ -180,7 +180,7 @@ def bench(session: nox.Session) -> None:
     if ALONE not in session.posargs:
         others += ["--peer-python", other_environment(session, "peer", *PEER)]
         others += ["--plain-python", other_environment(session, "plain", *PLAIN)]
-    session.run("python", "-m", "tests.bench", *others, *posargs)
+    session.run("python", "-m", "benchmarks", *others, *posargs)
 
 
 def other_environment(session: nox.Session, name: str, *packages: str) -> str:
@@ -196,7 +196,7 @@ def other_environment(session: nox.Session, name: str, *packages: str) -> str:
 def openapi(session: nox.Session) -> None:
     """Write docs/reference/openapi.json anew."""
     install(session, "test")
-    session.run("python", "-m", "tests.update_openapi")
+    session.run("python", "-m", "scripts.update_openapi")
 
 
 @nox.session

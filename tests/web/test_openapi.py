@@ -12,8 +12,8 @@ from hermes_trio import __version__
 from hermes_trio.schema.openapi import document
 from hermes_trio.schema.operations import OPERATIONS, Operation
 from hermes_trio.web.static import is_static
+from scripts.update_openapi import PLACE, current
 from tests.support.fakes import make_rig
-from tests.update_openapi import PLACE, current
 
 DOCUMENT = document(__version__)
 
@@ -42,7 +42,9 @@ async def test_every_route_is_described_and_every_description_is_a_route() -> No
 
 def test_the_reference_is_up_to_date() -> None:
     written = PLACE.read_text(encoding="utf-8") if PLACE.exists() else ""
-    assert written == current(), f"{PLACE} is stale: run `nox -s openapi` or `python -m tests.update_openapi`"
+    assert written == current(), (
+        f"{PLACE} is stale: run `nox -s openapi` or `python -m scripts.update_openapi`"
+    )
 
 
 async def test_the_document_is_served() -> None:

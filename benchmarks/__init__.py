@@ -1,0 +1,1 @@
+"""The benchmark: ``nox -s bench``, or ``python -m benchmarks --help``."""

@@ -1,0 +1,147 @@
+"""The results as a page: tables in Markdown, and the bars. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+from attrs import frozen
+
+from benchmarks import contenders, loads
+from benchmarks.bars import DISTANCES, Judgement, judge
+from benchmarks.figures import MEASURES, Measure, Table
+from benchmarks.loads import Kind, Load
+from benchmarks.plots import PLOTS
+from benchmarks.stats import Summary
+
+_STREAMED = (
+    "tokens_per_s", "frames_per_s", "first_p50", "first_p99", "lag_p50", "lag_p99", "gap_p99", "late_p99",
+    "cpu_per_token", "rss_per_stream", "threads", "files", "delivered",
+    "client_busy",
+)  # fmt: skip
+_TURNS = (
+    "turns_per_s",
+    "first_p50",
+    "first_p99",
+    "cpu_per_turn",
+    "rss_growth",
+    "threads",
+    "files",
+    "delivered",
+    "client_busy",
+)
+_HELD = (
+    "rss_per_stream",
+    "rss_unread",
+    "rss_growth",
+    "cpu_per_turn",
+    "threads",
+    "files",
+    "failed",
+    "unanswered",
+)
+COLUMNS = {
+    Kind.STREAM: _STREAMED,
+    Kind.RESUME: _STREAMED,
+    Kind.IDLE: _HELD,
+    Kind.SLOW: _HELD,
+    Kind.CHURN: _TURNS,
+    Kind.BATCH: _TURNS,
+    Kind.STORED: _TURNS,
+}
+_BY_NAME = {measure.name: measure for measure in MEASURES}
+
+
+@frozen
+class Setting:
+    """Under which circumstances a run was made."""
+
+    python: str
+    kernel: str
+    cores: int
+    packages: tuple[str, ...]
+    repeats: int
+    load_average: float  # of the machine before the run: what others did on it
+
+
+def page(table: Table, setting: Setting) -> str:
+    """The whole page."""
+    parts = (_top(setting), _bars(judge(table)), _distances(table), _plots(table), _tables(table))
+    return "\n".join(chain.from_iterable(parts)) + "\n"
+
+
+def _top(setting: Setting) -> Iterator[str]:
+    yield "# Benchmark results\n"
+    yield "Written by `nox -s bench`; do not edit. What is measured, and how, is in `benchmarks/`.\n"
+    yield (
+        f"Python {setting.python}, Linux {setting.kernel}, {setting.cores} cores: the server on one, the client on another. "
+        f"Repeats of each load: {setting.repeats} or more; medians, with the lowest and the highest in brackets. "
+        f"Load average of the machine before the run: {setting.load_average:.2f}.\n"
+    )
+    yield f"{', '.join(setting.packages)}.\n"
+
+
+def _bars(judgements: Sequence[Judgement]) -> Iterator[str]:
+    yield "## What it must show\n"
+    yield "| load | figure | bar | measured | |\n|---|---|---|---|---|"
+    for found in judgements:
+        sign = "at most" if found.bar.at_most else "at least"
+        value = "" if math.isnan(found.value) else number(found.value, 2)
+        bound = f"{sign} {found.bar.bound:g}"
+        yield f"| {found.bar.topic} | {found.bar.text} | {bound} | {value} | {found.verdict.value} |"
+    yield ""
+
+
+def _distances(table: Table) -> Iterator[str]:
+    yield "## How far the limit is\n"
+    yield (
+        "The bare Trio server stores nothing. «Limit with records» is the same with one thing more: before a client hears the end of its "
+        "turn, the record is on the disk, in the store that ours uses.\n"
+    )
+    yield "| figure | measured |\n|---|---|"
+    for distance in DISTANCES:
+        if not math.isnan(value := distance.value(table)):
+            yield f"| {distance.text} | {number(value, 2)} |"
+    yield ""
+
+
+def _plots(table: Table) -> Iterator[str]:
+    yield "## Plots\n"
+    for plot in PLOTS:
+        if any(key[0] == plot.load for key in table.cells):
+            yield f"![{plot.title}](benchmark/{plot.file_name})\n"
+
+
+def _tables(table: Table) -> Iterator[str]:
+    for load in loads.ALL:
+        rows = [contender for contender in contenders.ALL if (load.name, contender.name) in table.cells]
+        if rows:
+            yield from _table(table, load, rows)
+
+
+def _table(table: Table, load: Load, rows: Iterable[contenders.Contender]) -> Iterator[str]:
+    measures = [_BY_NAME[name] for name in COLUMNS[load.kind]]
+    yield f"## {load.title}\n"
+    yield f"`{load.name}`\n"
+    yield "| |" + "".join(f" {measure.title} |" for measure in measures)
+    yield "|---|" + "---|" * len(measures)
+    for row in rows:
+        cell = table.cells[load.name, row.name]
+        figures = "".join(f" {shown(cell.get(measure.name), measure)} |" for measure in measures)
+        yield f"| {row.title} |{figures}"
+    yield ""
+
+
+def shown(found: Summary | None, measure: Measure) -> str:
+    """A median and its spread."""
+    if found is None:
+        return ""
+    middle = number(found.median, measure.digits)
+    low, high = number(found.low, measure.digits), number(found.high, measure.digits)
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def number(value: float, digits: int) -> str:
+    """With separators; large numbers need no digits."""
+    return f"{value:,.{0 if abs(value) >= 1000 else digits}f}"

@@ -1,0 +1,49 @@
+"""Statistics as pure functions."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from benchmarks.client.orders import Spread
+
+NANOSECONDS = 1_000_000  # in a millisecond
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of the ordered values does not exceed; 0 of nothing."""
+    if not ordered:
+        return 0.0
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def spread(nanoseconds: Sequence[int]) -> Spread:
+    """A duration, measured often."""
+    ordered = sorted(nanoseconds)
+    if not ordered:
+        return Spread()
+    p50, p99 = (percentile(ordered, share) / NANOSECONDS for share in (0.5, 0.99))
+    return Spread(p50, p99, ordered[-1] / NANOSECONDS)
+
+
+@frozen
+class Summary:
+    """A figure over several repeats."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+
+def summary(values: Sequence[float]) -> Summary:
+    """The middle and the ends."""
+    return Summary(statistics.median(values), min(values), max(values), len(values))
+
+
+def ratio(numerator: float, denominator: float) -> float:
+    """How many times; infinite where there is nothing to compare with."""
+    return numerator / denominator if denominator else math.inf

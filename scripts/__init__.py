@@ -1,0 +1,1 @@
+"""Maintenance scripts, run as ``python -m scripts.NAME`` from the root of the repository."""

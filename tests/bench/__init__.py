@@ -1,1 +1,0 @@
-"""The benchmark: ``nox -s bench``, or ``python -m tests.bench --help``."""

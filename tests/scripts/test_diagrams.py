@@ -1,0 +1,113 @@
+"""The drawings of the state machines: up to date, whole, and readable."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from itertools import combinations
+from xml.etree import ElementTree
+
+import pytest
+
+from scripts.diagrams import Drawing, Machine, columns_of, svg
+from scripts.update_diagrams import FOLDER, MACHINES, files
+
+
+class Place(StrEnum):
+    """States of a machine with all that can be hard to draw."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting_for_approval"
+    STOPPING = "stopping"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+class Step(StrEnum):
+    """Its moves."""
+
+    GO = "go"
+    ASK = "ask"
+    ANSWER = "answer"
+    STOP = "stop"
+    END = "end"
+    FAIL = "fail"
+    SAY = "say <&>"
+
+
+HARD = Machine(
+    "hard",
+    "Hard",
+    "With circles, a loop, and arrows that pass several columns.",
+    {
+        (Place.QUEUED, Step.GO): Place.RUNNING,
+        (Place.RUNNING, Step.SAY): Place.RUNNING,
+        (Place.RUNNING, Step.ASK): Place.WAITING,
+        (Place.WAITING, Step.ANSWER): Place.RUNNING,
+        (Place.QUEUED, Step.STOP): Place.STOPPING,
+        (Place.RUNNING, Step.STOP): Place.STOPPING,
+        (Place.WAITING, Step.STOP): Place.STOPPING,
+        (Place.STOPPING, Step.GO): Place.QUEUED,
+        (Place.RUNNING, Step.END): Place.COMPLETED,
+        (Place.RUNNING, Step.FAIL): Place.FAILED,
+        (Place.STOPPING, Step.FAIL): Place.FAILED,
+        (Place.STOPPING, Step.END): Place.FAILED,
+    },
+    Place.QUEUED,
+)
+ALL = [*MACHINES, HARD]
+
+
+def test_what_is_committed_is_what_the_tables_say() -> None:
+    stale = [name for name, text in files().items() if (FOLDER / name).read_text(encoding="utf-8") != text]
+    assert stale == [], "run: python -m scripts.update_diagrams"
+
+
+def test_no_drawing_of_a_machine_that_is_gone() -> None:
+    assert {path.name for path in FOLDER.glob("state_*")} == set(files())
+
+
+@pytest.mark.parametrize("machine", ALL, ids=lambda machine: machine.name)
+def test_every_state_and_every_move_is_in_the_drawing(machine: Machine) -> None:
+    texts = [
+        element.text
+        for element in ElementTree.fromstring(svg(machine)).iter()
+        if element.tag.endswith("text")
+    ]
+    assert sorted(texts, key=str) == sorted([*machine.states, *(arrow.label for arrow in machine.arrows)])
+
+
+@pytest.mark.parametrize("machine", ALL, ids=lambda machine: machine.name)
+def test_nothing_lies_on_something_else_or_outside(machine: Machine) -> None:
+    drawing = Drawing(machine)
+    spots = [spot for column in drawing._columns for spot in column]
+    for spot in spots:
+        assert spot.width / 2 < spot.x < drawing.width - spot.width / 2
+        assert 20 < spot.y < drawing.height - 20
+    for one, other in combinations(spots, 2):
+        assert abs(one.y - other.y) > 40 or abs(one.x - other.x) > (one.width + other.width) / 2
+
+
+def test_arrows_point_to_the_right_unless_they_close_a_circle() -> None:
+    columns = columns_of(HARD)
+    assert columns == {
+        "queued": 0,
+        "running": 1,
+        "waiting_for_approval": 2,
+        "stopping": 3,
+        "completed": 2,
+        "failed": 4,
+    }
+    back = [
+        (arrow.source, arrow.target) for arrow in HARD.arrows if columns[arrow.source] > columns[arrow.target]
+    ]
+    assert back == [("waiting_for_approval", "running"), ("stopping", "queued")]
+
+
+@pytest.mark.parametrize("machine", ALL, ids=lambda machine: machine.name)
+def test_every_state_can_be_reached(machine: Machine) -> None:
+    reached = {str(machine.first)}
+    for _ in machine.states:
+        reached |= {arrow.target for arrow in machine.arrows if arrow.source in reached}
+    assert reached == set(machine.states)
+    assert machine.ends
