@@ -89,7 +89,7 @@ def mcp(session: nox.Session) -> None:
 def bridges(session: nox.Session) -> None:
     """Run the documented examples of asyncio agents with the real packages; the normal suite skips them."""
     install(session, "test", "bridges")
-    session.run("pytest", "tests/bridges", "tests/agent/test_asyncio_bridge.py", *session.posargs)
+    session.run("pytest", "tests/bridges", "tests/agent/test_asyncio_agent.py", *session.posargs)
 
 
 @nox.session

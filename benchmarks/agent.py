@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import trio
 
-from hermes_trio.agent.contract import AgentContext, TurnRequest, quick
-from hermes_trio.agent.port import AsyncPort, Port
+from hermes_trio.agent.emitter import AsyncEmitter, Emitter
+from hermes_trio.agent.interface import AgentContext, TurnRequest, nonblocking
 from hermes_trio.agents.synthetic import AsyncSyntheticAgent, Load, SyntheticAgent, parse_load
 from hermes_trio.core.events import Result
 
@@ -22,11 +22,11 @@ class WaitingAgent(SyntheticAgent):
         super().__init__(load)
         self._wait = wait
 
-    def run(self, turn: TurnRequest, say: Port) -> Result:
+    def run(self, turn: TurnRequest, emitter: Emitter) -> Result:
         """Wait, then do the turn."""
         if self._wait:
-            say.sleep(self._wait)
-        return super().run(turn, say)
+            emitter.sleep(self._wait)
+        return super().run(turn, emitter)
 
 
 class AsyncWaitingAgent(AsyncSyntheticAgent):
@@ -36,14 +36,14 @@ class AsyncWaitingAgent(AsyncSyntheticAgent):
         super().__init__(load)
         self._wait = wait
 
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> Result:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> Result:
         """Wait, then do the turn."""
         if self._wait:
             await trio.sleep(self._wait)
-        return await super().run(turn, say)
+        return await super().run(turn, emitter)
 
 
-@quick
+@nonblocking
 def factory(context: AgentContext) -> WaitingAgent | AsyncWaitingAgent:
     """An agent for the load that the turn asks for.
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.config import AgentConfig, UpstreamLimits
-from hermes_trio.agent.contract import AgentFactory, AgentProvider
+from hermes_trio.agent.interface import AgentConfig, AgentFactory, AgentProvider, UpstreamLimits
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.agents.registry import AgentNotFound, find_agent, open_agent
 from hermes_trio.core.errors import ConfigurationError

@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 import pytest
 
-from hermes_trio.agent.contract import AgentContext, TurnRequest
-from hermes_trio.agent.port import ToolRun
+from hermes_trio.agent.emitter import ToolCallHandle
+from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import Message, ToolCall, Usage
 from hermes_trio.core.outcome import Reason, Status
@@ -135,7 +135,9 @@ def test_every_way_to_end_is_documented() -> None:
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
-@pytest.mark.parametrize("kind", [AgentContext, TurnRequest, Message, ToolCall, ToolRun, Result, Usage])
+@pytest.mark.parametrize(
+    "kind", [AgentContext, TurnRequest, Message, ToolCall, ToolCallHandle, Result, Usage]
+)
 def test_every_field_that_an_agent_meets_is_documented(kind: type) -> None:
     text = reference("agent_contract.md")
     names = [attribute.name for attribute in attrs.fields(kind)]

@@ -132,4 +132,4 @@ def test_the_checks_can_fail() -> None:
     assert not is_allowed("core", "web.app")
     assert not is_allowed("runs", "stores.sqlite")
     assert is_allowed("runs", "stores.base")
-    assert is_allowed("agents", "agent.contract.Agent")
+    assert is_allowed("agents", "agent.interface.Agent")

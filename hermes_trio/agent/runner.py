@@ -1,6 +1,6 @@
 """Runs one agent for one turn: makes it, runs it in a thread or as a task, and cancels it.
 
-An agent is made in a worker thread, because a factory may take seconds, unless the factory is marked as quick. A
+An agent is made in a worker thread, because a factory may take seconds, unless the factory is marked ``@nonblocking``. A
 synchronous agent then runs in that same thread; an asynchronous one runs as a Trio task.
 
 Cancelling means: the event queue closes, so that whatever the agent emits next raises in its own thread; the agent's
@@ -21,11 +21,17 @@ import structlog
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.config import DEFAULT_CONFIG, AgentConfig
-from hermes_trio.agent.contract import Agent, AgentContext, AgentFactory, AsyncAgent
-from hermes_trio.agent.desk import Desk
+from hermes_trio.agent.approvals import PendingApprovals
+from hermes_trio.agent.emitter import AsyncEmitter, Emitter, EventFactory
 from hermes_trio.agent.event_queue import EventQueue, RunEnded
-from hermes_trio.agent.port import AsyncPort, Port, Words
+from hermes_trio.agent.interface import (
+    DEFAULT_CONFIG,
+    Agent,
+    AgentConfig,
+    AgentContext,
+    AgentFactory,
+    AsyncAgent,
+)
 from hermes_trio.core.events import AgentFailed, Event, Finished, Result
 from hermes_trio.core.shorten import safe_str
 
@@ -65,11 +71,16 @@ class AgentRunner:
     """One agent's turn. Create it in a Trio task, and ``run`` it once."""
 
     def __init__(
-        self, runtime: AgentRuntime, context: AgentContext, queue: EventQueue, words: Words, desk: Desk
+        self,
+        runtime: AgentRuntime,
+        context: AgentContext,
+        queue: EventQueue,
+        events: EventFactory,
+        approvals: PendingApprovals,
     ) -> None:
         self._runtime, self._context = runtime, context
-        self._queue, self._words, self._desk = queue, words, desk
-        self._port: Port | None = None  # of an agent that runs in a thread
+        self._queue, self._events, self._approvals = queue, events, approvals
+        self._port: Emitter | None = None  # of an agent that runs in a thread
         self._token: trio.lowlevel.TrioToken | None = None  # for a cancelled thread to report its end
         self._lock = threading.Lock()
         self._thread_state = _ThreadState.WAITING
@@ -101,12 +112,12 @@ class AgentRunner:
             raise
         finally:
             self._queue.close_send()
-            self._desk.close()
+            self._approvals.close()
             self._end_part(_Part.TASK)
 
     def _needs_thread(self) -> bool:
-        """Make an agent whose factory is quick here; then only a synchronous agent needs a thread."""
-        if not getattr(self._runtime.factory, "is_quick", False):
+        """Call a nonblocking factory here; then only a synchronous agent needs a thread."""
+        if not getattr(self._runtime.factory, "is_nonblocking", False):
             return True
         try:
             self._agent = self._runtime.factory(self._context)
@@ -125,7 +136,7 @@ class AgentRunner:
         except RuntimeError:
             # The system cannot start another thread. Nothing that an agent raises gets here.
             log.error("no thread left to run an agent")
-            self._queue.put_final(AgentFailed(_NO_THREAD, "RuntimeError", self._words.now()))
+            self._queue.put_final(AgentFailed(_NO_THREAD, "RuntimeError", self._events.now()))
         self._end_part(_Part.THREAD)
 
     # -- in the worker thread --
@@ -151,7 +162,7 @@ class AgentRunner:
         agent = self._agent or self._runtime.factory(self._context)
         with self._lock:
             self._agent = agent
-            self._port = port = Port(self._queue, self._words, self._desk)
+            self._port = port = Emitter(self._queue, self._events, self._approvals)
             is_cancelled = self._thread_state is _ThreadState.CANCELLED
         if not is_cancelled and not _is_async(agent):
             result = cast("Agent", agent).run(self._context.turn, port)
@@ -161,7 +172,9 @@ class AgentRunner:
 
     async def _run_task(self, agent: AsyncAgent) -> None:
         try:
-            result = await agent.run(self._context.turn, AsyncPort(self._queue, self._words, self._desk))
+            result = await agent.run(
+                self._context.turn, AsyncEmitter(self._queue, self._events, self._approvals)
+            )
         except Exception as error:  # noqa: BLE001 - an agent may raise anything; cancellation passes
             self._queue.put_final(self._failed(error))
         else:
@@ -176,7 +189,7 @@ class AgentRunner:
 
     async def _cancel(self, reason: str) -> None:
         self._queue.close()
-        self._desk.close()
+        self._approvals.close()
         with self._lock:
             is_running = self._thread_state is _ThreadState.RUNNING
             self._thread_state = _ThreadState.CANCELLED
@@ -208,20 +221,20 @@ class AgentRunner:
     def _finished(self, result: object) -> Event:
         match result:
             case Result():
-                return Finished(result, self._words.now())
+                return Finished(result, self._events.now())
             case str():
-                return Finished(Result(result), self._words.now())
+                return Finished(Result(result), self._events.now())
             case None:
-                return Finished(Result(), self._words.now())
+                return Finished(Result(), self._events.now())
         kind = type(result).__name__
-        log.error("an agent returned something else than a Result or a str", kind=kind)
-        return AgentFailed(f"run() returned {kind}, not a Result or a text", "TypeError", self._words.now())
+        log.error("an agent returned neither a Result nor a str", kind=kind)
+        return AgentFailed(f"run() returned {kind}, not a Result or a text", "TypeError", self._events.now())
 
     def _failed(self, error: BaseException) -> Event:
         """Log what an agent raised, with its traceback: clients learn the message only."""
         if not isinstance(error, RunEnded):
             log.error("the agent raised an exception", exc_info=error)
-        return AgentFailed(safe_str(error) or type(error).__name__, type(error).__name__, self._words.now())
+        return AgentFailed(safe_str(error) or type(error).__name__, type(error).__name__, self._events.now())
 
 
 def _is_async(agent: Agent | AsyncAgent) -> bool:

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from hermes_trio.agent.contract import AgentContext, TurnRequest
-from hermes_trio.agent.port import Port, ToolRun
+from hermes_trio.agent.emitter import Emitter, ToolCallHandle
+from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import Content, Usage
 from hermes_trio.core.shorten import shorten
@@ -55,15 +55,15 @@ class _OutOfTokens(Exception):
 class _Mouth:
     """Says things word by word, and counts. A word is a token here."""
 
-    def __init__(self, say: Port, limit: float, rest: Callable[[], None]) -> None:
-        self._say, self._limit, self._rest = say, limit, rest
+    def __init__(self, emitter: Emitter, limit: float, rest: Callable[[], None]) -> None:
+        self._say, self._limit, self._rest = emitter, limit, rest
         self.words = self.thoughts = 0
 
     def answer(self, text: str) -> None:
         """Say a paragraph of the answer."""
-        self.say(_pieces(text))
+        self.emitter(_pieces(text))
 
-    def say(self, pieces: Iterable[str]) -> None:
+    def emitter(self, pieces: Iterable[str]) -> None:
         """The same for a paragraph that is made while it is said. Each piece is one word."""
         gap = "\n\n" if self.words else ""
         for piece in pieces:
@@ -99,10 +99,10 @@ class DemoAgent:
         self._interrupted.set()
         self._terminal.stop()
 
-    def run(self, turn: TurnRequest, say: Port) -> Result:
+    def run(self, turn: TurnRequest, emitter: Emitter) -> Result:
         """Do the turn."""
-        self._say = say
-        self._mouth = _Mouth(say, _word_limit(turn.options), self._rest)
+        self._say = emitter
+        self._mouth = _Mouth(emitter, _word_limit(turn.options), self._rest)
         verdict, error = Verdict.COMPLETED, ""
         try:
             self._do(turn)
@@ -154,13 +154,13 @@ class DemoAgent:
                 self._execute(command, call)
         return _quote(call)
 
-    def _may(self, command: str, call: ToolRun, why: str, found: Iterable[Danger] = ()) -> bool:
+    def _may(self, command: str, call: ToolCallHandle, why: str, found: Iterable[Danger] = ()) -> bool:
         decision = self._say.ask(command, why, [danger.key for danger in found], call.call_id)
         if not decision.approved:
             call.result, call.is_error = f"not approved ({decision.by})", True
         return decision.approved
 
-    def _execute(self, command: str, call: ToolRun) -> None:
+    def _execute(self, command: str, call: ToolCallHandle) -> None:
         result = self._terminal.run(command, lambda text: self._say.tool_output(call.call_id, text))
         call.result, call.is_error = _told(result), result.exit_code != 0 or result.timed_out
 
@@ -192,7 +192,7 @@ class DemoAgent:
         count = _number(rest, MOST_WORDS)
         if count is None or count != int(count):
             return f"`{shorten(rest, 50)}` is no number of words that I can say"
-        self._mouth.say(f"word{number} " for number in range(1, int(count) + 1))
+        self._mouth.emitter(f"word{number} " for number in range(1, int(count) + 1))
         return ""
 
     def _fail(self, text: str) -> str:
@@ -217,7 +217,7 @@ class DemoAgent:
     # -- waiting --
 
     @contextmanager
-    def _tool(self, name: str, args: Mapping[str, Any]) -> Iterator[ToolRun]:
+    def _tool(self, name: str, args: Mapping[str, Any]) -> Iterator[ToolCallHandle]:
         """A shown tool call. One that was interrupted is shown with what it has, and is the last."""
         self._wait(0)
         with self._say.tool(name, args) as call:
@@ -238,7 +238,7 @@ def factory(context: AgentContext) -> DemoAgent:
 
 
 @contextmanager
-def _reported(call: ToolRun) -> Iterator[None]:
+def _reported(call: ToolCallHandle) -> Iterator[None]:
     """A refused file is a result that the user can read, not the end of the turn."""
     try:
         yield
@@ -258,7 +258,7 @@ def _told(result: CommandResult) -> str:
     )
 
 
-def _quote(call: ToolRun) -> str:
+def _quote(call: ToolCallHandle) -> str:
     text = shorten(str(call.result), QUOTED)
     return f"\n```\n{text}\n```" if "\n" in text else text or "(no output)"
 

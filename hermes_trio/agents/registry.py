@@ -11,9 +11,8 @@ from typing import TypeGuard, cast
 import structlog
 import trio
 
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import AgentFactory, AgentProvider
-from hermes_trio.agent.naming import NameProblem, find_named, is_qualified, kind_of
+from hermes_trio.agent.importing import ImportTargetError, describe_type, import_object, is_import_target
+from hermes_trio.agent.interface import AgentConfig, AgentFactory, AgentProvider
 
 log = structlog.get_logger(__name__)
 
@@ -47,16 +46,18 @@ def find_agent(name: str) -> AgentFactory | AgentProvider:
             to import.
     """
     target = SHIPPED.get(name, name)
-    if not is_qualified(target):
+    if not is_import_target(target):
         raise AgentNotFound(f"no agent {name!r}: expected {', '.join(SHIPPED)}, or module:factory")
     try:
-        found = find_named(target)
-    except NameProblem as problem:
+        found = import_object(target)
+    except ImportTargetError as problem:
         raise AgentNotFound(str(problem)) from problem.__cause__
     if is_provider(found):
         return found
     if not callable(found):
-        raise AgentNotFound(f"{name}: {target.partition(':')[2]} is {kind_of(found)}, which is not callable")
+        raise AgentNotFound(
+            f"{name}: {target.partition(':')[2]} is {describe_type(found)}, which is not callable"
+        )
     return cast("AgentFactory", found)
 
 

@@ -22,8 +22,8 @@ from typing import Any
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.contract import AgentContext, TurnRequest, quick
-from hermes_trio.agent.port import AsyncPort, Port
+from hermes_trio.agent.emitter import AsyncEmitter, Emitter
+from hermes_trio.agent.interface import AgentContext, TurnRequest, nonblocking
 from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import Usage
 
@@ -98,35 +98,35 @@ class SyntheticAgent:
         """Stop before the next piece. For any thread."""
         self._interrupted.set()
 
-    def run(self, turn: TurnRequest, say: Port) -> Result:
+    def run(self, turn: TurnRequest, emitter: Emitter) -> Result:
         """Do the turn."""
         tally = _Tally()
         try:
-            self._think(say, tally)
-            self._speak(say, tally)
+            self._think(emitter, tally)
+            self._speak(emitter, tally)
         except _Interrupted:
             return tally.result(turn, Verdict.INTERRUPTED)
         return tally.result(turn)
 
-    def _think(self, say: Port, tally: _Tally) -> None:
+    def _think(self, emitter: Emitter, tally: _Tally) -> None:
         for number in range(1, self._load.think + 1):
             self._wait_until(0)
-            say.reasoning(self._load.thought(number))
+            emitter.reasoning(self._load.thought(number))
             tally.thoughts = number
 
-    def _speak(self, say: Port, tally: _Tally) -> None:
+    def _speak(self, emitter: Emitter, tally: _Tally) -> None:
         load, start = self._load, time.monotonic()
         for call, numbers in enumerate(load.stretches()):
             if call:
-                self._call(say, call)
+                self._call(emitter, call)
             for number in numbers:
                 self._wait_until(load.due(start, number))
-                say.text(load.token(number))
+                emitter.text(load.token(number))
                 tally.tokens = number
 
-    def _call(self, say: Port, number: int) -> None:
+    def _call(self, emitter: Emitter, number: int) -> None:
         self._wait_until(0)
-        with say.tool(TOOL, self._load.tool_args(number)) as call:
+        with emitter.tool(TOOL, self._load.tool_args(number)) as call:
             call.result = self._load.tool_result(number)
 
     def _wait_until(self, due: float) -> None:
@@ -141,29 +141,29 @@ class AsyncSyntheticAgent:
     def __init__(self, load: Load) -> None:
         self._load = load
 
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> Result:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> Result:
         """Do the turn."""
         load = self._load
         for number in range(1, load.think + 1):
-            await say.reasoning(load.thought(number))
+            await emitter.reasoning(load.thought(number))
         start = trio.current_time()
         for call, numbers in enumerate(load.stretches()):
             if call:
-                await self._call(say, call)
+                await self._call(emitter, call)
             for number in numbers:
                 due = load.due(start, number)
                 # As in a thread: what is late is said at once.
                 if due > start and due > trio.current_time():
                     await trio.sleep_until(due)
-                await say.text(load.token(number))
+                await emitter.text(load.token(number))
         return _Tally(load.tokens, load.think).result(turn)
 
-    async def _call(self, say: AsyncPort, number: int) -> None:
-        async with say.tool(TOOL, self._load.tool_args(number)) as call:
+    async def _call(self, emitter: AsyncEmitter, number: int) -> None:
+        async with emitter.tool(TOOL, self._load.tool_args(number)) as call:
             call.result = self._load.tool_result(number)
 
 
-@quick
+@nonblocking
 def factory(context: AgentContext) -> SyntheticAgent | AsyncSyntheticAgent:
     """An agent for the load that the turn asks for.
 

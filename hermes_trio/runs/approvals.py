@@ -13,7 +13,7 @@ import structlog
 import trio
 from attrs import evolve, frozen
 
-from hermes_trio.agent.desk import Desk
+from hermes_trio.agent.approvals import PendingApprovals
 from hermes_trio.core.approvals import Decision, Grant, offered
 from hermes_trio.core.changes import ApprovalRequested
 from hermes_trio.core.events import AnsweredBy, ApprovalAnswered, ApprovalRequest, Choice, Event
@@ -56,9 +56,14 @@ class Approvals:
     """Made in a Trio task, one for each run."""
 
     def __init__(
-        self, header: RunHeader, store: ApprovalStore, desk: Desk, floor: Floor, seconds: float
+        self,
+        header: RunHeader,
+        store: ApprovalStore,
+        approvals: PendingApprovals,
+        floor: Floor,
+        seconds: float,
     ) -> None:
-        self._header, self._store, self._desk, self._floor = header, store, desk, floor
+        self._header, self._store, self._approvals, self._floor = header, store, approvals, floor
         self._seconds = seconds  # 0: there is nobody to ask
         self._answered: dict[str, trio.Event] = {}
 
@@ -69,7 +74,7 @@ class Approvals:
     async def ask(self, wish: ApprovalRequest) -> None:
         """See to one question, until it is answered."""
         if await self._is_granted(wish):
-            self._desk.give(wish.approval_id, Decision(Choice.ONCE, AnsweredBy.REMEMBERED))
+            self._approvals.resolve(wish.approval_id, Decision(Choice.ONCE, AnsweredBy.REMEMBERED))
             return
         answered = self._answered[wish.approval_id] = trio.Event()
         self._floor.tell(evolve(wish, seconds=self._seconds))
@@ -109,7 +114,7 @@ class Approvals:
         if all(question.approval_id != approval_id for question in self._floor.waiting()):
             return False
         self._floor.tell(ApprovalAnswered(approval_id, choice, by, self._floor.now()))
-        self._desk.give(approval_id, Decision(choice, by))
+        self._approvals.resolve(approval_id, Decision(choice, by))
         self._answered.pop(approval_id).set()
         return True
 

@@ -13,10 +13,10 @@ from functools import cached_property, partial
 import structlog
 import trio
 
-from hermes_trio.agent.contract import AgentContext
-from hermes_trio.agent.desk import Desk
+from hermes_trio.agent.approvals import PendingApprovals
+from hermes_trio.agent.emitter import EventFactory
 from hermes_trio.agent.event_queue import EventQueue
-from hermes_trio.agent.port import Words
+from hermes_trio.agent.interface import AgentContext
 from hermes_trio.agent.runner import AgentRunner
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.events import ApprovalRequest
@@ -49,8 +49,8 @@ class Run:
         )  # the store knows of it, so others than its owner may too
         # A block of code that owns the run is its only subscriber, and ends it anyway.
         self._policy = DETACH if has_owner else spec.policy
-        self._words = Words(self.header.run_id, services.clock)
-        self._queue, self._desk = EventQueue(max_chars=services.limits.ahead), Desk()
+        self._events = EventFactory(self.header.run_id, services.clock)
+        self._queue, self._pending_approvals = EventQueue(max_chars=services.limits.ahead), PendingApprovals()
         self._nursery: trio.Nursery | None = None
         self._deadline = math.inf
         self._reason = Reason.NONE
@@ -65,7 +65,7 @@ class Run:
             save_later=self._save_later,
             stop=self.stop,
             cancel_reason=self._cancel_reason,
-            now=self._words.now,
+            now=self._events.now,
             request_approval=self._request_approval,
             first_text=services.on_first_text,
         )
@@ -156,7 +156,7 @@ class Run:
         log.info("run started", kind=self.header.kind, model=self.header.stamp.model)
         environment = self._services.environment(self._spec.turn.profile)
         context = AgentContext(self._spec.turn, environment.workspace, environment.host.config)
-        runner = AgentRunner(environment.host, context, self._queue, self._words, self._desk)
+        runner = AgentRunner(environment.host, context, self._queue, self._events, self._pending_approvals)
         self._tracker.begin()
         try:
             with traced(self.header) as span:
@@ -206,7 +206,7 @@ class Run:
             self.ended.set()
 
     def _record_end(self) -> None:
-        outcome, seconds = self._tracker.outcome, self._words.now()
+        outcome, seconds = self._tracker.outcome, self._events.now()
         log.info(
             "run ended",
             status=str(outcome.status),
@@ -227,11 +227,11 @@ class Run:
         floor = Floor(
             self._tracker.record,
             self._tracker.questions,
-            self._words.now,
+            self._events.now,
             self._services.wall_clock,
         )
         seconds = self._services.limits.approval if self._spec.can_ask else 0.0
-        return Approvals(self.header, self._services.store, self._desk, floor, seconds)
+        return Approvals(self.header, self._services.store, self._pending_approvals, floor, seconds)
 
     def _request_approval(self, request: ApprovalRequest) -> None:
         assert self._nursery is not None  # the tracker, which calls this, runs inside it

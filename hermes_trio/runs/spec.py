@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
 
-from hermes_trio.agent.contract import TurnRequest
+from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.records import EndedRun, RunHeader

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from hermes_trio.agent.naming import NameProblem, find_named, is_qualified, kind_of
+from hermes_trio.agent.importing import ImportTargetError, describe_type, import_object, is_import_target
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.tools.base import Tool
 from hermes_trio.tools.signature import InvalidArguments, read_signature
@@ -47,19 +47,21 @@ def find_tools(names: Iterable[str], options: Mapping[str, Any] = _NO_OPTIONS) -
 
 def _find(name: str, options: Mapping[str, Any]) -> Tool:
     target = SHIPPED.get(name, name)
-    if not is_qualified(target):
+    if not is_import_target(target):
         raise ConfigurationError(f"no tool {name!r}: expected {', '.join(SHIPPED)}, or module:attribute")
     try:
-        found = find_named(target)
-    except NameProblem as problem:
+        found = import_object(target)
+    except ImportTargetError as problem:
         raise ConfigurationError(f"tool {name!r}: {problem}") from problem
     if isinstance(found, Tool):
         return found
     if name not in SHIPPED or not callable(found):
-        raise ConfigurationError(f"{name} is {kind_of(found)}, not a tool: decorate the function with @tool")
+        raise ConfigurationError(
+            f"{name} is {describe_type(found)}, not a tool: decorate the function with @tool"
+        )
     table = options.get(name, _NO_OPTIONS)
     if not isinstance(table, Mapping):
-        raise ConfigurationError(f"options of {name}: expected a table, not {kind_of(table)}")
+        raise ConfigurationError(f"options of {name}: expected a table, not {describe_type(table)}")
     try:
         made: Tool = found(**read_signature(found, Tool).arguments(table))
     except InvalidArguments as error:

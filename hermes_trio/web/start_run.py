@@ -20,7 +20,7 @@ import trio
 from attrs import evolve, frozen
 from quart import request
 
-from hermes_trio.agent.contract import TurnRequest
+from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.core.changes import Change
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.messages import Content, Message

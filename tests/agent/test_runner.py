@@ -13,10 +13,10 @@ import structlog
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.agent.contract import Agent, AgentContext, AsyncAgent, TurnRequest, quick
-from hermes_trio.agent.desk import Desk
+from hermes_trio.agent.approvals import PendingApprovals
+from hermes_trio.agent.emitter import AsyncEmitter, Emitter, EventFactory
 from hermes_trio.agent.event_queue import EventQueue, RunEnded
-from hermes_trio.agent.port import AsyncPort, Port, Words
+from hermes_trio.agent.interface import Agent, AgentContext, AsyncAgent, TurnRequest, nonblocking
 from hermes_trio.agent.runner import AgentRunner, AgentRuntime, _ThreadState
 from hermes_trio.core.events import AgentFailed, Event, Finished, Result, Text
 
@@ -26,17 +26,19 @@ CONTEXT = AgentContext(TurnRequest("run-1", "session", "hello"), Path())
 class Setting:
     """A bridge with everything around it."""
 
-    def __init__(self, make: Callable[[], Any], grace: float = 5.0, is_quick: bool = False) -> None:
+    def __init__(self, make: Callable[[], Any], grace: float = 5.0, is_nonblocking: bool = False) -> None:
         self.threads = trio.CapacityLimiter(1)
 
         def factory(_: AgentContext) -> Any:
             return make()
 
         host = AgentRuntime(
-            quick(factory) if is_quick else factory, self.threads, trio.CapacityLimiter(2), grace
+            nonblocking(factory) if is_nonblocking else factory, self.threads, trio.CapacityLimiter(2), grace
         )
         self.inbox = EventQueue()
-        self.bridge = AgentRunner(host, CONTEXT, self.inbox, Words("run-1", lambda: 0.0), Desk())
+        self.bridge = AgentRunner(
+            host, CONTEXT, self.inbox, EventFactory("run-1", lambda: 0.0), PendingApprovals()
+        )
         self.gone = trio.Event()
         self.times_gone = 0
 
@@ -55,23 +57,23 @@ class Setting:
 
 
 class Talker:
-    def run(self, turn: TurnRequest, say: Port) -> str:
-        say.text(turn.text)
+    def run(self, turn: TurnRequest, emitter: Emitter) -> str:
+        emitter.text(turn.text)
         return "bye"
 
 
 class AsyncTalker:
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> Result:
-        await say.text(turn.text)
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> Result:
+        await emitter.text(turn.text)
         return Result("bye")
 
 
-@pytest.mark.parametrize("is_quick", [False, True])
+@pytest.mark.parametrize("is_nonblocking", [False, True])
 @pytest.mark.parametrize("make", [Talker, AsyncTalker])
 async def test_an_agent_speaks_and_has_the_last_word(
-    make: Callable[[], Agent | AsyncAgent], is_quick: bool
+    make: Callable[[], Agent | AsyncAgent], is_nonblocking: bool
 ) -> None:
-    setting = Setting(make, is_quick=is_quick)
+    setting = Setting(make, is_nonblocking=is_nonblocking)
     await setting.run()
     await setting.gone.wait()
     assert setting.inbox.drain() == [Text("hello"), Finished(Result("bye"))]
@@ -90,22 +92,22 @@ class Raiser:
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
-    def run(self, turn: TurnRequest, say: Port) -> str:
+    def run(self, turn: TurnRequest, emitter: Emitter) -> str:
         raise self.error
 
 
 class AsyncRaiser:
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> str:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> str:
         raise ValueError("async boom")
 
 
 class Odd:
-    def run(self, turn: TurnRequest, say: Port) -> Any:
+    def run(self, turn: TurnRequest, emitter: Emitter) -> Any:
         return 42
 
 
 class Silent:
-    def run(self, turn: TurnRequest, say: Port) -> None:
+    def run(self, turn: TurnRequest, emitter: Emitter) -> None:
         return None
 
 
@@ -121,25 +123,25 @@ class Silent:
         (Silent, Finished()),
     ],
 )
-@pytest.mark.parametrize("is_quick", [False, True])
+@pytest.mark.parametrize("is_nonblocking", [False, True])
 async def test_whatever_an_agent_does_ends_its_own_run_only(
-    make: Callable[[], Any], last: Event, is_quick: bool
+    make: Callable[[], Any], last: Event, is_nonblocking: bool
 ) -> None:
-    setting = Setting(make, is_quick=is_quick)
+    setting = Setting(make, is_nonblocking=is_nonblocking)
     await setting.run()
     await setting.gone.wait()
     assert setting.inbox.drain() == [last]
 
 
-@pytest.mark.parametrize(("is_quick", "is_here"), [(True, True), (False, False)])
-async def test_only_what_is_quickly_made_is_made_here(is_quick: bool, is_here: bool) -> None:
+@pytest.mark.parametrize(("is_nonblocking", "is_here"), [(True, True), (False, False)])
+async def test_only_what_is_quickly_made_is_made_here(is_nonblocking: bool, is_here: bool) -> None:
     threads: list[threading.Thread] = []
 
     def make() -> AsyncTalker:
         threads.append(threading.current_thread())
         return AsyncTalker()
 
-    setting = Setting(make, is_quick=is_quick)
+    setting = Setting(make, is_nonblocking=is_nonblocking)
     await setting.run()
     assert (threads == [threading.current_thread()]) is is_here
 
@@ -158,12 +160,12 @@ class Patient:
         self.reason = reason
         self.interrupted.set()
 
-    def run(self, turn: TurnRequest, say: Port) -> str:
-        say.text("waiting")
+    def run(self, turn: TurnRequest, emitter: Emitter) -> str:
+        emitter.text("waiting")
         self.began.set()
         self.interrupted.wait()
         try:
-            say.text("too late")
+            emitter.text("too late")
         except RunEnded:
             self.after.append("heard that the run ended")
             if self.obeys:
@@ -198,7 +200,7 @@ class Deaf:
     def interrupt(self, reason: str) -> None:
         raise RuntimeError("and its interrupt fails")
 
-    def run(self, turn: TurnRequest, say: Port) -> str:
+    def run(self, turn: TurnRequest, emitter: Emitter) -> str:
         self.began.set()
         self.released.wait()
         return "at last"
@@ -293,7 +295,7 @@ class Sleeper:
     def __init__(self) -> None:
         self.began, self.cancelled = trio.Event(), False
 
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> str:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> str:
         self.began.set()
         try:
             await trio.sleep_forever()
@@ -335,7 +337,7 @@ async def test_an_async_agent_called_off_while_it_is_made_frees_its_slot_once() 
 
 async def test_a_task_that_needed_no_thread_is_called_off() -> None:
     agent = Sleeper()
-    setting = Setting(lambda: agent, is_quick=True)
+    setting = Setting(lambda: agent, is_nonblocking=True)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(setting.run)
         await agent.began.wait()
@@ -345,7 +347,7 @@ async def test_a_task_that_needed_no_thread_is_called_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "is_quick"),
+    ("make", "is_nonblocking"),
     [
         (lambda: Raiser(RuntimeError("boom")), False),
         (AsyncRaiser, False),
@@ -355,9 +357,9 @@ async def test_a_task_that_needed_no_thread_is_called_off() -> None:
     ],
 )
 async def test_what_an_agent_raises_is_logged_once_with_its_traceback(
-    make: Callable[[], Any], is_quick: bool
+    make: Callable[[], Any], is_nonblocking: bool
 ) -> None:
-    setting = Setting(make, is_quick=is_quick)
+    setting = Setting(make, is_nonblocking=is_nonblocking)
     with structlog.testing.capture_logs() as lines, structlog.contextvars.bound_contextvars(run_id="run-1"):
         await setting.run()
     [line] = lines

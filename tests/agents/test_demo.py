@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hermes_trio.agent.contract import AgentContext
 from hermes_trio.agent.event_queue import RunEnded
+from hermes_trio.agent.interface import AgentContext
 from hermes_trio.agents.demo import HELP, INTRODUCTION, DemoAgent, factory
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
@@ -44,7 +44,7 @@ def heard(workspace: Path, text: str, decision: Decision = DENIED, /, **more: An
     """A whole turn in a session that has begun before."""
     ear = Ear(decision=decision)
     request = turn(text, **{"history": BEFORE, **more})
-    return ear, DemoAgent(workspace, pause=0).run(request, ear.port())
+    return ear, DemoAgent(workspace, pause=0).run(request, ear.emitter())
 
 
 class TestTalking:
@@ -95,7 +95,7 @@ class TestTalking:
     def test_the_factory_pauses_between_words(self, tmp_path: Path) -> None:
         agent, ear = factory(AgentContext(turn("/long 3"), tmp_path)), Ear()
         began = time.monotonic()
-        agent.run(turn("/long 3", history=BEFORE), ear.port())
+        agent.run(turn("/long 3", history=BEFORE), ear.emitter())
         assert time.monotonic() - began >= 0.06
 
 
@@ -205,7 +205,7 @@ class TestInterrupting:
     def test_before_it_began(self, tmp_path: Path) -> None:
         agent, ear = DemoAgent(tmp_path, pause=0), Ear()
         agent.interrupt("early")
-        result = agent.run(turn("/terminal touch started"), ear.port())
+        result = agent.run(turn("/terminal touch started"), ear.emitter())
         assert (result.verdict, result.error) == (Verdict.INTERRUPTED, "early")
         assert not ear.events
         assert not list(tmp_path.iterdir())
@@ -225,7 +225,7 @@ class TestInterrupting:
 
         ear = Ear(on_event=notice)
         script = f"{script}\n/terminal touch later"
-        with in_thread(lambda: results.append(agent.run(turn(script, history=BEFORE), ear.port()))):
+        with in_thread(lambda: results.append(agent.run(turn(script, history=BEFORE), ear.emitter()))):
             assert reached.wait(PATIENCE)
             began = time.monotonic()
             agent.interrupt("enough")
@@ -253,7 +253,7 @@ def test_cut_after_every_word(tmp_path: Path) -> None:
 
 def is_whole(workspace: Path, ear: Ear) -> bool:
     try:
-        DemoAgent(workspace, pause=0).run(turn(SCRIPT), ear.port())
+        DemoAgent(workspace, pause=0).run(turn(SCRIPT), ear.emitter())
     except RunEnded:
         return False
     return True

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from hermes_trio.agent.contract import AgentContext
+from hermes_trio.agent.interface import AgentContext
 from hermes_trio.agents.demo import DemoAgent, factory
 from hermes_trio.core.events import (
     AgentFailed,

@@ -16,8 +16,7 @@ from attrs import define, field
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import AgentFactory
+from hermes_trio.agent.interface import AgentConfig, AgentFactory
 from hermes_trio.agents import demo, synthetic
 from hermes_trio.agents.demo import factory
 from hermes_trio.agents.registry import (

@@ -14,7 +14,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.agent.contract import AgentContext
+from hermes_trio.agent.interface import AgentContext
 from hermes_trio.agents.synthetic import AsyncSyntheticAgent, Load, SyntheticAgent, factory, parse_load
 from hermes_trio.core.events import (
     AgentFailed,
@@ -61,13 +61,13 @@ def check(load: Load, ear: Ear, result: object) -> None:
 @given(LOADS)
 def test_counts_are_exact_in_a_thread(load: Load) -> None:
     ear = Ear()
-    check(load, ear, SyntheticAgent(load).run(turn(message(load)), ear.port()))
+    check(load, ear, SyntheticAgent(load).run(turn(message(load)), ear.emitter()))
 
 
 @given(LOADS)
 def test_counts_are_exact_in_a_task(load: Load) -> None:
     ear = Ear()
-    check(load, ear, trio.run(AsyncSyntheticAgent(load).run, turn(message(load)), ear.async_port()))
+    check(load, ear, trio.run(AsyncSyntheticAgent(load).run, turn(message(load)), ear.async_emitter()))
 
 
 @given(LOADS)
@@ -87,7 +87,7 @@ def test_tool_calls_are_spread_evenly(tokens: int, tools: int) -> None:
 
 def test_tool_calls_come_between_the_tokens() -> None:
     ear = Ear()
-    SyntheticAgent(Load(tokens=6, tools=2)).run(turn(""), ear.port())
+    SyntheticAgent(Load(tokens=6, tools=2)).run(turn(""), ear.emitter())
     assert [(kind, len(list(run))) for kind, run in groupby(ear.events, type)] == [
         (Text, 2), (ToolStarted, 1), (ToolCompleted, 1), (Text, 2), (ToolStarted, 1), (ToolCompleted, 1), (Text, 2),
     ]  # fmt: skip
@@ -95,7 +95,7 @@ def test_tool_calls_come_between_the_tokens() -> None:
 
 def test_numbers_can_be_seen() -> None:
     ear = Ear()
-    SyntheticAgent(parse_load("tokens=3 size=10")).run(turn(""), ear.port())
+    SyntheticAgent(parse_load("tokens=3 size=10")).run(turn(""), ear.emitter())
     assert ear.text == "t000001.. t000002.. t000003.. "
     assert [Load(size=size).token(123) for size in (1, 3, 7, 8, 9)] == [
         "3",
@@ -108,7 +108,7 @@ def test_numbers_can_be_seen() -> None:
 
 def test_stamps_are_times() -> None:
     before, ear = time.monotonic_ns(), Ear()
-    SyntheticAgent(parse_load("tokens=3 stamp=1 size=40")).run(turn(""), ear.port())
+    SyntheticAgent(parse_load("tokens=3 stamp=1 size=40")).run(turn(""), ear.emitter())
     found = [(int(stamp), int(number)) for stamp, number in re.findall(r"(\d+) t(\d+)\.* ", ear.text)]
     assert [number for _, number in found] == [1, 2, 3]
     assert before <= found[0][0] <= found[1][0] <= found[2][0] <= time.monotonic_ns()
@@ -134,7 +134,7 @@ def test_the_mode_chooses_the_agent(tmp_path: Path) -> None:
 
 def test_the_rate_holds_in_a_thread() -> None:
     began = time.monotonic()
-    SyntheticAgent(parse_load("tokens=21 rate=200")).run(turn(""), Ear().port())
+    SyntheticAgent(parse_load("tokens=21 rate=200")).run(turn(""), Ear().emitter())
     assert time.monotonic() - began >= 0.1
 
 
@@ -147,7 +147,7 @@ async def test_lateness_does_not_add_up(autojump_clock: trio.testing.MockClock) 
         if len(times) == 2:
             autojump_clock.jump(2.5)  # the reader was slow
 
-    await AsyncSyntheticAgent(parse_load("tokens=6 rate=1")).run(turn(""), Ear(on_event=hear).async_port())
+    await AsyncSyntheticAgent(parse_load("tokens=6 rate=1")).run(turn(""), Ear(on_event=hear).async_emitter())
     assert times == [0, 1, 3.5, 3.5, 4, 5]
 
 
@@ -170,7 +170,7 @@ def test_an_interrupt_ends_it_before_the_next_piece(load: str, kind: type[Event]
             assert "rate" in load or go_on.wait(PATIENCE)
 
     ear = Ear(on_event=notice)
-    with in_thread(lambda: results.append(agent.run(turn(""), ear.port()))):
+    with in_thread(lambda: results.append(agent.run(turn(""), ear.emitter()))):
         assert reached.wait(PATIENCE)
         agent.interrupt("enough")
         go_on.set()
@@ -180,7 +180,7 @@ def test_an_interrupt_ends_it_before_the_next_piece(load: str, kind: type[Event]
 def test_an_interrupt_before_it_began() -> None:
     agent, ear = SyntheticAgent(Load()), Ear()
     agent.interrupt("early")
-    assert agent.run(turn(""), ear.port()).verdict is Verdict.INTERRUPTED
+    assert agent.run(turn(""), ear.emitter()).verdict is Verdict.INTERRUPTED
     assert not ear.events
 
 

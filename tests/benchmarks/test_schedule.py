@@ -15,7 +15,7 @@ import trio.testing
 from benchmarks import agent, loads
 from benchmarks.client.tokens import TOKEN
 from benchmarks.servers import frames, schedule
-from hermes_trio.agent.contract import AgentContext
+from hermes_trio.agent.interface import AgentContext
 from hermes_trio.agents import synthetic
 from hermes_trio.core.changes import TextAdded
 from hermes_trio.core.dialects.chat import ChatStream
@@ -47,10 +47,10 @@ async def test_ours_waits_before_it_speaks(mode: str, autojump_clock: trio.testi
     ear = Ear()
     begun = time.monotonic(), trio.current_time()
     if isinstance(made, agent.AsyncWaitingAgent):
-        await made.run(turn(""), ear.async_port())
+        await made.run(turn(""), ear.async_emitter())
         assert trio.current_time() - begun[1] == pytest.approx(0.01)
     else:
-        made.run(turn(""), ear.port())
+        made.run(turn(""), ear.emitter())
         assert time.monotonic() - begun[0] >= 0.01
 
 

@@ -13,7 +13,7 @@ import pytest
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.contract import AgentContext, AgentFactory
+from hermes_trio.agent.interface import AgentContext, AgentFactory
 from tests.support import chat_api, fakes
 from tests.support.asgi import patience
 from tests.support.doc_examples import ROOT, blocks_of

@@ -10,8 +10,8 @@ import threading
 import time
 from pathlib import Path
 
-from hermes_trio.agent.contract import Agent, AgentContext, AsyncAgent, TurnRequest
-from hermes_trio.agent.port import Port
+from hermes_trio.agent.emitter import Emitter
+from hermes_trio.agent.interface import Agent, AgentContext, AsyncAgent, TurnRequest
 from hermes_trio.agents import demo, synthetic
 from hermes_trio.core.events import Result, Verdict
 
@@ -42,14 +42,14 @@ class Witness:
         draft.rename(file)
         self._interrupted.set()
 
-    def run(self, turn: TurnRequest, say: Port) -> Result:
+    def run(self, turn: TurnRequest, emitter: Emitter) -> Result:
         """Do as the message says."""
         with runs_file(self._workspace, self._session).open("a") as runs:
             runs.write("run\n")
         name, _, rest = turn.text.partition(" ")
         if name == "!nothing":
             return Result(verdict=Verdict.INCOMPLETE, error="no words left")
-        say.text("ready")
+        emitter.text("ready")
         if name == "!deaf":
             time.sleep(float(rest))
         else:

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.xdist_group("e2e-startup")
 
 PARROT = """
 class Parrot:
-    def run(self, turn, say):
-        with say.tool("lookup", {"word": turn.text}) as call:
+    def run(self, turn, emitter):
+        with emitter.tool("lookup", {"word": turn.text}) as call:
             call.result = "a parrot repeats"
-        say.text(f"You said: {turn.text}")
+        emitter.text(f"You said: {turn.text}")
 
 
 def factory(context):

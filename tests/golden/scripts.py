@@ -93,7 +93,7 @@ SCRIPTS: Mapping[str, Script] = {
         ("tool_started", "h1", "_hidden", {"secret": "x"}),
         ("tool_output", "h1", "hidden output"),
         ("tool_completed", "h1", "hidden result"),
-        ("tool_noticed", "_thinking", {"x": 1}),
+        ("tool_announced", "_thinking", {"x": 1}),
         ("text", "b"),
     ),
     "only_a_hidden_tool": say(("tool_started", "h1", "_hidden", {}), ("tool_completed", "h1", "x")),
@@ -118,10 +118,12 @@ SCRIPTS: Mapping[str, Script] = {
         ("text", "Twice."),
     ),
     "noticed_tool": say(
-        ("tool_noticed", "web_search", {"query": "weather"}), ("text", "Rain."), ("tool_noticed", "terminal")
+        ("tool_announced", "web_search", {"query": "weather"}),
+        ("text", "Rain."),
+        ("tool_announced", "terminal"),
     ),
     "noticed_then_started": say(
-        ("tool_noticed", "terminal", SHELL),
+        ("tool_announced", "terminal", SHELL),
         ("tool_started", "c1", "terminal", SHELL),
         ("tool_output", "c1", "half"),
         ("tool_completed", "c1", "whole"),
@@ -129,7 +131,7 @@ SCRIPTS: Mapping[str, Script] = {
     ),
     "started_then_noticed": say(
         ("tool_started", "c1", "terminal", SHELL),
-        ("tool_noticed", "terminal", SHELL),
+        ("tool_announced", "terminal", SHELL),
         ("tool_completed", "c1", "whole"),
         ("text", "One call."),
     ),
@@ -243,7 +245,7 @@ SCRIPTS: Mapping[str, Script] = {
     "left_running": say(
         ("tool_started", "c1", "terminal", SHELL), ("tool_output", "c1", "half"), ("text", "Enough.")
     ),
-    "noticed_left_running": say(("tool_noticed", "terminal", SHELL)),
+    "noticed_left_running": say(("tool_announced", "terminal", SHELL)),
     "moved_session": say(("text", "Moved."), end=result(session_id="another-session")),
     "raises": say(("text", "Half"), end=RuntimeError("the model is gone")),
     "raises_at_once": say(end=RuntimeError("the model is gone")),

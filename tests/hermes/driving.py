@@ -12,8 +12,7 @@ from typing import Any
 import trio
 from attrs import define, field
 
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import AgentContext, AgentFactory, TurnRequest
+from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, TurnRequest
 from hermes_trio.agents.hermes.provider import provider
 from hermes_trio.core.events import Event, Result
 from tests.hermes.scripted import Upstream
@@ -44,7 +43,7 @@ async def one_turn(server: Upstream) -> None:
 async def do(factory: AgentFactory, request: TurnRequest, ear: Ear) -> Result:
     """One turn in a thread, with nothing around it."""
     agent: Any = factory(AgentContext(request, NOWHERE))
-    result = await trio.to_thread.run_sync(agent.run, request, ear.port())
+    result = await trio.to_thread.run_sync(agent.run, request, ear.emitter())
     assert isinstance(result, Result)
     return result
 

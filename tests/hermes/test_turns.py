@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import AgentContext, TurnRequest
+from hermes_trio.agent.interface import AgentConfig, AgentContext, TurnRequest
 from hermes_trio.agents.hermes.provider import provider
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
@@ -137,7 +136,7 @@ async def test_an_interrupt_in_text_is_quick(model: Upstream, capsys: pytest.Cap
             agent.interrupt("client_disconnected")
 
         ear = Ear(on_event=interrupting_at(Text, interrupt))
-        result = await trio.to_thread.run_sync(agent.run, turn("Hi"), ear.port())
+        result = await trio.to_thread.run_sync(agent.run, turn("Hi"), ear.emitter())
         seconds = watch.seconds
     hold.set()
     with capsys.disabled():
@@ -165,7 +164,7 @@ async def test_an_interrupt_in_a_command_ends_it(
             agent.interrupt("stop_requested")
 
         ear = Ear(on_event=interrupting_at(ToolStarted, interrupt))
-        result = await trio.to_thread.run_sync(agent.run, turn("Wait"), ear.port())
+        result = await trio.to_thread.run_sync(agent.run, turn("Wait"), ear.emitter())
         seconds = watch.seconds
     with capsys.disabled():
         report("in a command", seconds)
@@ -203,7 +202,7 @@ async def test_an_interrupt_ends_one_turn_of_two(model: Upstream) -> None:
         async def one(name: str) -> None:
             ear = Ear(on_event=lambda _event: token.run_sync_soon(begun[name].set))
             request = TurnRequest(f"run_{name}", f"session_{name}", "Hi")
-            results[name] = await trio.to_thread.run_sync(agents[name].run, request, ear.port())
+            results[name] = await trio.to_thread.run_sync(agents[name].run, request, ear.emitter())
 
         for name in agents:
             nursery.start_soon(one, name)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import trio
 
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import AgentFactory
+from hermes_trio.agent.interface import AgentConfig, AgentFactory
 from hermes_trio.agents.synthetic import factory as synthetic
 
 HOLD_START, STARTING = "hold-start", "starting"

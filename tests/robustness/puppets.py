@@ -9,8 +9,8 @@ from typing import Any, cast
 import trio
 from attrs import define, field
 
-from hermes_trio.agent.contract import AgentContext, TurnRequest
-from hermes_trio.agent.port import AsyncPort
+from hermes_trio.agent.emitter import AsyncEmitter
+from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.records import EndedRun
 from hermes_trio.runs.recovery import recover
 from hermes_trio.stores.base import Store, StoreError
@@ -45,18 +45,18 @@ class Puppet:
         """Say what it is to do next."""
         self.orders[0].send_nowait((what, value))
 
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> str | None:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> str | None:
         """Do as it is told."""
         async for what, value in self.orders[1]:
             match what:
                 case "text":
-                    await say.text(value)
+                    await emitter.text(value)
                 case "start":
-                    await say.tool_started(value, "terminal", {})
+                    await emitter.tool_started(value, "terminal", {})
                 case "complete":
-                    await say.tool_completed(value, "done")
+                    await emitter.tool_completed(value, "done")
                 case "ask":
-                    self.decisions.append(str((await say.ask("rm")).choice))
+                    self.decisions.append(str((await emitter.ask("rm")).choice))
                 case "fail":
                     raise RuntimeError("as ordered")
                 case _:

@@ -15,9 +15,9 @@ from attrs import define, field
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hermes_trio.agent.contract import AgentContext, TurnRequest
+from hermes_trio.agent.emitter import Emitter
 from hermes_trio.agent.event_queue import RunEnded
-from hermes_trio.agent.port import Port
+from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.messages import CallItem
 from hermes_trio.core.records import EndedRun
 from tests.robustness.invariants import (
@@ -34,14 +34,14 @@ from tests.support.fakes import Rig, Stage, open_rig
 
 RESPONSES = "/v1/responses"
 STREAM = {"input": "Hi", "stream": True}
-Play = Callable[[TurnRequest, Port], Any]
+Play = Callable[[TurnRequest, Emitter], Any]
 
 
 @define(eq=False)
 class Wild(Stage):
     """Makes agents that do just what a function does."""
 
-    play: Play = field(default=lambda turn, say: None)
+    play: Play = field(default=lambda turn, emitter: None)
 
     def factory(self, context: AgentContext) -> Any:
         """Make an agent without any manners."""
@@ -74,7 +74,7 @@ async def streamed(play: Play) -> EndedRun:
             heard = hear(Wire.RESPONSES, exchange.raw)
             assert heard.is_closed
             record = await judged(rig, heard)
-            rig.stage.play = lambda turn, say: "Fine."  # type: ignore[attr-defined]
+            rig.stage.play = lambda turn, emitter: "Fine."  # type: ignore[attr-defined]
             good = await rig.client.send(RESPONSES, STREAM)
             assert hear(Wire.RESPONSES, good.body).text == "Fine."
             await rig.until_idle()
@@ -95,14 +95,14 @@ POSITIONS = 7
 
 
 def raising(position: int, error: BaseException) -> Play:
-    def play(turn: TurnRequest, say: Port) -> None:
+    def play(turn: TurnRequest, emitter: Emitter) -> None:
         steps: list[Callable[[], Any]] = [
-            lambda: say.text("a"),
-            lambda: say.reasoning("b"),
-            lambda: say.tool_started("c", "terminal", {}),
-            lambda: say.tool_output("c", "d"),
-            lambda: say.tool_completed("c", "e"),
-            lambda: say.text("f"),
+            lambda: emitter.text("a"),
+            lambda: emitter.reasoning("b"),
+            lambda: emitter.tool_started("c", "terminal", {}),
+            lambda: emitter.tool_output("c", "d"),
+            lambda: emitter.tool_completed("c", "e"),
+            lambda: emitter.text("f"),
         ]
         for number in range(POSITIONS):
             if number == position:
@@ -158,14 +158,14 @@ WRONG: list[Any] = [None, 0, 1.5, float("nan"), float("inf"), 10**400, b"bytes",
 def saying(value: Any) -> Play:
     """Says it wherever something can be said; what refuses it may do so by raising, in the agent."""
 
-    def play(turn: TurnRequest, say: Port) -> str:
-        speak: Any = say
+    def play(turn: TurnRequest, emitter: Emitter) -> str:
+        speak: Any = emitter
         calls: tuple[Callable[[], object], ...] = (
             lambda: speak.text(value),
             lambda: speak.reasoning(value),
             lambda: speak.tool_started(value, "terminal", {}),
             lambda: speak.tool_started("c", value, value),
-            lambda: speak.tool_noticed(value, value),
+            lambda: speak.tool_announced(value, value),
             lambda: speak.tool_output("c", value),
             lambda: speak.tool_output(value, value),
             lambda: speak.tool_completed("c", value, value),
@@ -189,7 +189,7 @@ async def test_saying_what_is_none_of_the_types(tally: Tally) -> None:
 
 
 def returning(value: Any) -> Play:
-    return lambda turn, say: value
+    return lambda turn, emitter: value
 
 
 async def test_returning_what_is_no_result(tally: Tally) -> None:
@@ -197,7 +197,7 @@ async def test_returning_what_is_no_result(tally: Tally) -> None:
         record = await streamed(returning(value))
         expected = "completed" if isinstance(value, str) else "failed"
         assert str(record.outcome.status) == expected, (value, record.outcome)
-    record = await streamed(lambda turn, say: None)
+    record = await streamed(lambda turn, emitter: None)
     assert str(record.outcome.status) == "failed"  # nothing said, nothing done
     tally.add("agents", {"wrong results": len(WRONG)})
 
@@ -216,15 +216,15 @@ async def test_ids_in_any_order_and_number(full: bool, tally: Tally) -> None:
 
 
 def _babble(chance: random.Random) -> Play:
-    def play(turn: TurnRequest, say: Port) -> str:
+    def play(turn: TurnRequest, emitter: Emitter) -> str:
         for _ in range(chance.randrange(30)):
             call, name = chance.choice(["", "a", "b", "a-2"]), chance.choice(["terminal", "_hidden"])
             chance.choice(
                 [
-                    partial(say.tool_started, call, name, {}),
-                    partial(say.tool_completed, call, "r"),
-                    partial(say.tool_output, call, "o"),
-                    partial(say.text, "t"),
+                    partial(emitter.tool_started, call, name, {}),
+                    partial(emitter.tool_completed, call, "r"),
+                    partial(emitter.tool_output, call, "o"),
+                    partial(emitter.text, "t"),
                 ]
             )()
         return "end"
@@ -239,12 +239,12 @@ def _babble(chance: random.Random) -> Play:
 async def test_from_many_threads_at_once(full: bool, tally: Tally) -> None:
     threads, words = 8, 2_000 if full else 200
 
-    def play(turn: TurnRequest, say: Port) -> None:
+    def play(turn: TurnRequest, emitter: Emitter) -> None:
         def speak(name: int) -> None:
-            say.tool_started(f"c{name}", "terminal", {})
+            emitter.tool_started(f"c{name}", "terminal", {})
             for _ in range(words):
-                say.text(str(name))
-            say.tool_completed(f"c{name}", "done")
+                emitter.text(str(name))
+            emitter.tool_completed(f"c{name}", "done")
 
         crowd = [threading.Thread(target=speak, args=(name,)) for name in range(threads)]
         for each in crowd:
@@ -259,10 +259,10 @@ async def test_from_many_threads_at_once(full: bool, tally: Tally) -> None:
 
 
 async def test_calls_after_the_end_are_refused_and_heard_by_nobody(tally: Tally) -> None:
-    ports: list[Port] = []
+    ports: list[Emitter] = []
 
-    def play(turn: TurnRequest, say: Port) -> str:
-        ports.append(say)
+    def play(turn: TurnRequest, emitter: Emitter) -> str:
+        ports.append(emitter)
         return "said"
 
     record = await streamed(play)
@@ -273,26 +273,26 @@ async def test_calls_after_the_end_are_refused_and_heard_by_nobody(tally: Tally)
     tally.add("agents", {"calls after return": 5})
 
 
-def _late_words(say: Port) -> list[Callable[[], object]]:
+def _late_words(emitter: Emitter) -> list[Callable[[], object]]:
     return [
-        lambda: say.text("late"),
-        lambda: say.tool_started("c", "terminal"),
-        lambda: say.tool_completed("c"),
-        lambda: say.tool_output("c", "x"),
-        lambda: say.ask("rm"),
+        lambda: emitter.text("late"),
+        lambda: emitter.tool_started("c", "terminal"),
+        lambda: emitter.tool_completed("c"),
+        lambda: emitter.tool_output("c", "x"),
+        lambda: emitter.ask("rm"),
     ]
 
 
 def test_calls_after_the_server_is_gone(tally: Tally) -> None:
-    ports: list[Port] = []
+    ports: list[Emitter] = []
     go = threading.Event()
     left: list[BaseException] = []
 
-    def play(turn: TurnRequest, say: Port) -> str:
-        ports.append(say)
+    def play(turn: TurnRequest, emitter: Emitter) -> str:
+        ports.append(emitter)
         go.wait(10)
         try:
-            say.text("is anybody there?")
+            emitter.text("is anybody there?")
         except RunEnded as error:
             left.append(error)
         return "late"
@@ -320,8 +320,8 @@ def test_calls_after_the_server_is_gone(tally: Tally) -> None:
 async def test_deaf_agents_hold_their_slots_and_nothing_else(mock_clock: MockClock, tally: Tally) -> None:
     go = threading.Event()
 
-    def play(turn: TurnRequest, say: Port) -> str:
-        say.tool_started("c", "terminal", {})
+    def play(turn: TurnRequest, emitter: Emitter) -> str:
+        emitter.tool_started("c", "terminal", {})
         go.wait(10)
         return "too late"
 
@@ -351,9 +351,9 @@ async def test_a_hundred_megabytes(full: bool, tally: Tally) -> None:
     megabytes = 100 if full else 5
     piece = "0123456789abcdef" * 65_536
 
-    def play(turn: TurnRequest, say: Port) -> None:
+    def play(turn: TurnRequest, emitter: Emitter) -> None:
         for _ in range(megabytes):
-            say.text(piece)
+            emitter.text(piece)
 
     kept = kept_of_record(await streamed(play))
     assert len(kept.text) == megabytes * len(piece)

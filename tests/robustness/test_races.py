@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hermes_trio.agent.contract import TurnRequest
-from hermes_trio.agent.port import AsyncPort
+from hermes_trio.agent.emitter import AsyncEmitter
+from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.core.approvals import Decision, Grant
 from hermes_trio.core.changes import TextAdded
 from hermes_trio.core.events import AnsweredBy, Choice
@@ -51,9 +51,9 @@ class SlowToRemember(Notebook):
 class Patient(Asker):
     """Does not end before everybody else has done what there was to do."""
 
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> str:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> str:
         """Ask."""
-        said = await super().run(turn, say)
+        said = await super().run(turn, emitter)
         await wait_all_tasks_blocked()
         return said
 
@@ -85,10 +85,10 @@ class Slow:
         self._words = words
         self.said_all = trio.Event()
 
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> None:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> None:
         """Go on until it is stopped."""
         for word in self._words:
-            await say.text(word)
+            await emitter.text(word)
             await wait_all_tasks_blocked()
         self.said_all.set()
         await trio.sleep_forever()

@@ -32,13 +32,15 @@ def none_left() -> trio.CapacityLimiter:
 
 
 @pytest.mark.parametrize("make", [Talker, AsyncTalker])
-@pytest.mark.parametrize("is_quick", [False, True])
-async def test_an_agent_that_gets_none_ends_its_run_and_frees_its_slot(make: Any, is_quick: bool) -> None:
-    setting = Setting(make, is_quick=is_quick)
+@pytest.mark.parametrize("is_nonblocking", [False, True])
+async def test_an_agent_that_gets_none_ends_its_run_and_frees_its_slot(
+    make: Any, is_nonblocking: bool
+) -> None:
+    setting = Setting(make, is_nonblocking=is_nonblocking)
     setting.bridge._runtime = evolve(setting.bridge._runtime, threads=none_left())
     await setting.run()
     assert setting.times_gone == 1
-    needed_one = make is Talker or not is_quick
+    needed_one = make is Talker or not is_nonblocking
     assert any(isinstance(event, AgentFailed) for event in setting.inbox.drain()) is needed_one
 
 

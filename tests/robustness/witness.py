@@ -10,8 +10,8 @@ from typing import Any, cast
 import trio
 from attrs import define, field, frozen
 
-from hermes_trio.agent.contract import AgentContext, TurnRequest
-from hermes_trio.agent.port import AsyncPort
+from hermes_trio.agent.emitter import AsyncEmitter
+from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.events import Result, Text
 from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
 from hermes_trio.runs.run import Run
@@ -51,14 +51,14 @@ class Actor(AsyncPlayer):
 
     run_id: str
 
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> Result | str | None:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> Result | str | None:
         """Play."""
         cast("Troupe", self.stage).taken[self.run_id] = ""
-        return await super().run(turn, say)
+        return await super().run(turn, emitter)
 
-    async def _play(self, step: Step, say: AsyncPort) -> None:
+    async def _play(self, step: Step, emitter: AsyncEmitter) -> None:
         await steps(cast("Troupe", self.stage).dawdle)
-        await super()._play(step, say)
+        await super()._play(step, emitter)
         if isinstance(step, Text):
             cast("Troupe", self.stage).taken[self.run_id] += step.text
 

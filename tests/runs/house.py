@@ -10,7 +10,7 @@ from typing import Any
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.contract import AgentContext, TurnRequest
+from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.changes import Change
 from hermes_trio.core.messages import Message

@@ -10,8 +10,8 @@ import trio
 from attrs import evolve
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hermes_trio.agent.contract import TurnRequest
-from hermes_trio.agent.port import AsyncPort
+from hermes_trio.agent.emitter import AsyncEmitter
+from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.core.approvals import Decision, Grant
 from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, Change
 from hermes_trio.core.events import AnsweredBy, Choice
@@ -37,17 +37,17 @@ class Asker:
         self._questions, self._then = questions, then
         self.decisions: list[Decision] = []
 
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> str:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> str:
         """Ask."""
         async with trio.open_nursery() as nursery:
             for question in self._questions:
-                nursery.start_soon(self._ask, say, question)
+                nursery.start_soon(self._ask, emitter, question)
         for question in self._then:
-            await self._ask(say, question)
+            await self._ask(emitter, question)
         return "done"
 
-    async def _ask(self, say: AsyncPort, question: Question) -> None:
-        self.decisions.append(await say.ask(**question))
+    async def _ask(self, emitter: AsyncEmitter, question: Question) -> None:
+        self.decisions.append(await emitter.ask(**question))
 
 
 RM: Question = {"command": "rm -r x", "patterns": ["rm"]}

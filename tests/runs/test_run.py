@@ -9,8 +9,8 @@ import structlog
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hermes_trio.agent.contract import TurnRequest
-from hermes_trio.agent.port import AsyncPort
+from hermes_trio.agent.emitter import AsyncEmitter
+from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.core.changes import Change, Ended, TextAdded
 from hermes_trio.core.events import (
     Event,
@@ -339,7 +339,7 @@ async def test_a_run_logs_its_start_and_its_end_under_its_id() -> None:
 
 async def test_what_an_agent_raises_is_logged_under_the_id_of_its_run() -> None:
     class Failing:
-        async def run(self, turn: TurnRequest, say: AsyncPort) -> None:
+        async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> None:
             raise ValueError("boom")
 
     with structlog.testing.capture_logs([structlog.contextvars.merge_contextvars]) as lines:

@@ -12,8 +12,8 @@ import pytest
 import trio
 from attrs import define, field, frozen
 
-from hermes_trio.agent.contract import TurnRequest
-from hermes_trio.agent.port import AsyncPort
+from hermes_trio.agent.emitter import AsyncEmitter
+from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.core.changes import Change
 from hermes_trio.core.dialects.runs import frames_after, run_object
 from hermes_trio.core.outcome import Reason
@@ -47,12 +47,12 @@ class Racer:
     delays: dict[str, int] = field(factory=dict)
     about_to: trio.Event = field(factory=trio.Event)
 
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> None:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> None:
         """Say two things, with so many steps in between."""
-        await say.text("Hi")
+        await emitter.text("Hi")
         self.about_to.set()
         await steps(self.delays[turn.run_id])
-        await say.text("!")
+        await emitter.text("!")
 
 
 async def race(house: House, racer: Racer, run_id: str, start: Start) -> str:

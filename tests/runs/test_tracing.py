@@ -8,8 +8,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from hermes_trio.agent.contract import TurnRequest
-from hermes_trio.agent.port import Port
+from hermes_trio.agent.emitter import Emitter
+from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.core.events import Finished, Result, Text
 from hermes_trio.core.messages import Usage
 from hermes_trio.runs import tracing
@@ -50,7 +50,7 @@ async def test_the_agent_works_inside_the_span(spans: InMemorySpanExporter) -> N
     seen: list[int] = []
 
     class Looker:
-        def run(self, turn: TurnRequest, say: Port) -> str:
+        def run(self, turn: TurnRequest, emitter: Emitter) -> str:
             seen.append(trace.get_current_span().get_span_context().span_id)
             return "looked"
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 import trio
 from attrs import define, field
 
-from hermes_trio.agent.contract import AgentContext, AgentFactory, TurnRequest
-from hermes_trio.agent.desk import Desk
+from hermes_trio.agent.approvals import PendingApprovals
+from hermes_trio.agent.emitter import AsyncEmitter, Emitter, EventFactory
 from hermes_trio.agent.event_queue import EventQueue, RunEnded
-from hermes_trio.agent.port import AsyncPort, Port, Words
+from hermes_trio.agent.interface import AgentContext, AgentFactory, TurnRequest
 from hermes_trio.agent.runner import AgentRunner, AgentRuntime
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
@@ -39,7 +39,7 @@ class Ear:
     on_event: Callable[[Event], object] = lambda _event: None
     decision: Decision = DENIED  # the answer to every question
     events: list[Event] = field(factory=list)
-    desk: Desk = field(factory=Desk)
+    approvals: PendingApprovals = field(factory=PendingApprovals)
 
     def put(self, said: EventOrText) -> None:
         event = Text(said) if isinstance(said, str) else said
@@ -48,19 +48,19 @@ class Ear:
         self.events.append(event)
         self.on_event(event)
         if isinstance(event, ApprovalRequest):
-            self.desk.give(event.approval_id, self.decision)
+            self.approvals.resolve(event.approval_id, self.decision)
 
     def put_nowait(self, said: EventOrText) -> bool:
         self.put(said)
         return True
 
-    def async_port(self) -> AsyncPort:
+    def async_emitter(self) -> AsyncEmitter:
         """The same for Trio tasks."""
-        return AsyncPort(cast("EventQueue", self), Words("run_1"), self.desk)
+        return AsyncEmitter(cast("EventQueue", self), EventFactory("run_1"), self.approvals)
 
-    def port(self) -> Port:
+    def emitter(self) -> Emitter:
         """The mouthpiece that ends in this ear."""
-        return Port(cast("EventQueue", self), Words("run_1"), self.desk)
+        return Emitter(cast("EventQueue", self), EventFactory("run_1"), self.approvals)
 
     @property
     def text(self) -> str:
@@ -127,7 +127,9 @@ async def start(
     """Start an agent in a nursery; cancelling the run's scope calls it off."""
     host = AgentRuntime(factory, trio.CapacityLimiter(2), trio.CapacityLimiter(2))
     run = BridgedRun(EventQueue())
-    bridge = AgentRunner(host, AgentContext(request, workspace), run.inbox, Words("run_1"), Desk())
+    bridge = AgentRunner(
+        host, AgentContext(request, workspace), run.inbox, EventFactory("run_1"), PendingApprovals()
+    )
 
     async def in_scope() -> None:
         with run.scope:

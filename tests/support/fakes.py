@@ -14,8 +14,8 @@ import trio
 from attrs import define, evolve, field, frozen
 from quart_trio import QuartTrio
 
-from hermes_trio.agent.contract import AgentContext, TurnRequest
-from hermes_trio.agent.port import AsyncPort, Port
+from hermes_trio.agent.emitter import AsyncEmitter, Emitter
+from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
@@ -113,7 +113,7 @@ _SAID_BY: dict[type, str] = {
     Text: "text",
     Reasoning: "reasoning",
     ToolStarted: "tool_started",
-    ToolAnnounced: "tool_noticed",
+    ToolAnnounced: "tool_announced",
     ToolOutput: "tool_output",
     ToolCompleted: "tool_completed",
     ClientCall: "client_call",
@@ -172,11 +172,11 @@ class Player:
     stage: Stage
     is_interrupted: bool = False
 
-    def run(self, turn: TurnRequest, say: Port) -> Result | str | None:
+    def run(self, turn: TurnRequest, emitter: Emitter) -> Result | str | None:
         """Play the script."""
         with self.stage.noting():
             for step in self.stage.script:
-                self._play(step, say)
+                self._play(step, emitter)
                 if self.is_interrupted:
                     return Result(verdict=Verdict.INTERRUPTED)
             return self.stage.finish()
@@ -189,14 +189,14 @@ class Player:
             if isinstance(step, Pause):
                 step.wake()
 
-    def _play(self, step: Step, say: Port) -> None:
+    def _play(self, step: Step, emitter: Emitter) -> None:
         if isinstance(step, Pause):
             step.stop_here()
         elif isinstance(step, Ask):
-            self.stage.decisions.append(say.ask(*step.words))
+            self.stage.decisions.append(emitter.ask(*step.words))
         else:
             method, args = _words(step)
-            getattr(say, method)(*args)
+            getattr(emitter, method)(*args)
 
 
 @define(eq=False)
@@ -205,21 +205,21 @@ class AsyncPlayer:
 
     stage: Stage
 
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> Result | str | None:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> Result | str | None:
         """Play the script."""
         with self.stage.noting():
             for step in self.stage.script:
-                await self._play(step, say)
+                await self._play(step, emitter)
             return self.stage.finish()
 
-    async def _play(self, step: Step, say: AsyncPort) -> None:
+    async def _play(self, step: Step, emitter: AsyncEmitter) -> None:
         if isinstance(step, Pause):
             await step.stop_here_in_trio()
         elif isinstance(step, Ask):
-            self.stage.decisions.append(await say.ask(*step.words))
+            self.stage.decisions.append(await emitter.ask(*step.words))
         else:
             method, args = _words(step)
-            await getattr(say, method)(*args)
+            await getattr(emitter, method)(*args)
 
 
 NO_STAGES: Mapping[str, Stage] = {}

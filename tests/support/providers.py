@@ -9,9 +9,8 @@ from pathlib import Path
 import trio
 from attrs import define, frozen
 
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import AgentContext, AgentFactory, TurnRequest
-from hermes_trio.agent.port import AsyncPort
+from hermes_trio.agent.emitter import AsyncEmitter
+from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, TurnRequest
 from hermes_trio.core.errors import ConfigurationError
 
 NOTES = "notes"
@@ -41,10 +40,10 @@ class Worker:
     diary: Diary
     config: AgentConfig
 
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> None:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> None:
         self.diary.note(f"began for {turn.principal}")
         try:
-            await say.text(f"{self.config.profile or 'nobody'}: {self.config.model}: {turn.profile}")
+            await emitter.text(f"{self.config.profile or 'nobody'}: {self.config.model}: {turn.profile}")
             if turn.text == "wait":
                 await trio.sleep_forever()
         finally:

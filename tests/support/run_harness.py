@@ -9,8 +9,8 @@ from typing import Any
 
 import trio
 
-from hermes_trio.agent.contract import TurnRequest
-from hermes_trio.agent.port import AsyncPort
+from hermes_trio.agent.emitter import AsyncEmitter
+from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.changes import ApprovalRequested, Change
 from hermes_trio.core.events import Event, Finished, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
@@ -37,31 +37,31 @@ class Script:
         if not holds:
             self.may_end.set()
 
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> Any:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> Any:
         """Follow the script."""
         result: Any = None
         for event in self.events:
             if isinstance(event, Finished):
                 result = event.result
             else:
-                await _say(say, event)
+                await _say(emitter, event)
         self.said_all.set()
         await self.may_end.wait()
         return result
 
 
-async def _say(say: AsyncPort, event: Event) -> None:
+async def _say(emitter: AsyncEmitter, event: Event) -> None:
     match event:
         case Text(text):
-            await say.text(text)
+            await emitter.text(text)
         case Reasoning(text):
-            await say.reasoning(text)
+            await emitter.reasoning(text)
         case ToolStarted():
-            await say.tool_started(event.call_id, event.name, event.args)
+            await emitter.tool_started(event.call_id, event.name, event.args)
         case ToolOutput():
-            await say.tool_output(event.call_id, event.text)
+            await emitter.tool_output(event.call_id, event.text)
         case ToolCompleted():
-            await say.tool_completed(event.call_id, event.result, event.is_error)
+            await emitter.tool_completed(event.call_id, event.result, event.is_error)
         case other:
             raise AssertionError(other)
 

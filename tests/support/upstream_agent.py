@@ -11,9 +11,8 @@ import attrs
 import trio
 from attrs import define, field, frozen
 
-from hermes_trio.agent.config import AgentConfig, UpstreamLimits
-from hermes_trio.agent.contract import TurnRequest
-from hermes_trio.agent.port import AsyncPort
+from hermes_trio.agent.emitter import AsyncEmitter
+from hermes_trio.agent.interface import AgentConfig, TurnRequest, UpstreamLimits
 from hermes_trio.agents.upstream.loop import UpstreamAgent
 from hermes_trio.agents.upstream.provider import open_model
 from hermes_trio.core.events import Event, Reasoning, Result, Text, ToolCompleted, ToolOutput, ToolStarted
@@ -119,7 +118,7 @@ class Stage:
     async def turn(self, text: Any = "Hi", **more: Any) -> Result:
         """Do a turn."""
         turn = TurnRequest("run_0123456789ab", "session_1", text, **more)
-        return await self.agent.run(turn, cast("AsyncPort", self.ear))
+        return await self.agent.run(turn, cast("AsyncEmitter", self.ear))
 
     @property
     def sent(self) -> list[Any]:

@@ -11,8 +11,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hermes_trio.agent.contract import AgentContext, TurnRequest
-from hermes_trio.agent.port import Port
+from hermes_trio.agent.emitter import Emitter
+from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.events import Text, ToolOutput, ToolStarted
 from hermes_trio.core.records import EndedRun, LogBatch
 from hermes_trio.stores.memory import MemoryStore
@@ -99,8 +99,8 @@ class DeafStage(Stage):
     def factory(self, context: AgentContext) -> DeafStage:
         return self
 
-    def run(self, turn: TurnRequest, say: Port) -> None:
-        say.text("Half")
+    def run(self, turn: TurnRequest, emitter: Emitter) -> None:
+        emitter.text("Half")
         self.works.set()
         assert self.release.wait(PATIENCE)
 

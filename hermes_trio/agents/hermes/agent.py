@@ -6,8 +6,8 @@ import threading
 from contextlib import ExitStack
 from typing import Any
 
-from hermes_trio.agent.contract import TurnRequest
-from hermes_trio.agent.port import Port
+from hermes_trio.agent.emitter import Emitter
+from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.agents.hermes import private
 from hermes_trio.agents.hermes.approval import asking
 from hermes_trio.agents.hermes.ears import Ears
@@ -34,16 +34,16 @@ class HermesAgent:
         if agent is not None:
             agent.interrupt(reason)
 
-    def run(self, turn: TurnRequest, say: Port) -> Result:
+    def run(self, turn: TurnRequest, emitter: Emitter) -> Result:
         """Do the turn. Whatever happens, nothing of it is left behind but what Hermes keeps itself."""
-        ears = Ears(say)
+        ears = Ears(emitter)
         identity = private.Identity(
             turn.session_id, turn.session_key or turn.session_id, self._house.config.options.cwd
         )
         with ExitStack() as around:
             around.enter_context(self._house.scope())
             around.enter_context(private.session_variables(identity))
-            around.enter_context(private.approvals(turn.run_id, asking(turn.run_id, say)))
+            around.enter_context(private.approvals(turn.run_id, asking(turn.run_id, emitter)))
             agent = self._house.make_agent(turn, ears.callbacks())
             around.callback(release, agent)
             if not self._begin(agent):

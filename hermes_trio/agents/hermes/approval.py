@@ -12,8 +12,8 @@ from typing import Any
 
 import structlog
 
+from hermes_trio.agent.emitter import Emitter
 from hermes_trio.agent.event_queue import RunEnded
-from hermes_trio.agent.port import Port
 from hermes_trio.agents.hermes import private
 from hermes_trio.core.events import Choice
 from hermes_trio.core.shorten import safe_str
@@ -21,18 +21,18 @@ from hermes_trio.core.shorten import safe_str
 log = structlog.get_logger(__name__)
 
 
-def asking(run_id: str, say: Port) -> private.Notify:
+def asking(run_id: str, emitter: Emitter) -> private.Notify:
     """What Hermes calls when a tool of this turn wants an approval."""
 
     def notify(question: Mapping[str, Any]) -> None:
-        private.answer(run_id, question, str(_ask(question, say)))
+        private.answer(run_id, question, str(_ask(question, emitter)))
 
     return notify
 
 
-def _ask(question: Mapping[str, Any], say: Port) -> Choice:
+def _ask(question: Mapping[str, Any], emitter: Emitter) -> Choice:
     try:
-        decision = say.ask(
+        decision = emitter.ask(
             safe_str(question.get("command", "")),
             description=safe_str(question.get("description", "")),
             patterns=_patterns(question),

@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import frozen
 
-from hermes_trio.agent.port import Port
+from hermes_trio.agent.emitter import Emitter
 
 BLANK_LINE = "\n\n"
 
@@ -31,8 +31,8 @@ class _Notice:
 class Ears:
     """Made for one turn."""
 
-    def __init__(self, say: Port) -> None:
-        self._say = say
+    def __init__(self, emitter: Emitter) -> None:
+        self._say = emitter
         self._lock = threading.Lock()
         self._notices: deque[_Notice] = deque()
         self._spoke = False  # something was said since the last tools
@@ -90,7 +90,7 @@ class Ears:
             with self._lock:
                 notice = self._notices.popleft() if self._notices else None
             if notice is not None:
-                self._say.tool_noticed(notice.name, notice.args)
+                self._say.tool_announced(notice.name, notice.args)
 
     def _speak(self, text: str) -> None:
         if text:

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from attrs import frozen
 
-from hermes_trio.agent.contract import TurnRequest
+from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.agents.hermes import private
 from hermes_trio.agents.hermes.history import continued, to_history, without_private
 from hermes_trio.agents.hermes.options import HermesConfig

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 from attrs import field, frozen
 
-from hermes_trio.agent.config import DEFAULT_CONFIG, AgentConfig
+from hermes_trio.agent.interface import DEFAULT_CONFIG, AgentConfig
 from hermes_trio.core.errors import ConfigurationError
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import trio
 
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import AgentContext, AgentFactory
+from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory
 from hermes_trio.agents.hermes import private
 from hermes_trio.agents.hermes.agent import HermesAgent
 from hermes_trio.agents.hermes.house import open_house

@@ -13,9 +13,8 @@ import structlog
 import trio
 from attrs import evolve, frozen
 
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import AgentContext, AgentFactory, AsyncAgent, TurnRequest
-from hermes_trio.agent.port import AsyncPort
+from hermes_trio.agent.emitter import AsyncEmitter
+from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, AsyncAgent, TurnRequest
 from hermes_trio.agents.local.child import Wish
 from hermes_trio.agents.local.keeper import Keeper, ModelDown, kept_up
 from hermes_trio.agents.upstream import provider as upstream
@@ -45,13 +44,13 @@ class LocalAgent:
     keeper: Keeper
     agent: AsyncAgent
 
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> Result | str | None:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> Result | str | None:
         """Do the turn."""
         try:
             await self.keeper.address()
         except ModelDown as down:
             return Result(verdict=Verdict.FAILED, error=str(down))
-        return await self.agent.run(turn, say)
+        return await self.agent.run(turn, emitter)
 
 
 class LocalProvider:

@@ -12,9 +12,9 @@ import structlog
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.contract import TurnRequest
+from hermes_trio.agent.emitter import AsyncEmitter
 from hermes_trio.agent.event_queue import RunEnded
-from hermes_trio.agent.port import AsyncPort
+from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.agents.upstream.problems import Scrub
 from hermes_trio.core.messages import ToolCall
 from hermes_trio.core.shorten import shorten
@@ -40,7 +40,7 @@ class Workshop:
     tools: Mapping[str, Tool]
     workspace: Path
     turn: TurnRequest
-    say: AsyncPort
+    emitter: AsyncEmitter
     scrub: Scrub
 
     async def run(self, calls: Sequence[ToolCall]) -> list[str]:
@@ -50,11 +50,11 @@ class Workshop:
         async def run_one(number: int, call: ToolCall) -> None:
             done = await self._done(call)
             results[number] = done.result
-            await self.say.tool_completed(call.call_id, done.result, done.is_error)
+            await self.emitter.tool_completed(call.call_id, done.result, done.is_error)
 
         async with trio.open_nursery() as nursery:
             for number, call in enumerate(calls):
-                await self.say.tool_started(call.call_id, call.name, _shown(call.arguments))
+                await self.emitter.tool_started(call.call_id, call.name, _shown(call.arguments))
                 nursery.start_soon(run_one, number, call)
         return results
 
@@ -79,10 +79,10 @@ class Workshop:
 
     def _use_of(self, call_id: str) -> ToolUse:
         async def output(text: str) -> None:
-            await self.say.tool_output(call_id, text)
+            await self.emitter.tool_output(call_id, text)
 
         async def ask(command: str, description: str, patterns: tuple[str, ...]) -> bool:
-            return (await self.say.ask(command, description, patterns, call_id)).approved
+            return (await self.emitter.ask(command, description, patterns, call_id)).approved
 
         turn = self.turn
         return ToolUse(call_id, self.workspace, turn.session_id, turn.principal, output=output, ask=ask)

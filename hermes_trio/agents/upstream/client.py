@@ -18,7 +18,7 @@ import structlog
 import trio
 from attrs import evolve, frozen
 
-from hermes_trio.agent.config import AgentConfig
+from hermes_trio.agent.interface import AgentConfig
 from hermes_trio.agents.upstream.answer import NO_ANSWER, Answer, Assembly, Delta
 from hermes_trio.agents.upstream.body import pieces_of, run_out, whole_body
 from hermes_trio.agents.upstream.names import ModelNames

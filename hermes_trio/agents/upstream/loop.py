@@ -8,9 +8,8 @@ from typing import Any, cast
 
 from attrs import evolve, frozen
 
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import TurnRequest
-from hermes_trio.agent.port import AsyncPort
+from hermes_trio.agent.emitter import AsyncEmitter
+from hermes_trio.agent.interface import AgentConfig, TurnRequest
 from hermes_trio.agents.upstream.answer import Answer, Delta, add_usage
 from hermes_trio.agents.upstream.calling import Workshop
 from hermes_trio.agents.upstream.client import CallBroken, ModelClient
@@ -36,17 +35,17 @@ class UpstreamAgent:
     tools: Mapping[str, Tool]
     workspace: Path
 
-    async def run(self, turn: TurnRequest, say: AsyncPort) -> Result:
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> Result:
         """Do the turn."""
-        return await _Loop(self, turn, say).run()
+        return await _Loop(self, turn, emitter).run()
 
 
 class _Loop:
     """One turn."""
 
-    def __init__(self, agent: UpstreamAgent, turn: TurnRequest, say: AsyncPort) -> None:
-        self._agent, self._say = agent, say
-        self._workshop = Workshop(agent.tools, agent.workspace, turn, say, agent.model.scrub)
+    def __init__(self, agent: UpstreamAgent, turn: TurnRequest, emitter: AsyncEmitter) -> None:
+        self._agent, self._say = agent, emitter
+        self._workshop = Workshop(agent.tools, agent.workspace, turn, emitter, agent.model.scrub)
         self._offer = offer(agent.tools.values(), turn.options)
         self._turn = turn
         self._fixed: Mapping[str, Any] = {}

@@ -11,8 +11,7 @@ from pathlib import Path
 import httpx2
 
 from hermes_trio import __version__
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import AgentContext, AgentFactory, quick
+from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, nonblocking
 from hermes_trio.agents.upstream.client import Lines, ModelClient, chat_url
 from hermes_trio.agents.upstream.loop import UpstreamAgent
 from hermes_trio.agents.upstream.problems import Scrub
@@ -40,7 +39,7 @@ class UpstreamProvider:
         async with open_servers(config.mcp, workspace) as others, open_model(config) as model:
             tools = {tool.name: tool for tool in apply_approval_rules((*others, *own), rules)}
 
-            @quick
+            @nonblocking
             def factory(context: AgentContext) -> UpstreamAgent:
                 return UpstreamAgent(config, model, tools, context.workspace)
 

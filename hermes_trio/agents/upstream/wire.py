@@ -11,8 +11,7 @@ from typing import Any
 
 from attrs import frozen
 
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import TurnRequest
+from hermes_trio.agent.interface import AgentConfig, TurnRequest
 from hermes_trio.agents.upstream.answer import Answer
 from hermes_trio.core.messages import Content, Message, ToolCall
 from hermes_trio.tools.base import Tool

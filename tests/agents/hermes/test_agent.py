@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 import trio
 
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import AgentContext, AgentFactory, AgentProvider, TurnRequest
 from hermes_trio.agent.event_queue import RunEnded
+from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, AgentProvider, TurnRequest
 from hermes_trio.agents.hermes import house as house_module
 from hermes_trio.agents.hermes import private
 from hermes_trio.agents.hermes.provider import provider
@@ -60,7 +59,7 @@ async def opened(warm_up: bool = False, **config: Any) -> AsyncIterator[AgentFac
 async def do(factory: AgentFactory, request: TurnRequest, ear: Ear | None = None) -> Result:
     """One turn in a thread, with nothing around it."""
     agent: Any = factory(AgentContext(request, NOWHERE))
-    result = await trio.to_thread.run_sync(agent.run, request, (ear or Ear()).port())
+    result = await trio.to_thread.run_sync(agent.run, request, (ear or Ear()).emitter())
     assert isinstance(result, Result)
     return result
 
@@ -284,7 +283,7 @@ async def test_an_interrupt_before_the_agent_exists_is_kept(package: FakePackage
     async with opened() as factory:
         agent: Any = factory(AgentContext(turn("Hi"), NOWHERE))
         agent.interrupt("gone")
-        result = await trio.to_thread.run_sync(agent.run, turn("Hi"), Ear().port())
+        result = await trio.to_thread.run_sync(agent.run, turn("Hi"), Ear().emitter())
     assert result == Result(verdict=Verdict.INTERRUPTED, error="gone")
     assert "running" not in package.events
     assert package.agent.released == 1

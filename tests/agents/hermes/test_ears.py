@@ -63,7 +63,7 @@ class Hermes:
 
 def pair() -> tuple[Ear, Hermes]:
     ear = Ear()
-    return ear, Hermes(Ears(ear.port()))
+    return ear, Hermes(Ears(ear.emitter()))
 
 
 def test_text_and_reasoning_pass() -> None:
@@ -203,6 +203,6 @@ def test_every_start_is_shown_once_and_ends_once(told: Told, batches: list[list[
 
 
 def test_the_end_of_the_run_is_told_to_whoever_speaks() -> None:
-    ears = Ears(Ear(ends_at=0).port())
+    ears = Ears(Ear(ends_at=0).emitter())
     with pytest.raises(RunEnded):
         ears.text("Hi")

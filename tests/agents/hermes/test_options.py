@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hermes_trio.agent.config import AgentConfig
+from hermes_trio.agent.interface import AgentConfig
 from hermes_trio.agents.hermes.options import HermesConfig, HermesOptions, read_config
 from hermes_trio.core.errors import ConfigurationError
 

@@ -16,9 +16,8 @@ from typing import Any, cast
 import pytest
 import trio
 
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import AgentContext, AgentFactory, AsyncAgent, TurnRequest
-from hermes_trio.agent.port import AsyncPort
+from hermes_trio.agent.emitter import AsyncEmitter
+from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, AsyncAgent, TurnRequest
 from hermes_trio.agents.local import provider
 from hermes_trio.agents.local.child import Wish, live
 from hermes_trio.core.errors import ConfigurationError
@@ -56,7 +55,7 @@ async def answer(factory: AgentFactory, text: str = "Hi") -> tuple[str, Result]:
     turn = TurnRequest("run_0123456789ab", "session", text)
     ear = Ear()
     agent = cast("AsyncAgent", factory(AgentContext(turn, Path())))
-    result = await agent.run(turn, cast("AsyncPort", ear))
+    result = await agent.run(turn, cast("AsyncEmitter", ear))
     assert isinstance(result, Result)
     return ear.said, result
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import AgentContext, AgentProvider
+from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentProvider
 from hermes_trio.agents.upstream import provider
 from hermes_trio.agents.upstream.client import chat_url
 from hermes_trio.agents.upstream.loop import UpstreamAgent

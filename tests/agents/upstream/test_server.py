@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from hermes_trio.agent.config import AgentConfig, UpstreamLimits
-from hermes_trio.agent.contract import AgentContext, AgentFactory
+from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, UpstreamLimits
 from hermes_trio.agents.upstream import provider
 from tests.agents.upstream import tools_for_tests
 from tests.support import chat_api, fakes

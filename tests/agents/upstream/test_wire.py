@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from hermes_trio.agent.config import AgentConfig
-from hermes_trio.agent.contract import TurnRequest
+from hermes_trio.agent.interface import AgentConfig, TurnRequest
 from hermes_trio.agents.upstream.answer import Answer
 from hermes_trio.agents.upstream.wire import NO_RESULT, assistant_message, fixed_fields, offer, opening
 from hermes_trio.core.messages import Message, ToolCall

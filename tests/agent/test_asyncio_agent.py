@@ -14,11 +14,11 @@ import pytest
 import trio
 from attrs import frozen
 
-from hermes_trio.agent.asyncio_bridge import AsyncioAgent, AsyncioPort
-from hermes_trio.agent.contract import Agent, AgentContext, TurnRequest
-from hermes_trio.agent.desk import Desk
+from hermes_trio.agent.approvals import PendingApprovals
+from hermes_trio.agent.asyncio_agent import AsyncioAgent, AsyncioEmitter
+from hermes_trio.agent.emitter import Emitter, EventFactory
 from hermes_trio.agent.event_queue import EventQueue
-from hermes_trio.agent.port import Port, Words
+from hermes_trio.agent.interface import Agent, AgentContext, TurnRequest
 from hermes_trio.agent.runner import AgentRunner, AgentRuntime
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
@@ -41,7 +41,7 @@ from tests.support.asgi import patience
 
 YES = Decision(Choice.ONCE, AnsweredBy.CLIENT)
 CONTEXT = AgentContext(TurnRequest("run-1", "session", "hello"), Path())
-Work = Callable[[AsyncioPort], Awaitable[Any]]
+Work = Callable[[AsyncioEmitter], Awaitable[Any]]
 
 
 @frozen
@@ -50,8 +50,8 @@ class Doing(AsyncioAgent):
 
     does: Work
 
-    async def work(self, turn: TurnRequest, say: AsyncioPort) -> Any:
-        return await self.does(say)
+    async def work(self, turn: TurnRequest, emitter: AsyncioEmitter) -> Any:
+        return await self.does(emitter)
 
 
 class Setting:
@@ -59,9 +59,11 @@ class Setting:
 
     def __init__(self, does: Work, grace: float = 5.0, places: int = 256) -> None:
         self.agent = Doing(does)
-        self.inbox, self.desk = EventQueue(places), Desk()
+        self.inbox, self.approvals = EventQueue(places), PendingApprovals()
         host = AgentRuntime(lambda _: self.agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace)
-        self.bridge = AgentRunner(host, CONTEXT, self.inbox, Words("run-1", lambda: 0.0), self.desk)
+        self.bridge = AgentRunner(
+            host, CONTEXT, self.inbox, EventFactory("run-1", lambda: 0.0), self.approvals
+        )
         self.gone, self.began = trio.Event(), threading.Event()
 
     async def run(self) -> None:
@@ -83,15 +85,15 @@ class Setting:
         return self.inbox.drain()
 
 
-async def say_everything(say: AsyncioPort) -> Result:
+async def say_everything(emitter: AsyncioEmitter) -> Result:
     await asyncio.sleep(0)  # needs the loop
-    await say.text("a")
-    await say.text(None)
-    await say.reasoning("r")
-    await say.tool_started("c", "t", {"x": 1})
-    await say.tool_output("c", "half")
-    await say.tool_completed("c", "whole")
-    await say.client_call("d", "theirs", "{}")
+    await emitter.text("a")
+    await emitter.text(None)
+    await emitter.reasoning("r")
+    await emitter.tool_started("c", "t", {"x": 1})
+    await emitter.tool_output("c", "half")
+    await emitter.tool_completed("c", "whole")
+    await emitter.client_call("d", "theirs", "{}")
     return Result("bye")
 
 
@@ -113,11 +115,11 @@ def test_it_is_an_agent_for_threads() -> None:
     assert not asyncio.iscoroutinefunction(agent.run)
 
 
-async def use_two_tools(say: AsyncioPort) -> str:
-    async with say.tool("good", {"x": 1}) as call:
+async def use_two_tools(emitter: AsyncioEmitter) -> str:
+    async with emitter.tool("good", {"x": 1}) as call:
         call.result = "fine"
     try:
-        async with say.tool("bad"):
+        async with emitter.tool("bad"):
             raise ValueError("no")
     except ValueError:
         return "done"
@@ -133,11 +135,11 @@ async def test_tool_blocks_show_their_calls() -> None:
     ]
 
 
-async def crash(say: AsyncioPort) -> None:
+async def crash(emitter: AsyncioEmitter) -> None:
     raise ValueError("boom")
 
 
-async def cancel_oneself(say: AsyncioPort) -> None:
+async def cancel_oneself(emitter: AsyncioEmitter) -> None:
     raise asyncio.CancelledError
 
 
@@ -155,16 +157,16 @@ async def test_an_error_ends_its_own_run_only(does: Work, last: Event) -> None:
 async def test_a_slow_reader_makes_the_speaker_wait_and_nobody_else() -> None:
     turned = threading.Event()
 
-    async def work(say: AsyncioPort) -> None:
-        speaking = asyncio.create_task(speak(say))
+    async def work(emitter: AsyncioEmitter) -> None:
+        speaking = asyncio.create_task(speak(emitter))
         for _ in range(100):
             await asyncio.sleep(0)
         turned.set()
         await speaking
 
-    async def speak(say: AsyncioPort) -> None:
+    async def speak(emitter: AsyncioEmitter) -> None:
         for number in range(4):
-            await say.text(str(number))
+            await emitter.text(str(number))
 
     setting = Setting(work, places=2)
     heard: list[Event] = []
@@ -189,11 +191,11 @@ async def for_batches(setting: Setting, heard: list[Event]) -> None:
 async def test_a_speaker_that_no_longer_waits_says_nothing_later() -> None:
     """A time limit of the agent's own: the text is not said behind its back."""
 
-    async def work(say: AsyncioPort) -> str:
-        await say.text("one")
+    async def work(emitter: AsyncioEmitter) -> str:
+        await emitter.text("one")
         try:
             async with asyncio.timeout(0.01):
-                await say.text("two")
+                await emitter.text("two")
         except TimeoutError:
             return "gave up"
         raise AssertionError
@@ -217,12 +219,12 @@ async def test_a_cancelled_agent_cleans_up_and_leaves_nothing() -> None:
         finally:
             notes.append("task cancelled")
 
-    async def work(say: AsyncioPort) -> None:
+    async def work(emitter: AsyncioEmitter) -> None:
         left = asyncio.create_task(background())
         kept = numbers()
         await anext(kept)
         try:
-            async with say.tool("long"):
+            async with emitter.tool("long"):
                 setting.began.set()
                 await asyncio.sleep(3600)
         finally:
@@ -238,11 +240,11 @@ async def test_a_cancelled_agent_cleans_up_and_leaves_nothing() -> None:
 async def test_an_agent_that_waits_for_a_place_is_cancelled() -> None:
     ended: list[type[BaseException]] = []
 
-    async def work(say: AsyncioPort) -> None:
+    async def work(emitter: AsyncioEmitter) -> None:
         try:
-            await say.text("one")
+            await emitter.text("one")
             asyncio.get_running_loop().call_soon(setting.began.set)
-            await say.text("two")
+            await emitter.text("two")
         except BaseException as error:
             ended.append(type(error))
             raise
@@ -257,11 +259,11 @@ async def test_a_framework_that_catches_every_error_cannot_go_on() -> None:
     """The end of a run is no error of a tool."""
     caught: list[Exception] = []
 
-    async def work(say: AsyncioPort) -> None:
+    async def work(emitter: AsyncioEmitter) -> None:
         setting.began.set()
         while True:
             try:
-                await say.text("again")
+                await emitter.text("again")
             except Exception as error:  # noqa: BLE001 - what frameworks do with their tools
                 caught.append(error)
 
@@ -272,15 +274,15 @@ async def test_a_framework_that_catches_every_error_cannot_go_on() -> None:
 
 
 async def test_what_comes_after_the_cancellation_is_not_heard() -> None:
-    async def work(say: AsyncioPort) -> str:
+    async def work(emitter: AsyncioEmitter) -> str:
         try:
             setting.began.set()
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
             with pytest.raises(asyncio.CancelledError):
-                await say.text("too late")
+                await emitter.text("too late")
             with pytest.raises(asyncio.CancelledError):
-                await say.ask("rm")
+                await emitter.ask("rm")
             return "swallowed"
         raise AssertionError
 
@@ -292,7 +294,7 @@ async def test_what_comes_after_the_cancellation_is_not_heard() -> None:
 async def test_a_task_that_swallows_the_cancellation_is_given_up_after_the_grace() -> None:
     released = threading.Event()
 
-    async def work(say: AsyncioPort) -> None:
+    async def work(emitter: AsyncioEmitter) -> None:
         setting.began.set()
         while not released.is_set():
             try:
@@ -309,16 +311,16 @@ async def test_a_task_that_swallows_the_cancellation_is_given_up_after_the_grace
 
 
 async def test_an_interrupt_before_the_loop_exists_keeps_the_work_from_beginning() -> None:
-    began: list[AsyncioPort] = []
+    began: list[AsyncioEmitter] = []
 
-    async def work(say: AsyncioPort) -> None:
-        began.append(say)
+    async def work(emitter: AsyncioEmitter) -> None:
+        began.append(emitter)
 
     agent = Doing(work)
     agent.interrupt("early")
-    say = Port(EventQueue(), Words("run-1"), Desk())
+    emitter = Emitter(EventQueue(), EventFactory("run-1"), PendingApprovals())
     with pytest.raises(asyncio.CancelledError):
-        await trio.to_thread.run_sync(agent.run, CONTEXT.turn, say)
+        await trio.to_thread.run_sync(agent.run, CONTEXT.turn, emitter)
     assert began == []
 
 
@@ -329,8 +331,8 @@ async def test_an_interrupt_after_the_end_does_nothing() -> None:
     assert setting.gone.is_set()
 
 
-async def ask(say: AsyncioPort) -> str:
-    decision = await say.ask("rm -r x", "deletes x", call_id="c")
+async def ask(emitter: AsyncioEmitter) -> str:
+    decision = await emitter.ask("rm -r x", "deletes x", call_id="c")
     return decision.choice
 
 
@@ -342,16 +344,16 @@ async def test_an_agent_asks_and_gets_the_answer() -> None:
             nursery.start_soon(setting.run)
             [wish] = await setting.inbox.receive()
             assert isinstance(wish, ApprovalRequest)
-            setting.desk.give(wish.approval_id, YES)
+            setting.approvals.resolve(wish.approval_id, YES)
             await for_batches(setting, heard)
     assert heard == [Finished(Result("once"))]
 
 
 async def test_an_answer_to_an_agent_that_no_longer_waits_goes_nowhere() -> None:
-    async def work(say: AsyncioPort) -> str:
+    async def work(emitter: AsyncioEmitter) -> str:
         try:
             async with asyncio.timeout(0.01):
-                await say.ask("rm")
+                await emitter.ask("rm")
         except TimeoutError:
             return "nobody answered"
         raise AssertionError
@@ -359,14 +361,14 @@ async def test_an_answer_to_an_agent_that_no_longer_waits_goes_nowhere() -> None
     setting = Setting(work)
     wish, last = await setting.to_the_end()
     assert isinstance(wish, ApprovalRequest)
-    setting.desk.give(wish.approval_id, YES)
+    setting.approvals.resolve(wish.approval_id, YES)
     assert last == Finished(Result("nobody answered"))
 
 
 async def test_an_agent_that_asks_is_cancelled() -> None:
-    async def work(say: AsyncioPort) -> None:
+    async def work(emitter: AsyncioEmitter) -> None:
         asyncio.get_running_loop().call_later(0.01, setting.began.set)
-        await say.ask("rm")
+        await emitter.ask("rm")
 
     setting = Setting(work)
     [wish] = await setting.called_off_once_begun()
@@ -375,5 +377,5 @@ async def test_an_agent_that_asks_is_cancelled() -> None:
 
 
 def test_whoever_does_not_use_it_does_not_import_it() -> None:
-    code = "import sys, hermes_trio.agent.runner; sys.exit('hermes_trio.agent.asyncio_bridge' in sys.modules)"
+    code = "import sys, hermes_trio.agent.runner; sys.exit('hermes_trio.agent.asyncio_agent' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,9 +6,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.agent.desk import Desk
+from hermes_trio.agent.approvals import PendingApprovals
+from hermes_trio.agent.emitter import AsyncEmitter, Emitter, EventFactory
 from hermes_trio.agent.event_queue import EventQueue, RunEnded
-from hermes_trio.agent.port import AsyncPort, Port, Words
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import AnsweredBy, ApprovalRequest, Choice
 
@@ -17,41 +17,41 @@ NO = Decision(Choice.DENY, AnsweredBy.TIMEOUT)
 
 
 def test_answers_find_their_questions() -> None:
-    desk = Desk()
-    first, second = desk.open("a"), desk.open("b")
-    desk.give("b", NO)
-    desk.give("a", YES)
+    approvals = PendingApprovals()
+    first, second = approvals.open("a"), approvals.open("b")
+    approvals.resolve("b", NO)
+    approvals.resolve("a", YES)
     assert (first.wait(), second.wait()) == (YES, NO)
 
 
 def test_an_answer_that_nobody_waits_for_goes_nowhere() -> None:
-    desk = Desk()
-    desk.give("a", YES)
-    waiting = desk.open("a")
-    desk.give("a", YES)
-    desk.give("a", NO)
+    approvals = PendingApprovals()
+    approvals.resolve("a", YES)
+    waiting = approvals.open("a")
+    approvals.resolve("a", YES)
+    approvals.resolve("a", NO)
     assert waiting.wait() == YES
 
 
 def test_closing_tells_everybody_and_lets_nobody_in() -> None:
-    desk = Desk()
-    waiting = [desk.open(name) for name in "abc"]
-    desk.close()
-    desk.close()
+    approvals = PendingApprovals()
+    waiting = [approvals.open(name) for name in "abc"]
+    approvals.close()
+    approvals.close()
     for each in waiting:
         with pytest.raises(RunEnded):
             each.wait()
     with pytest.raises(RunEnded):
-        desk.open("d")
+        approvals.open("d")
 
 
 async def test_a_thread_asks_and_waits() -> None:
-    inbox, desk = EventQueue(), Desk()
-    port = Port(inbox, Words("run-123456789012"), desk)
+    inbox, approvals = EventQueue(), PendingApprovals()
+    emitter = Emitter(inbox, EventFactory("run-123456789012"), approvals)
     decisions: list[Decision] = []
 
     def work() -> None:
-        decisions.append(port.ask("rm x", "api_key=verysecret", ["a", "b"], "c1", allow_permanent=False))
+        decisions.append(emitter.ask("rm x", "api_key=verysecret", ["a", "b"], "c1", allow_permanent=False))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.to_thread.run_sync, work)
@@ -60,40 +60,40 @@ async def test_a_thread_asks_and_waits() -> None:
         assert (wish.approval_id, wish.call_id, wish.command) == ("appr_123456789012_1", "c1", "rm x")
         assert (wish.patterns, wish.allow_permanent) == (("a", "b"), False)
         assert "verysecret" not in wish.description
-        desk.give(wish.approval_id, NO)
+        approvals.resolve(wish.approval_id, NO)
     assert decisions == [NO]
 
 
 async def test_a_task_asks_and_waits() -> None:
-    inbox, desk = EventQueue(), Desk()
-    say = AsyncPort(inbox, Words("run"), desk)
+    inbox, approvals = EventQueue(), PendingApprovals()
+    emitter = AsyncEmitter(inbox, EventFactory("run"), approvals)
     decisions: list[Decision] = []
 
     async def work() -> None:
-        decisions.append(await say.ask("rm x"))
+        decisions.append(await emitter.ask("rm x"))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work)
         (wish,) = await inbox.receive()
         assert isinstance(wish, ApprovalRequest)
         assert wish.patterns == ("rm x",), "without patterns the command is what is remembered"
-        desk.give(wish.approval_id, YES)
+        approvals.resolve(wish.approval_id, YES)
     assert decisions == [YES]
 
 
 async def test_a_task_that_waits_hears_of_the_end() -> None:
-    desk = Desk()
-    say = AsyncPort(EventQueue(), Words("run"), desk)
+    approvals = PendingApprovals()
+    emitter = AsyncEmitter(EventQueue(), EventFactory("run"), approvals)
     heard: list[str] = []
 
     async def work() -> None:
         try:
-            await say.ask("x")
+            await emitter.ask("x")
         except RunEnded:
             heard.append("ended")
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work)
         await wait_all_tasks_blocked()
-        desk.close()
+        approvals.close()
     assert heard == ["ended"]

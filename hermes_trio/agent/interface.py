@@ -1,0 +1,156 @@
+"""The interface that an agent implements, and the values it is given.
+
+An agent is an object with one method, ``run``. If it is a plain function, it runs in a thread of its own and emits
+through an :class:`~hermes_trio.agent.emitter.Emitter`; if it is ``async``, it runs as a Trio task and emits through an
+:class:`~hermes_trio.agent.emitter.AsyncEmitter`. A factory makes a new agent for each turn::
+
+    class Parrot:
+        def run(self, turn, emitter):
+            with emitter.tool("lookup", {"word": turn.text}) as call:
+                call.result = "a parrot repeats"
+            emitter.text(f"You said: {turn.text}")
+
+    def factory(context):
+        return Parrot()
+
+``hermes-trio serve --agent my_module:factory`` serves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from attrs import field, frozen
+
+from hermes_trio.agent.emitter import AsyncEmitter, Emitter
+from hermes_trio.core.events import Result
+from hermes_trio.core.messages import Content, Message
+
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+@frozen
+class UpstreamLimits:
+    """Timeouts for the model server, in seconds, and the number of retries."""
+
+    connect: float = 10.0
+    read: float = 60.0  # between two pieces of an answer
+    write: float = 60.0
+    pool: float = 30.0
+    retries: int = 2
+
+
+DEFAULT_LIMITS = UpstreamLimits()
+
+
+@frozen
+class AgentConfig:
+    """The settings of one profile. An agent uses those that concern it."""
+
+    profile: str = ""  # "" for the agent that the server's own settings describe
+    model: str = ""  # the name that the model server knows
+    base_url: str = ""
+    api_key: str = field(default="", repr=False)
+    model_path: Path | None = None  # for agents that serve the model themselves
+    system_prompt: str = ""
+    tools: tuple[str, ...] = ()  # names of tools, or module:attribute
+    max_iterations: int = 50  # model calls in one turn
+    limits: UpstreamLimits = DEFAULT_LIMITS
+    # MCP servers by name, and options without a field of their own, as the settings file has them. Both may hold
+    # secrets.
+    mcp: Mapping[str, Mapping[str, Any]] = field(default=_EMPTY, repr=False)
+    options: Mapping[str, Any] = field(default=_EMPTY, repr=False)
+
+
+DEFAULT_CONFIG = AgentConfig()
+
+
+@frozen
+class TurnRequest:
+    """One turn: the user's message, the messages before it, and who asks."""
+
+    run_id: str
+    session_id: str
+    message: Content
+    history: tuple[Message, ...] = ()
+    instructions: str = ""  # added to the agent's own system prompt
+    model: str = ""
+    session_key: str = ""  # the client's long-term memory scope
+    principal: str = "default"
+    profile: str = ""  # the profile that was requested; "" for the server's own agent
+    options: Mapping[str, Any] = _EMPTY  # sampling and tool fields of the request, as the client sent them
+
+    @property
+    def text(self) -> str:
+        """The user's message as plain text, without its images."""
+        if isinstance(self.message, str):
+            return self.message
+        return "\n".join(str(part["text"]) for part in self.message if part.get("type") == "text")
+
+
+@frozen
+class AgentContext:
+    """What a factory may use to make an agent for one turn."""
+
+    turn: TurnRequest
+    workspace: Path  # a folder that tools may write to
+    config: AgentConfig = DEFAULT_CONFIG
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """An agent that runs in a thread.
+
+    It may also have a method ``interrupt(reason)``, which is called when the run is cancelled: from another thread,
+    possibly just before ``run`` is called. It must return at once.
+    """
+
+    def run(self, turn: TurnRequest, emitter: Emitter, /) -> Result | str | None:
+        """Do the turn.
+
+        Return the final text, a :class:`Result` that says more, or ``None`` if everything was emitted.
+        """
+        ...
+
+
+class AsyncAgent(Protocol):
+    """An agent that runs as a Trio task. An interrupt reaches it as a cancellation."""
+
+    async def run(self, turn: TurnRequest, emitter: AsyncEmitter, /) -> Result | str | None:
+        """Do the turn. The return value is that of :meth:`Agent.run`."""
+        ...
+
+
+AgentFactory = Callable[[AgentContext], Agent | AsyncAgent]
+
+
+FactoryT = TypeVar("FactoryT", bound=AgentFactory)
+
+
+def nonblocking(factory: FactoryT) -> FactoryT:
+    """Mark a factory that never blocks: it reads no file, waits for nothing and takes no lock.
+
+    It is then called in the Trio thread, so an asynchronous agent needs no thread at all.
+    """
+    factory.is_nonblocking = True  # type: ignore[attr-defined]  # functions take attributes
+    return factory
+
+
+@runtime_checkable
+class AgentProvider(Protocol):
+    """Opens what the agents of a profile share for the server's lifetime: connections, child processes, a warm-up.
+
+    It is named wherever a factory could be named, and opened once per profile when the server starts.
+    """
+
+    def open(self, config: AgentConfig, workspace: Path) -> AbstractAsyncContextManager[AgentFactory]:
+        """Open the shared resources, and return the factory that hands them to each agent.
+
+        Raises:
+            ConfigurationError: the configuration cannot work. The text is one line.
+        """
+        ...
