@@ -19,8 +19,8 @@ from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import Content, Usage
 from hermes_trio.core.shorten import shorten
-from hermes_trio.tools.danger import Danger, dangers
-from hermes_trio.tools.files import FileError, read_file, write_file
+from hermes_trio.tools.danger import Danger, find_dangers
+from hermes_trio.tools.files import FileError, read_lines, write_text
 from hermes_trio.tools.terminal import CommandResult, Terminal
 
 PAUSE = 0.02  # slow enough to see that it streams
@@ -143,7 +143,7 @@ class DemoAgent:
 
     def _run_terminal(self, command: str) -> str:
         with self._tool("terminal", {"command": command}) as call:
-            found = dangers(command)
+            found = find_dangers(command)
             if not found or self._may(command, call, "; ".join(each.description for each in found), found):
                 self._execute(command, call)
         return _quote(call)
@@ -166,13 +166,13 @@ class DemoAgent:
 
     def _read(self, path: str) -> str:
         with self._tool("read_file", {"path": path}) as call, _reported(call):
-            call.result = read_file(self._workspace, path)
+            call.result = read_lines(self._workspace, path)
         return _quote(call)
 
     def _write(self, rest: str) -> str:
         path, _, text = rest.partition(" ")
         with self._tool("write_file", {"path": path, "content": text}) as call, _reported(call):
-            call.result = f"wrote {write_file(self._workspace, path, text)} bytes to {path}"
+            call.result = f"wrote {write_text(self._workspace, path, text)} bytes to {path}"
         return _quote(call)
 
     def _sleep(self, rest: str) -> str:

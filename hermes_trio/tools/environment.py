@@ -1,14 +1,14 @@
-"""What child processes get to see of our environment: a few plain names, and nothing else.
+"""Which environment variables child processes receive.
 
-The server's environment holds keys. A list of names that look secret would miss some; therefore this is a list of those
-that are not. It keeps secrets out of outputs; it is no wall. A command runs as the server's own user.
+The server's environment holds keys. A deny list of names that look secret would miss some, so this is an allow list. It
+keeps secrets out of tool output; it is not a sandbox, because commands run as the server's own user.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-PLAIN = frozenset(
+SAFE_NAMES = frozenset(
     {
         "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "TMPDIR",
         "SSL_CERT_FILE", "SSL_CERT_DIR",
@@ -16,15 +16,15 @@ PLAIN = frozenset(
 )  # fmt: skip
 
 
-def plain_environment(environ: Mapping[str, str], also: Collection[str] = ()) -> dict[str, str]:
-    """The variables that may be passed on.
+def safe_environment(environ: Mapping[str, str], also: Collection[str] = ()) -> dict[str, str]:
+    """Return the variables that may be passed to a child process.
 
     Args:
-        environ: ours.
-        also: more names that may.
+        environ: the environment to filter.
+        also: additional names to allow.
     """
-    return {name: value for name, value in environ.items() if _is_plain(name) or name in also}
-
-
-def _is_plain(name: str) -> bool:
-    return name in PLAIN or name.startswith("LC_")
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in SAFE_NAMES or name.startswith("LC_") or name in also
+    }

@@ -14,11 +14,11 @@ from hermes_trio.tools.signature import InvalidArguments, read_signature
 # Imported on first use. Each is a tool, or a function that makes one from its options.
 SHIPPED: Mapping[str, str] = MappingProxyType(
     {
-        "read_file": "hermes_trio.tools.read_file:read_file",
-        "search_files": "hermes_trio.tools.search_files:search_files",
-        "write_file": "hermes_trio.tools.write_file:write_file",
-        "patch": "hermes_trio.tools.patch:patch",
-        "terminal": "hermes_trio.tools.terminal_tool:make_terminal",
+        "read_file": "hermes_trio.tools.files:read_file",
+        "search_files": "hermes_trio.tools.search:search_files",
+        "write_file": "hermes_trio.tools.files:write_file",
+        "patch": "hermes_trio.tools.files:patch",
+        "terminal": "hermes_trio.tools.terminal:make_terminal",
         "web_fetch": "hermes_trio.tools.web_fetch:make_web_fetch",
     }
 )

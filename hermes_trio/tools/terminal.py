@@ -1,52 +1,212 @@
-"""A terminal for agents: runs shell commands from an agent's thread, and can be stopped from any other at once.
+"""The ``terminal`` tool, and the :class:`Terminal` underneath that runs shell commands.
 
-A command is a process group of its own, so that ending it ends its children too. Its reader sleeps on three file
-descriptors and on nothing else:
+:meth:`Terminal.run` blocks its thread; :meth:`Terminal.stop` may be called from any other thread and takes effect at
+once. Each command is a process group of its own, so that killing it kills its children too. The reading thread polls
+three file descriptors and nothing else:
 
 * the pipe with the output;
-* a *pidfd*, readable when the shell has exited, because a background child can hold the pipe open for ever;
-* a *bell*, an eventfd that :meth:`Terminal.stop` rings.
+* a *pidfd*, readable when the shell has exited, because a background child can hold the pipe open indefinitely;
+* an *eventfd*, written by :meth:`Terminal.stop`.
 
-Signals go to a number, and a number is free for others as soon as its process has been waited for. Therefore the shell
-stays unwaited until the last signal is sent; :class:`_Leash` holds that line.
+A process group is signalled by number, and the number can be reused as soon as its process has been waited for.
+:class:`_ProcessGroup` therefore never signals after the shell has been reaped.
 """
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import select
+import shlex
 import signal
 import struct
 import subprocess
 import termios
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Self
 
-from attrs import frozen
+import trio
+from attrs import field, frozen
 
-from hermes_trio.tools.capture import Capture
-from hermes_trio.tools.environment import plain_environment
+from hermes_trio.core.shorten import HeadTailBuffer
+from hermes_trio.tools.base import (
+    NOT_APPROVED,
+    OutputListener,
+    Tool,
+    ToolError,
+    ToolUse,
+    tool,
+    tool_thread_limiter,
+)
+from hermes_trio.tools.danger import find_dangers
+from hermes_trio.tools.environment import safe_environment
+from hermes_trio.tools.files import FileError, resolve_path
 
-OUTPUT_LIMIT = 200_000
-TIME_LIMIT = 120.0
-GRACE = 0.2  # between "please end" and "end"
+DEFAULT_SECONDS = 120.0
+MAX_SECONDS = 600.0
+TOOL_OUTPUT_CHARS = 50_000
+OUTPUT_CHARS = 200_000
+TERMINATE_GRACE_SECONDS = 0.2  # between SIGTERM and SIGKILL
+MAX_SESSIONS = 10_000
 
-_PIECE = 65_536  # what a pipe holds
-_LONGEST = 1_000_000.0  # poll takes no more than 24 days
+_PIPE_BYTES = 65_536  # the capacity of a pipe
+_MAX_POLL_SECONDS = 1_000_000.0  # poll() takes at most 24 days
 
-# Nobody sits at the keyboard.
-_FORCED = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+# There is no terminal and no keyboard.
+_FORCED_VARIABLES = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+
+
+# -- the tool --
+
+
+def make_terminal(
+    seconds: float = DEFAULT_SECONDS,
+    most_seconds: float = MAX_SECONDS,
+    characters: int = TOOL_OUTPUT_CHARS,
+    environment: tuple[str, ...] = (),
+) -> Tool:
+    """Create a terminal tool, which remembers each session's working directory.
+
+    Args:
+        seconds: the time limit of a command if the model does not set one.
+        most_seconds: the largest time limit that the model can set.
+        characters: how much of the output is kept.
+        environment: names of variables that commands may see in addition to the safe ones.
+    """
+    directories, default = _WorkingDirectories(), seconds
+
+    @tool
+    async def terminal(command: str, seconds: float = default, *, use: ToolUse) -> str:
+        """Run a shell command in the workspace and return what it prints.
+
+        There is no input and no screen. The working directory is kept from one command to the next. Background
+        processes are killed when the command ends.
+
+        Args:
+            command: a command line for /bin/sh.
+            seconds: the time limit.
+            use: the call.
+        """
+        found = await trio.to_thread.run_sync(find_dangers, command, limiter=tool_thread_limiter())
+        if found:
+            description = "; ".join(danger.description for danger in found)
+            if not await use.ask(command, description, tuple(danger.key for danger in found)):
+                raise ToolError(NOT_APPROVED)
+        environ = safe_environment(os.environ, environment)
+        limit = max(min(seconds, most_seconds), 0.0)
+        job = _CommandJob(command, directories.current(use), limit, characters, environ)
+        result, directory = await job.run(use)
+        return _report(result, limit, directories.update(use, directory))
+
+    return terminal
+
+
+@frozen
+class _CommandJob:
+    """One command, run in a thread for a tool call."""
+
+    command: str
+    directory: Path
+    seconds: float
+    characters: int
+    environ: dict[str, str] = field(repr=False)
+
+    async def run(self, use: ToolUse) -> tuple[CommandResult, str]:
+        """Run the command and return its result and final working directory, "" if unknown.
+
+        A cancellation stops the command first, then waits for the thread, which takes a fraction of a second. Output
+        is delivered by a call into Trio, so that the cancellation ends a blocked delivery too.
+        """
+        terminal = Terminal(self.directory, self.characters, self.environ)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_stop_on_cancel, terminal)
+            ended = await trio.to_thread.run_sync(
+                self._run_sync, terminal, use.output, limiter=tool_thread_limiter()
+            )
+            nursery.cancel_scope.cancel()
+        return ended
+
+    def _run_sync(self, terminal: Terminal, output: OutputListener) -> tuple[CommandResult, str]:
+        with TemporaryDirectory(prefix="hermes-trio-") as scratch:
+            note = Path(scratch, "directory")
+            on_exit = shlex.quote(f"pwd -P >{shlex.quote(str(note))}")
+            command = f"trap {on_exit} EXIT; {self.command}"
+            result = terminal.run(command, lambda text: trio.from_thread.run(output, text), self.seconds)
+            return result, note.read_text("utf-8", "replace") if note.exists() else ""
+
+
+async def _stop_on_cancel(terminal: Terminal) -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        terminal.stop()
+
+
+class _WorkingDirectories:
+    """The directory in which each session's last command ended, if it is in the workspace."""
+
+    def __init__(self) -> None:
+        self._by_session: OrderedDict[tuple[str, str], Path] = OrderedDict()
+
+    def current(self, use: ToolUse) -> Path:
+        """Return the directory for the next command."""
+        directory = self._by_session.get((use.principal, use.session_id), use.workspace)
+        return directory if _is_in_workspace(use.workspace, directory) else use.workspace
+
+    def update(self, use: ToolUse, ended_in: str) -> str:
+        """Record where a command ended; return a note for the model if the directory has changed."""
+        before = self.current(use).resolve()
+        after = Path(ended_in.removesuffix("\n")) if ended_in else before
+        if after == before:
+            return ""
+        if not _is_in_workspace(use.workspace, after):
+            return "[outside the workspace: the next command does not start there]"
+        session = (use.principal, use.session_id)
+        self._by_session[session] = after
+        self._by_session.move_to_end(session)
+        if len(self._by_session) > MAX_SESSIONS:
+            self._by_session.popitem(last=False)
+        return f"[working directory: {after.relative_to(use.workspace.resolve())}]"
+
+
+def _is_in_workspace(workspace: Path, directory: Path) -> bool:
+    try:
+        return resolve_path(workspace, str(directory)).is_dir()
+    except FileError:
+        return False
+
+
+def _report(result: CommandResult, seconds: float, directory_note: str) -> str:
+    """Return the output of a command with notes on how it ended.
+
+    Raises:
+        ToolError: with the same text, if the command failed.
+    """
+    notes = [
+        f"[killed after {seconds:g} seconds: it took too long]" if result.timed_out else "",
+        f"[exit code {result.exit_code}]" if result.exit_code else "",
+        directory_note,
+    ]
+    text = "\n".join(filter(None, (result.output.rstrip("\n"), *notes))) or "(no output)"
+    if result.exit_code or result.timed_out:
+        raise ToolError(text)
+    return text
+
+
+# -- running a command --
 
 
 @frozen
 class CommandResult:
-    """How a command ended. A signal shows as 128 + its number, as in a shell."""
+    """How a command ended. Death by a signal is reported as 128 plus the signal number, as in a shell."""
 
     output: str
     exit_code: int
@@ -56,217 +216,251 @@ class CommandResult:
 
 
 def _ignore(_text: str) -> None:
-    """For callers that only want the result."""
+    """Discard output."""
 
 
 class Terminal:
-    """Runs commands in a folder until it is stopped. One per turn; several threads may share it."""
+    """Runs commands in a directory until it is stopped. Thread-safe; create one per turn."""
 
     def __init__(
-        self, folder: Path, limit: int = OUTPUT_LIMIT, environ: Mapping[str, str] | None = None
+        self, directory: Path, limit: int = OUTPUT_CHARS, environ: Mapping[str, str] | None = None
     ) -> None:
-        self._folder, self._limit = folder, limit
-        self._environ = (plain_environment(os.environ) if environ is None else dict(environ)) | _FORCED
+        self._directory, self._limit = directory, limit
+        inherited = safe_environment(os.environ) if environ is None else dict(environ)
+        self._environ = inherited | _FORCED_VARIABLES
         self._lock = threading.Lock()
         self._stopped = False
-        self._leashes: set[_Leash] = set()
+        self._groups: set[_ProcessGroup] = set()
 
     def run(
-        self, command: str, on_output: Callable[[str], object] = _ignore, seconds: float = TIME_LIMIT
+        self, command: str, on_output: Callable[[str], object] = _ignore, seconds: float = DEFAULT_SECONDS
     ) -> CommandResult:
-        """Run a command to its end.
+        """Run a command to its end. Blocks.
 
         Args:
             command: for ``/bin/sh -c``.
-            on_output: gets the output as it comes, up to the limit. What it raises ends the command and goes on.
-            seconds: how long the command may take.
+            on_output: receives the output as it arrives, up to the limit. If it raises, the command is killed and the
+                exception propagates.
+            seconds: the time limit.
         """
-        output = Capture(self._limit, on_output)
+        output = _OutputCapture(self._limit, on_output)
         with ExitStack() as stack:
             try:
-                leash = stack.enter_context(_Leash())
-                if not stack.enter_context(self._registered(leash)):
+                group = stack.enter_context(_ProcessGroup())
+                if not stack.enter_context(self._registered(group)):
                     return CommandResult("", 128 + signal.SIGTERM, interrupted=True)
-                process = stack.enter_context(self._started(command, leash))
+                process = stack.enter_context(self._started(command, group))
                 pidfd = os.pidfd_open(process.pid)
             except (OSError, ValueError) as error:
-                return _not_started(error)
+                exit_code = 127 if isinstance(error, FileNotFoundError) else 126
+                return CommandResult(f"cannot run the command: {error}", exit_code)
             stack.callback(os.close, pidfd)
-            end = _Follower(process, pidfd, leash, output).follow(time.monotonic() + min(seconds, _LONGEST))
+            reader = _OutputReader(process, pidfd, group, output)
+            end = reader.read_to_end(time.monotonic() + min(seconds, _MAX_POLL_SECONDS))
+        returncode = process.returncode
         return CommandResult(
-            output.text, _exit_code(process.returncode), end is _End.LATE, end is _End.STOPPED, output.is_cut
+            output.text,
+            returncode if returncode >= 0 else 128 - returncode,
+            end is _CommandEnd.TIMED_OUT,
+            end is _CommandEnd.STOPPED,
+            output.is_cut,
         )
 
     def stop(self) -> None:
-        """End what runs, and start nothing any more. Returns at once."""
+        """Terminate what is running and start nothing more. Returns at once."""
         with self._lock:
             self._stopped = True
-            leashes = list(self._leashes)
-        for leash in leashes:
-            leash.pull()
+            groups = list(self._groups)
+        for group in groups:
+            group.terminate()
 
     @contextmanager
-    def _registered(self, leash: _Leash) -> Iterator[bool]:
+    def _registered(self, group: _ProcessGroup) -> Iterator[bool]:
         with self._lock:
-            self._leashes.add(leash)
+            self._groups.add(group)
             may_start = not self._stopped
         try:
             yield may_start
         finally:
             with self._lock:
-                self._leashes.discard(leash)
+                self._groups.discard(group)
 
     @contextmanager
-    def _started(self, command: str, leash: _Leash) -> Iterator[subprocess.Popen[bytes]]:
-        # Leaving the Popen waits for the shell, so everybody has to be dead by then.
-        with subprocess.Popen(  # noqa: S603 - to run what an agent asks for is the purpose
+    def _started(self, command: str, group: _ProcessGroup) -> Iterator[subprocess.Popen[bytes]]:
+        # Leaving the Popen block waits for the shell, so the whole group must be dead by then.
+        with subprocess.Popen(  # noqa: S603 - running what an agent asks for is the purpose
             ["/bin/sh", "-c", command],
             bufsize=0,
-            cwd=self._folder,
+            cwd=self._directory,
             env=self._environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         ) as process:
-            leash.hold(process.pid)
+            group.attach(process.pid)
             try:
                 yield process
             finally:
-                leash.let_go()
+                group.kill_and_detach()
 
 
-class _Leash:
-    """What another thread holds of a command: its reader's bell, and the group while it may be signalled."""
+class _ProcessGroup:
+    """A command's process group, which any thread may signal, and the eventfd that wakes its reader."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._group = 0
-        self._is_pulled = False
+        self._pgid = 0  # 0: not started yet, or about to be reaped
+        self._is_terminated = False
 
     def __enter__(self) -> Self:
-        self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            os.close(self.bell)
-            self.bell = -1
+            os.close(self.wake_fd)
+            self.wake_fd = -1
 
-    def hold(self, group: int) -> None:
-        """The group exists from now on; it may have been called off while it was starting."""
+    def attach(self, pgid: int) -> None:
+        """Set the group that was started. It is terminated at once if :meth:`terminate` was called meanwhile."""
         with self._lock:
-            self._group = group
-            if self._is_pulled:
+            self._pgid = pgid
+            if self._is_terminated:
                 self._signal(signal.SIGTERM)
 
-    def pull(self) -> None:
-        """Wake the reader and ask the group to end. The reader may be busy elsewhere: so both are done here."""
+    def terminate(self) -> None:
+        """Send SIGTERM and wake the reader; only the first call has an effect.
+
+        The signal is sent here and not by the reader, which may be blocked in ``on_output``.
+        """
         with self._lock:
-            if self._is_pulled:
-                return  # many programs take a second request for impatience
-            self._is_pulled = True
-            if self.bell >= 0:
-                os.eventfd_write(self.bell, 1)
+            if self._is_terminated:
+                return  # many programs treat a second SIGTERM as a demand to skip their clean-up
+            self._is_terminated = True
+            if self.wake_fd >= 0:
+                os.eventfd_write(self.wake_fd, 1)
             self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the group, now."""
+        """Send SIGKILL."""
         with self._lock:
             self._signal(signal.SIGKILL)
 
-    def let_go(self) -> None:
-        """Kill what is left and never signal again: the number may soon belong to somebody else."""
+    def kill_and_detach(self) -> None:
+        """Kill what is left and never signal again: the number may soon belong to another process."""
         with self._lock:
             self._signal(signal.SIGKILL)
-            self._group = 0
+            self._pgid = 0
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._group:
+        if self._pgid:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._group, number)
+                os.killpg(self._pgid, number)
 
 
-class _End(Enum):
-    """Why a reader stopped following."""
+class _CommandEnd(Enum):
+    """Why reading a command's output ended."""
 
     EXITED = "exited"
     STOPPED = "stopped"
-    LATE = "late"
+    TIMED_OUT = "timed out"
 
 
-class _Follower:
-    """Reads a command's output until the command ends or has to be ended."""
+class _OutputReader:
+    """Reads a command's output until the command exits or is terminated."""
 
-    def __init__(self, process: subprocess.Popen[bytes], pidfd: int, leash: _Leash, output: Capture) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], pidfd: int, group: _ProcessGroup, output: _OutputCapture
+    ) -> None:
         assert process.stdout is not None
-        self._pipe, self._pidfd, self._leash, self._output = process.stdout.fileno(), pidfd, leash, output
+        self._pipe, self._pidfd, self._group, self._output = process.stdout.fileno(), pidfd, group, output
         self._poll = select.poll()
-        self._watched = {self._pipe, pidfd, leash.bell}
+        self._watched = {self._pipe, pidfd, group.wake_fd}
         for fd in self._watched:
             self._poll.register(fd, select.POLLIN)
 
-    def follow(self, deadline: float) -> _End:
-        """Follow to the end, however it comes. The group is killed then, and its output read."""
-        end = self._watch(deadline)
-        if end is not _End.EXITED:
-            self._leash.pull()
-            self._forget(self._leash.bell)
-            self._settle(time.monotonic() + GRACE)
-        self._leash.kill()
-        self._drain()
-        self._output.close()
-        return end
-
-    def _watch(self, deadline: float) -> _End:
-        while True:
-            ready = self._wait(deadline)
-            # A stopped shell has exited too; the bell tells why.
-            if self._leash.bell in ready:
-                return _End.STOPPED
-            if self._pidfd in ready:
-                return _End.EXITED
-            if not ready:
-                return _End.LATE
-            self._read(_PIECE)
-
-    def _settle(self, deadline: float) -> None:
-        """Wait until the shell has exited and nobody holds the pipe any more, but not for long."""
-        while self._watched and (ready := self._wait(deadline)):
-            if self._pipe in ready:
-                self._read(_PIECE)
-            else:
-                self._forget(self._pidfd)
-
-    def _wait(self, deadline: float) -> set[int]:
-        """The descriptors that are ready; none when the time is over, even if the output never pauses."""
-        left = deadline - time.monotonic()
-        return {fd for fd, _ in self._poll.poll(left * 1000)} if left > 0 else set()
-
-    def _drain(self) -> None:
-        # A process that left the group may write for ever: take what is there now, not what comes.
+    def read_to_end(self, deadline: float) -> _CommandEnd:
+        """Read until the command exits, is stopped or times out; then kill the group and read the rest."""
+        end = self._read_until(deadline)
+        if end is not _CommandEnd.EXITED:
+            self._group.terminate()
+            self._unwatch(self._group.wake_fd)
+            # Allow the shell to exit and the last holder of the pipe to close it.
+            grace = time.monotonic() + TERMINATE_GRACE_SECONDS
+            while self._watched and (ready := self._wait(grace)):
+                if self._pipe in ready:
+                    self._read(_PIPE_BYTES)
+                else:
+                    self._unwatch(self._pidfd)
+        self._group.kill()
+        # A process that left the group may write forever: take only what is in the pipe now.
         if self._pipe in self._watched:
             waiting: int = struct.unpack("i", fcntl.ioctl(self._pipe, termios.FIONREAD, b"\0" * 4))[0]
             if waiting:
                 self._read(waiting)
+        self._output.close()
+        return end
+
+    def _read_until(self, deadline: float) -> _CommandEnd:
+        while True:
+            ready = self._wait(deadline)
+            # A stopped shell has exited too, so the eventfd is checked first.
+            if self._group.wake_fd in ready:
+                return _CommandEnd.STOPPED
+            if self._pidfd in ready:
+                return _CommandEnd.EXITED
+            if not ready:
+                return _CommandEnd.TIMED_OUT
+            self._read(_PIPE_BYTES)
+
+    def _wait(self, deadline: float) -> set[int]:
+        """Return the ready descriptors; an empty set after the deadline, even if output never pauses."""
+        left = deadline - time.monotonic()
+        return {fd for fd, _ in self._poll.poll(left * 1000)} if left > 0 else set()
 
     def _read(self, size: int) -> None:
         data = os.read(self._pipe, size)
         if data:
             self._output.add(data)
         else:
-            self._forget(self._pipe)
+            self._unwatch(self._pipe)
 
-    def _forget(self, fd: int) -> None:
+    def _unwatch(self, fd: int) -> None:
         self._watched.discard(fd)
         self._poll.unregister(fd)
 
 
-def _not_started(error: Exception) -> CommandResult:
-    return CommandResult(
-        f"cannot run the command: {error}", 127 if isinstance(error, FileNotFoundError) else 126
-    )
+class _OutputCapture:
+    """Decodes output and keeps its beginning and end. The listener receives the first ``limit`` characters."""
 
+    def __init__(self, limit: int, listener: Callable[[str], object]) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._listener = listener
+        self._kept = HeadTailBuffer(limit)
+        self._listener_budget = limit
 
-def _exit_code(returncode: int) -> int:
-    return returncode if returncode >= 0 else 128 - returncode
+    @property
+    def is_cut(self) -> bool:
+        """Whether part of the output was dropped."""
+        return self._kept.is_cut
+
+    @property
+    def text(self) -> str:
+        """The whole output, or its two ends around a note."""
+        return self._kept.text
+
+    def add(self, data: bytes) -> None:
+        """Add a piece, which may end in the middle of a character."""
+        self._take(self._decoder.decode(data))
+
+    def close(self) -> None:
+        """Flush the decoder; an incomplete character becomes a replacement character."""
+        self._take(self._decoder.decode(b"", final=True))
+
+    def _take(self, text: str) -> None:
+        self._kept.add(text)
+        live = text[: self._listener_budget]
+        self._listener_budget = max(self._listener_budget - len(text), 0)
+        if live:
+            self._listener(live)

@@ -1,9 +1,9 @@
-"""The tool that fetches a page from the web.
+"""The ``web_fetch`` tool, which returns a web page as text.
 
-A model may be talked into fetching what only this machine can reach: the services of its own network, or the addresses
-where clouds keep credentials. Therefore each name is resolved here, every address that it has is checked, and the
-connection goes to one that was checked. A second answer of the name server has no chance to differ. The same is done
-anew for every redirect. Proxies of the environment are not used.
+A model may be talked into fetching what only this machine can reach: services of the local network, or the metadata
+addresses where clouds keep credentials. Each host name is therefore resolved here, every address is checked, and the
+connection goes to a checked address, so that a second DNS answer cannot differ (DNS rebinding). Each redirect is treated
+the same way. Proxy variables of the environment are ignored.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import codecs
 import re
 import socket
 import zlib
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
+from html.parser import HTMLParser
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 import httpx2
 import trio
 from attrs import field, frozen
 
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.tools.addresses import Network, may_reach, read_networks
 from hermes_trio.tools.base import Tool, ToolError, tool
-from hermes_trio.tools.readable import readable
 
-SECONDS = 30.0
-CHARACTERS = 50_000
-SIZE = 5_000_000
-REDIRECTS = 5
+FETCH_SECONDS = 30.0
+MAX_CHARS = 50_000
+MAX_BYTES = 5_000_000
+MAX_REDIRECTS = 5
 
 _HEADERS = {
     "User-Agent": "hermes-trio (web_fetch)",
@@ -38,33 +38,38 @@ _TEXTUAL = re.compile(r"text/|application/(.*\+)?(json|xml|javascript|yaml|toml)
 _ENCODINGS = ("identity", "gzip", "x-gzip", "deflate")
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+IpAddress = IPv4Address | IPv6Address
+IpNetwork = IPv4Network | IPv6Network
 
 
 def make_web_fetch(
-    allow: tuple[str, ...] = (), seconds: float = SECONDS, characters: int = CHARACTERS, size: int = SIZE
+    allow: tuple[str, ...] = (),
+    seconds: float = FETCH_SECONDS,
+    characters: int = MAX_CHARS,
+    size: int = MAX_BYTES,
 ) -> Tool:
-    """A tool that fetches pages.
+    """Create a tool that fetches pages.
 
     Args:
         allow: private networks that may be fetched from, such as ``10.0.0.0/8``.
-        seconds: how long one page may take, redirects included.
-        characters: how much of it the model gets.
-        size: how many bytes are read at most.
+        seconds: the time limit for one page, including redirects.
+        characters: how much of the text the model gets.
+        size: the maximum number of bytes to read.
 
     Raises:
-        ConfigurationError: a network is none.
+        ConfigurationError: an entry of ``allow`` is not a network.
     """
     try:
-        fetcher = Fetcher(read_networks(allow), seconds=seconds, size=size)
+        fetcher = Fetcher(parse_networks(allow), seconds=seconds, size=size)
     except ValueError as error:
         raise ConfigurationError(f"options of web_fetch: option 'allow': {error}") from error
 
     @tool
     async def web_fetch(url: str) -> str:
-        """Fetch a page of the web and return its text. HTML becomes plain text; other kinds of text stay as they are.
+        """Fetch a web page and return its text. HTML is converted to plain text; other text is returned as it is.
 
         Args:
-            url: begins with http:// or https://
+            url: starts with http:// or https://
         """
         text = await fetcher.fetch(url)
         left_out = len(text) - characters
@@ -73,28 +78,31 @@ def make_web_fetch(
     return web_fetch
 
 
-async def resolve(host: str, port: int) -> Sequence[str]:
-    """The addresses of a host."""
+# -- fetching --
+
+
+async def resolve_host(host: str, port: int) -> Sequence[str]:
+    """Return the addresses of a host."""
     found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(entry[4][0]) for entry in found]
 
 
 @frozen
 class Fetcher:
-    """Fetches texts from addresses that it has checked."""
+    """Fetches text, and connects only to addresses that it has checked."""
 
-    allowed: tuple[Network, ...] = ()
-    seconds: float = SECONDS
-    size: int = SIZE
-    redirects: int = REDIRECTS
-    resolve: Resolver = resolve
+    allowed: tuple[IpNetwork, ...] = ()
+    seconds: float = FETCH_SECONDS
+    size: int = MAX_BYTES
+    redirects: int = MAX_REDIRECTS
+    resolve: Resolver = resolve_host
     transport: httpx2.AsyncBaseTransport | None = field(default=None, repr=False)  # for tests
 
     async def fetch(self, url: str) -> str:
-        """The text behind a URL.
+        """Return the text at a URL.
 
         Raises:
-            ToolError: it cannot be had, or must not be.
+            ToolError: the page cannot be fetched, or must not be.
         """
         try:
             with trio.fail_after(self.seconds):
@@ -105,91 +113,208 @@ class Fetcher:
             raise ToolError(f"{url}: {type(error).__name__}: {_reason(error)}") from error
         except OSError as error:
             raise ToolError(f"{url}: {error.strerror or error}") from error
-        except (UnicodeError, zlib.error) as error:  # a name that is none, data that was not packed
+        except (UnicodeError, zlib.error) as error:  # an invalid host name, or invalid compressed data
             raise ToolError(f"{url}: {error}") from error
 
     async def _follow(self, url: str) -> str:
         client = httpx2.AsyncClient(trust_env=False, timeout=None, transport=self.transport)
-        place = _parsed(url)
+        location = _parse_url(url)
         async with client:
             for _ in range(self.redirects + 1):
-                async with self._stream(client, place, await self._address(place)) as response:
+                request = client.stream(
+                    "GET",
+                    location.copy_with(host=await self._checked_address(location)),
+                    headers={**_HEADERS, "Host": location.netloc.decode("ascii")},
+                    extensions={"sni_hostname": location.host},
+                )
+                async with request as response:
                     if not response.has_redirect_location:
-                        return await self._text(place, response)
-                    place = _parsed(str(place.join(response.headers["Location"])))
+                        return await self._read_page(location, response)
+                    location = _parse_url(str(location.join(response.headers["Location"])))
         raise ToolError(f"{url}: more than {self.redirects} redirects")
 
-    async def _address(self, place: httpx2.URL) -> str:
-        """The first of a host's addresses, if all of them may be reached.
+    async def _checked_address(self, url: httpx2.URL) -> str:
+        """Return the first address of a host, provided that all its addresses may be reached.
 
         Raises:
-            ToolError: one of them may not.
+            ToolError: one of the addresses is private.
         """
-        addresses = await self.resolve(place.host, place.port or (443 if place.scheme == "https" else 80))
+        addresses = await self.resolve(url.host, url.port or (443 if url.scheme == "https" else 80))
         for address in addresses:
-            if not may_reach(address, self.allowed):
-                raise ToolError(f"{place.host}: is at a private address, which this tool does not fetch from")
+            if not is_reachable(address, self.allowed):
+                raise ToolError(f"{url.host}: is at a private address, which this tool does not fetch from")
         return addresses[0]
 
-    def _stream(
-        self, client: httpx2.AsyncClient, place: httpx2.URL, address: str
-    ) -> AbstractAsyncContextManager[httpx2.Response]:
-        headers = {**_HEADERS, "Host": place.netloc.decode("ascii")}
-        return client.stream(
-            "GET", place.copy_with(host=address), headers=headers, extensions={"sni_hostname": place.host}
-        )
-
-    async def _text(self, place: httpx2.URL, response: httpx2.Response) -> str:
-        kind, _, _ = response.headers.get("Content-Type", "text/plain").partition(";")
-        kind = kind.strip().lower()
-        if not _TEXTUAL.match(kind):
-            raise ToolError(f"{place}: is {kind}, not text")
-        data = await _read(response, self.size)
-        text = data.decode(_known(response.charset_encoding), "replace")
-        text = readable(text) if "html" in kind else text
+    async def _read_page(self, url: httpx2.URL, response: httpx2.Response) -> str:
+        media_type, _, _ = response.headers.get("Content-Type", "text/plain").partition(";")
+        media_type = media_type.strip().lower()
+        if not _TEXTUAL.match(media_type):
+            raise ToolError(f"{url}: is {media_type}, not text")
+        data = await _read_body(response, self.size)
+        try:
+            charset = codecs.lookup(response.charset_encoding or "utf-8").name
+        except LookupError:
+            charset = "utf-8"
+        text = data.decode(charset, "replace")
+        text = html_to_text(text) if "html" in media_type else text
         if response.status_code >= 400:
-            raise ToolError(f"{place}: HTTP {response.status_code}\n{text[:1000]}".strip())
+            raise ToolError(f"{url}: HTTP {response.status_code}\n{text[:1000]}".strip())
         return text
 
 
 def _reason(error: BaseException) -> str:
-    """The first text among an error and what led to it; TLS errors have theirs far down."""
+    """Return the first message along the chain of causes; TLS errors have theirs far down."""
     reason: BaseException | None = error
     while reason is not None and not str(reason):
         reason = reason.__cause__ or reason.__context__
     return str(reason or "no reason given")
 
 
-def _parsed(url: str) -> httpx2.URL:
+def _parse_url(text: str) -> httpx2.URL:
     try:
-        place = httpx2.URL(url)
+        url = httpx2.URL(text)
     except httpx2.InvalidURL as error:
-        raise ToolError(f"{url}: is no URL: {error}") from error
-    if place.scheme not in ("http", "https") or not place.host:
-        raise ToolError(f"{url}: only http:// and https:// can be fetched")
-    if place.userinfo:
-        raise ToolError("a URL with a password in it is not fetched")
-    return place
+        raise ToolError(f"{text}: not a valid URL: {error}") from error
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ToolError(f"{text}: only http:// and https:// URLs can be fetched")
+    if url.userinfo:
+        raise ToolError("URLs that contain a password are not fetched")
+    return url
 
 
-def _known(charset: str | None) -> str:
-    try:
-        return codecs.lookup(charset or "utf-8").name
-    except LookupError:
-        return "utf-8"
-
-
-async def _read(response: httpx2.Response, size: int) -> bytes:
-    """The first bytes. What is packed is unpacked as far as it is wanted, however much is in it."""
+async def _read_body(response: httpx2.Response, size: int) -> bytes:
+    """Read and decompress up to ``size`` bytes, so that a decompression bomb costs no more than that."""
     encoding = response.headers.get("Content-Encoding", "identity").lower()
     if encoding not in _ENCODINGS:
-        raise ToolError(f"the page is packed as {encoding}, which was not asked for")
-    packed = encoding != "identity"
-    unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+        raise ToolError(f"the page is compressed with {encoding}, which was not requested")
+    is_compressed = encoding != "identity"
+    decompressor = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
     data = bytearray()
     async with aclosing(response.aiter_raw()) as pieces:
         async for piece in pieces:
-            data += unpack.decompress(piece, size - len(data)) if packed else piece
+            data += decompressor.decompress(piece, size - len(data)) if is_compressed else piece
             if len(data) >= size:
                 break
     return bytes(data[:size])
+
+
+# -- addresses --
+
+_NAT64 = ip_network("64:ff9b::/96")
+
+
+def parse_networks(texts: Iterable[str]) -> tuple[IpNetwork, ...]:
+    """Parse networks such as ``10.0.0.0/8``; a single address is a network too.
+
+    Raises:
+        ValueError: a text is not a network.
+    """
+    return tuple(ip_network(text, strict=False) for text in texts)
+
+
+def is_reachable(address: str, allowed: Iterable[IpNetwork]) -> bool:
+    """Return True for public addresses and those in the allowed networks."""
+    parsed = ip_address(address.partition("%")[0])
+    embedded = _embedded_ipv4(parsed)
+    if any(each in network for network in allowed for each in (parsed, *embedded)):
+        return True
+    return all(each.is_global and not each.is_multicast for each in embedded or (parsed,))
+
+
+def _embedded_ipv4(address: IpAddress) -> tuple[IpAddress, ...]:
+    """Return the IPv4 addresses that an IPv6 address may stand for."""
+    if isinstance(address, IPv4Address):
+        return ()
+    found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if address in _NAT64 or int(address) >> 32 == 0:
+        found.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    return tuple(each for each in found if each is not None)
+
+
+# -- HTML --
+
+_SKIPPED = frozenset(
+    {"script", "style", "noscript", "template", "svg", "iframe", "object", "canvas", "select"}
+)
+_BLOCKS = frozenset(
+    {
+        "p", "div", "section", "article", "main", "header", "footer", "nav", "aside", "ul", "ol", "table", "form",
+        "blockquote", "figure", "figcaption", "dl", "dt", "dd", "address", "title", "fieldset", "details", "summary",
+    }
+)  # fmt: skip
+_HEADINGS = {f"h{level}": f"{'#' * level} " for level in range(1, 7)}
+
+
+def html_to_text(html: str) -> str:
+    """Convert a page to text: headings, paragraphs, lists, links and preformatted text; no scripts or styles."""
+    parser = _TextExtractor()
+    parser.feed(html)
+    parser.close()
+    return parser.text()
+
+
+class _TextExtractor(HTMLParser):
+    """Collects text. Whitespace collapses to one space unless it is preformatted."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._parts: list[str] = []
+        self._links: list[str] = []
+        self._skipping = self._preformatted = 0
+
+    def text(self) -> str:
+        """Return the collected text, with at most one empty line in a row."""
+        lines = [line.rstrip() for line in "".join(self._parts).split("\n")]
+        return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _SKIPPED:
+            self._skipping += 1
+        elif tag == "pre":
+            self._preformatted += 1
+            self._break("```\n", empty=True)
+        elif tag == "a":
+            self._links.append(dict(attrs).get("href") or "")
+        elif tag in _HEADINGS:
+            self._break(_HEADINGS[tag], empty=True)
+        else:
+            self._start_element(tag)
+
+    def _start_element(self, tag: str) -> None:
+        if tag == "li":
+            self._break("- ")
+        elif tag in ("br", "tr", "hr"):
+            self._break()
+        elif tag in ("td", "th"):
+            self._add(" | ")
+        elif tag in _BLOCKS:
+            self._break(empty=True)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in _SKIPPED:
+            self._skipping = max(self._skipping - 1, 0)
+        elif tag == "pre":
+            self._preformatted = max(self._preformatted - 1, 0)
+            self._break("```")
+            self._break(empty=True)
+        elif tag == "a" and self._links:
+            target = self._links.pop()
+            if target.startswith(("http://", "https://", "/")):
+                self._add(f" ({target})")
+        elif tag in _BLOCKS or tag in _HEADINGS:
+            self._break(empty=True)
+
+    def handle_data(self, data: str) -> None:
+        if self._preformatted:
+            self._add(data)
+            return
+        text = re.sub(r"\s+", " ", data)
+        before = self._parts[-1][-1:] if self._parts else "\n"
+        self._add(text.lstrip() if before in ("\n", " ") else text)
+
+    def _break(self, begin: str = "", *, empty: bool = False) -> None:
+        self._add(("\n\n" if empty else "\n") + begin)
+
+    def _add(self, text: str) -> None:
+        if text and not self._skipping:
+            self._parts.append(text)

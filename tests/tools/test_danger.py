@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.tools.danger import Danger, dangers
+from hermes_trio.tools.danger import Danger, find_dangers
 
 DANGEROUS = {
     "delete-recursive": [
@@ -114,19 +114,19 @@ PLAIN = [
     ("key", "command"), [(key, command) for key, commands in DANGEROUS.items() for command in commands]
 )
 def test_dangerous(key: str, command: str) -> None:
-    assert key in {danger.key for danger in dangers(command)}
+    assert key in {danger.key for danger in find_dangers(command)}
 
 
 @pytest.mark.parametrize("command", PLAIN)
 def test_plain(command: str) -> None:
-    assert dangers(command) == ()
+    assert find_dangers(command) == ()
 
 
 def test_each_danger_is_told_once_and_in_words() -> None:
-    found = dangers("sudo rm -rf a; sudo rm -rf b")
+    found = find_dangers("sudo rm -rf a; sudo rm -rf b")
     assert found == (
         Danger("other-user", "runs as another user"),
-        Danger("delete-recursive", "deletes folders with all that is in them"),
+        Danger("delete-recursive", "deletes directories recursively"),
     )
 
 
@@ -136,13 +136,17 @@ PIECES = ["rm", "-rf", "/", "sudo", "eval", "sh", "-c", " ", " ", "'", '"', "`",
 
 @given(st.text() | st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
 def test_never_raises(command: str) -> None:
-    assert all(danger.key and danger.description for danger in dangers(command))
+    assert all(danger.key and danger.description for danger in find_dangers(command))
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=10).map(" ".join))
 def test_what_comes_first_hides_nothing(first: str) -> None:
     assert (
-        dangers(f"{first}\nrm -rf /etc\n") or "<<" in first or "'" in first or "#" in first or "\\" in first
+        find_dangers(f"{first}\nrm -rf /etc\n")
+        or "<<" in first
+        or "'" in first
+        or "#" in first
+        or "\\" in first
     )
 
 
@@ -151,6 +155,6 @@ def test_what_comes_first_hides_nothing(first: str) -> None:
 )
 def test_long_commands_take_no_long_time(word: str) -> None:
     began = time.process_time()
-    dangers(word * (50_000 // len(word)))
-    dangers(word * 150)
+    find_dangers(word * (50_000 // len(word)))
+    find_dangers(word * 150)
     assert time.process_time() - began < 2

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_trio.tools.danger import dangers
+from hermes_trio.tools.danger import find_dangers
 
 PIECES = [
     "rm -rf x", "rm -rf x", "\nrm -rf x\n", "rm", " -rf x", " ", " ", "'", '"', "`", "$(", ")", "(", "{ ", "; }", "${x:-", "}",
@@ -47,7 +47,7 @@ def scripts(seed: int, count: int) -> Iterator[str]:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_what_is_not_seen_does_not_run(shell: str, folder: Path) -> None:
-    unseen = [script for script in scripts(len(shell), 3_000) if not dangers(script)]
+    unseen = [script for script in scripts(len(shell), 3_000) if not find_dangers(script)]
     assert len(unseen) > 50
     for script in unseen:
         subprocess.run(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.tools import files
-from hermes_trio.tools.files import FileError, OutsideWorkspace, read_file, resolved, write_file
+from hermes_trio.tools.files import FileError, OutsideWorkspace, read_lines, resolve_path, write_text
 from tests.support.processes import nothing_left
 
 
@@ -52,29 +52,31 @@ class TestReading:
         "path", ["file", "./file", "sub/../file", "in/file", "in_file", "in/up/file", "here/here/file"]
     )
     def test_inside(self, place: Path, path: str) -> None:
-        assert read_file(place, path) == "inside"
+        assert read_lines(place, path) == "inside"
 
     def test_an_absolute_path_inside(self, place: Path) -> None:
-        assert read_file(place, str(place / "file")) == "inside"
+        assert read_lines(place, str(place / "file")) == "inside"
 
     def test_a_workspace_behind_a_link(self, place: Path) -> None:
         (place.parent / "alias").symlink_to(place)
-        assert read_file(place.parent / "alias", "in/file") == "inside"
+        assert read_lines(place.parent / "alias", "in/file") == "inside"
 
     def test_lines(self, place: Path) -> None:
-        write_file(place, "lines", "".join(f"{number}\n" for number in range(1, 11)))
-        assert read_file(place, "lines", 9) == "9\n10\n"
-        assert read_file(place, "lines", 3, 2) == "3\n4\n[there is more: go on with offset=5]"
-        assert read_file(place, "lines", 11) == ""
-        assert read_file(place, "lines", -5, 0) == "1\n[there is more: go on with offset=2]"
+        write_text(place, "lines", "".join(f"{number}\n" for number in range(1, 11)))
+        assert read_lines(place, "lines", 9) == "9\n10\n"
+        assert read_lines(place, "lines", 3, 2) == "3\n4\n[there is more: continue with offset=5]"
+        assert read_lines(place, "lines", 11) == ""
+        assert read_lines(place, "lines", -5, 0) == "1\n[there is more: continue with offset=2]"
 
     def test_much_is_read_in_parts(self, place: Path) -> None:
         text = "".join(f"{number:0200d}\n" for number in range(5_000))
-        write_file(place, "big", text)
+        write_text(place, "big", text)
         parts, offset = [], 1
         while True:
-            part, _, note = read_file(place, "big", offset).partition("[there is more: go on with offset=")
-            assert len(part) <= files.CHARACTERS
+            part, _, note = read_lines(place, "big", offset).partition(
+                "[there is more: continue with offset="
+            )
+            assert len(part) <= files.MAX_CHARS
             parts.append(part)
             if not note:
                 break
@@ -83,13 +85,13 @@ class TestReading:
         assert len(parts) > 2
 
     def test_an_endless_line_is_bounded(self, place: Path) -> None:
-        write_file(place, "one_line", "x" * 1_000_000)
-        assert len(read_file(place, "one_line")) <= files.CHARACTERS + 100
-        assert len(read_file(place, "one_line", limit=1)) <= files.LONGEST_LINE + 100
+        write_text(place, "one_line", "x" * 1_000_000)
+        assert len(read_lines(place, "one_line")) <= files.MAX_CHARS + 100
+        assert len(read_lines(place, "one_line", limit=1)) <= files.MAX_LINE_BYTES + 100
 
     def test_broken_text_becomes_marks(self, place: Path) -> None:
         (place / "latin").write_bytes(b"caf\xe9")
-        assert read_file(place, "latin") == "caf\N{REPLACEMENT CHARACTER}"
+        assert read_lines(place, "latin") == "caf\N{REPLACEMENT CHARACTER}"
 
     @pytest.mark.parametrize(
         ("path", "why"),
@@ -109,7 +111,7 @@ class TestReading:
         (place / "binary").write_bytes(b"ab\0cd")
         os.mkfifo(place / "pipe")
         with pytest.raises(FileError) as caught:
-            read_file(place, path)
+            read_lines(place, path)
         assert why in str(caught.value)
         assert str(place) not in str(caught.value)
 
@@ -117,23 +119,23 @@ class TestReading:
 class TestWriting:
     @pytest.mark.parametrize("path", ["new", "a/b/new", "in/new", "file", "in_file"])
     def test_inside(self, place: Path, path: str) -> None:
-        assert write_file(place, path, "näw") == 4
-        assert read_file(place, path) == "näw"
+        assert write_text(place, path, "näw") == 4
+        assert read_lines(place, path) == "näw"
         assert not [name for _, _, names in os.walk(place) for name in names if name.endswith(".tmp")]
 
     def test_through_a_link_the_link_stays(self, place: Path) -> None:
-        write_file(place, "in_file", "new")
+        write_text(place, "in_file", "new")
         assert (place / "in_file").is_symlink()
-        assert read_file(place, "sub/file") == "new"
+        assert read_lines(place, "sub/file") == "new"
 
     def test_rights_are_kept(self, place: Path) -> None:
         (place / "file").chmod(0o750)
-        write_file(place, "file", "new")
+        write_text(place, "file", "new")
         assert stat.S_IMODE((place / "file").stat().st_mode) == 0o750
 
     def test_who_reads_meanwhile_sees_the_old_one(self, place: Path) -> None:
         with (place / "file").open() as reader:
-            write_file(place, "file", "new")
+            write_text(place, "file", "new")
             assert reader.read() == "inside"
 
     def test_a_failure_leaves_the_old_one_and_no_trace(
@@ -145,21 +147,21 @@ class TestWriting:
         monkeypatch.setattr(os, "fsync", fail)
         before = sorted(os.listdir(place))
         with pytest.raises(FileError, match="file: No space left on device"):
-            write_file(place, "file", "new")
+            write_text(place, "file", "new")
         assert sorted(os.listdir(place)) == before
-        assert read_file(place, "file") == "inside"
+        assert read_lines(place, "file") == "inside"
 
     @pytest.mark.parametrize("path", ["sub", "", "file/x", "pipe", "a\0b", "x" * 300])
     def test_a_refusal_leaves_no_trace(self, place: Path, path: str) -> None:
         os.mkfifo(place / "pipe")
         before = sorted(os.listdir(place))
         with pytest.raises(FileError):
-            write_file(place, path, "text")
+            write_text(place, path, "text")
         assert sorted(os.listdir(place)) == before
 
     def test_what_is_no_text_is_refused(self, place: Path) -> None:
         with pytest.raises(FileError, match="surrogates"):
-            write_file(place, "new", "\ud800")
+            write_text(place, "new", "\ud800")
         assert not (place / "new").exists()
 
 
@@ -171,10 +173,10 @@ ESCAPES = [
 
 @pytest.mark.parametrize("path", ESCAPES)
 def test_escapes_are_refused(place: Path, path: str) -> None:
-    with pytest.raises(OutsideWorkspace, match="outside of the workspace"):
-        read_file(place, path)
+    with pytest.raises(OutsideWorkspace, match="outside the workspace"):
+        read_lines(place, path)
     with pytest.raises(OutsideWorkspace):
-        write_file(place, path, "x")
+        write_text(place, path, "x")
 
 
 NAMES = st.sampled_from([
@@ -197,14 +199,14 @@ def furnished() -> Iterator[Path]:
 def test_no_path_leads_out(path: str) -> None:
     with furnished() as place:
         with suppress(FileError):
-            assert read_file(place, path) == "inside"
+            assert read_lines(place, path) == "inside"
         try:
-            write_file(place, path, "changed")
+            write_text(place, path, "changed")
         except FileError:
             pass
         else:
-            assert resolved(place, path).is_relative_to(place.resolve())
-            assert read_file(place, path) == "changed"
+            assert resolve_path(place, path).is_relative_to(place.resolve())
+            assert read_lines(place, path) == "changed"
         outside = place.parent / "work-outside"
         assert os.listdir(outside) == ["secret"]
         assert (outside / "secret").read_text() == "secret"
@@ -216,7 +218,7 @@ def test_no_path_leads_out(path: str) -> None:
 def test_any_name_and_any_text(path: str, text: str) -> None:
     with furnished() as place:
         try:
-            write_file(place, f"in/{path}", text)
+            write_text(place, f"in/{path}", text)
         except FileError:
             return
-        assert resolved(place, f"in/{path}").read_bytes() == text.encode()
+        assert resolve_path(place, f"in/{path}").read_bytes() == text.encode()

@@ -110,7 +110,7 @@ async def test_a_call_has_a_time_limit(watcher: Watcher) -> None:
 async def test_a_server_that_died_is_started_again(watcher: Watcher) -> None:
     async with opened(watcher, box=PIPES) as tools:
         said = await failure(tools["box__die"], watcher)
-        assert said.startswith("box: the server was lost in the middle of the call")
+        assert said.startswith("box: the connection was lost during the call")
         assert await tools["box__add"].run({"a": 1, "b": 1}, watcher.use()) == "2"
 
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.tools.mcp import open_servers
-from hermes_trio.tools.mcp_config import HttpServer, ProcessServer, read_server, tool_name
+from hermes_trio.tools.mcp import HttpServer, ProcessServer, open_servers, read_server, tool_name
 
 
 def test_both_kinds() -> None:
@@ -28,7 +27,7 @@ def test_both_kinds() -> None:
         ("a", {"command": "x", "url": "y"}, "mcp server 'a': give either command or url"),
         ("a", {"command": 5}, "mcp server 'a': Expected `str`, got `int` - at `$.command`"),
         ("a", {"url": "x", "args": []}, "mcp server 'a': Object contains unknown field `args`"),
-        ("_a", {"url": "x"}, "mcp: '_a' is no name: use up to 32 letters, digits, - and _"),
+        ("_a", {"url": "x"}, "mcp: invalid server name '_a': use up to 32 letters, digits, - and _"),
     ],
 )
 async def test_wrong_tables(name: str, table: dict[str, Any], said: str, tmp_path: Path) -> None:

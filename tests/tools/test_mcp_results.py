@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hermes_trio.tools.base import ToolError
-from hermes_trio.tools.mcp_results import CHARACTERS, result_text
+from hermes_trio.tools.mcp import MAX_RESULT_CHARS, result_text
 
 
 def told(*content: Any, structured: Any = None, is_error: bool = False) -> str:
@@ -36,11 +36,14 @@ def test_structured_content_stands_in() -> None:
 
 
 def test_long_results_are_cut() -> None:
-    assert told(Value(type="text", text="x" * (CHARACTERS + 5))) == "x" * CHARACTERS + "\n[5 more characters]"
+    assert (
+        told(Value(type="text", text="x" * (MAX_RESULT_CHARS + 5)))
+        == "x" * MAX_RESULT_CHARS + "\n[5 more characters]"
+    )
 
 
 def test_errors() -> None:
     with pytest.raises(ToolError, match="hello"):
         told(TEXT, is_error=True)
-    with pytest.raises(ToolError, match="does not say why"):
+    with pytest.raises(ToolError, match="without saying why"):
         told(is_error=True)

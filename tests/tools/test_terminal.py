@@ -156,9 +156,9 @@ class TestStopping:
     def test_after_the_end_signals_nobody(self, tmp_path: Path) -> None:
         # A stop that took hold of the command just before it ended: its number may be somebody else's by now.
         terminal, late = Terminal(tmp_path), list[Any]()
-        terminal.run("echo", lambda _text: late.extend(terminal._leashes))
-        late[0].pull()
-        assert late[0].bell == -1
+        terminal.run("echo", lambda _text: late.extend(terminal._groups))
+        late[0].terminate()
+        assert late[0].wake_fd == -1
 
     def test_works_while_the_listener_hangs(self, tmp_path: Path) -> None:
         terminal, heard, go_on = Terminal(tmp_path), Listener(), threading.Event()

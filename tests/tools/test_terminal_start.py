@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_trio.tools.environment import plain_environment
+from hermes_trio.tools.environment import safe_environment
 from hermes_trio.tools.terminal import CommandResult, Terminal
 from tests.support.processes import descriptors, nothing_left
 
@@ -38,10 +38,10 @@ PLAIN = {
 
 class TestEnvironment:
     def test_only_plain_names_pass(self) -> None:
-        assert plain_environment(SECRETS | PLAIN) == PLAIN
+        assert safe_environment(SECRETS | PLAIN) == PLAIN
 
     def test_names_may_be_added(self) -> None:
-        assert plain_environment(SECRETS | PLAIN, ["GH_TOKEN", "NONE"]) == PLAIN | {"GH_TOKEN": "t"}
+        assert safe_environment(SECRETS | PLAIN, ["GH_TOKEN", "NONE"]) == PLAIN | {"GH_TOKEN": "t"}
 
     def test_a_command_sees_no_secret(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in SECRETS:

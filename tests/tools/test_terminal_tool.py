@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from hermes_trio.tools.base import NOT_APPROVED, ToolError, ToolUse
-from hermes_trio.tools.terminal_tool import make_terminal
+from hermes_trio.tools.terminal import make_terminal
 from tests.support.processes import PATIENCE, children, has_ended
 from tests.tools.uses import Question, Watcher
 
@@ -51,7 +51,7 @@ async def test_failures_tell_the_exit_code(watcher: Watcher) -> None:
 
 async def test_a_slow_command_is_ended(watcher: Watcher) -> None:
     said = await failure("echo begun; sleep 600", watcher, seconds=0.2)
-    assert said == "begun\n[ended after 0.2 seconds: it took too long]\n[exit code 143]"
+    assert said == "begun\n[killed after 0.2 seconds: it took too long]\n[exit code 143]"
 
 
 async def test_the_configured_limit_holds(watcher: Watcher) -> None:
@@ -128,7 +128,7 @@ class TestPlaces:
 
     async def test_places_outside_are_left(self, watcher: Watcher) -> None:
         terminal = make_terminal()
-        assert "outside of the workspace" in await terminal.run({"command": "cd /"}, watcher.use())
+        assert "outside the workspace" in await terminal.run({"command": "cd /"}, watcher.use())
         assert await terminal.run({"command": "pwd -P"}, watcher.use()) == str(watcher.workspace.resolve())
 
     async def test_a_place_that_is_gone_is_left(self, watcher: Watcher) -> None:
@@ -146,7 +146,7 @@ class TestApproval:
         (watcher.workspace / "old").mkdir()
         await make_terminal().run({"command": "rm -rf old"}, watcher.use())
         assert watcher.asked == [
-            Question("rm -rf old", "deletes folders with all that is in them", ("delete-recursive",))
+            Question("rm -rf old", "deletes directories recursively", ("delete-recursive",))
         ]
         assert not (watcher.workspace / "old").exists()
 

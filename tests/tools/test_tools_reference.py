@@ -7,9 +7,9 @@ import inspect
 from hermes_trio.tools import danger
 from hermes_trio.tools.danger import Danger
 from hermes_trio.tools.danger_rules import RULES
-from hermes_trio.tools.environment import PLAIN
+from hermes_trio.tools.environment import SAFE_NAMES
 from hermes_trio.tools.registry import find_tools
-from hermes_trio.tools.terminal_tool import make_terminal
+from hermes_trio.tools.terminal import make_terminal
 from hermes_trio.tools.web_fetch import make_web_fetch
 from tests.support.doc_examples import ROOT
 
@@ -37,5 +37,5 @@ def test_every_danger() -> None:
     assert [key for key in sorted(keys) if f"| `{key}` |" not in TEXT] == []
 
 
-def test_every_plain_variable() -> None:
-    assert [name for name in sorted(PLAIN) if f"`{name}`" not in TEXT] == []
+def test_every_safe_variable() -> None:
+    assert [name for name in sorted(SAFE_NAMES) if f"`{name}`" not in TEXT] == []

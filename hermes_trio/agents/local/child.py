@@ -19,7 +19,7 @@ import structlog
 import trio
 from attrs import frozen
 
-from hermes_trio.tools.environment import plain_environment
+from hermes_trio.tools.environment import safe_environment
 
 log = structlog.get_logger(__name__)
 
@@ -103,7 +103,7 @@ async def live(wish: Wish, on_ready: Callable[[str], None], command: tuple[str, 
 async def _run(command: tuple[str, ...], task_status: trio.TaskStatus[trio.Process]) -> None:
     # The same packages as ours, and none of our secrets.
     devices = [name for name in os.environ if name.startswith(DEVICES)]
-    environ = plain_environment(os.environ, devices) | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environ = safe_environment(os.environ, devices) | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     await trio.run_process(
         command,
         stdin=subprocess.PIPE,

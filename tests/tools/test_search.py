@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import trio
 
-from hermes_trio.tools import search_files as module
+from hermes_trio.tools import search
 from hermes_trio.tools.base import ToolError, ToolUse
-from hermes_trio.tools.search_files import search_files
+from hermes_trio.tools.search import search_files
 from tests.support.processes import PATIENCE, children
 
 
@@ -50,7 +50,7 @@ async def test_by_content(use: ToolUse) -> None:
     ]  # fmt: skip
     assert await found(use, pattern="import", path="src", names="*.txt") == ["src/c.txt:1: import nothing"]
     assert await found(use, pattern="import", path="a.py") == ["a.py:1: import os"]
-    assert await found(use, pattern="nowhere") == ["nothing was found"]
+    assert await found(use, pattern="nowhere") == ["no matches"]
 
 
 async def test_by_name(use: ToolUse) -> None:
@@ -62,7 +62,7 @@ async def test_by_name(use: ToolUse) -> None:
 
 async def test_results_are_bounded(use: ToolUse) -> None:
     assert await found(use, pattern="import", limit=2) == [
-        "a.py:1: import os", "inner.py:1: import re", "[there is more than these 2]",
+        "a.py:1: import os", "inner.py:1: import re", "[more than 2 results]",
     ]  # fmt: skip
     [line] = await found(use, pattern="yy")
     assert line == f"long.txt:1: {'y' * 300}…"
@@ -70,7 +70,7 @@ async def test_results_are_bounded(use: ToolUse) -> None:
 
 @pytest.mark.parametrize("path", ["..", "/etc", "folder", "../secret/s.py"])
 async def test_nothing_outside_is_searched(use: ToolUse, path: str) -> None:
-    with pytest.raises(ToolError, match="outside of the workspace"):
+    with pytest.raises(ToolError, match="outside the workspace"):
         await found(use, pattern="import", path=path)
 
 
@@ -84,7 +84,7 @@ async def test_patterns_that_are_none(use: ToolUse) -> None:
 async def test_a_pattern_that_takes_for_ever_is_stopped(
     use: ToolUse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SECONDS", 0.5)
+    monkeypatch.setattr(search, "SEARCH_SECONDS", 0.5)
     (use.workspace / "z").write_text("a" * 5000 + "b")
     with trio.fail_after(PATIENCE), pytest.raises(ToolError, match="simpler pattern"):
         await found(use, pattern="(a+)+$", path="z")

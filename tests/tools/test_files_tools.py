@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from hermes_trio.tools.base import Tool, ToolError, ToolUse
-from hermes_trio.tools.patch import patch
-from hermes_trio.tools.read_file import read_file
-from hermes_trio.tools.write_file import write_file
+from hermes_trio.tools.files import patch, read_file, write_file
 
 
 @pytest.fixture
@@ -38,7 +36,7 @@ async def test_write_read_and_change(use: ToolUse) -> None:
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "link", "folder/../../secret"])
 async def test_nothing_outside_is_touched(use: ToolUse, path: str) -> None:
     (use.workspace / "link").symlink_to("../secret")
-    said = f"{path}: outside of the workspace"
+    said = f"{path}: outside the workspace"
     assert await problem(read_file, use, path=path) == said
     assert await problem(write_file, use, path=path, content="x") == said
     assert await problem(patch, use, path=path, old_text="s", new_text="x", replace_all=True) == said
@@ -57,10 +55,7 @@ class TestPatch:
     async def test_what_does_not_occur(self, use: ToolUse) -> None:
         (use.workspace / "a").write_text("if x:\n    return  1\n")
         said = await problem(patch, use, path="a", old_text="return 1", new_text="")
-        assert (
-            said
-            == "a: old_text does not occur in the file; it does occur with other white space, perhaps in line 2"
-        )
+        assert said == "a: old_text does not occur in the file; line 2 matches if whitespace is ignored"
         assert (
             await problem(patch, use, path="a", old_text="y", new_text="")
             == "a: old_text does not occur in the file"
@@ -88,4 +83,4 @@ class TestPatch:
     async def test_nothing_to_find(self, use: ToolUse) -> None:
         (use.workspace / "a").write_text("x")
         said = await problem(patch, use, path="a", old_text="", new_text="y")
-        assert said == "old_text is empty: use write_file to make a file"
+        assert said == "old_text is empty: use write_file to create a file"

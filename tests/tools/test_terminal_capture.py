@@ -7,12 +7,12 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.tools.capture import Capture
+from hermes_trio.tools.terminal import _OutputCapture
 
 
-def captured(pieces: list[bytes], limit: int) -> tuple[Capture, str]:
+def captured(pieces: list[bytes], limit: int) -> tuple[_OutputCapture, str]:
     heard: list[str] = []
-    capture = Capture(limit, heard.append)
+    capture = _OutputCapture(limit, heard.append)
     for piece in pieces:
         capture.add(piece)
     capture.close()
