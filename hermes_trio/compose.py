@@ -28,6 +28,7 @@ from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import AgentEnvironment, Services
 from hermes_trio.runs.tidying import keep_tidy
 from hermes_trio.runs.tracker import Limits
+from hermes_trio.schema.replies import ShownSetting
 from hermes_trio.settings import Settings
 from hermes_trio.settings.shown import shown_settings
 from hermes_trio.settings.store_url import InMemory, SqliteFile
@@ -37,7 +38,7 @@ from hermes_trio.stores.sqlite import open_sqlite
 from hermes_trio.web.api.responses import to_items
 from hermes_trio.web.app import Application, make_app
 from hermes_trio.web.metrics import Metrics
-from hermes_trio.web.state import AppState, Health, ServedProfile, ShownSetting, WebOptions
+from hermes_trio.web.state import AppState, HealthCallbacks, ServedProfile, WebOptions
 
 # Interrupts return at once; should one hang, the others must not wait for it.
 INTERRUPT_THREADS = 1_000
@@ -158,7 +159,7 @@ def _services(
 
 def _build(parts: Parts, services: Services, hosting: Hosting, metrics: Metrics) -> Running:
     state, admission = State(), Admission(parts.settings.max_runs)
-    health = Health(lambda: state.not_ready, _details)
+    health = HealthCallbacks(lambda: state.not_ready, _details)
     options, keyring = _web_options(parts.settings), parts.keys.keyring
     turnstile = _turnstile(parts.settings)
     app = make_app(AppState(options, keyring, admission, turnstile, services, hosting, health, metrics))

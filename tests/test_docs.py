@@ -16,8 +16,8 @@ from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import Message, ToolCall, Usage
 from hermes_trio.core.outcome import Reason, Status
-from hermes_trio.schema.operations import OPERATIONS
-from hermes_trio.schema.replies_responses import ResponseReply
+from hermes_trio.schema.openapi import OPERATIONS
+from hermes_trio.schema.replies import ResponseReply
 from hermes_trio.schema.responses import ResponsesBody
 from hermes_trio.settings import Profile, Settings, options
 from hermes_trio.settings.model import own_variable

@@ -11,8 +11,7 @@ from attrs import frozen
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.messages import Content, Message, ToolCall
 from hermes_trio.schema.content import has_visible_payload, system_text, user_content
-from hermes_trio.schema.fields import boolean_like
-from hermes_trio.schema.json import convert, parse_object
+from hermes_trio.schema.parsing import boolean_like, convert, parse_object
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 SPOKEN_ROLES = frozenset({"user", "assistant", "tool"})

@@ -1,17 +1,269 @@
-"""Conversations: the bodies that make and change them, and how they are shown."""
+"""Items and the conversations made of them, as the Responses and Conversations APIs take and show them.
+
+Items are validated, brought into the one form that the API shows, and converted to the transcript an agent reads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import define, field, frozen
 
-from hermes_trio.core.errors import bad_request
+from hermes_trio.core.dialects.responses_items import input_text, item_id
+from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.messages import Content, Message, ToolCall
 from hermes_trio.core.records import Conversation
 from hermes_trio.core.shorten import shorten
-from hermes_trio.schema.input_items import InputItem, read_items
-from hermes_trio.schema.json import convert, parse_object
+from hermes_trio.schema.content import system_text, user_content
+from hermes_trio.schema.parsing import convert, optional_text, parse_object, text_field
+
+InputItem = Mapping[str, Any]
+
+SYSTEM_ROLES = frozenset({"system", "developer"})
+ROLES = SYSTEM_ROLES | {"user", "assistant"}
+STATUSES = frozenset({"in_progress", "completed", "incomplete"})
+
+_PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+_CUT_SHORT = "[cancelled before it ended]"  # as in the transcript of a turn that was cut
+
+
+def read_input(value: object) -> tuple[InputItem, ...]:
+    """The ``input`` of a response: a text, or an array of texts and items. Items have no ids yet.
+
+    Raises:
+        ApiError: 400, naming the item that is wrong.
+    """
+    if isinstance(value, str):
+        return (_said("user", value, "input"),)
+    if not isinstance(value, list):
+        raise bad_request("'input' must be a string or an array.", "input")
+    return read_items(value, "input")
+
+
+def read_items(values: Iterable[object], param: str) -> tuple[InputItem, ...]:
+    """An array of items, each in the one form that the API shows.
+
+    Raises:
+        ApiError: 400, naming the item that is wrong.
+    """
+    return tuple(_item(value, f"{param}[{n}]") for n, value in enumerate(values))
+
+
+def with_ids(seed: str, items: Iterable[InputItem]) -> tuple[InputItem, ...]:
+    """The items with ids made from a seed that is unique among lists, such as a run's id.
+
+    Items that were read from a request have none, whatever the client sent along: such an id belongs to the item that
+    this one was copied from. Output items keep theirs.
+    """
+    return tuple(
+        {"id": item_id(_PREFIXES[item["type"]], seed, f"input {n}"), **item} for n, item in enumerate(items)
+    )
+
+
+def _item(value: object, param: str) -> InputItem:
+    if isinstance(value, str):
+        return _said("user", value, param)
+    if not isinstance(value, Mapping):
+        raise bad_request(f"'{param}' must be a string or an object.", param)
+    kind = optional_text(value, "type", "message", f"{param}.type")
+    if kind not in _READERS:
+        raise _unsupported(kind, param)
+    return _READERS[kind](value, param)
+
+
+def _unsupported(kind: str, param: str) -> ApiError:
+    if kind == "item_reference":
+        message = f"{param}: references are not supported, send the item itself."
+    else:
+        known = ", ".join(_READERS)
+        message = f"{param}: items of type '{shorten(kind, 60)}' are not supported, only {known}."
+    return bad_request(message, f"{param}.type", "unsupported_item_type")
+
+
+def _message(value: InputItem, param: str) -> InputItem:
+    role = optional_text(value, "role", "user", f"{param}.role")
+    if role not in ROLES:
+        known = ", ".join(sorted(ROLES))
+        raise bad_request(f"{param}: unknown role. Known roles: {known}.", f"{param}.role", "invalid_role")
+    return {**_said(role, value.get("content"), f"{param}.content"), **_status(value, param)}
+
+
+def _said(role: str, content: object, param: str) -> dict[str, Any]:
+    parts = _parts(content, param)
+    if role == "assistant":
+        parts = [_as_output(part) for part in parts]
+    return {"type": "message", "role": role, "status": "completed", "content": parts}
+
+
+def _parts(content: object, param: str) -> list[dict[str, Any]]:
+    """Content as the API shows it: always a list, each part as the client cut it."""
+    whole = user_content(content, param)  # refuses what is wrong before any part is looked at alone
+    if not isinstance(content, list):
+        return _as_input(whole)
+    return [part for piece in content for part in _as_input(user_content([piece], param))]
+
+
+def _as_input(content: Content) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [input_text(content)] if content else []
+    images = (part["image_url"] for part in content)
+    return [
+        {"type": "input_image", "image_url": image["url"], "detail": image.get("detail", "auto")}
+        for image in images
+    ]
+
+
+def _as_output(part: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "output_text", "text": part["text"], "annotations": []} if "text" in part else part
+
+
+def _call(value: InputItem, param: str) -> InputItem:
+    return {
+        "type": "function_call",
+        "call_id": text_field(value, "call_id", f"{param}.call_id"),
+        "name": text_field(value, "name", f"{param}.name"),
+        "arguments": optional_text(value, "arguments", "{}", f"{param}.arguments"),
+        **_status(value, param),
+    }
+
+
+def _result(value: InputItem, param: str) -> InputItem:
+    output = value.get("output")
+    if not isinstance(output, str | list):
+        raise bad_request(f"'{param}.output' must be a string or an array of parts.", f"{param}.output")
+    return {
+        "type": "function_call_output",
+        "call_id": text_field(value, "call_id", f"{param}.call_id"),
+        "output": output if isinstance(output, str) else _parts(output, f"{param}.output"),
+        **_status(value, param),
+    }
+
+
+def _reasoning(value: InputItem, param: str) -> InputItem:
+    summary = value.get("summary") or []
+    if not isinstance(summary, list):
+        raise bad_request(f"'{param}.summary' must be an array.", f"{param}.summary")
+    parts = [_summary(part, f"{param}.summary[{n}]") for n, part in enumerate(summary)]
+    return {"type": "reasoning", "summary": parts, **_status(value, param)}
+
+
+def _summary(part: object, param: str) -> dict[str, str]:
+    if not isinstance(part, Mapping):
+        raise bad_request(f"'{param}' must be an object.", param)
+    return {"type": "summary_text", "text": optional_text(part, "text", "", f"{param}.text")}
+
+
+def _status(value: InputItem, param: str) -> dict[str, str]:
+    status = optional_text(value, "status", "completed", f"{param}.status")
+    if status not in STATUSES:
+        known = ", ".join(sorted(STATUSES))
+        raise bad_request(f"'{param}.status' must be one of {known}.", f"{param}.status")
+    return {"status": status}
+
+
+_READERS: dict[str, Callable[[InputItem, str], InputItem]] = {
+    "message": _message,
+    "function_call": _call,
+    "function_call_output": _result,
+    "reasoning": _reasoning,
+}
+
+
+@define
+class _AssistantRound:
+    """One assistant message in the making, with the results of its calls."""
+
+    text: list[Content] = field(factory=list)
+    reasoning: list[str] = field(factory=list)
+    calls: list[tuple[ToolCall, InputItem | None]] = field(factory=list)
+
+    def messages(self) -> list[Message]:
+        if not (self.text or self.reasoning or self.calls):
+            return []
+        asked = tuple(call for call, _ in self.calls)
+        said = Message("assistant", _joined(self.text), asked, reasoning="".join(self.reasoning))
+        return [said, *(_returned(result, call.name) for call, result in self.calls if result is not None)]
+
+
+def items_to_messages(items: Sequence[InputItem]) -> tuple[Message, ...]:
+    """Items in the API's form, of input or output, as the transcript that a turn reads.
+
+    Each result stands right after the message that made its call, wherever it stood among the items: models want it
+    so. A result whose call is not among the items answers a call of an earlier turn and keeps its place.
+    """
+    results = _match(items)
+    messages: list[Message] = []
+    current = _AssistantRound()
+    for n, item in enumerate(items):
+        if _begins_anew(item, n, current, results):
+            messages += current.messages()
+            current = _AssistantRound()
+        messages += _put(current, item, n, results)
+    return (*messages, *current.messages())
+
+
+def _match(items: Sequence[InputItem]) -> dict[int, InputItem]:
+    """Call number -> its result, and result number -> the result itself if there is no call for it.
+
+    Call ids are unique in a turn, not in a conversation: each result belongs to the oldest open call of its id.
+    """
+    matched: dict[int, InputItem] = {}
+    waiting: defaultdict[str, list[int]] = defaultdict(list)
+    for n, item in enumerate(items):
+        if item["type"] == "function_call":
+            waiting[item["call_id"]].append(n)
+        elif item["type"] == "function_call_output":
+            open_calls = waiting[item["call_id"]]
+            matched[open_calls.pop(0) if open_calls else n] = item
+    return matched
+
+
+def _begins_anew(item: InputItem, n: int, current: _AssistantRound, results: Mapping[int, InputItem]) -> bool:
+    """Whether what was collected for one assistant message ends before this item."""
+    if item["type"] == "message" and item["role"] != "assistant":
+        return True
+    if item["type"] == "function_call_output":
+        return n in results
+    return item["type"] != "function_call" and bool(current.calls)
+
+
+def _put(into: _AssistantRound, item: InputItem, n: int, results: Mapping[int, InputItem]) -> list[Message]:
+    """Add the item to the assistant message, or return the message that it is by itself."""
+    match item["type"]:
+        case "function_call":
+            into.calls.append((ToolCall(item["call_id"], item["name"], item["arguments"]), results.get(n)))
+        case "function_call_output":
+            return [_returned(item, "")] if n in results else []
+        case "reasoning":
+            into.reasoning += [part["text"] for part in item["summary"]]
+        case _ if item["role"] == "assistant":
+            into.text.append(user_content(item["content"], "content"))
+        case _ if item["role"] in SYSTEM_ROLES:
+            return [Message("system", system_text(item["content"]))]
+        case _:
+            return [Message("user", user_content(item["content"], "content"))]
+    return []
+
+
+def _joined(texts: list[Content]) -> Content:
+    if all(isinstance(text, str) for text in texts):
+        return "".join(text for text in texts if isinstance(text, str))
+    return tuple(part for text in texts for part in _chat_parts(text))
+
+
+def _chat_parts(content: Content) -> tuple[Mapping[str, Any], ...]:
+    return ({"type": "text", "text": content},) if isinstance(content, str) else content
+
+
+def _returned(item: InputItem, name: str) -> Message:
+    output = item["output"]
+    content = output if isinstance(output, str) else user_content(output, "output")
+    if item.get("status") == "incomplete" and isinstance(content, str):
+        content = f"{content}\n{_CUT_SHORT}".lstrip()
+    return Message("tool", content, tool_call_id=item["call_id"], name=name)
+
 
 MAX_ITEMS = 20  # in one call
 MAX_PAIRS = 16

@@ -1,13 +1,256 @@
-"""The OpenAPI document, made from the classes that validate requests and describe answers."""
+"""The operations of the API, and the OpenAPI document generated from them and their request and reply classes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
+from attrs import frozen
 
 from hermes_trio.schema import replies
-from hermes_trio.schema.operations import OPERATIONS, Operation
+from hermes_trio.schema.chat import ChatBody
+from hermes_trio.schema.conversations import ConversationBody, ConversationItemsBody, ConversationUpdateBody
+from hermes_trio.schema.responses import ResponsesBody
+from hermes_trio.schema.runs import ApprovalBody, RunBody
+from hermes_trio.schema.sessions import ForkBody, SessionBody, SessionChatBody, SessionUpdateBody
+
+
+@frozen
+class Operation:
+    """One method of one path."""
+
+    method: str
+    path: str
+    summary: str
+    reply: type | None  # str for plain text, None if it only streams
+    body: type | None = None
+    stream: type | None = None
+    is_open: bool = False  # answers without a key
+    statuses: tuple[int, ...] = ()
+    parameters: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    query: tuple[str, ...] = ()
+    success: int = 200
+    may_be_empty: bool = False  # 204 when there is nothing (more) to tell
+
+
+_RUN_STATUSES = (400, 404, 408, 409, 413, 429, 500, 502, 503)
+_SESSION_HEADERS = ("X-Hermes-Session-Id", "X-Hermes-Session-Key", "Idempotency-Key")
+_PAGE = ("after", "limit", "order")
+
+_ABOUT_AND_CHAT = (
+    Operation("get", "/health", "Whether the process answers", replies.Health, is_open=True),
+    Operation("get", "/v1/health", "The same as /health", replies.Health, is_open=True),
+    Operation("get", "/health/live", "The same as /health", replies.Health, is_open=True),
+    Operation(
+        "get",
+        "/health/ready",
+        "Whether new runs are welcome",
+        replies.Readiness,
+        is_open=True,
+        statuses=(503,),
+    ),
+    Operation("get", "/health/detailed", "The state of the parts", replies.HealthDetails),
+    Operation("get", "/version", "The version", replies.Version, is_open=True),
+    Operation("get", "/openapi.json", "This document", replies.OpenApi, is_open=True),
+    Operation("get", "/metrics", "Figures for Prometheus", str),
+    Operation("get", "/v1/models", "The models that can be asked for", replies.ModelList),
+    Operation(
+        "get", "/v1/models/{model_id}", "One model", replies.Model, statuses=(404,), parameters=("model_id",)
+    ),
+    Operation("get", "/v1/capabilities", "What this server can do", replies.Capabilities),
+    Operation("get", "/v1/settings", "What the operator chose, secrets masked", replies.SettingList),
+    Operation(
+        "post",
+        "/v1/chat/completions",
+        "Run one agent turn, streamed or in one piece",
+        replies.ChatCompletion,
+        body=ChatBody,
+        stream=replies.ChatChunk,
+        statuses=_RUN_STATUSES,
+        headers=_SESSION_HEADERS,
+    ),
+)
+
+_RESPONSE = "/v1/responses/{response_id}"
+_RESPONSES = (
+    Operation(
+        "post",
+        "/v1/responses",
+        "Run one agent turn: streamed, in one piece, or in the background",
+        replies.ResponseReply,
+        body=ResponsesBody,
+        stream=replies.ResponseEvent,
+        statuses=_RUN_STATUSES,
+        headers=("X-Hermes-Session-Key", "Idempotency-Key", "X-Hermes-On-Disconnect"),
+    ),
+    Operation(
+        "get",
+        _RESPONSE,
+        "A response as it stands, or its events from any point on",
+        replies.ResponseReply,
+        stream=replies.ResponseEvent,
+        statuses=(400, 404, 409, 503),
+        parameters=("response_id",),
+        query=("stream", "starting_after"),
+    ),
+    Operation(
+        "delete",
+        _RESPONSE,
+        "Forget a response; one that runs is stopped first",
+        replies.Deleted,
+        statuses=(404, 503),
+        parameters=("response_id",),
+    ),
+    Operation(
+        "post",
+        f"{_RESPONSE}/cancel",
+        "Stop a response that runs",
+        replies.ResponseReply,
+        statuses=(400, 404, 503),
+        parameters=("response_id",),
+    ),
+    Operation(
+        "get",
+        f"{_RESPONSE}/input_items",
+        "The input of a response, page by page",
+        replies.ItemList,
+        statuses=(400, 404, 503),
+        parameters=("response_id",),
+        query=_PAGE,
+    ),
+)
+
+_CONVERSATION = "/v1/conversations/{conversation_id}"
+_ONE = ("conversation_id",)
+_CONVERSATIONS = (
+    Operation(
+        "post", "/v1/conversations", "Make a conversation", replies.ConversationReply,
+        body=ConversationBody, statuses=(400, 413, 503),
+    ),
+    Operation(
+        "get", _CONVERSATION, "A conversation", replies.ConversationReply,
+        statuses=(404, 503), parameters=_ONE,
+    ),
+    Operation(
+        "post", _CONVERSATION, "Change its metadata", replies.ConversationReply,
+        body=ConversationUpdateBody, statuses=(400, 404, 413, 503), parameters=_ONE,
+    ),
+    Operation(
+        "delete", _CONVERSATION, "Forget it and its items", replies.Deleted,
+        statuses=(404, 503), parameters=_ONE,
+    ),
+    Operation(
+        "get", f"{_CONVERSATION}/items", "Its items, page by page", replies.ItemList,
+        statuses=(400, 404, 503), parameters=_ONE, query=_PAGE,
+    ),
+    Operation(
+        "post", f"{_CONVERSATION}/items", "Append items", replies.ItemList,
+        body=ConversationItemsBody, statuses=(400, 404, 413, 503), parameters=_ONE,
+    ),
+    Operation(
+        "get", f"{_CONVERSATION}/items/{{item_id}}", "One item", replies.Item,
+        statuses=(404, 503), parameters=("conversation_id", "item_id"),
+    ),
+    Operation(
+        "delete", f"{_CONVERSATION}/items/{{item_id}}", "Remove one item", replies.ConversationReply,
+        statuses=(404, 503), parameters=("conversation_id", "item_id"),
+    ),
+)  # fmt: skip
+
+_RUN = "/v1/runs/{run_id}"
+_RUNS = (
+    Operation(
+        "post", "/v1/runs", "Start a run that goes on by itself", replies.RunStarted,
+        body=RunBody, statuses=(400, 404, 408, 409, 413, 429, 503),
+        headers=("X-Hermes-Session-Key", "Idempotency-Key"), success=202,
+    ),
+    Operation(
+        "get", "/v1/runs", "Runs, page by page", replies.RunList,
+        statuses=(400, 404, 503), query=(*_PAGE, "status", "kind", "session_id"),
+    ),
+    Operation(
+        "get", _RUN, "A run as it stands", replies.RunReply,
+        statuses=(404, 503), parameters=("run_id",),
+    ),
+    Operation(
+        "get", f"{_RUN}/events", "The events of a run from any point on", None,
+        stream=replies.RunEvent, statuses=(400, 404, 409, 503), parameters=("run_id",),
+        headers=("Last-Event-ID",), query=("last_seq",), may_be_empty=True,
+    ),
+    Operation(
+        "post", f"{_RUN}/stop", "Ask a run to stop", replies.RunStopped,
+        statuses=(404, 409, 503), parameters=("run_id",),
+    ),
+)  # fmt: skip
+
+_ANSWER_STATUSES = (400, 404, 408, 409, 413, 503)
+_APPROVALS = (
+    Operation(
+        "post", f"{_RUN}/approval", "Answer a run that asks", replies.ApprovalReply,
+        body=ApprovalBody, statuses=_ANSWER_STATUSES, parameters=("run_id",),
+    ),
+    Operation(
+        "post", "/v1/responses/{response_id}/approval", "Answer a response that asks", replies.ApprovalReply,
+        body=ApprovalBody, statuses=_ANSWER_STATUSES, parameters=("response_id",),
+    ),
+    Operation(
+        "get", "/v1/approvals", "The approvals that are remembered", replies.RememberedApprovals, statuses=(503,),
+    ),
+    Operation(
+        "delete", "/v1/approvals", "Ask again from now on", replies.RevokedApproval,
+        statuses=(400, 404, 503), query=("pattern", "session_id"),
+    ),
+)  # fmt: skip
+
+_SESSION = "/api/sessions/{session_id}"
+_TURN_HEADERS = ("X-Hermes-Session-Key", "Idempotency-Key", "X-Hermes-On-Disconnect")
+_SESSIONS = (
+    Operation(
+        "get", "/api/sessions", "Sessions, the one with the latest activity first", replies.SessionList,
+        statuses=(503,), query=("limit", "offset", "source", "include_children"),
+    ),
+    Operation(
+        "post", "/api/sessions", "Make a session", replies.SessionReply,
+        body=SessionBody, statuses=(400, 408, 409, 413, 503), success=201,
+    ),
+    Operation(
+        "get", _SESSION, "A session", replies.SessionReply, statuses=(404, 503), parameters=("session_id",),
+    ),
+    Operation(
+        "patch", _SESSION, "Give it another title, or end it", replies.SessionReply,
+        body=SessionUpdateBody, statuses=(400, 404, 408, 413, 503), parameters=("session_id",),
+    ),
+    Operation(
+        "delete", _SESSION, "Forget it, its transcript and its runs", replies.SessionGone,
+        statuses=(404, 409, 503), parameters=("session_id",),
+    ),
+    Operation(
+        "get", f"{_SESSION}/messages", "Its transcript, page by page", replies.SessionMessages,
+        statuses=(400, 404, 503), parameters=("session_id",), query=("after", "limit"),
+    ),
+    Operation(
+        "post", f"{_SESSION}/fork", "Branch it", replies.SessionReply,
+        body=ForkBody, statuses=(400, 404, 408, 409, 413, 503), parameters=("session_id",), success=201,
+    ),
+    Operation(
+        "post", f"{_SESSION}/chat", "Run one turn in it, in one piece", replies.SessionChatReply,
+        body=SessionChatBody, statuses=_RUN_STATUSES, parameters=("session_id",), headers=_TURN_HEADERS,
+    ),
+    Operation(
+        "post", f"{_SESSION}/chat/stream", "Run one turn in it, streamed", None,
+        body=SessionChatBody, stream=replies.SessionEvent, statuses=(400, 404, 408, 409, 413, 429, 503),
+        parameters=("session_id",), headers=_TURN_HEADERS,
+    ),
+    Operation(
+        "get", f"{_SESSION}/chat/stream", "The events of a turn from any point on", None,
+        stream=replies.SessionEvent, statuses=(400, 404, 409, 503), parameters=("session_id",),
+        headers=("Last-Event-ID",), query=("run_id", "last_seq"), may_be_empty=True,
+    ),
+)  # fmt: skip
+
+OPERATIONS = (*_ABOUT_AND_CHAT, *_RESPONSES, *_CONVERSATIONS, *_RUNS, *_APPROVALS, *_SESSIONS)
+
 
 _REF = "#/components/schemas/{name}"
 

@@ -1,4 +1,7 @@
-"""What the routes answer, as classes: the OpenAPI document is made of them, and tests hold the answers against them."""
+"""Replies of every route, as classes.
+
+The OpenAPI document is generated from these classes, including their docstrings, and tests validate replies against them.
+"""
 
 from __future__ import annotations
 
@@ -230,3 +233,300 @@ class Capabilities:
     runtime: dict[str, Any]
     features: dict[str, Any]
     endpoints: dict[str, dict[str, str]]
+
+
+@frozen
+class ResponseReply:
+    """A response. Every field is there, null where it says nothing."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["completed", "failed", "in_progress", "cancelled", "queued", "incomplete"]
+    background: bool
+    completed_at: int | None
+    error: dict[str, Any] | None
+    incomplete_details: dict[str, Any] | None
+    model: str
+    output: list[dict[str, Any]]
+    conversation: dict[str, Any] | None
+    frequency_penalty: float
+    instructions: str | None
+    max_output_tokens: int | None
+    max_tool_calls: int | None
+    metadata: dict[str, str]
+    parallel_tool_calls: bool
+    presence_penalty: float
+    previous_response_id: str | None
+    prompt_cache_key: str | None
+    reasoning: dict[str, Any] | None
+    safety_identifier: str | None
+    service_tier: str
+    store: bool
+    temperature: float
+    text: dict[str, Any]
+    tool_choice: str | dict[str, Any]
+    tools: list[dict[str, Any]]
+    top_logprobs: int
+    top_p: float
+    truncation: str
+    user: str | None
+    usage: dict[str, Any] | None
+    hermes: dict[str, Any] | None = None
+
+
+@frozen
+class ResponseEvent:
+    """One event of a stream; the rest of its fields depend on its type."""
+
+    type: str
+    sequence_number: int
+
+
+@frozen
+class Deleted:
+    """What was forgotten."""
+
+    id: str
+    object: str
+    deleted: bool
+
+
+@frozen
+class Item:
+    """An item of an input, an output or a conversation; the rest of its fields depend on its type."""
+
+    id: str
+    type: str
+
+
+@frozen
+class ItemList:
+    """A page of items."""
+
+    data: list[Item]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"] = "list"
+
+
+@frozen
+class ConversationReply:
+    """A conversation, without its items."""
+
+    id: str
+    created_at: int
+    metadata: dict[str, str]
+    object: Literal["conversation"] = "conversation"
+
+
+@frozen
+class RunStarted:
+    """A run that was begun."""
+
+    run_id: str
+    status: Literal["started"]
+
+
+@frozen
+class RunReply:
+    """A run as it stands. One that has ended has its output and usage, and says why it did not simply complete."""
+
+    object: Literal["hermes.run"]
+    run_id: str
+    kind: str
+    status: Literal[
+        "queued", "running", "waiting_for_approval", "stopping", "completed", "failed", "cancelled"
+    ]
+    created_at: float
+    updated_at: float
+    session_id: str
+    model: str
+    last_event: str
+    metadata: dict[str, str]
+    output: str | None = None
+    usage: dict[str, Any] | None = None
+    error: str | None = None
+    reason: str | None = None
+    incomplete: bool | None = None
+    approval: dict[str, Any] | None = None  # the question that waits longest
+    approvals_pending: int | None = None
+
+
+@frozen
+class RunList:
+    """A page of runs, without their output."""
+
+    object: Literal["list"]
+    data: list[RunReply]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+@frozen
+class RunStopped:
+    """A run that was asked to stop, or that had ended before."""
+
+    run_id: str
+    status: Literal["stopping", "completed", "failed", "cancelled"]
+
+
+@frozen
+class RunEvent:
+    """One event of a run; the rest of its fields depend on its kind."""
+
+    event: str
+    run_id: str
+    timestamp: float
+    seq: int
+
+
+@frozen
+class ApprovalReply:
+    """Questions that were answered."""
+
+    object: Literal["hermes.run.approval_response"]
+    run_id: str
+    choice: Literal["once", "session", "always", "deny"]
+    resolved: int
+
+
+@frozen
+class RememberedApproval:
+    """An approval that holds until it is revoked."""
+
+    object: Literal["hermes.approval"]
+    pattern: str
+    session_id: str | None  # null: in all sessions
+    created_at: float
+
+
+@frozen
+class RememberedApprovals:
+    """All of them, oldest first."""
+
+    object: Literal["list"]
+    data: list[RememberedApproval]
+
+
+@frozen
+class RevokedApproval:
+    """One that does not hold any more."""
+
+    object: Literal["hermes.approval.deleted"]
+    pattern: str
+    session_id: str | None
+    deleted: Literal[True]
+
+
+@frozen
+class SessionObject:
+    """A session. Its system prompt is not told, only that there is one."""
+
+    id: str
+    source: Literal["api_server"]
+    kind: str  # the API that made it: chat, responses, runs, sessions
+    user_id: str | None
+    model: str | None
+    title: str | None
+    started_at: float
+    ended_at: float | None
+    end_reason: str | None
+    message_count: int
+    tool_call_count: int
+    api_call_count: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+    estimated_cost_usd: float | None
+    actual_cost_usd: float | None
+    parent_session_id: str | None
+    last_active: float
+    preview: str
+    has_system_prompt: bool
+    has_model_config: bool
+
+
+@frozen
+class SessionReply:
+    """One session."""
+
+    object: Literal["hermes.session"]
+    session: SessionObject
+
+
+@frozen
+class SessionList:
+    """A page of sessions, the one with the latest activity first."""
+
+    object: Literal["list"]
+    data: list[SessionObject]
+    limit: int
+    offset: int
+    has_more: bool
+
+
+@frozen
+class SessionGone:
+    """A session that was deleted."""
+
+    object: Literal["hermes.session.deleted"]
+    id: str
+    deleted: bool
+
+
+@frozen
+class SessionMessage:
+    """One message of a transcript."""
+
+    id: int
+    session_id: str
+    role: str
+    content: str | list[dict[str, Any]]
+    tool_call_id: str | None
+    tool_calls: list[dict[str, Any]] | None
+    tool_name: str | None
+    reasoning: str | None
+    timestamp: float
+    token_count: int | None
+    finish_reason: str | None
+    run_id: str
+
+
+@frozen
+class SessionMessages:
+    """A page of a transcript, in the order it was said."""
+
+    object: Literal["list"]
+    session_id: str
+    data: list[SessionMessage]
+    has_more: bool
+
+
+@frozen
+class SessionChatReply:
+    """A turn in one piece."""
+
+    object: Literal["hermes.session.chat.completion"]
+    session_id: str
+    run_id: str
+    message: dict[str, Any]
+    usage: dict[str, Any]
+    completed: bool
+    partial: bool
+    interrupted: bool
+    reason: str | None = None
+
+
+@frozen
+class SessionEvent:
+    """One event of a turn; the rest of its fields depend on its kind."""
+
+    session_id: str
+    run_id: str
+    seq: int
+    ts: float

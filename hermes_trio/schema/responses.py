@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from hermes_trio.core.dialects.responses import ECHO
 from hermes_trio.core.errors import bad_request
-from hermes_trio.core.log_codec import as_dict
 from hermes_trio.core.messages import Content, Message, ToolCall
 from hermes_trio.schema.chat import SPOKEN_ROLES, ToolCallBody
 from hermes_trio.schema.content import has_visible_payload, system_text, user_content
-from hermes_trio.schema.conversations import read_metadata
-from hermes_trio.schema.fields import boolean_like, integer_field, number_field, optional_text
-from hermes_trio.schema.input_items import SYSTEM_ROLES, InputItem, items_to_messages, read_input
-from hermes_trio.schema.json import convert, parse_object
+from hermes_trio.schema.conversations import (
+    SYSTEM_ROLES,
+    InputItem,
+    items_to_messages,
+    read_input,
+    read_metadata,
+)
+from hermes_trio.schema.parsing import (
+    boolean_like,
+    convert,
+    integer_field,
+    number_field,
+    optional_text,
+    parse_object,
+)
 
 MAX_NAME = 256  # characters of a conversation's name and of an id
 
@@ -164,7 +174,7 @@ def _check(body: ResponsesBody) -> None:
     _check_chain(body)
     if boolean_like(body.background, default=False) and not boolean_like(body.store, default=True):
         raise bad_request("'background' needs 'store': nobody could fetch the response.", "background")
-    given = as_dict(body)
+    given = asdict(body, recurse=False)
     for name, (low, high) in _WHOLE_NUMBERS.items():
         integer_field(given, name, low, high)
     for name, (least, most) in _NUMBERS.items():
@@ -224,7 +234,7 @@ def _past(body: HistoryBody, param: str) -> Message:
 
 
 def _options(body: ResponsesBody) -> dict[str, Any]:
-    given = as_dict(body)
+    given = asdict(body, recurse=False)
     given["max_tokens"] = body.max_output_tokens
     given["reasoning_effort"] = (body.reasoning or {}).get("effort")
     return {name: given[name] for name in _OPTIONS if given[name] is not None}
@@ -232,7 +242,7 @@ def _options(body: ResponsesBody) -> dict[str, Any]:
 
 def _echo(body: ResponsesBody) -> dict[str, Any]:
     """What answers repeat, in the full form that strict clients want."""
-    given = as_dict(body)
+    given = asdict(body, recurse=False)
     given["store"] = boolean_like(body.store, default=True)
     given["previous_response_id"] = body.previous_response_id or None
     if body.tools is not None:

@@ -1,15 +1,14 @@
-"""``POST /v1/runs``: the body as clients send it, and the request that is made of it."""
+"""Bodies of the Runs API and of its approvals, parsed into requests."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from hermes_trio.core.errors import bad_request
-from hermes_trio.core.log_codec import as_dict
-from hermes_trio.schema.fields import session_id
-from hermes_trio.schema.json import convert, parse_object
+from hermes_trio.core.events import Choice
+from hermes_trio.schema.parsing import boolean_like, convert, parse_object, session_id
 from hermes_trio.schema.responses import HistoryBody, ResponsesBody, ResponsesRequest, read_responses
 
 
@@ -41,9 +40,47 @@ def parse_run(raw: bytes) -> RunRequest:
         ApiError: 400, naming the parameter that is wrong.
     """
     body = convert(parse_object(raw), RunBody)
-    shared = as_dict(body)
+    shared = asdict(body, recurse=False)
     session = session_id(shared.pop("session_id") or "", "session_id")
     asked = read_responses(ResponsesBody(**shared))
     if asked.messages[-1].role != "user":
         raise bad_request("The last element of 'input' must be a user message.", "input")
     return RunRequest(asked, session)
+
+
+_OTHER_WORDS = dict.fromkeys(("approve", "approved", "allow"), Choice.ONCE)
+_CHOICES = {str(choice): choice for choice in Choice} | _OTHER_WORDS
+
+
+@frozen
+class ApprovalBody:
+    """The choice, and which question it answers: the one with this id, all of them, or else the oldest."""
+
+    choice: str
+    approval_id: str | None = None
+    all: Any = None
+    resolve_all: Any = None
+
+
+@frozen
+class ApprovalAnswer:
+    """What the route works with."""
+
+    choice: Choice
+    approval_id: str
+    everything: bool
+
+
+def parse_approval(raw: bytes) -> ApprovalAnswer:
+    """Read a request body.
+
+    Raises:
+        ApiError: 400, naming the parameter that is wrong.
+    """
+    body = convert(parse_object(raw), ApprovalBody)
+    choice = _CHOICES.get(body.choice.strip().lower())
+    if choice is None:
+        names = ", ".join(f"'{name}'" for name in Choice)
+        raise bad_request(f"'choice' must be one of {names}.", "choice", "invalid_approval_choice")
+    everything = boolean_like(body.all, default=False) or boolean_like(body.resolve_all, default=False)
+    return ApprovalAnswer(choice, body.approval_id or "", everything)

@@ -13,8 +13,7 @@ from hermes_trio.core.messages import Content
 from hermes_trio.core.sessions import MAX_TITLE, SessionChange
 from hermes_trio.core.shorten import shorten
 from hermes_trio.schema.content import has_visible_payload, user_content
-from hermes_trio.schema.fields import MAX_SESSION_LENGTH, optional_text, session_id
-from hermes_trio.schema.json import convert, parse_object
+from hermes_trio.schema.parsing import MAX_SESSION_LENGTH, convert, optional_text, parse_object, session_id
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CHANGEABLE = ("title", "end_reason")

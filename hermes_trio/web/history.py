@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.messages import Message
 from hermes_trio.core.records import EndedRun, LiveRun, NoConversation, NoRun
-from hermes_trio.schema.input_items import items_to_messages
+from hermes_trio.schema.conversations import items_to_messages
 from hermes_trio.schema.responses import ResponsesRequest
 from hermes_trio.web.request import app_state, principal
 from hermes_trio.web.session_lock import SessionTarget, busy_error, session_target

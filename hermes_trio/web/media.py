@@ -11,7 +11,7 @@ from pathlib import Path
 
 import trio
 
-from hermes_trio.core.dialects.chat import ChatCollector, Reply
+from hermes_trio.core.dialects.chat import BatchReply, ChatCollector
 from hermes_trio.web.profiles import choose_agent
 from hermes_trio.web.request import app_state
 
@@ -35,7 +35,7 @@ _TAG = re.compile(
 )
 
 
-async def reply_with_media(collector: ChatCollector, model: str) -> Reply:
+async def reply_with_media(collector: ChatCollector, model: str) -> BatchReply:
     """Make the reply of a collected run, with the images in the workspace of the model's agent.
 
     Raises:

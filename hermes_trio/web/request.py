@@ -15,7 +15,7 @@ from hermes_trio.core.records import record_owner
 from hermes_trio.keys import Principal
 from hermes_trio.runs.admission import Admission, Slot
 from hermes_trio.runs.delivery import TrySend
-from hermes_trio.schema.fields import SESSION_ID_HEADER, SESSION_KEY_HEADER, session_id, session_key
+from hermes_trio.schema.parsing import SESSION_ID_HEADER, SESSION_KEY_HEADER, session_id, session_key
 from hermes_trio.web.state import AppState
 
 SCOPE_KEY = "hermes_trio.request"  # where the middleware puts the context into the ASGI scope

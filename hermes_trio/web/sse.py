@@ -16,14 +16,14 @@ from quart import Response
 from quart.wrappers.response import ResponseBody
 
 from hermes_trio.core.changes import Change, Ended
-from hermes_trio.core.dialects.chat import Reply
+from hermes_trio.core.dialects.chat import BatchReply
 from hermes_trio.core.dialects.wire import KEEPALIVE
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.runs.delivery import Delivery, TrySend
 from hermes_trio.runs.log import ChangeReader, Changes
 from hermes_trio.runs.spec import RunStats
-from hermes_trio.schema.fields import SESSION_ID_HEADER
+from hermes_trio.schema.parsing import SESSION_ID_HEADER
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.headers import STREAM_HEADERS
 from hermes_trio.web.request import app_state, current_request
@@ -174,7 +174,7 @@ class Collector(Protocol):
 
 
 async def collected_response(
-    started: StartedRun, collector: Collector, make_reply: Callable[[], Awaitable[Reply]]
+    started: StartedRun, collector: Collector, make_reply: Callable[[], Awaitable[BatchReply]]
 ) -> Response:
     """Read a run to its end, then respond with the reply that ``make_reply`` makes of the collector.
 

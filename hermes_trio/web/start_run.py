@@ -33,7 +33,7 @@ from hermes_trio.runs.presence import INTERRUPT, DisconnectPolicy, parse_policy
 from hermes_trio.runs.replay import StoredReader, load_changes
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Items, Persistence, RunSpec
-from hermes_trio.schema.input_items import InputItem, with_ids
+from hermes_trio.schema.conversations import InputItem, with_ids
 from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.web.profiles import choose_agent
 from hermes_trio.web.request import (

@@ -12,6 +12,7 @@ from hermes_trio.runs.admission import Admission, Turnstile
 from hermes_trio.runs.hosting import Hosting
 from hermes_trio.runs.presence import INTERRUPT, DisconnectPolicy
 from hermes_trio.runs.spec import Services
+from hermes_trio.schema.replies import ShownSetting
 from hermes_trio.web.metrics import Metrics
 
 
@@ -26,15 +27,6 @@ class ServedProfile:
     def admits(self, principal: str) -> bool:
         """Whether a principal may use the profile, or learn that it exists."""
         return not self.principals or principal in self.principals
-
-
-@frozen
-class ShownSetting:
-    """A setting as ``/v1/settings`` shows it."""
-
-    name: str
-    value: str  # "" if it is not set
-    help: str
 
 
 @frozen
@@ -55,8 +47,8 @@ class WebOptions:
 
 
 @frozen
-class Health:
-    """Callbacks that the health routes poll."""
+class HealthCallbacks:
+    """What the health routes call."""
 
     is_ready: Callable[[], str]  # "" when ready, else the reason
     details: Callable[[], Mapping[str, Any]]
@@ -72,5 +64,5 @@ class AppState:
     turnstile: Turnstile
     services: Services
     hosting: Hosting
-    health: Health
+    health: HealthCallbacks
     metrics: Metrics

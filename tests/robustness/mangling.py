@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from attrs import frozen
 
-from hermes_trio.schema.operations import OPERATIONS, Operation
+from hermes_trio.schema.openapi import OPERATIONS, Operation
 
 SECRET = "sk-proj-0123456789abcdefghijklmnop"
 MESSAGE = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}

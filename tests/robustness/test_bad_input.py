@@ -10,7 +10,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from hermes_trio.schema.operations import OPERATIONS
+from hermes_trio.schema.openapi import OPERATIONS
 from tests.robustness.book import BOOK, Sought
 from tests.robustness.mangling import BODIES, SECRET, Mangler, Sent
 from tests.robustness.report import Tally

@@ -12,7 +12,7 @@ from attrs import frozen
 from trio.testing import MockClock
 
 from hermes_trio.core.events import Text
-from hermes_trio.schema.operations import OPERATIONS, Operation
+from hermes_trio.schema.openapi import OPERATIONS, Operation
 from tests.robustness.mangling import BODIES
 from tests.robustness.report import Tally
 from tests.robustness.scenes import LIMITS

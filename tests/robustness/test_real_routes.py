@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from hermes_trio.schema.operations import OPERATIONS, Operation
+from hermes_trio.schema.openapi import OPERATIONS, Operation
 from tests.robustness.mangling import BODIES
 from tests.robustness.real_footprint import at_rest, faults_at_rest
 from tests.robustness.real_servers import being_there, server_in

@@ -9,7 +9,7 @@ import pytest
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.events import Choice
-from hermes_trio.schema.approvals import ApprovalAnswer, parse_approval
+from hermes_trio.schema.runs import ApprovalAnswer, parse_approval
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.core.errors import ApiError
-from hermes_trio.schema.fields import (
+from hermes_trio.schema.parsing import (
     boolean_like,
     integer_field,
     number_field,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.core.errors import ApiError
-from hermes_trio.schema.json import JsonLimits, parse_object
+from hermes_trio.schema.parsing import JsonLimits, parse_object
 
 scalars = (
     st.none()

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from hermes_trio.schema.openapi import document
-from hermes_trio.schema.operations import OPERATIONS
+from hermes_trio.schema.openapi import OPERATIONS, document
 
 DOCUMENT = document("1.2.3")
 

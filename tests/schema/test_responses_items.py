@@ -20,11 +20,13 @@ from hermes_trio.core.records import Conversation
 from hermes_trio.schema.conversations import (
     conversation_object,
     item_list,
+    items_to_messages,
     parse_conversation,
     parse_conversation_items,
     parse_conversation_update,
+    read_input,
+    with_ids,
 )
-from hermes_trio.schema.input_items import items_to_messages, read_input, with_ids
 from tests.support.strategies import cuts, scripts
 from tests.support.turn_rules import played
 

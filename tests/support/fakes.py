@@ -45,7 +45,7 @@ from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.web.app import make_app
 from hermes_trio.web.metrics import Metrics
-from hermes_trio.web.state import AppState, Health, WebOptions
+from hermes_trio.web.state import AppState, HealthCallbacks, WebOptions
 from tests.support.asgi import PATIENCE, Client, patience
 
 KEY = "key-of-ann-0123456789"
@@ -349,7 +349,7 @@ def make_rig(
             for name, other in stages.items()
         },
     )
-    health = Health(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
+    health = HealthCallbacks(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
     hosting = Hosting(cast("trio.Nursery", nursery), services)
     site = AppState(
         options,

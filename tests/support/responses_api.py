@@ -13,7 +13,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from hermes_trio.core.events import Event, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
-from hermes_trio.schema import replies_responses
+from hermes_trio.schema import replies
 from tests.core.test_responses_rules import TERMINAL, Reader
 from tests.support.asgi import Answer, Exchange, patience
 from tests.support.fakes import HELLO, OTHER_KEY, End, Rig, Stage, Step, bearer, open_rig
@@ -70,7 +70,7 @@ def checked_event(frame: Frame) -> Json:
     event: Json = frame.json
     assert frame.event == event["type"]
     _event_type().validate_python(event, strict=True)
-    msgspec.convert(event, replies_responses.ResponseEvent)
+    msgspec.convert(event, replies.ResponseEvent)
     if "response" in event:
         checked(event["response"])
     return event
@@ -79,7 +79,7 @@ def checked_event(frame: Frame) -> Json:
 def checked(response: Json) -> Json:
     """A response, held against the SDK's type and our own; every field is there."""
     Response.model_validate(response, strict=True)
-    msgspec.convert(response, replies_responses.ResponseReply)
+    msgspec.convert(response, replies.ResponseReply)
     return response
 
 

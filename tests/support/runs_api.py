@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hermes_trio.schema import replies_runs
+from hermes_trio.schema import replies
 from tests.support.asgi import Answer, patience
 from tests.support.fakes import Rig
 from tests.support.run_stream_rules import check_whole
@@ -26,7 +26,7 @@ async def started(
 def run_id_of(answer: Answer) -> str:
     """The id of a run that was just started."""
     assert answer.status == 202, answer.body
-    told = msgspec.convert(answer.json, replies_runs.RunStarted)
+    told = msgspec.convert(answer.json, replies.RunStarted)
     assert set(answer.json) == {"run_id", "status"}
     assert re.fullmatch(r"run_[0-9a-f]{32}", told.run_id)
     return told.run_id
@@ -36,7 +36,7 @@ async def shown(rig: Rig, run_id: str) -> Json:
     """A run as it stands."""
     answer = await rig.client.get(f"{RUNS}/{run_id}")
     assert answer.status == 200, answer.body
-    msgspec.convert(answer.json, replies_runs.RunReply)
+    msgspec.convert(answer.json, replies.RunReply)
     return dict(answer.json)
 
 
@@ -44,7 +44,7 @@ async def stopped(rig: Rig, run_id: str) -> str:
     """Ask a run to stop; returns the status that is told."""
     answer = await rig.client.get(f"{RUNS}/{run_id}/stop", method="POST")
     assert answer.status == 200, answer.body
-    told = msgspec.convert(answer.json, replies_runs.RunStopped)
+    told = msgspec.convert(answer.json, replies.RunStopped)
     assert set(answer.json) == {"run_id", "status"}
     assert told.run_id == run_id
     return told.status
@@ -57,7 +57,7 @@ async def followed(rig: Rig, run_id: str) -> list[Json]:
     assert answer.status == 200, answer.body
     events = check_whole(answer.body)
     for event in events:
-        msgspec.convert(event, replies_runs.RunEvent)
+        msgspec.convert(event, replies.RunEvent)
         assert event["run_id"] == run_id
     return events
 

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import msgspec
 
-from hermes_trio.schema import replies_sessions
+from hermes_trio.schema import replies
 from tests.support.asgi import JSON, Answer, Exchange
 from tests.support.fakes import Rig
 from tests.support.session_stream_rules import check_whole
@@ -25,9 +25,9 @@ async def made(rig: Rig, **body: Any) -> Json:
 def session_of(answer: Answer, status: int = 200) -> Json:
     """The one session of an answer, held against its description."""
     assert answer.status == status, answer.body
-    msgspec.convert(answer.json, replies_sessions.SessionReply)
+    msgspec.convert(answer.json, replies.SessionReply)
     assert set(answer.json) == {"object", "session"}
-    assert set(answer.json["session"]) == set(attrs.fields_dict(replies_sessions.SessionObject))
+    assert set(answer.json["session"]) == set(attrs.fields_dict(replies.SessionObject))
     return dict(answer.json["session"])
 
 
@@ -40,7 +40,7 @@ async def listed(rig: Rig, query: str = "", headers: dict[str, str] | None = Non
     """A page of sessions."""
     answer = await rig.client.get(f"{SESSIONS}{query}", headers or {})
     assert answer.status == 200, answer.body
-    msgspec.convert(answer.json, replies_sessions.SessionList)
+    msgspec.convert(answer.json, replies.SessionList)
     return dict(answer.json)
 
 
@@ -53,7 +53,7 @@ async def messages(rig: Rig, session_id: str, query: str = "") -> Json:
     """A page of a transcript."""
     answer = await rig.client.get(f"{SESSIONS}/{session_id}/messages{query}")
     assert answer.status == 200, answer.body
-    msgspec.convert(answer.json, replies_sessions.SessionMessages)
+    msgspec.convert(answer.json, replies.SessionMessages)
     return dict(answer.json)
 
 
@@ -76,7 +76,7 @@ async def with_body(rig: Rig, method: str, path: str, body: bytes) -> Answer:
 def deleted(answer: Answer) -> str:
     """The id of a session that was deleted."""
     assert answer.status == 200, answer.body
-    told = msgspec.convert(answer.json, replies_sessions.SessionGone)
+    told = msgspec.convert(answer.json, replies.SessionGone)
     assert told.deleted
     return told.id
 
@@ -84,7 +84,7 @@ def deleted(answer: Answer) -> str:
 def reply_of(answer: Answer) -> Json:
     """A turn in one piece."""
     assert answer.status == 200, answer.body
-    msgspec.convert(answer.json, replies_sessions.SessionChatReply)
+    msgspec.convert(answer.json, replies.SessionChatReply)
     return dict(answer.json)
 
 
@@ -94,7 +94,7 @@ def events(answer: Answer) -> list[Json]:
     assert answer.headers["content-type"] == "text/event-stream"
     found = check_whole(answer.body)
     for event in found:
-        msgspec.convert(event, replies_sessions.SessionEvent)
+        msgspec.convert(event, replies.SessionEvent)
     return found
 
 

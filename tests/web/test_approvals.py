@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from hermes_trio.core.events import AnsweredBy, Choice, Text, ToolCompleted, ToolStarted
 from hermes_trio.runs.recovery import recover
 from hermes_trio.runs.tracker import Limits
-from hermes_trio.schema import replies_approvals
+from hermes_trio.schema import replies
 from hermes_trio.stores.memory import MemoryStore
 from tests.support import run_harness
 from tests.support.asgi import Answer, Exchange
@@ -42,7 +42,7 @@ async def approved(rig: Rig, run_id: str, choice: str = "once", route: str = RUN
     """The same, and it must work."""
     told = await answer(rig, run_id, choice, route, **more)
     assert told.status == 200, told.body
-    reply = msgspec.convert(told.json, replies_approvals.ApprovalReply)
+    reply = msgspec.convert(told.json, replies.ApprovalReply)
     assert reply.run_id == run_id
     return reply.resolved
 
@@ -300,11 +300,11 @@ async def test_remembered_approvals_are_listed_and_revoked() -> None:
         await approved(rig, run_id, "always")
         assert kinds(await followed(rig, await started(rig))).count("approval.request") == 0
         listed = (await rig.client.get("/v1/approvals")).json
-        msgspec.convert(listed, replies_approvals.RememberedApprovals)
+        msgspec.convert(listed, replies.RememberedApprovals)
         assert [(each["pattern"], each["session_id"]) for each in listed["data"]] == [("rm", None)]
         gone = await rig.client.get("/v1/approvals?pattern=rm", method="DELETE")
         assert gone.status == 200
-        msgspec.convert(gone.json, replies_approvals.RevokedApproval)
+        msgspec.convert(gone.json, replies.RevokedApproval)
         again = await rig.client.get("/v1/approvals?pattern=rm", method="DELETE")
         assert (again.status, again.error["code"]) == (404, "approval_not_found")
         last = await started(rig)

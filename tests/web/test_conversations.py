@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
-from hermes_trio.schema import replies_responses
+from hermes_trio.schema import replies
 from tests.support.asgi import Answer
 from tests.support.fakes import Pause, Rig, Stage
 from tests.support.responses_api import (
@@ -44,7 +44,7 @@ def shown(answer: Answer) -> dict[str, Any]:
     """A conversation, held against the types of others."""
     assert answer.status == 200, answer.body
     Conversation.model_validate(answer.json, strict=True)
-    msgspec.convert(answer.json, replies_responses.ConversationReply)
+    msgspec.convert(answer.json, replies.ConversationReply)
     return dict(answer.json)
 
 
@@ -56,7 +56,7 @@ def _item_type() -> TypeAdapter[Any]:
 async def items(rig: Rig, conversation_id: str, query: str = "order=asc&limit=100") -> dict[str, Any]:
     answer = await rig.client.get(f"{CONVERSATIONS}/{conversation_id}/items?{query}")
     assert answer.status == 200, answer.body
-    msgspec.convert(answer.json, replies_responses.ItemList)
+    msgspec.convert(answer.json, replies.ItemList)
     for item in answer.json["data"]:
         _item_type().validate_python(item, strict=True)
     return dict(answer.json)

@@ -15,8 +15,9 @@ from hermes_trio import __version__
 from hermes_trio.core.events import Result, Text
 from hermes_trio.core.messages import Usage
 from hermes_trio.schema import replies
+from hermes_trio.schema.replies import ShownSetting
 from hermes_trio.stores.sqlite import open_sqlite
-from hermes_trio.web.state import ShownSetting, WebOptions
+from hermes_trio.web.state import WebOptions
 from tests.support.asgi import Answer, Client
 from tests.support.fakes import CHAT, BrokenStore, Pause, ask, ask_stream, make_rig
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from hermes_trio import __version__
-from hermes_trio.schema.openapi import document
-from hermes_trio.schema.operations import OPERATIONS, Operation
+from hermes_trio.schema.openapi import OPERATIONS, Operation, document
 from hermes_trio.web.static import is_static
 from scripts.update_openapi import PLACE, current
 from tests.support.fakes import make_rig

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hermes_trio.core.events import Text
-from hermes_trio.schema.operations import OPERATIONS, Operation
+from hermes_trio.schema.openapi import OPERATIONS, Operation
 from hermes_trio.web.state import ServedProfile, WebOptions
 from tests.support.asgi import Answer
 from tests.support.chat_api import said

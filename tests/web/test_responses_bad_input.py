@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.core.events import Text
-from hermes_trio.schema import replies, replies_responses
+from hermes_trio.schema import replies
 from tests.core.test_responses_rules import Reader
 from tests.support.asgi import Answer
 from tests.support.fakes import Rig, Stage
@@ -74,7 +74,7 @@ def assert_response(answer: Answer) -> None:
     if answer.status == 200 and answer.headers["content-type"] == "text/event-stream":
         Reader().read([frame.json for frame in answer.frames if not frame.is_done])
     elif answer.status == 200:
-        msgspec.convert(answer.json, replies_responses.ResponseReply)
+        msgspec.convert(answer.json, replies.ResponseReply)
 
 
 @st.composite

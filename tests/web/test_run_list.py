@@ -15,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Result, Text, Verdict
 from hermes_trio.core.records import RunHeader, RunPage, RunQuery, Stamp
-from hermes_trio.schema import replies_runs
+from hermes_trio.schema import replies
 from hermes_trio.stores.memory import MemoryStore
 from tests.support.fakes import CHAT, EPOCH, Pause, Rig, Stage, ask
 from tests.support.responses_api import BOB, RESPONSES, idle_rig, say, until_ended
@@ -40,7 +40,7 @@ async def listed(rig: Rig, query: str = "", headers: Any = None) -> Json:
     """A page."""
     answer = await rig.client.get(f"{RUNS}?{query}", headers or {})
     assert answer.status == 200, answer.body
-    msgspec.convert(answer.json, replies_runs.RunList)
+    msgspec.convert(answer.json, replies.RunList)
     ids = [run["run_id"] for run in answer.json["data"]]
     assert (answer.json["first_id"], answer.json["last_id"]) == ((ids[0], ids[-1]) if ids else (None, None))
     return dict(answer.json)

@@ -280,7 +280,7 @@ NO_RETRY = {"x-should-retry": "false"}
 
 
 @frozen
-class Reply:
+class BatchReply:
     """A whole answer."""
 
     body: Mapping[str, Any]
@@ -327,7 +327,7 @@ class ChatCollector:
         texts = ["".join(parts) for parts in self._texts.values()]
         return "".join(texts[-1:] if self._outcome.status is Status.COMPLETED else texts)
 
-    def reply(self, answer: str) -> Reply:
+    def reply(self, answer: str) -> BatchReply:
         """The reply with the given text as its answer.
 
         Raises:
@@ -339,7 +339,7 @@ class ChatCollector:
             raise ApiError(500, outcome.failure.message, SERVER_ERROR, code="agent_error", headers=headers)
         if not answer and outcome.status is not Status.COMPLETED:
             raise self._nothing_to_show()
-        return Reply(self._body(answer), outcome_headers(outcome))
+        return BatchReply(self._body(answer), outcome_headers(outcome))
 
     def _nothing_to_show(self) -> ApiError:
         outcome = self._outcome

@@ -17,13 +17,13 @@ from types import MappingProxyType
 from typing import Any
 
 from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, Change, Ended, TextAdded
-from hermes_trio.core.dialects.chat import Reply, flags, outcome_headers
+from hermes_trio.core.dialects.chat import BatchReply, flags, outcome_headers
 from hermes_trio.core.dialects.responses_items import (
     CallSlot,
-    Closed,
-    Grew,
+    ItemAdded,
+    ItemDelta,
+    ItemDone,
     MessageSlot,
-    Opened,
     Output,
     Prose,
     ReasoningSlot,
@@ -80,7 +80,7 @@ class ResponsesStream:
 
     def _frames(self, change: Change) -> Iterator[bytes]:
         for step in self._output.take(change):
-            if type(step) is Grew:
+            if type(step) is ItemDelta:
                 yield self._delta(step.slot, step.text)
             else:
                 yield from self._edge(step)
@@ -98,12 +98,12 @@ class ResponsesStream:
         return f"{before}{encode(text)}{after}{number}}}\n\n".encode("ascii")
 
     def _edge(self, step: Step) -> Iterator[bytes]:
-        if type(step) is Opened:
+        if type(step) is ItemAdded:
             events = _opening_events(step.slot)
             if isinstance(step.slot, MessageSlot | ReasoningSlot):
                 self._around[step.slot] = _around_delta(step.slot)
         else:
-            assert type(step) is Closed
+            assert type(step) is ItemDone
             events = _closing_events(step.slot)
             self._around.pop(step.slot, None)
         for name, fields in events:
@@ -341,7 +341,7 @@ class ResponsesCollector:
             return response_body(self._header, output, questions=tuple(self._questions.values()))
         return response_body(self._header, output, self._end.outcome, self._end.at)
 
-    def reply(self) -> Reply:
+    def reply(self) -> BatchReply:
         """The answer to a request that waited for it.
 
         It is a 200 whatever became of the run, as with OpenAI: the response's own status tells.
@@ -349,4 +349,6 @@ class ResponsesCollector:
         end = self._end or Ended(self.outcome)
         self._output.take_all([end])
         output = self._output.items(ResultForm.TEXT)
-        return Reply(response_body(self._header, output, end.outcome, end.at), outcome_headers(end.outcome))
+        return BatchReply(
+            response_body(self._header, output, end.outcome, end.at), outcome_headers(end.outcome)
+        )

@@ -181,14 +181,14 @@ Slot = MessageSlot | ReasoningSlot | CallSlot | ResultSlot
 
 
 @frozen
-class Opened:
+class ItemAdded:
     """An item took its place."""
 
     slot: Slot
 
 
 @frozen
-class Grew:
+class ItemDelta:
     """A message or reasoning item got more text."""
 
     slot: Prose
@@ -196,13 +196,13 @@ class Grew:
 
 
 @frozen
-class Closed:
+class ItemDone:
     """An item is done."""
 
     slot: Slot
 
 
-Step = Opened | Grew | Closed
+Step = ItemAdded | ItemDelta | ItemDone
 
 
 class Output:
@@ -258,7 +258,7 @@ class Output:
             slot = self._prose[item] = kind(len(self._slots), self._id(prefix, item))
             yield self._open(slot)
         slot.pieces.append(text)
-        yield Grew(slot, text)
+        yield ItemDelta(slot, text)
 
     def _start(self, change: CallStarted) -> Iterator[Step]:
         yield from self._close_prose(ItemStatus.COMPLETED)
@@ -274,18 +274,18 @@ class Output:
         slot = CallSlot(len(self._slots), made, change.call_id, change.name, change.arguments)
         yield self._open(slot)
         slot.status = ItemStatus.COMPLETED
-        yield Closed(slot)
+        yield ItemDone(slot)
 
     def _finish(self, change: CallEnded) -> Iterator[Step]:
         is_whole = change.state is CallState.COMPLETED
         status = ItemStatus.COMPLETED if is_whole else ItemStatus.INCOMPLETE
         call = self._calls.pop(change.item)
         call.status = status
-        yield Closed(call)
+        yield ItemDone(call)
         made = self._id("fco", change.item)
         result = ResultSlot(len(self._slots), made, change.call_id, change.result, status)
         yield self._open(result)
-        yield Closed(result)
+        yield ItemDone(result)
 
     def _abandon_calls(self) -> Iterator[Step]:
         """A turn ends its calls itself; this holds for a log that lost its tail."""
@@ -297,12 +297,12 @@ class Output:
     def _close_prose(self, status: ItemStatus) -> Iterator[Step]:
         for slot in self._prose.values():
             slot.status = status
-            yield Closed(slot)
+            yield ItemDone(slot)
         self._prose.clear()
 
-    def _open(self, slot: Slot) -> Opened:
+    def _open(self, slot: Slot) -> ItemAdded:
         self._slots.append(slot)
-        return Opened(slot)
+        return ItemAdded(slot)
 
     def _id(self, prefix: str, item: int) -> str:
         return item_id(prefix, self._run_id, item)

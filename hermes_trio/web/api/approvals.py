@@ -12,7 +12,7 @@ from hermes_trio.core.records import NoRun
 from hermes_trio.core.state import ENDED_STATES
 from hermes_trio.runs.approvals import Answer, NotOffered, NotPending
 from hermes_trio.runs.run import Run
-from hermes_trio.schema.approvals import ApprovalAnswer, parse_approval
+from hermes_trio.schema.runs import ApprovalAnswer, parse_approval
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.request import app_state, body, principal
 from hermes_trio.web.start_run import response_not_found

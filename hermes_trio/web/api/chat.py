@@ -9,7 +9,7 @@ from quart import Blueprint, Response, request
 from hermes_trio.core.dialects.chat import ChatCollector, ChatOptions, ChatStream
 from hermes_trio.core.messages import Message
 from hermes_trio.schema.chat import ChatRequest, parse_chat
-from hermes_trio.schema.fields import SESSION_ID_HEADER
+from hermes_trio.schema.parsing import SESSION_ID_HEADER
 from hermes_trio.web.media import reply_with_media
 from hermes_trio.web.request import SessionHeaders, app_state, body, principal
 from hermes_trio.web.session_lock import lock_session, session_target

@@ -15,8 +15,8 @@ from hermes_trio.schema.conversations import (
     parse_conversation,
     parse_conversation_items,
     parse_conversation_update,
+    with_ids,
 )
-from hermes_trio.schema.input_items import with_ids
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.history import CONVERSATION_PREFIX
 from hermes_trio.web.request import app_state, body, int_param, order_param, principal

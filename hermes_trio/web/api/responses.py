@@ -8,7 +8,7 @@ from typing import Any
 from quart import Blueprint, Response, request
 
 from hermes_trio.core.changes import Change
-from hermes_trio.core.dialects.chat import Reply
+from hermes_trio.core.dialects.chat import BatchReply
 from hermes_trio.core.dialects.responses import ResponsesCollector, ResponsesStream, response_object
 from hermes_trio.core.dialects.responses_items import output_items
 from hermes_trio.core.errors import ApiError, bad_request
@@ -75,7 +75,7 @@ async def create_response() -> Response:
         return json_response(await _load_object(started.header.run_id), 200, started.headers)
     collector = ResponsesCollector(started.header)
 
-    async def make_reply() -> Reply:
+    async def make_reply() -> BatchReply:
         return collector.reply()
 
     return await collected_response(started, collector, make_reply)
