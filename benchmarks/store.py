@@ -18,7 +18,8 @@ from hermes_trio.core.messages import Message, MessageItem
 from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.core.records import EndedRun, LogBatch, RunHeader, Stamp
 from hermes_trio.stores.base import Store
-from hermes_trio.stores.sqlite import DEFAULTS, SqliteOptions, open_sqlite
+from hermes_trio.stores.sqlite import SqliteOptions, open_sqlite
+from hermes_trio.stores.sqlite.store import DEFAULTS
 
 FINISHERS = (1, 16, 128)
 TEXT = "All that an agent says in one turn of some length. " * 20
@@ -56,7 +57,7 @@ def _measure(finishers: int, seconds: float, folder: Path | None) -> Row:
     """Both ways in one go, in turns, so that a busy moment of the machine is shared."""
     alone, together = 0.0, 0.0
     for _ in range(2):
-        alone += _rate(SqliteOptions(batch=1), finishers, seconds / 2, folder) / 2
+        alone += _rate(SqliteOptions(max_batch=1), finishers, seconds / 2, folder) / 2
         together += _rate(DEFAULTS, finishers, seconds / 2, folder) / 2
     return Row(finishers, alone, together)
 

@@ -7,7 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
@@ -31,10 +31,8 @@ from hermes_trio.runs.tracker import Limits
 from hermes_trio.schema.replies import ShownSetting
 from hermes_trio.settings import Settings
 from hermes_trio.settings.shown import shown_settings
-from hermes_trio.settings.store_url import InMemory, SqliteFile
 from hermes_trio.stores.base import Store
-from hermes_trio.stores.memory import open_memory
-from hermes_trio.stores.sqlite import open_sqlite
+from hermes_trio.stores.factory import open_store
 from hermes_trio.web.api.responses import to_items
 from hermes_trio.web.app import Application, make_app
 from hermes_trio.web.metrics import Metrics
@@ -98,22 +96,6 @@ def key_places(settings: Settings) -> KeyPlaces:
     return KeyPlaces(settings.host, settings.data_dir, settings.api_key, settings.api_key_file)
 
 
-def open_store(settings: Settings) -> AbstractAsyncContextManager[Store]:
-    """Return the store of the settings, to be entered.
-
-    Raises:
-        ConfigurationError: at once, if this version has no store of that kind.
-        StoreError: on entering, if it cannot be opened.
-    """
-    match settings.store_location:
-        case InMemory():
-            return open_memory()
-        case SqliteFile(path):
-            return open_sqlite(path.absolute())
-        case unknown:
-            raise ConfigurationError(f"store: there is no store of kind {type(unknown).__name__}")
-
-
 @asynccontextmanager
 async def open_server(parts: Parts) -> AsyncIterator[Running]:
     """Open the store, end what a crash left behind, and build the application around it.
@@ -125,7 +107,10 @@ async def open_server(parts: Parts) -> AsyncIterator[Running]:
         StoreError: the store cannot be opened.
     """
     hiring = _hiring(parts.settings)
-    async with open_store(parts.settings) as store, open_crew(parts.crew, hiring) as environments:
+    async with (
+        open_store(parts.settings.store_location) as store,
+        open_crew(parts.crew, hiring) as environments,
+    ):
         metrics = Metrics()
         services = _services(parts, store, environments, metrics)
         await recover(store, services.owner, to_items)

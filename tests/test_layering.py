@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "tools": {"core", "agent"},
     "agents": {"core", "agent", "tools"},
     "runs": {"core", "agent", "stores.base"},
-    "settings": {"core"},
+    "settings": {"core", "stores.factory"},
     "keys": {"core"},
     "client": {"core"},
     "web": {"core", "keys", "pulse", "schema", "agent", "runs", "stores.base"},

@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 
 from hermes_trio.settings import (
     ConfigurationError,
-    InMemory,
     Kind,
     Loaded,
     Settings,
     SettingsError,
     Source,
-    SqliteFile,
     WrongValueError,
     load,
     options,
 )
+from hermes_trio.stores.factory import InMemory, SqliteFile
 
 NO_HOME = {"HOME": "/nonexistent"}
 
@@ -397,33 +396,25 @@ def test_errors_are_configuration_errors() -> None:
 # The store
 
 
-@pytest.mark.parametrize(
-    ("url", "place"),
-    [
-        ("", SqliteFile(Path("/d/hermes.db"))),
-        ("memory:", InMemory()),
-        ("sqlite:///records.db", SqliteFile(Path("records.db"))),
-        ("sqlite:////var/lib/records.db", SqliteFile(Path("/var/lib/records.db"))),
-    ],
-)
-def test_store_locations(url: str, place: object) -> None:
-    assert Settings(store=url, data_dir=Path("/d")).store_location == place
+def test_the_store_url_is_relative_to_the_data_directory() -> None:
+    assert Settings(data_dir=Path("/d")).store_location == SqliteFile(Path("/d/hermes.db"))
+    assert Settings(store="memory:", data_dir=Path("/d")).store_location == InMemory()
 
 
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("postgresql://joe:hunter2@db/x", "store: postgresql: is not a store we know; use memory:, "),
-        ("hunter2", "store: this is not a store we know; use memory:, "),
-        ("hunter 2:x", "store: this is not a store we know; use memory:, "),
-        ("sqlite://hunter2", "store: sqlite: is not a store we know; use memory:, "),
+        ("postgresql://joe:hunter2@db/x", "store: postgresql: is not a known kind of store; use memory:, "),
+        ("hunter2", "store: this is not a known kind of store; use memory:, "),
+        ("hunter 2:x", "store: this is not a known kind of store; use memory:, "),
+        ("sqlite://hunter2", "store: sqlite: is not a known kind of store; use memory:, "),
         ("sqlite:///", "store: sqlite:/// must be followed by the path of a file; "),
         ("sqlite:///:memory:", "store: sqlite:/// must be followed by the path of a file; "),
         ("sqlite:///a?mode=ro", "store: sqlite:/// must be followed by the path of a file; "),
         ("sqlite:////", "store: sqlite:/// must be followed by the path of a file; "),
         ("sqlite:///directory/", "store: sqlite:/// must be followed by the path of a file; "),
-        ("memory", "store: this is not a store we know; use memory:, "),
-        ("memory://", "store: memory: is not a store we know; use memory:, "),
+        ("memory", "store: this is not a known kind of store; use memory:, "),
+        ("memory://", "store: memory: is not a known kind of store; use memory:, "),
     ],
 )
 def test_other_stores_are_refused_without_repeating_a_password(url: str, expected: str) -> None:

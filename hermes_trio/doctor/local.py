@@ -26,9 +26,11 @@ from hermes_trio.doctor.findings_local import (
     StoreUnusable,
 )
 from hermes_trio.keys import LOCAL_FILE, KeyPlaces, KeysError, NamedKey, check_keys, read_key_file
-from hermes_trio.settings import InMemory, Settings, SqliteFile
+from hermes_trio.settings import Settings
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.look import KNOWN_SCHEMA, SQLITE_VERSION, look
+from hermes_trio.stores.factory import InMemory, SqliteFile
+from hermes_trio.stores.sqlite.connections import SQLITE_VERSION, inspect_database
+from hermes_trio.stores.sqlite.schema import LATEST_VERSION
 
 HERMES_MODULE = "run_agent"
 
@@ -115,10 +117,10 @@ def _sqlite_store(path: Path) -> StoreToCome | StoreThere | StoreUnusable:
     if not os.path.lexists(path):
         return StoreToCome(str(path))
     try:
-        seen = look(path)
+        found = inspect_database(path)
     except StoreError as error:
         return StoreUnusable(str(error))
-    return StoreThere(str(path), seen.schema, KNOWN_SCHEMA, seen.is_in_use)
+    return StoreThere(str(path), found.schema_version, LATEST_VERSION, found.is_in_use)
 
 
 def packages(settings: Settings) -> Iterator[Finding]:

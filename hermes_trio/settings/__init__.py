@@ -8,12 +8,10 @@ from hermes_trio.settings.load import Loaded, load
 from hermes_trio.settings.model import Option, Settings, options
 from hermes_trio.settings.profile import MASK, Profile
 from hermes_trio.settings.sources import Kind, Source
-from hermes_trio.settings.store_url import InMemory, SqliteFile, StoreLocation
 
 __all__ = [
     "MASK",
     "ConfigurationError",
-    "InMemory",
     "Kind",
     "Loaded",
     "Option",
@@ -21,8 +19,6 @@ __all__ = [
     "Settings",
     "SettingsError",
     "Source",
-    "SqliteFile",
-    "StoreLocation",
     "WrongValueError",
     "load",
     "options",

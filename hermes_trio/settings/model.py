@@ -13,7 +13,7 @@ from attrs import frozen
 from hermes_trio.settings import checks
 from hermes_trio.settings.errors import WrongValueError
 from hermes_trio.settings.profile import NOTHING, Profile, agent_for, masked
-from hermes_trio.settings.store_url import StoreLocation, parse_store_url
+from hermes_trio.stores.factory import StoreLocation, parse_store_url
 
 APP = "hermes-trio"
 ENV_PREFIX = "HERMES_TRIO_"

@@ -1,7 +1,7 @@
-"""The store for trials and tests: everything is gone when it closes, and it grows with all that is said.
+"""A store in memory, for trials and tests: it is lost when it closes, and it grows with everything that is stored.
 
-It is the same database as the one in a file, but in memory, where no call waits for a disk and none needs a thread.
-So it accepts and returns just what the other does.
+It is the SQLite store on an in-memory database, where no call waits for a disk or needs a thread. It therefore accepts
+and returns exactly what the file store does.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import TypeVar
 import trio
 
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.faults import CLOSED
-from hermes_trio.stores.migrations import migrate
-from hermes_trio.stores.sql_store import SqlStore
-from hermes_trio.stores.writer import run_batch
+from hermes_trio.stores.sqlite.errors import CLOSED
+from hermes_trio.stores.sqlite.schema import migrate
+from hermes_trio.stores.sqlite.store import BaseSqliteStore
+from hermes_trio.stores.sqlite.writer import run_batch
 
 T = TypeVar("T")
 
 
-class _Inline:
-    """Runs jobs at once, where they are asked for."""
+class _InlineExecutor:
+    """Runs each job at once, in the task that submits it."""
 
     def __init__(self) -> None:
         self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -32,37 +32,35 @@ class _Inline:
         migrate(self.connection)
         self.is_closed = False
 
-    async def submit(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def submit(self, job: Callable[[sqlite3.Connection], T]) -> T:
         """Run one job in a transaction."""
-        # Others run here, as they would while a real store waits; the change after it is done in one go.
+        # Other tasks run here, as they would while a real store waits. The job itself is one step.
         await trio.lowlevel.checkpoint()
         if self.is_closed:
             raise StoreError(CLOSED)
-        [outcome] = run_batch(self.connection, [work])
-        return outcome.get()  # type: ignore[no-any-return]  # it is what the job returned
+        [result] = run_batch(self.connection, [job])
+        return result.get()  # type: ignore[no-any-return]  # the job's own return value
 
     read = submit
 
     def close(self) -> None:
-        """Forget everything."""
+        """Discard everything."""
         self.is_closed = True
         self.connection.close()
 
 
-class MemoryStore(SqlStore):
-    """A :class:`~hermes_trio.stores.base.Store` in memory."""
+class MemoryStore(BaseSqliteStore):
+    """A :class:`~hermes_trio.stores.base.Store` in memory. Closed at the latest when it is garbage-collected."""
 
     def __init__(self) -> None:
-        inline = _Inline()
-        super().__init__(inline, inline)
-        self.close = weakref.finalize(
-            self, inline.close
-        )  # at the latest when nobody holds the store any more
+        executor = _InlineExecutor()
+        super().__init__(executor, executor)
+        self.close = weakref.finalize(self, executor.close)
 
 
 @asynccontextmanager
 async def open_memory() -> AsyncIterator[MemoryStore]:
-    """An empty store."""
+    """Open an empty store; it is discarded on exit."""
     store = MemoryStore()
     try:
         yield store

@@ -22,8 +22,8 @@ from hermes_trio.doctor.examine import Limits, examine
 from hermes_trio.doctor.findings import Finding, Level
 from hermes_trio.keys import LOCAL_FILE
 from hermes_trio.settings import Profile, Settings
-from hermes_trio.stores.look import KNOWN_SCHEMA
 from hermes_trio.stores.sqlite import open_sqlite
+from hermes_trio.stores.sqlite.schema import LATEST_VERSION
 
 QUICK = Limits(local=5.0, remote=0.5, imports=5.0)
 SECRET = "sk-this-must-not-be-shown-anywhere"
@@ -159,8 +159,8 @@ async def test_a_store_in_use_and_left(tmp_path: Path) -> None:
         used = local.store(settings)
     left = local.store(settings)
     assert (used.level, left.level) == (Level.OK, Level.OK)
-    assert used.says.endswith(f"schema version {KNOWN_SCHEMA}, in use by a running server")
-    assert left.says.endswith(f"schema version {KNOWN_SCHEMA}")
+    assert used.says.endswith(f"schema version {LATEST_VERSION}, in use by a running server")
+    assert left.says.endswith(f"schema version {LATEST_VERSION}")
     assert {*os.listdir(tmp_path)} == {"hermes.db", "hermes.db.lock"}
 
 

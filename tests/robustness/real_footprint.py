@@ -14,7 +14,7 @@ from attrs import frozen
 
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun
 from hermes_trio.keys import DEFAULT_PRINCIPAL
-from hermes_trio.stores import statements_runs
+from hermes_trio.stores.sqlite import runs as run_queries
 from tests.robustness.book import BOOK, Sought
 from tests.robustness.invariants import (
     faults_between,
@@ -123,7 +123,7 @@ def store_of(server: Server) -> Iterator[sqlite3.Connection]:
 
 def found_in(store: sqlite3.Connection, run_id: str) -> EndedRun | LiveRun | NoRun:
     """The record of a run."""
-    return statements_runs.find(store, DEFAULT_PRINCIPAL, run_id)
+    return run_queries.find(store, DEFAULT_PRINCIPAL, run_id)
 
 
 def faults_of_all(server: Server, streams: Iterable[Heard], store_failed: bool = False) -> list[str]:

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from hermes_trio.core.messages import Message, ToolCall
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.codec import encode, encode_quickly
-from hermes_trio.stores.codec import message as decoded
+from hermes_trio.stores.codec import decode_message, encode_json, encode_plain_json
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.samples import saying
 
@@ -33,17 +32,17 @@ messages = st.builds(Message, text, text | parts, calls, text, text, text)
 @settings(deadline=None)  # a busy machine is not a failure
 @given(messages)
 def test_a_message_comes_back(message: Message) -> None:
-    body = encode(message)
+    body = encode_json(message)
     assert body.isascii()
-    assert decoded(body, 0, "s") == message
-    assert decoded(body.encode(), 0, "s") == message
+    assert decode_message(body, 0, "s") == message
+    assert decode_message(body.encode(), 0, "s") == message
 
 
 @settings(deadline=None)
 @given(messages)
 def test_the_quick_way_writes_the_same(message: Message) -> None:
-    assert json.loads(encode_quickly(message)) == json.loads(encode(message))
-    assert encode_quickly(message).isascii()
+    assert json.loads(encode_plain_json(message)) == json.loads(encode_json(message))
+    assert encode_plain_json(message).isascii()
 
 
 @pytest.mark.parametrize(
@@ -51,12 +50,12 @@ def test_the_quick_way_writes_the_same(message: Message) -> None:
 )
 def test_the_quick_way_gives_way(value: Any) -> None:
     """To what has to be written by the other one."""
-    assert json.dumps(json.loads(encode_quickly(value))) == json.dumps(value)
+    assert json.dumps(json.loads(encode_plain_json(value))) == json.dumps(value)
 
 
 def test_the_quick_way_refuses_what_is_not_json() -> None:
     with pytest.raises(StoreError):
-        encode_quickly([object()])
+        encode_plain_json([object()])
 
 
 @settings(max_examples=15, deadline=None)
@@ -75,7 +74,7 @@ async def _written_and_read(path: Path, said: list[list[Message]]) -> tuple[Mess
 
 
 def test_a_later_field_is_ignored_and_a_missing_one_has_its_default() -> None:
-    assert decoded('{"role": "user", "content": "x", "new": 1}', 0, "s") == Message("user", "x")
+    assert decode_message('{"role": "user", "content": "x", "new": 1}', 0, "s") == Message("user", "x")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ def test_a_later_field_is_ignored_and_a_missing_one_has_its_default() -> None:
 )  # fmt: skip
 def test_anything_else_names_its_place(body: str | bytes) -> None:
     with pytest.raises(StoreError, match="message 7 of session 'here' is damaged"):
-        decoded(body, 7, "session 'here'")
+        decode_message(body, 7, "session 'here'")
 
 
 def test_what_is_too_deep_is_refused() -> None:
@@ -93,5 +92,5 @@ def test_what_is_too_deep_is_refused() -> None:
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(StoreError, match="JSON"):
-        encode(deep)
-    assert json.loads(encode({"a": 1})) == {"a": 1}
+        encode_json(deep)
+    assert json.loads(encode_json({"a": 1})) == {"a": 1}

@@ -15,8 +15,8 @@ from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun, RunHeader, Stamp
 from hermes_trio.core.turn import Turn
 from hermes_trio.stores.base import Store
+from hermes_trio.stores.codec import RunRow, decode_header, decode_run, encode_header, encode_run
 from hermes_trio.stores.memory import open_memory
-from hermes_trio.stores.records import RunRow, read_header, read_run, write_header, write_run
 from tests.stores.samples import KEEP_ALL, ended, header, told, words
 from tests.stores.test_codec import messages, parts, text, values
 from tests.support.strategies import last_words, scripts
@@ -44,7 +44,7 @@ outcomes = st.builds(Outcome, st.sampled_from(Status), st.sampled_from(Reason), 
 @settings(deadline=None)
 @given(headers)
 def test_a_header_comes_back(given_header: RunHeader) -> None:
-    assert read_header(write_header(given_header), "x") == given_header
+    assert decode_header(encode_header(given_header), "x") == given_header
 
 
 def turn_of(script: list[Event], last: Event) -> Turn:
@@ -59,9 +59,9 @@ def turn_of(script: list[Event], last: Event) -> Turn:
 def test_a_run_comes_back(script: list[Event], last: Event, given_header: RunHeader, after: float) -> None:
     turn = turn_of(script, last)
     run = EndedRun(given_header, turn.items, turn.outcome, after)
-    written = write_run(run)
+    written = encode_run(run)
     row = RunRow(False, written.header, written.items, written.outcome.encode("ascii"), after)
-    assert read_run(row, "x") == run
+    assert decode_run(row, "x") == run
 
 
 @settings(deadline=None, max_examples=40)

@@ -13,10 +13,9 @@ import trio
 
 from hermes_trio.core.messages import Usage
 from hermes_trio.core.outcome import Outcome, Status
-from hermes_trio.stores import connections, migrations
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.schema import STEPS
-from hermes_trio.stores.sqlite import open_sqlite
+from hermes_trio.stores.sqlite import connections, open_sqlite
+from hermes_trio.stores.sqlite.schema import MIGRATIONS, migrate, schema_version
 from tests.stores.helpers import contents, names_in, overwrite, runs_of, writer_of
 from tests.stores.samples import ended
 
@@ -166,7 +165,7 @@ async def open_elsewhere(path: Path) -> str:
 async def test_a_second_process_is_refused(path: Path) -> None:
     async with open_sqlite(path) as store:
         said = await open_elsewhere(path)
-        assert said == f"{path} is already open: one process at a time may use an SQLite store\n"
+        assert said == f"{path} is already open: only one process at a time can use an SQLite store\n"
         await store.check()
     assert await open_elsewhere(path) == "opened\n"
 
@@ -198,10 +197,10 @@ async def test_a_foreign_file_is_refused_and_let_go(path: Path) -> None:
 async def test_a_newer_database_is_refused_untouched(path: Path) -> None:
     async with open_sqlite(path) as store:
         await store.end_run(ended("a"))
-    newer = len(STEPS) + 1
+    newer = len(MIGRATIONS) + 1
     edit(path, f"PRAGMA user_version = {newer}")
     with pytest.raises(
-        StoreError, match=f"schema version {newer}, this program knows only up to {newer - 1}"
+        StoreError, match=f"schema version {newer}, but this version supports only up to {newer - 1}"
     ):
         async with open_sqlite(path):
             pass
@@ -219,10 +218,10 @@ def test_a_place_without_write_ahead_logging_is_refused() -> None:
 def test_steps_are_taken_once_and_in_order() -> None:
     first, second = ("CREATE TABLE a (x)",), ("ALTER TABLE a ADD COLUMN y", "INSERT INTO a VALUES (1, 2)")
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        migrations.migrate(connection, (first,))
+        migrate(connection, (first,))
         for _ in range(2):
-            migrations.migrate(connection, (first, second))
-        assert migrations.schema_version(connection) == 2
+            migrate(connection, (first, second))
+        assert schema_version(connection) == 2
         assert connection.execute("SELECT x, y FROM a").fetchall() == [(1, 2)]
 
 
@@ -230,9 +229,9 @@ def test_a_step_that_fails_is_not_taken_at_all() -> None:
     good, bad = ("CREATE TABLE a (x)",), ("CREATE TABLE b (x)", "CREATE TABLE a (x)")
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         with pytest.raises(sqlite3.OperationalError, match="already exists"):
-            migrations.migrate(connection, (good, bad))
+            migrate(connection, (good, bad))
         assert not connection.in_transaction
-        assert migrations.schema_version(connection) == 1
+        assert schema_version(connection) == 1
         assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("a",)]
 
 

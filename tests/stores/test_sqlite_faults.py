@@ -84,7 +84,7 @@ async def expect(store: SqliteStore, run: EndedRun, text: str) -> None:
 FAULTS: list[tuple[Fault, str]] = [
     (full, "disk is full"),
     (read_only, "cannot be written to"),
-    (locked, "another program holds the database locked"),
+    (locked, "the database is locked by another program"),
     (broken_disk, "input/output error"),
 ]
 
@@ -181,7 +181,7 @@ async def test_a_file_locked_by_another_program_is_not_opened(path: Path) -> Non
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(StoreError, match="another program holds the database locked"):
+        with pytest.raises(StoreError, match="the database is locked by another program"):
             async with open_sqlite(path, IMPATIENT):
                 pass
     async with open_sqlite(path) as store:

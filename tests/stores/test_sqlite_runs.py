@@ -13,17 +13,10 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.records import LiveRun, NoConversation, NoRun, PurgeResult, RunQuery
-from hermes_trio.stores import (
-    statements_conversations,
-    statements_forget,
-    statements_history,
-    statements_lists,
-    statements_logs,
-)
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.sql_store import Recent
-from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
-from hermes_trio.stores.statements_forget import Look
+from hermes_trio.stores.retention import AccessTimes, RunAccess
+from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, conversations, open_sqlite, retention
+from hermes_trio.stores.sqlite import runs as run_queries
 from tests.stores.contract_scope import DONE, check_all_is_there, furnish
 from tests.stores.helpers import count_commits, hold, runs_of, writer_of
 from tests.stores.samples import (
@@ -207,7 +200,7 @@ async def test_looking_writes_nothing_until_something_is_written(store: SqliteSt
     await store.end_run(ended("next"))
     assert counted() == 1
     assert used_at(store, "done") > 1e9
-    assert not store._recent.take()
+    assert not store._access_times.drain()
 
 
 def used_at(store: SqliteStore, run_id: str) -> float:
@@ -217,15 +210,15 @@ def used_at(store: SqliteStore, run_id: str) -> float:
 
 
 def test_looks_are_bounded_and_the_oldest_go() -> None:
-    recent = Recent(limit=3)
+    recent = AccessTimes(limit=3)
     for at, run_id in enumerate("abcadd"):
-        recent.note(Look("ann", run_id, float(at)))
-    assert [(look.run_id, look.at) for look in recent.take()] == [("c", 2.0), ("a", 3.0), ("d", 5.0)]
-    assert recent.take() == ()
+        recent.record(RunAccess("ann", run_id, float(at)))
+    assert [(look.run_id, look.at) for look in recent.drain()] == [("c", 2.0), ("a", 3.0), ("d", 5.0)]
+    assert recent.drain() == ()
 
 
 async def test_a_clean_up_does_a_bounded_amount(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements_forget, "MAX_AT_ONCE", 3)
+    monkeypatch.setattr(retention, "MAX_PURGED", 3)
     for number in range(7):
         await store.end_run(ended(f"{number}", float(number)), [batch(f"{number}", 0), batch(f"{number}", 1)])
         await store.claim_key(claim(f"x{number}", key=f"{number}"))
@@ -268,15 +261,15 @@ async def test_a_stub_has_no_content(store: SqliteStore) -> None:
 
 NAMES = {"principal": "p", "run_id": "r", "first": 0, "limit": 1, "conversation_id": "c", "after": "x"}
 STATEMENTS: list[tuple[str, Any]] = [
-    (statements_history._CHAIN, NAMES),
-    (statements_logs._READ, NAMES),
-    (statements_conversations._OLDEST_FIRST, NAMES),
-    (statements_conversations._NEWEST_FIRST, NAMES),
-    (statements_forget._REMOVE_STUB, ("p", "r")),
-    (statements_forget._EXPIRED_LOGS, (1.0, 1)),
-    (statements_forget._EXPIRED_CLAIMS, (1.0, 1)),
-    (statements_forget._KEPT, ()),
-    (statements_forget._BY_USE, (1,)),
+    (run_queries._CHAIN, NAMES),
+    (run_queries._READ_LOG, NAMES),
+    (conversations._OLDEST_FIRST, NAMES),
+    (conversations._NEWEST_FIRST, NAMES),
+    (retention._REMOVE_STUB, ("p", "r")),
+    (retention._EXPIRED_LOGS, (1.0, 1)),
+    (retention._EXPIRED_KEYS, (1.0, 1)),
+    (retention._TOTALS, ()),
+    (retention._LEAST_USED_FIRST, (1,)),
     ("SELECT header FROM runs WHERE status = 'in_progress' AND owner <> ?", ("me",)),
     ("DELETE FROM claims WHERE principal = ? AND run_id = ?", ("p", "r")),
 ]
@@ -288,7 +281,7 @@ async def test_no_statement_searches_a_whole_table(store: SqliteStore) -> None:
         plan = plan_of(writer_of(store), statement, values)
         assert not {f"SCAN {table}" for table in tables}.intersection(plan), statement
         sorts = [line for line in plan if "TEMP B-TREE" in line]
-        assert not sorts or statement is statements_history._CHAIN  # it sorts the messages it found
+        assert not sorts or statement is run_queries._CHAIN  # it sorts the messages it found
 
 
 def plan_of(connection: sqlite3.Connection, statement: str, values: Any) -> list[str]:
@@ -317,8 +310,8 @@ async def test_a_database_from_before_there_were_lists(path: Path) -> None:
 
 async def test_lists_are_read_from_their_index(path: Path) -> None:
     async with open_sqlite(path) as store:
-        for statement in (statements_lists._NEWEST_FIRST, statements_lists._OLDEST_FIRST):
-            asked = {**statements_lists._conditions(RunQuery(session_id="s")), "principal": "ann"}
+        for statement in (run_queries._NEWEST_FIRST, run_queries._OLDEST_FIRST):
+            asked = run_queries._list_parameters("ann", RunQuery(session_id="s"))
             plan = writer_of(store).execute(f"EXPLAIN QUERY PLAN {statement}", asked).fetchall()
             assert any("USING INDEX runs_by_age (principal=? AND" in row[-1] for row in plan), plan
             assert not any("TEMP B-TREE" in row[-1] for row in plan), plan

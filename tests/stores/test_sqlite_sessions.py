@@ -14,11 +14,10 @@ from hermes_trio.core.messages import Message, MessageItem, ToolCall, Usage
 from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.core.records import EndedRun
 from hermes_trio.core.sessions import Counters, Session, SessionDeleted, SessionQuery
-from hermes_trio.stores import migrations
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.records import write_run
-from hermes_trio.stores.schema import STEPS
+from hermes_trio.stores.codec import encode_run
 from hermes_trio.stores.sqlite import open_sqlite
+from hermes_trio.stores.sqlite.schema import MIGRATIONS, migrate
 from tests.stores.helpers import runs_of, writer_of
 from tests.stores.samples import ODD, ended, header, told, words
 
@@ -42,13 +41,13 @@ def old_database(path: Path) -> Iterator[sqlite3.Connection]:
     """A database of the first version, to be written to."""
     path.parent.mkdir()
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrations.migrate(connection, STEPS[:1])
+        migrate(connection, MIGRATIONS[:1])
         yield connection
 
 
 def write_old(connection: sqlite3.Connection, run: EndedRun) -> None:
     """An ended run as the first version wrote it."""
-    written, at = write_run(run), run.header.stamp.created_at
+    written, at = encode_run(run), run.header.stamp.created_at
     place = (run.header.principal, run.header.session_id)
     connection.execute(
         "INSERT INTO runs (principal, session_id, run_id, kind, parent, conversation, model, status, reason,"

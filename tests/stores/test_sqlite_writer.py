@@ -10,11 +10,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.stores import sqlite, statements_runs
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.readers import Readers
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
-from hermes_trio.stores.writer import Work, Writer
+from hermes_trio.stores.sqlite import runs as run_queries
+from hermes_trio.stores.sqlite.connections import ReaderPool
+from hermes_trio.stores.sqlite.store import _unwrap_group
+from hermes_trio.stores.sqlite.writer import Job, Writer
 from tests.stores.helpers import Gate, count_commits, end_all, hold, runs_of, writer_of
 from tests.stores.samples import ended, many
 
@@ -35,7 +36,7 @@ async def save_and_note(
 
 @pytest.mark.parametrize(("batch", "commits"), [(256, 2), (10, 11)])
 async def test_all_that_waits_is_one_transaction(path: Path, batch: int, commits: int) -> None:
-    async with open_sqlite(path, SqliteOptions(batch=batch)) as store:
+    async with open_sqlite(path, SqliteOptions(max_batch=batch)) as store:
         counted = count_commits(store)
         async with trio.open_nursery() as nursery:
             gate = await hold(store, nursery)
@@ -115,7 +116,7 @@ async def test_a_bad_job_fails_alone(path: Path) -> None:
 
 def broken(connection: sqlite3.Connection) -> None:
     """A job that fails after it has done its work."""
-    statements_runs.end(connection, ended("half"), (), ())
+    run_queries.end(connection, ended("half"), (), ())
     raise LookupError("bug")
 
 
@@ -151,7 +152,7 @@ async def test_a_commit_that_fails_is_undone_and_told_to_all(path: Path) -> None
 
 
 async def test_a_full_queue_holds_callers_back_and_loses_none(path: Path) -> None:
-    async with open_sqlite(path, SqliteOptions(pending=2)) as store:
+    async with open_sqlite(path, SqliteOptions(max_pending=2)) as store:
         async with trio.open_nursery() as nursery:
             gate = await hold(store, nursery)
             nursery.start_soon(end_all, store, many(10))
@@ -162,7 +163,7 @@ async def test_a_full_queue_holds_callers_back_and_loses_none(path: Path) -> Non
 
 
 async def test_cancelled_before_it_was_accepted(path: Path) -> None:
-    async with open_sqlite(path, SqliteOptions(pending=0)) as store:
+    async with open_sqlite(path, SqliteOptions(max_pending=0)) as store:
         async with trio.open_nursery() as nursery:
             gate = await hold(store, nursery)
             async with trio.open_nursery() as callers:
@@ -207,7 +208,7 @@ async def test_closing_commits_what_was_accepted(path: Path) -> None:
     with trio.fail_after(10):
         async with trio.open_nursery() as outside:
             with trio.CancelScope() as owner:
-                async with open_sqlite(path, SqliteOptions(pending=2)) as store:
+                async with open_sqlite(path, SqliteOptions(max_pending=2)) as store:
                     await _close_while_four_wait(store, outside, noted, owner)
             assert owner.cancelled_caught
     assert noted == {"a": "saved", "b": "saved", "c": "the store is closed", "d": "the store is closed"}
@@ -240,7 +241,7 @@ async def test_closing_does_not_wait_for_ever(path: Path) -> None:
             store = await _closed_too_soon(path, outside, gate, noted)
             gate.open()
             await store._writer._limiter.acquire_on_behalf_of("the thread has ended")
-    assert "may or may not be saved" in noted["waiting"]
+    assert "may or may not have been saved" in noted["waiting"]
     _close_what_was_left(store)
 
 
@@ -249,7 +250,7 @@ async def _closed_too_soon(
 ) -> SqliteStore:
     opened = open_sqlite(path, SqliteOptions(close_seconds=0.05))
     store = await opened.__aenter__()
-    outside.start_soon(_expect, store, gate, "may or may not be saved")
+    outside.start_soon(_expect, store, gate, "may or may not have been saved")
     await gate.entered.wait()
     outside.start_soon(save_and_note, store, "waiting", noted)
     await wait_all_tasks_blocked()
@@ -258,7 +259,7 @@ async def _closed_too_soon(
     return store
 
 
-async def _expect(store: SqliteStore, job: Work, text: str) -> None:
+async def _expect(store: SqliteStore, job: Job, text: str) -> None:
     with pytest.raises(StoreError, match=text):
         await store._writer.submit(job)
 
@@ -269,7 +270,7 @@ def _close_what_was_left(store: SqliteStore) -> None:
 
 
 def test_two_errors_at_once_stay_together() -> None:
-    with pytest.RaisesGroup(KeyError, ValueError), sqlite._unwrapped():
+    with pytest.RaisesGroup(KeyError, ValueError), _unwrap_group():
         raise ExceptionGroup("from the nursery", [KeyError(), ValueError()])
 
 
@@ -284,7 +285,7 @@ async def test_more_readers_than_connections(path: Path) -> None:
 async def test_a_cancelled_reader_goes_at_once_and_closing_waits_for_its_thread() -> None:
     gate, closed = Gate(), trio.Event()
     with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection, trio.fail_after(10):
-        readers = Readers([connection])
+        readers = ReaderPool([connection])
         async with trio.open_nursery() as nursery:
             nursery.start_soon(readers.read, gate)
             await gate.entered.wait()
@@ -297,6 +298,6 @@ async def test_a_cancelled_reader_goes_at_once_and_closing_waits_for_its_thread(
         assert list(readers._idle) == [connection]
 
 
-async def _close_and_tell(readers: Readers, closed: trio.Event) -> None:
+async def _close_and_tell(readers: ReaderPool, closed: trio.Event) -> None:
     await readers.close()
     closed.set()

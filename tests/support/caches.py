@@ -15,7 +15,7 @@ from typing import Any
 from werkzeug.routing import Rule
 
 from hermes_trio.stores import memory
-from hermes_trio.stores.migrations import migrate
+from hermes_trio.stores.sqlite.schema import migrate
 from hermes_trio.web import app, static
 
 BUILDER = "_compile_builder"  # of a rule: a function that has the rule as its argument and depends on its text alone

@@ -1,16 +1,20 @@
-"""The tables, as the list of steps that led to them.
+"""The database schema as a list of migrations; ``PRAGMA user_version`` counts those a database has had.
 
-A step that has been released is never changed; a new need is a new step at the end.
+A released migration is never changed: append a new one instead.
 
-Everything is keyed by the principal first. Identifiers and free text are TEXT; what is only ever read back whole is
-one BLOB or one JSON text. Those columns come last in a row, so that looking at the others does not read them.
+Every table is keyed by the principal first. Ids and free text are TEXT; values that are only read back whole are one
+BLOB or one JSON text. Those columns come last in a row, so that reading the others does not touch their pages.
 """
 
 from __future__ import annotations
 
-Step = tuple[str, ...]
+import sqlite3
 
-_SESSIONS: Step = (
+from hermes_trio.stores.base import StoreError
+
+Migration = tuple[str, ...]
+
+_SESSIONS: Migration = (
     """
     CREATE TABLE sessions (
         principal TEXT NOT NULL,
@@ -20,7 +24,7 @@ _SESSIONS: Step = (
         PRIMARY KEY (principal, session_id)
     )
     """,
-    # No key to runs: what was said stays in its session when the record of the run is gone.
+    # No foreign key to runs: messages stay in their session when the record of the run is deleted.
     """
     CREATE TABLE messages (
         principal TEXT NOT NULL,
@@ -35,7 +39,7 @@ _SESSIONS: Step = (
     "CREATE INDEX messages_of_run ON messages (principal, run_id, n)",
 )
 
-_RUNS: Step = (
+_RUNS: Migration = (
     """
     CREATE TABLE runs (
         principal TEXT NOT NULL,
@@ -81,7 +85,7 @@ _RUNS: Step = (
     """,
 )
 
-_CONVERSATIONS: Step = (
+_CONVERSATIONS: Migration = (
     """
     CREATE TABLE conversations (
         principal TEXT NOT NULL,
@@ -105,7 +109,7 @@ _CONVERSATIONS: Step = (
     """,
 )
 
-_CLAIMS: Step = (
+_CLAIMS: Migration = (
     """
     CREATE TABLE claims (
         principal TEXT NOT NULL,
@@ -121,11 +125,11 @@ _CLAIMS: Step = (
     "CREATE INDEX claims_of_run ON claims (principal, run_id)",
 )
 
-# One row that the health check writes again and again.
-_PROBE: Step = ("CREATE TABLE probe (id INTEGER PRIMARY KEY CHECK (id = 1), checked_at REAL NOT NULL)",)
+# A single row, rewritten by every health check.
+_PROBE: Migration = ("CREATE TABLE probe (id INTEGER PRIMARY KEY CHECK (id = 1), checked_at REAL NOT NULL)",)
 
-# A session of "" stands for all sessions of the principal.
-_APPROVALS: Step = (
+# An empty session_id stands for all sessions of the principal.
+_APPROVALS: Migration = (
     """
     CREATE TABLE approvals (
         principal TEXT NOT NULL,
@@ -137,8 +141,8 @@ _APPROVALS: Step = (
     """,
 )
 
-# Lists of runs are read from this index alone; only what is shown is looked up.
-_LISTS: Step = (
+# Lists of runs are filtered in this index alone; only the rows of the page are read.
+_RUN_LISTS: Migration = (
     "ALTER TABLE runs ADD COLUMN listed INTEGER NOT NULL DEFAULT 1",
     """
     CREATE INDEX runs_by_age ON runs (principal, created_at, run_id, session_id, kind, status, reason)
@@ -146,9 +150,9 @@ _LISTS: Step = (
     """,
 )
 
-# What the Sessions API tells of a session. What older databases hold is counted once, here; texts that are no JSON any
-# more count for nothing, and the store reports them when somebody reads them.
-_SESSION_FACTS: Step = (
+# The fields that the Sessions API shows. Existing messages are counted once, here. A body that is not valid JSON counts
+# as nothing; the store reports it when it is read.
+_SESSION_FIELDS: Migration = (
     "ALTER TABLE sessions ADD COLUMN kind TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE sessions ADD COLUMN model TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE sessions ADD COLUMN title TEXT NOT NULL DEFAULT ''",
@@ -165,7 +169,7 @@ _SESSION_FACTS: Step = (
     "ALTER TABLE sessions ADD COLUMN reasoning_tokens INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE sessions ADD COLUMN preview TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE sessions ADD COLUMN system_prompt TEXT NOT NULL DEFAULT ''",
-    # Where a copied message was said: its run_id is empty, so that no run seems to have said it twice.
+    # The run that produced a copied message: its run_id is empty, so that no history contains it twice.
     "ALTER TABLE messages ADD COLUMN origin TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE messages ADD COLUMN at REAL NOT NULL DEFAULT 0",
     "CREATE UNIQUE INDEX sessions_by_title ON sessions (principal, title) WHERE title <> ''",
@@ -223,9 +227,38 @@ _SESSION_FACTS: Step = (
     """,
 )
 
-STEPS: tuple[Step, ...] = (
+MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,
     _APPROVALS,
-    _LISTS,
-    _SESSION_FACTS,
+    _RUN_LISTS,
+    _SESSION_FIELDS,
 )
+LATEST_VERSION = len(MIGRATIONS)
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Return the number of migrations that a database has had."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
+    """Apply the outstanding migrations, each in its own transaction.
+
+    Raises:
+        StoreError: The database has a newer schema than this version supports.
+    """
+    current = schema_version(connection)
+    if current > len(migrations):
+        raise StoreError(
+            f"the database has schema version {current}, but this version supports only up to {len(migrations)}"
+        )
+    for version, statements in enumerate(migrations[current:], current + 1):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for statement in statements:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {version}")
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")

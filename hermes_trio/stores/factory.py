@@ -1,0 +1,80 @@
+"""Store URLs: parse one, and open the store it names. The only module that knows every engine.
+
+Engines are imported when they are opened, so parsing a URL stays cheap and a driver is needed only where it is used.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from hermes_trio.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from hermes_trio.stores.base import Store
+
+FILE_NAME = "hermes.db"
+_SQLITE = "sqlite:///"
+_MEMORY = "memory:"
+_KNOWN = "use memory:, sqlite:///path, or leave it empty for a file in data_dir"
+
+
+@frozen
+class InMemory:
+    """Records are lost when the process ends."""
+
+
+@frozen
+class SqliteFile:
+    """Records are kept in one SQLite file."""
+
+    path: Path
+
+
+StoreLocation = InMemory | SqliteFile
+
+
+def parse_store_url(url: str, data_dir: Path) -> StoreLocation:
+    """Parse a store URL. An empty one means a file in ``data_dir``.
+
+    Following the convention of ``DATABASE_URL``, three slashes start a path relative to the working directory and
+    four an absolute one.
+
+    Raises:
+        ValueError: The URL names no known store. The message never repeats the URL, which may contain a password.
+    """
+    if not url:
+        return SqliteFile(data_dir / FILE_NAME)
+    if url == _MEMORY:
+        return InMemory()
+    path = url.removeprefix(_SQLITE)
+    if path == url:
+        scheme, colon, _ = url.partition(":")
+        name = f"{scheme}:" if colon and scheme.isalnum() else "this"
+        raise ValueError(f"{name} is not a known kind of store; {_KNOWN}")
+    if not path.strip("/") or path.endswith("/") or path == ":memory:" or "\0" in path or "?" in path:
+        raise ValueError(f"sqlite:/// must be followed by the path of a file; {_KNOWN}")
+    return SqliteFile(Path(path))
+
+
+def open_store(location: StoreLocation) -> AbstractAsyncContextManager[Store]:
+    """Return the store at a location, to be entered.
+
+    Raises:
+        ConfigurationError: At once, if this version has no such store.
+        StoreError: On entering, if the store cannot be opened.
+    """
+    match location:
+        case InMemory():
+            from hermes_trio.stores.memory import open_memory  # noqa: PLC0415
+
+            return open_memory()
+        case SqliteFile(path):
+            from hermes_trio.stores.sqlite import open_sqlite  # noqa: PLC0415
+
+            return open_sqlite(path.absolute())
+        case unknown:
+            raise ConfigurationError(f"store: unknown kind of store {type(unknown).__name__}")

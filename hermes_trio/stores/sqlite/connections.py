@@ -1,0 +1,240 @@
+"""Connections to a database file: create and lock it, open one writer and several readers, inspect it.
+
+Everything here blocks, except :class:`ReaderPool`; call it in a thread. The files are readable by their owner only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import trio
+from attrs import frozen
+
+from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.sqlite.errors import CLOSED, is_thread_exhaustion, to_store_error
+from hermes_trio.stores.sqlite.schema import migrate, schema_version
+
+T = TypeVar("T")
+
+SQLITE_VERSION = sqlite3.sqlite_version_info
+_OWNER_FILE = 0o600
+_OWNER_DIRECTORY = 0o700
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_INSPECT_BUSY_SECONDS = 1.0
+
+
+# -- files --
+
+
+def create_directory(path: Path) -> None:
+    """Create a directory and its missing parents, accessible to the owner only."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(_OWNER_DIRECTORY, exist_ok=True)
+        _sync(folder.parent)
+
+
+def create_file(path: Path) -> None:
+    """Create a file, or restrict an existing one to its owner, before SQLite can create it readable to others."""
+    descriptor = os.open(path, _FLAGS, _OWNER_FILE)
+    try:
+        os.fchmod(descriptor, _OWNER_FILE)
+    finally:
+        os.close(descriptor)
+    _sync(path.parent)
+
+
+def acquire_lock(path: Path) -> int:
+    """Lock a database through the lock file beside it; closing the returned descriptor releases the lock.
+
+    The lock file is never removed: otherwise two processes could each hold a lock on a different file.
+
+    Raises:
+        StoreError: The lock is already held, by another process or by this one.
+    """
+    with ExitStack() as undo:
+        descriptor = os.open(path.with_name(f"{path.name}.lock"), _FLAGS, _OWNER_FILE)
+        undo.callback(os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(
+                f"{path} is already open: only one process at a time can use an SQLite store"
+            ) from None
+        undo.pop_all()
+        return descriptor
+
+
+def _sync(directory: Path) -> None:
+    # A new file survives a power failure only once its directory entry does.
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# -- opening --
+
+
+@frozen(eq=False)
+class Connections:
+    """One connection that writes, several that read, and the lock that keeps other processes out."""
+
+    writer: sqlite3.Connection
+    readers: tuple[sqlite3.Connection, ...]
+    _undo: ExitStack
+
+    def close(self) -> None:
+        """Close the readers, checkpoint the write-ahead log, close the writer and release the lock."""
+        self._undo.close()
+
+
+def open_connections(path: Path, readers: int, busy_seconds: float) -> Connections:
+    """Lock a database file, create or migrate it, and connect to it.
+
+    Raises:
+        StoreError: The file is in use, damaged, not writable, or was written by a newer version.
+    """
+    try:
+        return _open(path.resolve(), readers, busy_seconds)
+    except OSError as error:
+        raise StoreError(f"cannot open {path}: {error.strerror}") from error
+    except sqlite3.Error as error:
+        raise to_store_error(error, f"cannot open {path}") from error
+
+
+def _open(path: Path, readers: int, busy_seconds: float) -> Connections:
+    with ExitStack() as undo:
+        create_directory(path.parent)
+        undo.callback(os.close, acquire_lock(path))
+        create_file(path)
+        writer = _connect(path, "rw", busy_seconds, undo)
+        _prepare(writer)
+        undo.callback(_checkpoint, writer)
+        idle = tuple(_connect(path, "ro", busy_seconds, undo) for _ in range(readers))
+        for reader in idle:
+            # The first read opens the write-ahead log and loads the schema; no request should wait for that.
+            reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        return Connections(writer, idle, undo.pop_all())
+
+
+def _connect(path: Path, mode: str, busy_seconds: float, undo: ExitStack) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}",
+        uri=True,
+        timeout=busy_seconds,
+        isolation_level=None,  # transactions are explicit
+        check_same_thread=False,  # used by any worker thread, but never by two at once
+    )
+    undo.callback(connection.close)
+    return connection
+
+
+def _prepare(writer: sqlite3.Connection) -> None:
+    mode = writer.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise StoreError(
+            f"the file system of the database does not support write-ahead logging (it offers {mode!r})"
+        )
+    writer.execute("PRAGMA synchronous = FULL")
+    writer.execute("PRAGMA foreign_keys = ON")
+    migrate(writer)
+
+
+def _checkpoint(writer: sqlite3.Connection) -> None:
+    # If this fails, nothing is lost: the log stays beside the file and is read when it is next opened.
+    with suppress(sqlite3.Error):
+        writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+class ReaderPool:
+    """A pool of read-only connections, each used by one worker thread at a time.
+
+    The limiter has one token per connection, so the holder of a token always finds an idle one.
+    """
+
+    def __init__(self, connections: Sequence[sqlite3.Connection]) -> None:
+        self._idle = deque(connections)
+        self._limiter = trio.CapacityLimiter(len(connections))
+        self._is_closed = False
+
+    async def read(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a job in a worker thread. A cancelled caller returns at once and abandons the thread.
+
+        Raises:
+            StoreError: The database could not be read, or the pool is closed.
+        """
+        if self._is_closed:
+            raise StoreError(CLOSED)
+        try:
+            return await trio.to_thread.run_sync(
+                self._run, job, abandon_on_cancel=True, limiter=self._limiter
+            )
+        except sqlite3.Error as error:
+            raise to_store_error(error) from error
+        except RuntimeError as error:
+            if is_thread_exhaustion(error):
+                raise to_store_error(error) from error
+            raise
+
+    def _run(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._idle.pop()
+        try:
+            return job(connection)
+        finally:
+            self._idle.append(connection)
+
+    async def close(self) -> None:
+        """Refuse new reads and wait for running ones, including abandoned threads, which keep their token."""
+        self._is_closed = True
+        for _ in range(int(self._limiter.total_tokens)):
+            await self._limiter.acquire_on_behalf_of(object())
+
+
+# -- inspection --
+
+
+@frozen
+class DatabaseInfo:
+    """What can be seen of a database without changing it."""
+
+    schema_version: int
+    is_in_use: bool
+
+
+def inspect_database(path: Path) -> DatabaseInfo:
+    """Inspect an existing database file without changing it, even while a server uses it.
+
+    Raises:
+        StoreError: The file cannot be opened.
+    """
+    try:
+        return _inspect(path.resolve())
+    except OSError as error:
+        raise StoreError(f"cannot open {path}: {error.strerror}") from error
+    except sqlite3.Error as error:
+        raise to_store_error(error, f"cannot open {path}") from error
+
+
+def _inspect(path: Path) -> DatabaseInfo:
+    with ExitStack() as undo:
+        try:
+            undo.callback(os.close, acquire_lock(path))
+            is_in_use = False
+        except StoreError:
+            is_in_use = True
+        # Without a write-ahead log beside the file even a reader would create one, readable by everyone.
+        has_log = path.with_name(f"{path.name}-wal").exists()
+        options = "mode=ro" if has_log else "mode=ro&immutable=1"
+        uri = f"{path.as_uri()}?{options}"
+        with closing(sqlite3.connect(uri, uri=True, timeout=_INSPECT_BUSY_SECONDS)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+            return DatabaseInfo(schema_version(connection), is_in_use)

@@ -1,0 +1,129 @@
+"""Queries on conversations and their items. Each function is one job, or a part of one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from hermes_trio.core.records import Conversation, ItemPage, NoConversation
+from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.codec import decode_json, encode_item, encode_json
+
+ConversationKey = tuple[str, str]  # principal, conversation id
+
+
+@frozen
+class ItemQuery:
+    """Which items to list."""
+
+    after: str = ""
+    limit: int = 0  # 0 = all
+    newest_first: bool = False
+
+
+# For an unknown item the subquery is NULL, and nothing compares greater than NULL. A negative limit means none.
+_OLDEST_FIRST = """
+    SELECT n, CAST(body AS BLOB) FROM conversation_items
+    WHERE principal = :principal AND conversation_id = :conversation_id AND (:after = '' OR n > (
+        SELECT n FROM conversation_items
+        WHERE principal = :principal AND conversation_id = :conversation_id AND item_id = :after
+    ))
+    ORDER BY n LIMIT :limit
+"""
+_NEWEST_FIRST = _OLDEST_FIRST.replace("n > (", "n < (").replace("ORDER BY n", "ORDER BY n DESC")
+
+
+def save(connection: sqlite3.Connection, conversation: Conversation) -> None:
+    """Create a conversation, or replace the metadata of an existing one."""
+    connection.execute(
+        "INSERT INTO conversations (principal, conversation_id, created_at, metadata) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET metadata = excluded.metadata",
+        (
+            conversation.principal,
+            conversation.conversation_id,
+            conversation.created_at,
+            encode_json(conversation.metadata),
+        ),
+    )
+
+
+def find(
+    connection: sqlite3.Connection, principal: str, conversation_id: str
+) -> Conversation | NoConversation:
+    """Return a conversation without its items."""
+    row = connection.execute(
+        "SELECT created_at, CAST(metadata AS BLOB) FROM conversations WHERE principal = ? AND conversation_id = ?",
+        (principal, conversation_id),
+    ).fetchone()
+    if row is None:
+        return NoConversation()
+    metadata = decode_json(row[1], dict[str, str], f"the metadata of conversation {conversation_id!r}")
+    return Conversation(principal, conversation_id, row[0], metadata)
+
+
+def delete(connection: sqlite3.Connection, key: ConversationKey) -> bool:
+    """Delete a conversation and its items; return False if there is none."""
+    connection.execute("DELETE FROM conversation_items WHERE principal = ? AND conversation_id = ?", key)
+    query = "DELETE FROM conversations WHERE principal = ? AND conversation_id = ?"
+    return connection.execute(query, key).rowcount == 1
+
+
+def add_items(
+    connection: sqlite3.Connection, key: ConversationKey, items: Sequence[Mapping[str, Any]]
+) -> None:
+    """Append items to an existing conversation, except those already in it."""
+    encoded = [encode_item(item) for item in items]
+    query = "SELECT 1 FROM conversations WHERE principal = ? AND conversation_id = ?"
+    if connection.execute(query, key).fetchone() is None:
+        raise StoreError(f"there is no conversation {key[1]!r}")
+    _append(connection, key, encoded)
+
+
+def create_with_items(
+    connection: sqlite3.Connection, key: ConversationKey, now: float, encoded: Sequence[tuple[str, str]]
+) -> None:
+    """Create a conversation if it does not exist, and append encoded items, except those already in it."""
+    connection.execute(
+        "INSERT INTO conversations (principal, conversation_id, created_at, metadata) VALUES (?, ?, ?, '{}')"
+        " ON CONFLICT DO NOTHING",
+        (*key, now),
+    )
+    _append(connection, key, encoded)
+
+
+def _append(connection: sqlite3.Connection, key: ConversationKey, encoded: Sequence[tuple[str, str]]) -> None:
+    query = (
+        "SELECT coalesce(max(n) + 1, 0) FROM conversation_items WHERE principal = ? AND conversation_id = ?"
+    )
+    [start] = connection.execute(query, key).fetchone()
+    connection.executemany(
+        "INSERT INTO conversation_items (principal, conversation_id, n, item_id, body) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (principal, conversation_id, item_id) DO NOTHING",
+        ((*key, n, *item) for n, item in enumerate(encoded, start)),
+    )
+
+
+def list_items(connection: sqlite3.Connection, key: ConversationKey, query: ItemQuery) -> ItemPage:
+    """Return one page of items."""
+    parameters = {
+        "principal": key[0],
+        "conversation_id": key[1],
+        "after": query.after,
+        "limit": query.limit + 1 if query.limit else -1,  # one more shows whether there is another page
+    }
+    statement = _NEWEST_FIRST if query.newest_first else _OLDEST_FIRST
+    rows = connection.execute(statement, parameters).fetchall()
+    page = rows[: query.limit] if query.limit else rows
+    items = tuple(
+        decode_json(body, dict[str, Any], f"item {n} of conversation {key[1]!r}") for n, body in page
+    )
+    return ItemPage(items, len(rows) > len(page))
+
+
+def delete_item(connection: sqlite3.Connection, key: ConversationKey, item_id: str) -> bool:
+    """Delete one item; return False if there is none."""
+    query = "DELETE FROM conversation_items WHERE principal = ? AND conversation_id = ? AND item_id = ?"
+    return connection.execute(query, (*key, item_id)).rowcount == 1

@@ -1,0 +1,134 @@
+"""Queries that delete runs: at a client's request, and when the retention limits are exceeded.
+
+A deleted run loses its record, its log and its idempotency keys. While later runs continue it, a hidden stub without
+content stays as the link to the messages before it; the stub is removed with the last of those runs. The messages
+themselves stay in the session.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
+
+from hermes_trio.core.outcome import Reason, Status
+from hermes_trio.core.records import PurgeResult, Retention
+from hermes_trio.stores.retention import MAX_PURGED, PurgeCandidate, RunAccess, select_surplus
+from hermes_trio.stores.sqlite import conversations
+
+T = TypeVar("T")
+
+_HIDE = """
+    UPDATE runs SET hidden = 1, logged = 0, size = 0, header = x'', items = x'', outcome = ''
+    WHERE principal = ? AND run_id = ? AND hidden = 0 AND status <> 'in_progress'
+"""
+# The row stays: its damaged header can be examined by hand, and its id must not be reused. If the run links to earlier
+# messages, the row is removed like any stub, with the last run that needs the link.
+_GIVE_UP = """
+    UPDATE runs SET hidden = 1, status = :status, reason = :reason, owner = ''
+    WHERE principal = :principal AND run_id = :run_id
+"""
+_REMOVE_STUB = """
+    DELETE FROM runs WHERE principal = ? AND run_id = ? AND hidden = 1 AND NOT EXISTS (
+        SELECT 1 FROM runs AS later
+        WHERE later.principal = runs.principal AND later.parent = runs.run_id AND later.parent <> ''
+            AND later.run_id <> runs.run_id
+    ) RETURNING parent
+"""
+# The log that answers a repeated request stays for as long as the request may be repeated.
+_EXPIRED_LOGS = """
+    SELECT principal, run_id FROM runs WHERE logged = 1 AND created_at + ended_after <= ? AND NOT EXISTS (
+        SELECT 1 FROM claims WHERE claims.principal = runs.principal AND claims.run_id = runs.run_id
+    )
+    ORDER BY created_at + ended_after LIMIT ?
+"""
+_EXPIRED_KEYS = """
+    DELETE FROM claims WHERE rowid IN (SELECT rowid FROM claims WHERE made_at <= ? ORDER BY made_at LIMIT ?)
+"""
+_TOTALS = "SELECT count(*), coalesce(sum(size), 0) FROM runs WHERE hidden = 0 AND status <> 'in_progress'"
+_LEAST_USED_FIRST = """
+    SELECT principal, run_id, conversation, size FROM runs WHERE hidden = 0 AND status <> 'in_progress'
+    ORDER BY accessed_at, principal, run_id LIMIT ?
+"""
+
+
+def save_access_times(connection: sqlite3.Connection, accesses: tuple[RunAccess, ...]) -> None:
+    """Write down when runs were last used."""
+    if not accesses:
+        return
+    connection.executemany(
+        "UPDATE runs SET accessed_at = max(accessed_at, ?) WHERE principal = ? AND run_id = ?",
+        ((access.at, access.principal, access.run_id) for access in accesses),
+    )
+
+
+def save_access_times_and_run(
+    connection: sqlite3.Connection, accesses: tuple[RunAccess, ...], job: Callable[[sqlite3.Connection], T]
+) -> T:
+    """Write access times in the transaction of another job."""
+    save_access_times(connection, accesses)
+    return job(connection)
+
+
+def delete_run(connection: sqlite3.Connection, principal: str, run_id: str) -> bool:
+    """Delete an ended run; return False if there is none."""
+    if connection.execute(_HIDE, (principal, run_id)).rowcount == 0:
+        return False
+    _delete_log_and_keys(connection, principal, run_id)
+    # Remove its stub if no run continues it, then the stub that it continued, and so on.
+    removed = [(run_id,)]
+    while removed:
+        removed = connection.execute(_REMOVE_STUB, (principal, removed[0][0])).fetchall()
+    return True
+
+
+def give_up_run(connection: sqlite3.Connection, principal: str, run_id: str) -> None:
+    """Hide a run in progress that cannot be decoded, so that nothing waits for it."""
+    run = {"principal": principal, "run_id": run_id}
+    connection.execute(_GIVE_UP, {**run, "status": str(Status.FAILED), "reason": str(Reason.PROCESS_DIED)})
+    _delete_log_and_keys(connection, principal, run_id)
+
+
+def _delete_log_and_keys(connection: sqlite3.Connection, principal: str, run_id: str) -> None:
+    _delete_log(connection, principal, run_id)
+    connection.execute("DELETE FROM claims WHERE principal = ? AND run_id = ?", (principal, run_id))
+
+
+def _delete_log(connection: sqlite3.Connection, principal: str, run_id: str) -> int:
+    """Delete a log and return the number of its batches."""
+    query = "DELETE FROM log WHERE principal = ? AND run_id = ?"
+    return connection.execute(query, (principal, run_id)).rowcount
+
+
+def purge(connection: sqlite3.Connection, retention: Retention, now: float) -> PurgeResult:
+    """Remove a bounded amount of what the retention limits no longer cover."""
+    keys = connection.execute(_EXPIRED_KEYS, (now - retention.idempotency_seconds, MAX_PURGED)).rowcount
+    logs = _purge_logs(connection, now - retention.log_seconds)
+    return PurgeResult(_purge_runs(connection, retention), logs, keys)
+
+
+def _purge_logs(connection: sqlite3.Connection, before: float) -> int:
+    """Delete whole logs until enough batches are gone; a reader never sees half a log."""
+    batches = logs = 0
+    for run in connection.execute(_EXPIRED_LOGS, (before, MAX_PURGED)).fetchall():
+        if batches >= MAX_PURGED:
+            break
+        batches += _delete_log(connection, *run)
+        connection.execute("UPDATE runs SET logged = 0 WHERE principal = ? AND run_id = ?", run)
+        logs += 1
+    return logs
+
+
+def _purge_runs(connection: sqlite3.Connection, retention: Retention) -> int:
+    count, size = connection.execute(_TOTALS).fetchone()
+    rows = connection.execute(_LEAST_USED_FIRST, (MAX_PURGED,)).fetchall()
+    surplus = [*select_surplus(count, size, (PurgeCandidate(*row) for row in rows), retention)]
+    for run in surplus:
+        delete_run(connection, run.principal, run.run_id)
+        # A conversation goes with the last of its runs; one that never had a run is not touched.
+        if run.conversation:
+            key = (run.principal, run.conversation)
+            query = "SELECT 1 FROM runs WHERE principal = ? AND conversation = ? AND hidden = 0 LIMIT 1"
+            if connection.execute(query, key).fetchone() is None:
+                conversations.delete(connection, key)
+    return len(surplus)

@@ -1,0 +1,398 @@
+"""Queries on runs: their records, logs, history and idempotency keys. Each function is one job, or a part of one.
+
+Blobs and texts are read as blobs: the driver would fail on invalid text and could not say in which run.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from attrs import astuple, frozen
+
+from hermes_trio.core.messages import Message
+from hermes_trio.core.records import (
+    EndedRun,
+    IdempotencyRecord,
+    LiveRun,
+    LogBatch,
+    NoRun,
+    RunEnd,
+    RunHeader,
+    RunPage,
+    RunQuery,
+)
+from hermes_trio.core.sessions import COMPRESSED, preview
+from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.codec import (
+    RunRow,
+    clamp_int,
+    decode_batch,
+    decode_end,
+    decode_header,
+    decode_message,
+    decode_run,
+    encode_header,
+    encode_item,
+    encode_run,
+    final_session,
+    sanitise_text,
+)
+from hermes_trio.stores.sqlite import conversations, retention, sessions
+
+MAX_PAGE_BYTES = 16_000_000
+"""Size of the headers in one page of a list. A single header may contain images."""
+
+MAX_LOG_BATCHES = 64
+MAX_LOG_BYTES = 1_000_000
+"""What one read of a log returns at most; the first batch is returned whatever its size."""
+
+
+# -- records --
+
+# A run that has ended is left as it is. One with messages in a session has ended, even if its record is gone.
+_BEGIN = """
+    INSERT INTO runs (principal, run_id, kind, session_id, parent, conversation, model, status, reason,
+        created_at, ended_after, owner, accessed_at, listed, header)
+    SELECT :principal, :run_id, :kind, :session_id, :parent, :conversation, :model, 'in_progress', '',
+        :created_at, 0, :owner, :created_at, :listed, :header
+    WHERE NOT EXISTS (SELECT 1 FROM messages WHERE principal = :principal AND run_id = :run_id)
+    ON CONFLICT DO NOTHING
+"""
+_END = """
+    INSERT INTO runs (principal, run_id, kind, session_id, parent, conversation, model, status, reason,
+        created_at, ended_after, owner, accessed_at, logged, listed, size, header, items, outcome)
+    SELECT :principal, :run_id, :kind, :session_id, :parent, :conversation, :model, :status, :reason,
+        :created_at, :ended_after, '', :created_at + :ended_after, :has_tail, :listed, :size,
+        :header, :items, :outcome
+    WHERE NOT EXISTS (SELECT 1 FROM messages WHERE principal = :principal AND run_id = :run_id)
+    ON CONFLICT DO UPDATE SET
+        session_id = excluded.session_id, status = excluded.status, reason = excluded.reason,
+        ended_after = excluded.ended_after, owner = '', accessed_at = excluded.accessed_at,
+        logged = excluded.logged OR EXISTS (
+            SELECT 1 FROM log WHERE log.principal = runs.principal AND log.run_id = runs.run_id
+        ),
+        size = excluded.size, header = excluded.header, items = excluded.items, outcome = excluded.outcome
+    WHERE runs.status = 'in_progress'
+"""
+
+
+def begin(connection: sqlite3.Connection, header: RunHeader, owner: str) -> None:
+    """Store a run as in progress, unless it exists or once did."""
+    row = {**_columns(header), "owner": owner, "header": encode_header(header)}
+    is_new = connection.execute(_BEGIN, row).rowcount == 1
+    if is_new and header.is_stored:
+        sessions.record_use(connection, _session_use(header, header.session_id, header.stamp.created_at))
+
+
+def end(
+    connection: sqlite3.Connection,
+    ended: EndedRun,
+    tail: Sequence[LogBatch],
+    items: Sequence[Mapping[str, Any]],
+) -> None:
+    """Give a run its terminal form, unless it has one or once had."""
+    # Encode everything first: a run that cannot be encoded must not touch the database.
+    encoded = encode_run(ended)
+    encoded_items = [encode_item(item) for item in items]
+    header, session_id = ended.header, final_session(ended)
+    ended_at = header.stamp.created_at + ended.ended_after
+
+    row = {
+        **_columns(header),
+        "session_id": session_id,
+        "status": str(ended.outcome.status),
+        "reason": str(ended.outcome.reason),
+        "ended_after": ended.ended_after,
+        "has_tail": bool(tail),
+        "size": encoded.size,
+        "header": encoded.header,
+        "items": encoded.items,
+        "outcome": encoded.outcome,
+    }
+    if connection.execute(_END, row).rowcount == 0:
+        return
+
+    if header.is_stored:
+        use = _session_use(header, session_id, ended_at)
+        sessions.append_messages(connection, use, header.run_id, encoded.messages, encoded.counters)
+        if session_id != header.session_id:  # the agent moved on to another session
+            sessions.end(connection, (header.principal, header.session_id), COMPRESSED, ended_at)
+    _insert_batches(connection, tail)
+    if header.conversation:
+        key = (header.principal, header.conversation)
+        conversations.create_with_items(connection, key, header.stamp.created_at, encoded_items)
+
+
+def _columns(header: RunHeader) -> dict[str, Any]:
+    return {
+        "principal": header.principal,
+        "run_id": header.run_id,
+        "kind": header.kind,
+        "session_id": header.session_id,
+        "parent": header.parent,
+        "conversation": header.conversation,
+        "model": sanitise_text(header.stamp.model),
+        "created_at": header.stamp.created_at,
+        "listed": header.is_stored,
+    }
+
+
+def _session_use(header: RunHeader, session_id: str, used_at: float) -> sessions.SessionUse:
+    return sessions.SessionUse(
+        principal=header.principal,
+        session_id=session_id,
+        kind=header.kind,
+        created_at=header.stamp.created_at,
+        used_at=used_at,
+        model=sanitise_text(header.stamp.model),
+        preview=sanitise_text(preview(header.messages)),
+        parent=header.session_id if session_id != header.session_id else "",
+    )
+
+
+def find(connection: sqlite3.Connection, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
+    """Return a visible run."""
+    found = connection.execute(
+        "SELECT status = 'in_progress', CAST(header AS BLOB), CAST(items AS BLOB), CAST(outcome AS BLOB), ended_after"
+        " FROM runs WHERE principal = ? AND run_id = ? AND hidden = 0",
+        (principal, run_id),
+    ).fetchone()
+    if found is None:
+        return NoRun()
+    row = RunRow(*found)
+    return LiveRun(decode_header(row.header, run_id)) if row.is_live else decode_run(row, run_id)
+
+
+def find_latest(
+    connection: sqlite3.Connection, principal: str, conversation: str
+) -> LiveRun | EndedRun | NoRun:
+    """Return the visible run of a conversation that began last."""
+    found = connection.execute(
+        "SELECT run_id FROM runs WHERE principal = ? AND conversation = ? AND hidden = 0"
+        " ORDER BY created_at DESC, rowid DESC LIMIT 1",
+        (principal, conversation),
+    ).fetchone()
+    return NoRun() if found is None else find(connection, principal, found[0])
+
+
+@frozen
+class AbandonedRuns:
+    """The runs that dead processes left in progress."""
+
+    headers: tuple[RunHeader, ...]  # in the order the runs began
+    errors: tuple[StoreError, ...]  # one for each run that was given up
+
+
+def find_abandoned(connection: sqlite3.Connection, owner: str) -> AbandonedRuns:
+    """Return the runs in progress of other owners, and give up those that cannot be decoded.
+
+    Idempotency keys whose run never began are released: the process that claimed them died in between.
+    """
+    connection.execute(
+        "DELETE FROM claims WHERE NOT EXISTS (SELECT 1 FROM runs"
+        " WHERE runs.principal = claims.principal AND runs.run_id = claims.run_id)"
+    )
+    query = (
+        "SELECT principal, run_id, CAST(header AS BLOB) FROM runs WHERE status = 'in_progress' AND owner <> ?"
+        " ORDER BY created_at, principal, run_id"
+    )
+    headers: list[RunHeader] = []
+    errors: list[StoreError] = []
+    for principal, run_id, header in connection.execute(query, (owner,)).fetchall():
+        try:
+            headers.append(decode_header(header, run_id))
+        except StoreError as error:
+            retention.give_up_run(connection, principal, run_id)
+            errors.append(error)
+    return AbandonedRuns(tuple(headers), tuple(errors))
+
+
+# -- lists --
+
+# Every condition can be checked in the index.
+_NEWEST_FIRST = """
+    SELECT run_id, status = 'in_progress', CAST(header AS BLOB), CAST(outcome AS BLOB), ended_after FROM runs
+    WHERE principal = :principal AND hidden = 0 AND listed = 1 AND (created_at, run_id) < (:created_at, :run_id)
+        AND (:session_id = '' OR session_id = :session_id)
+        AND (:kinds = '[]' OR kind IN (SELECT value FROM json_each(:kinds)))
+        AND CASE status WHEN 'in_progress' THEN :live
+            ELSE status || ' ' || reason IN (SELECT value FROM json_each(:ends)) END
+    ORDER BY created_at DESC, run_id DESC LIMIT :limit
+"""
+_OLDEST_FIRST = _NEWEST_FIRST.replace("run_id) < (", "run_id) > (").replace(" DESC", "")
+
+
+def list_page(connection: sqlite3.Connection, principal: str, query: RunQuery) -> RunPage:
+    """Return one page of runs."""
+    statement = _NEWEST_FIRST if query.newest_first else _OLDEST_FIRST
+    runs: list[LiveRun | RunEnd] = []
+    size = 0
+    for row in connection.execute(statement, _list_parameters(principal, query)):
+        run_id, is_live, body, outcome, ended_after = row
+        size += len(body)
+        if runs and (len(runs) == query.limit or size > MAX_PAGE_BYTES):
+            return RunPage(tuple(runs), has_more=True)
+        header = decode_header(body, run_id)
+        run = LiveRun(header) if is_live else RunEnd(header, *decode_end(outcome, ended_after, run_id))
+        if header.is_stored:  # the column "listed" is always 1 in rows older than the column
+            runs.append(run)
+    return RunPage(tuple(runs), has_more=False)
+
+
+def _list_parameters(principal: str, query: RunQuery) -> dict[str, Any]:
+    return {
+        "principal": principal,
+        "created_at": query.after.created_at,
+        "run_id": query.after.run_id,
+        "session_id": query.session_id,
+        "kinds": json.dumps(sorted(query.kinds)),
+        "live": query.live,
+        "ends": json.dumps([f"{status} {reason}" for status, reason in query.ends]),
+        "limit": clamp_int(query.limit) + 1,  # one more shows whether there is another page
+    }
+
+
+# -- logs --
+
+# A writer that missed the acknowledgement of a batch sends it again, perhaps with more changes by then.
+_INSERT_BATCH = """
+    INSERT INTO log (principal, run_id, first, count, body) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET count = excluded.count, body = excluded.body WHERE excluded.count > log.count
+"""
+_READ_LOG = """
+    SELECT first, count, CAST(body AS BLOB) FROM log
+    WHERE principal = :principal AND run_id = :run_id AND first >= coalesce(
+        (SELECT max(first) FROM log WHERE principal = :principal AND run_id = :run_id AND first <= :first), 0
+    )
+    ORDER BY first LIMIT :limit
+"""
+
+
+def append_log(connection: sqlite3.Connection, batches: Sequence[LogBatch]) -> None:
+    """Append the batches whose runs are in progress."""
+    query = "SELECT 1 FROM runs WHERE principal = ? AND run_id = ? AND status = 'in_progress'"
+    runs = {(batch.principal, batch.run_id) for batch in batches}
+    live = {run for run in runs if connection.execute(query, run).fetchone() is not None}
+    _insert_batches(connection, [batch for batch in batches if (batch.principal, batch.run_id) in live])
+
+
+def _insert_batches(connection: sqlite3.Connection, batches: Sequence[LogBatch]) -> None:
+    if not batches:
+        return
+    rows = ((batch.principal, batch.run_id, batch.first, batch.count, bytes(batch.body)) for batch in batches)
+    connection.executemany(_INSERT_BATCH, rows)
+
+
+def read_log(connection: sqlite3.Connection, principal: str, run_id: str, first: int) -> tuple[LogBatch, ...]:
+    """Return a bounded number of batches, from the one that contains change ``first`` or the next after it."""
+    parameters = {
+        "principal": principal,
+        "run_id": run_id,
+        "first": clamp_int(first),
+        "limit": MAX_LOG_BATCHES + 1,  # the first row may end before the change
+    }
+    batches: list[LogBatch] = []
+    size = 0
+    # Closed at once: a statement kept open, if only by a traceback, would prevent a checkpoint.
+    with closing(connection.execute(_READ_LOG, parameters)) as rows:
+        for row in rows:
+            batch = decode_batch(principal, run_id, row)
+            if batch.first + batch.count > first:
+                batches.append(batch)
+                size += len(batch.body)
+            if len(batches) == MAX_LOG_BATCHES or size >= MAX_LOG_BYTES:
+                break
+    return tuple(batches)
+
+
+# -- history --
+
+# One statement, so that it sees a single snapshot. UNION drops duplicate rows, so that even a cycle of parents ends.
+# The messages of an ended run are in its session. A run in progress has none there; its header has the client's.
+_CHAIN = """
+    WITH RECURSIVE chain (run_id, parent, live) AS (
+        SELECT run_id, parent, status = 'in_progress' FROM runs WHERE principal = :principal AND run_id = :run_id
+        UNION
+        SELECT runs.run_id, runs.parent, runs.status = 'in_progress' FROM chain
+            JOIN runs ON runs.principal = :principal AND runs.run_id = chain.parent
+            WHERE chain.parent <> ''
+    )
+    SELECT chain.run_id, chain.parent,
+        CASE WHEN chain.live THEN (
+            SELECT CAST(header AS BLOB) FROM runs WHERE runs.principal = :principal AND runs.run_id = chain.run_id
+        ) END,
+        messages.n, CAST(messages.body AS BLOB)
+    FROM chain
+        LEFT JOIN messages ON messages.principal = :principal AND messages.run_id = chain.run_id
+    ORDER BY messages.n
+"""
+# A run of the Sessions API continues its session, which may have begun as a fork. Asked of the oldest run of a chain;
+# one in progress has no messages of its own there yet.
+_EARLIER_IN_SESSION = """
+    SELECT n, CAST(body AS BLOB) FROM messages JOIN runs USING (principal, session_id)
+    WHERE principal = :principal AND runs.run_id = :run_id AND runs.kind = 'sessions' AND n < coalesce(
+        (SELECT min(own.n) FROM messages AS own WHERE own.principal = :principal AND own.run_id = :run_id), n + 1
+    )
+    ORDER BY n
+"""
+
+_ChainRow = tuple[
+    str, str, Any, Any, Any
+]  # run id, parent, header of a live run, message number, message body
+
+
+def load_history(connection: sqlite3.Connection, principal: str, run_id: str) -> tuple[Message, ...]:
+    """Return the messages of a run and of every run it continues, oldest first."""
+    rows: defaultdict[str, list[_ChainRow]] = defaultdict(list)
+    for row in connection.execute(_CHAIN, {"principal": principal, "run_id": run_id}):
+        rows[row[0]].append(row)
+    # From child to parent, each run once.
+    chain: list[str] = []
+    while run_id in rows and run_id not in chain:
+        chain.append(run_id)
+        run_id = rows[run_id][0][1]
+    if not chain:
+        return ()
+    oldest = chain[-1]
+    parameters = {"principal": principal, "run_id": oldest}
+    earlier = connection.execute(_EARLIER_IN_SESSION, parameters).fetchall()
+    return (
+        *(decode_message(body, n, f"the session of run {oldest!r}") for n, body in earlier),
+        *(message for run in reversed(chain) for row in rows[run] for message in _decode_messages(row)),
+    )
+
+
+def _decode_messages(row: _ChainRow) -> tuple[Message, ...]:
+    run_id, _, header, n, body = row
+    if header is not None:
+        return decode_header(header, run_id).messages
+    return () if body is None else (decode_message(body, n, f"run {run_id!r}"),)
+
+
+# -- idempotency keys --
+
+# An update that changes nothing makes RETURNING yield the existing row.
+_CLAIM_KEY = """
+    INSERT INTO claims (principal, route, key, fingerprint, run_id, made_at) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET key = key
+    RETURNING principal, route, key, fingerprint, run_id, made_at
+"""
+
+
+def claim_key(connection: sqlite3.Connection, record: IdempotencyRecord) -> IdempotencyRecord:
+    """Store a record, or return the one already held."""
+    [row] = connection.execute(_CLAIM_KEY, astuple(record)).fetchall()
+    return IdempotencyRecord(*row)
+
+
+def release_key(connection: sqlite3.Connection, record: IdempotencyRecord) -> None:
+    """Delete a record, if it is held by the same run."""
+    connection.execute(
+        "DELETE FROM claims WHERE principal = ? AND route = ? AND key = ? AND run_id = ?",
+        (record.principal, record.route, record.key, record.run_id),
+    )

@@ -1,0 +1,346 @@
+"""Queries on sessions: their fields, their transcripts, and the approvals granted in them.
+
+Each function is one job, or a part of one. Text columns are read as blobs: the driver would fail on invalid text and
+could not say in which row.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import frozen
+
+from hermes_trio.core.approvals import Grant
+from hermes_trio.core.log_codec import as_dict, field_names
+from hermes_trio.core.messages import Message
+from hermes_trio.core.sessions import (
+    BRANCHED,
+    COMPRESSED,
+    NO_COUNTS,
+    Counters,
+    MessagePage,
+    NoSession,
+    Session,
+    SessionBusy,
+    SessionChange,
+    SessionDeleted,
+    SessionExists,
+    SessionPage,
+    SessionQuery,
+    StoredMessage,
+    TitleTaken,
+    base_title,
+    next_title,
+)
+from hermes_trio.stores.codec import clamp_int, decode_json, decode_message, encode_json, sanitise_text
+from hermes_trio.stores.sqlite import retention
+
+SessionKey = tuple[str, str]  # principal, session id
+
+_COUNTERS = field_names(Counters)
+_COLUMNS = (
+    "principal, session_id, kind, created_at, updated_at, model, title, CAST(system_prompt AS BLOB),"
+    f" CAST(preview AS BLOB), ended_at, end_reason, parent, {', '.join(_COUNTERS)}"
+)
+_BY_KEY = "principal = ? AND session_id = ?"
+
+# Of a chain of compressed sessions only the last is listed, unless all are wanted.
+_LIST = f"""
+    SELECT {_COLUMNS} FROM sessions WHERE principal = :principal AND (:kind = '' OR kind = :kind)
+        AND (:all OR end_reason <> '{COMPRESSED}' OR NOT EXISTS (
+            SELECT 1 FROM sessions AS later
+            WHERE later.principal = sessions.principal AND later.parent = sessions.session_id AND later.parent <> ''
+        ))
+    ORDER BY updated_at DESC, session_id DESC LIMIT :limit OFFSET :offset
+"""  # noqa: S608 - only constants of this package
+# Fields that are still empty are filled in by the first run that knows them.
+_UPSERT = """
+    INSERT INTO sessions (principal, session_id, kind, created_at, updated_at, model, preview, parent, {names})
+    VALUES (:principal, :session_id, :kind, :created_at, :used_at, :model, :preview, :parent, {values})
+    ON CONFLICT DO UPDATE SET
+        updated_at = max(updated_at, excluded.updated_at),
+        model = CASE model WHEN '' THEN excluded.model ELSE model END,
+        preview = CASE preview WHEN '' THEN excluded.preview ELSE preview END,
+        {sums}
+""".format(  # noqa: S608 - only constants of this package
+    names=", ".join(_COUNTERS),
+    values=", ".join(f":{name}" for name in _COUNTERS),
+    sums=", ".join(f"{name} = {name} + excluded.{name}" for name in _COUNTERS),
+)
+_APPEND_MESSAGE = (
+    "INSERT INTO messages (principal, session_id, n, run_id, at, body) VALUES (?1, ?2,"
+    " (SELECT coalesce(max(n) + 1, 0) FROM messages WHERE principal = ?1 AND session_id = ?2), ?3, ?4, ?5)"
+)
+_COPY_MESSAGES = """
+    INSERT INTO messages (principal, session_id, n, run_id, origin, at, body)
+    SELECT principal, :child, n, '', CASE run_id WHEN '' THEN origin ELSE run_id END, at, body
+    FROM messages WHERE principal = :principal AND session_id = :source
+"""
+_LIST_MESSAGES = """
+    SELECT n, CASE run_id WHEN '' THEN origin ELSE run_id END, at, CAST(body AS BLOB) FROM messages
+    WHERE principal = ? AND session_id = ? AND n >= ? ORDER BY n LIMIT ?
+"""
+# A run that was given up is hidden with its damaged header, for examination by hand; that goes with the session.
+_EMPTY_STUBS = """
+    UPDATE runs SET header = x'', items = x'', outcome = '' WHERE principal = ? AND session_id = ? AND hidden = 1
+"""
+
+
+# -- sessions --
+
+
+def create(connection: sqlite3.Connection, session: Session) -> Session | SessionExists | TitleTaken:
+    """Create a session, unless its id or title is taken."""
+    key = (session.principal, session.session_id)
+    if not isinstance(find(connection, key), NoSession):
+        return SessionExists()
+    if _is_title_taken(connection, key, session.title):
+        return TitleTaken()
+    connection.execute(
+        "INSERT INTO sessions (principal, session_id, kind, created_at, updated_at, model, title, system_prompt,"
+        " preview, parent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            session.principal,
+            session.session_id,
+            session.kind,
+            session.created_at,
+            session.updated_at,
+            sanitise_text(session.model),
+            session.title,
+            encode_json(session.system_prompt),
+            sanitise_text(session.preview),
+            session.parent,
+        ),
+    )
+    return session
+
+
+def _is_title_taken(connection: sqlite3.Connection, key: SessionKey, title: str) -> bool:
+    query = "SELECT 1 FROM sessions WHERE principal = ? AND title = ? AND title <> '' AND session_id <> ?"
+    return connection.execute(query, (key[0], title, key[1])).fetchone() is not None
+
+
+def find(connection: sqlite3.Connection, key: SessionKey) -> Session | NoSession:
+    """Return a session without its messages."""
+    row = connection.execute(f"SELECT {_COLUMNS} FROM sessions WHERE {_BY_KEY}", key).fetchone()  # noqa: S608
+    return NoSession() if row is None else _decode(row)
+
+
+def _decode(row: tuple[Any, ...]) -> Session:
+    principal, session_id, kind, created_at, updated_at, model, title, prompt, preview, *more = row
+    ended_at, end_reason, parent, *counts = more
+    place = f"the system prompt of session {session_id!r}"
+    return Session(
+        principal=principal,
+        session_id=session_id,
+        kind=kind,
+        created_at=created_at,
+        updated_at=updated_at,
+        model=model,
+        title=title,
+        system_prompt=decode_json(prompt, str, place) if prompt else "",
+        preview=preview.decode("utf-8", "replace"),
+        ended_at=ended_at,
+        end_reason=end_reason,
+        parent=parent,
+        counters=Counters(**dict(zip(_COUNTERS, counts, strict=True))),
+    )
+
+
+def list_page(connection: sqlite3.Connection, principal: str, query: SessionQuery) -> SessionPage:
+    """Return one page of sessions, most recently active first."""
+    limit = clamp_int(query.limit)
+    parameters = {
+        "principal": principal,
+        "kind": query.kind,
+        "all": query.include_children,
+        "limit": limit + 1,  # one more shows whether there is another page
+        "offset": clamp_int(query.offset),
+    }
+    rows = connection.execute(_LIST, parameters).fetchall()
+    return SessionPage(tuple(map(_decode, rows[:limit])), len(rows) > limit)
+
+
+def update(
+    connection: sqlite3.Connection, key: SessionKey, change: SessionChange, now: float
+) -> Session | NoSession | TitleTaken:
+    """Apply a change as a whole or not at all."""
+    if isinstance(find(connection, key), NoSession):
+        return NoSession()
+    if change.sets_title:
+        if _is_title_taken(connection, key, change.title):
+            return TitleTaken()
+        connection.execute(f"UPDATE sessions SET title = ? WHERE {_BY_KEY}", (change.title, *key))  # noqa: S608
+    if change.end_reason:
+        end(connection, key, change.end_reason, now)
+    return find(connection, key)
+
+
+def end(connection: sqlite3.Connection, key: SessionKey, reason: str, now: float) -> None:
+    """End a session, unless it has already ended."""
+    connection.execute(
+        f"UPDATE sessions SET ended_at = ?, end_reason = ? WHERE {_BY_KEY} AND end_reason = ''",  # noqa: S608
+        (now, reason, *key),
+    )
+
+
+@frozen
+class ForkRequest:
+    """A fork to be created."""
+
+    principal: str
+    source_id: str
+    child_id: str
+    title: str  # "" for the next numbered one
+    now: float
+
+
+def fork(
+    connection: sqlite3.Connection, request: ForkRequest
+) -> Session | NoSession | SessionExists | TitleTaken:
+    """End a session, and create another with a copy of its transcript."""
+    source_key, child_key = (request.principal, request.source_id), (request.principal, request.child_id)
+    source = find(connection, source_key)
+    if isinstance(source, NoSession):
+        return source
+    created = create(
+        connection,
+        Session(
+            principal=request.principal,
+            session_id=request.child_id,
+            kind=source.kind,
+            created_at=request.now,
+            updated_at=request.now,
+            model=source.model,
+            title=request.title or next_title(source.title, _similar_titles(connection, source)),
+            system_prompt=source.system_prompt,
+            preview=source.preview,
+            parent=source.session_id,
+        ),
+    )
+    if not isinstance(created, Session):
+        return created
+    ids = {"principal": request.principal, "source": request.source_id, "child": request.child_id}
+    copied = connection.execute(_COPY_MESSAGES, ids).rowcount
+    # Token counts start at zero: the copied messages were paid for in the source.
+    connection.execute(
+        f"UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE {_BY_KEY}",  # noqa: S608
+        (copied, source.counters.tool_call_count, *child_key),
+    )
+    end(connection, source_key, BRANCHED, request.now)
+    return find(connection, child_key)
+
+
+def _similar_titles(connection: sqlite3.Connection, source: Session) -> frozenset[str]:
+    """Return the titles that the next numbered one could collide with."""
+    prefix = base_title(source.title)[:80]
+    query = "SELECT title FROM sessions WHERE principal = ? AND substr(title, 1, ?) = ? AND title <> ''"
+    rows = connection.execute(query, (source.principal, len(prefix), prefix))
+    return frozenset(title for (title,) in rows)
+
+
+def delete(connection: sqlite3.Connection, key: SessionKey) -> SessionDeleted | SessionBusy | NoSession:
+    """Delete a session, its transcript, its approvals, and the runs that ended in it."""
+    if isinstance(find(connection, key), NoSession):
+        return NoSession()
+    query = "SELECT 1 FROM runs WHERE principal = ? AND session_id = ? AND status = 'in_progress' LIMIT 1"
+    if connection.execute(query, key).fetchone() is not None:
+        return SessionBusy()
+    connection.execute(_EMPTY_STUBS, key)
+    query = "SELECT run_id FROM runs WHERE principal = ? AND session_id = ? AND hidden = 0"
+    for (run_id,) in connection.execute(query, key).fetchall():
+        retention.delete_run(connection, key[0], run_id)
+    connection.execute(f"DELETE FROM messages WHERE {_BY_KEY}", key)  # noqa: S608
+    connection.execute(f"DELETE FROM sessions WHERE {_BY_KEY}", key)  # noqa: S608
+    connection.execute(f"DELETE FROM approvals WHERE {_BY_KEY}", key)  # noqa: S608
+    return SessionDeleted()
+
+
+# -- transcripts --
+
+
+@frozen
+class SessionUse:
+    """The use of a session by a run; the session is created from it if it does not exist."""
+
+    principal: str
+    session_id: str
+    kind: str
+    created_at: float
+    used_at: float
+    model: str
+    preview: str
+    parent: str = ""  # the session that it continues
+
+
+def record_use(connection: sqlite3.Connection, use: SessionUse, added: Counters = NO_COUNTS) -> None:
+    """Create a session if it does not exist, mark it as used, and add to its counters."""
+    connection.execute(_UPSERT, as_dict(use) | as_dict(added))
+
+
+def append_messages(
+    connection: sqlite3.Connection, use: SessionUse, run_id: str, bodies: Sequence[str], added: Counters
+) -> None:
+    """Append the encoded messages of a run to a session, creating the session if necessary."""
+    record_use(connection, use, added)
+    row = (use.principal, use.session_id, run_id, use.used_at)
+    connection.executemany(_APPEND_MESSAGE, ((*row, body) for body in bodies))
+
+
+def load_messages(connection: sqlite3.Connection, principal: str, session_id: str) -> tuple[Message, ...]:
+    """Return the whole transcript of a session, oldest message first."""
+    query = "SELECT n, CAST(body AS BLOB) FROM messages WHERE principal = ? AND session_id = ? ORDER BY n"
+    rows = connection.execute(query, (principal, session_id)).fetchall()
+    owner = f"session {session_id!r}"
+    return tuple(decode_message(body, n, owner) for n, body in rows)
+
+
+def list_messages(connection: sqlite3.Connection, key: SessionKey, after: int, limit: int) -> MessagePage:
+    """Return one page of messages. Their numbers count from 1, those of the rows from 0."""
+    limit = clamp_int(limit)
+    rows = connection.execute(_LIST_MESSAGES, (*key, clamp_int(after), limit + 1)).fetchall()
+    owner = f"session {key[1]!r}"
+    messages = (
+        StoredMessage(n + 1, decode_message(body, n, owner), at, run_id)
+        for n, run_id, at, body in rows[:limit]
+    )
+    return MessagePage(tuple(messages), len(rows) > limit)
+
+
+# -- approvals --
+
+
+def is_granted(
+    connection: sqlite3.Connection, principal: str, session_id: str, patterns: tuple[str, ...]
+) -> bool:
+    """Return whether every pattern is granted, for this session or for all."""
+    query = "SELECT 1 FROM approvals WHERE principal = ? AND session_id IN ('', ?) AND pattern = ? LIMIT 1"
+    return bool(patterns) and all(
+        connection.execute(query, (principal, session_id, sanitise_text(pattern))).fetchone()
+        for pattern in patterns
+    )
+
+
+def grant(connection: sqlite3.Connection, grants: Sequence[Grant]) -> None:
+    """Store grants; existing ones are left unchanged."""
+    connection.executemany(
+        "INSERT INTO approvals (principal, session_id, pattern, made_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        ((each.principal, each.session_id, sanitise_text(each.pattern), each.made_at) for each in grants),
+    )
+
+
+def list_grants(connection: sqlite3.Connection, principal: str) -> tuple[Grant, ...]:
+    """Return everything a principal has granted, oldest first."""
+    query = (
+        "SELECT principal, session_id, pattern, made_at FROM approvals WHERE principal = ?"
+        " ORDER BY made_at, session_id, pattern"
+    )
+    return tuple(Grant(*row) for row in connection.execute(query, (principal,)))
+
+
+def revoke(connection: sqlite3.Connection, principal: str, session_id: str, pattern: str) -> bool:
+    """Delete one grant; return False if there is none."""
+    query = "DELETE FROM approvals WHERE principal = ? AND session_id = ? AND pattern = ?"
+    return connection.execute(query, (principal, session_id, sanitise_text(pattern))).rowcount > 0

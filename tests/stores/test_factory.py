@@ -1,0 +1,48 @@
+"""Opening the store that the settings name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.stores.factory import InMemory, SqliteFile, StoreLocation, open_store, parse_store_url
+from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import SqliteStore
+from tests.stores.helpers import names_in
+
+
+@pytest.mark.parametrize(
+    ("url", "location"),
+    [
+        ("", SqliteFile(Path("/d/hermes.db"))),
+        ("memory:", InMemory()),
+        ("sqlite:///records.db", SqliteFile(Path("records.db"))),
+        ("sqlite:////var/lib/records.db", SqliteFile(Path("/var/lib/records.db"))),
+    ],
+)
+def test_parse_store_url(url: str, location: StoreLocation) -> None:
+    assert parse_store_url(url, Path("/d")) == location
+
+
+async def test_open_a_store_in_memory(tmp_path: Path) -> None:
+    async with open_store(parse_store_url("memory:", tmp_path)) as store:
+        assert isinstance(store, MemoryStore)
+    assert names_in(tmp_path) == []
+
+
+async def test_open_a_store_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with open_store(parse_store_url("sqlite:///here.db", tmp_path)) as store:
+        assert isinstance(store, SqliteStore)
+        assert (tmp_path / "here.db").is_file()
+    async with open_store(parse_store_url("", tmp_path / "data")):
+        assert (tmp_path / "data" / "hermes.db").is_file()
+
+
+def test_an_unknown_kind_of_store_is_an_error() -> None:
+    """Never silently a store in memory: the records would be lost."""
+    with pytest.raises(ConfigurationError, match=r"^store: "):
+        open_store(cast("StoreLocation", object()))
