@@ -18,16 +18,15 @@ from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.records import Retention
 from hermes_trio.crew import DEFAULT, Crew, Hiring, find_crew, open_crew
 from hermes_trio.keys import DEFAULT_PRINCIPAL, KeyPlaces, OpenedKeys, check_keys, open_keys
-from hermes_trio.runs.admission import Admission, Turnstile
-from hermes_trio.runs.flusher import Flusher
-from hermes_trio.runs.hosting import Hosting, open_hosting
-from hermes_trio.runs.presence import parse_policy
+from hermes_trio.runs.admission import Admission, SessionLocks
+from hermes_trio.runs.disconnects import parse_policy
+from hermes_trio.runs.persistence import LogFlusher, enforce_retention
 from hermes_trio.runs.recovery import recover
-from hermes_trio.runs.registry import Registry
+from hermes_trio.runs.registry import RunRegistry
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import AgentEnvironment, Services
-from hermes_trio.runs.tidying import keep_tidy
-from hermes_trio.runs.tracker import Limits
+from hermes_trio.runs.supervisor import RunSupervisor, open_supervisor
+from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.schema.replies import ShownSetting
 from hermes_trio.settings import Settings
 from hermes_trio.settings.shown import shown_settings
@@ -64,7 +63,7 @@ class Running:
 
     app: Application
     admission: Admission
-    registry: Registry[Run]
+    registry: RunRegistry[Run]
     state: State
 
 
@@ -114,9 +113,9 @@ async def open_server(parts: Parts) -> AsyncIterator[Running]:
         metrics = Metrics()
         services = _services(parts, store, environments, metrics)
         await recover(store, services.owner, to_items)
-        async with open_hosting(services) as hosting:
-            hosting.nursery.start_soon(keep_tidy, store, _retention(parts.settings))
-            yield _build(parts, services, hosting, metrics)
+        async with open_supervisor(services) as supervisor:
+            supervisor.nursery.start_soon(enforce_retention, store, _retention(parts.settings))
+            yield _build(parts, services, supervisor, metrics)
 
 
 def _services(
@@ -124,13 +123,13 @@ def _services(
 ) -> Services:
     settings = parts.settings
     return Services(
-        host=environments[DEFAULT].host,
+        runtime=environments[DEFAULT].runtime,
         store=store,
-        registry=Registry(),
-        flusher=Flusher(store),
+        registry=RunRegistry(),
+        flusher=LogFlusher(store),
         workspace=environments[DEFAULT].workspace,
         environments=environments,
-        limits=Limits(
+        limits=RunLimits(
             run=settings.run_seconds,
             stall=settings.stall_seconds,
             approval=settings.approval_seconds,
@@ -142,17 +141,19 @@ def _services(
     )
 
 
-def _build(parts: Parts, services: Services, hosting: Hosting, metrics: Metrics) -> Running:
+def _build(parts: Parts, services: Services, supervisor: RunSupervisor, metrics: Metrics) -> Running:
     state, admission = State(), Admission(parts.settings.max_runs)
     health = HealthCallbacks(lambda: state.not_ready, _details)
     options, keyring = _web_options(parts.settings), parts.keys.keyring
-    turnstile = _turnstile(parts.settings)
-    app = make_app(AppState(options, keyring, admission, turnstile, services, hosting, health, metrics))
+    session_locks = _session_locks(parts.settings)
+    app = make_app(
+        AppState(options, keyring, admission, session_locks, services, supervisor, health, metrics)
+    )
     return Running(app, admission, services.registry, state)
 
 
-def _turnstile(settings: Settings) -> Turnstile:
-    return Turnstile(settings.busy_wait_seconds if settings.busy_session == "wait" else 0.0)
+def _session_locks(settings: Settings) -> SessionLocks:
+    return SessionLocks(settings.busy_wait_seconds if settings.busy_session == "wait" else 0.0)
 
 
 def _retention(settings: Settings) -> Retention:

@@ -1,7 +1,7 @@
-"""How many runs at once: one limit for every route that runs an agent, and one turn at a time for each session.
+"""Admission control: a limit on concurrent runs, and one turn at a time per session.
 
-A slot is reserved while a status can still be chosen, held by the run, and free again only when nothing of the agent
-is left. An abandoned thread therefore still counts.
+A slot is reserved while the response can still be refused with a status, activated by the run, and released only when
+nothing of the agent is left. An abandoned thread therefore still counts.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from hermes_trio.core.state import InvalidTransition
 RETRY_SOON = {"Retry-After": "1"}
 
 
-class _Use(Enum):
+class _SlotState(Enum):
     RESERVED = "reserved"
-    HELD = "held"
-    FREE = "free"
+    ACTIVE = "active"
+    RELEASED = "released"
 
 
 class Slot:
-    """A place for one run."""
+    """Permission for one run."""
 
-    def __init__(self, on_free: Callable[[], None]) -> None:
-        self._on_free = on_free
-        self._use = _Use.RESERVED
+    def __init__(self, on_release: Callable[[], None]) -> None:
+        self._on_release = on_release
+        self._state = _SlotState.RESERVED
 
-    def hold(self) -> None:
-        """The run has begun: from now on only its end frees the slot.
+    def activate(self) -> None:
+        """Hand the slot over to a run. From now on only the end of that run releases it.
 
         Raises:
-            InvalidTransition: the slot is held or free already.
+            InvalidTransition: the slot is active or released.
         """
-        if self._use is not _Use.RESERVED:
-            raise InvalidTransition(f"a {self._use.value} slot cannot be held")
-        self._use = _Use.HELD
+        if self._state is not _SlotState.RESERVED:
+            raise InvalidTransition(f"a slot that is {self._state.value} cannot be activated")
+        self._state = _SlotState.ACTIVE
 
-    def forfeit(self) -> None:
-        """The request is over. A slot that no run took is free again."""
-        if self._use is _Use.RESERVED:
+    def release_unused(self) -> None:
+        """Release the slot unless a run has activated it. Call it at the end of the request."""
+        if self._state is _SlotState.RESERVED:
             self.release()
 
     def release(self) -> None:
-        """Free the slot, once."""
-        if self._use is not _Use.FREE:
-            self._use = _Use.FREE
-            self._on_free()
+        """Release the slot. Releasing it twice is harmless."""
+        if self._state is not _SlotState.RELEASED:
+            self._state = _SlotState.RELEASED
+            self._on_release()
 
 
 class Admission:
-    """The door. ``limit`` 0 means that there is none."""
+    """Limits the number of concurrent runs; 0 means no limit."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -71,10 +71,10 @@ class Admission:
             message = f"Too many concurrent runs (max {self.limit}). Try again shortly."
             raise ApiError(429, message, RATE_LIMIT, code="rate_limit_exceeded", headers=RETRY_SOON)
         self.in_use += 1
-        return Slot(self._free)
+        return Slot(self._release)
 
     def require_open(self) -> None:
-        """Refuse what would only begin to be cut short.
+        """Refuse new work while the server drains.
 
         Raises:
             ApiError: 503 while the server drains.
@@ -84,58 +84,61 @@ class Admission:
                 503, "The server is shutting down.", SERVER_ERROR, code="gateway_draining", headers=RETRY_SOON
             )
 
-    def _free(self) -> None:
+    def _release(self) -> None:
         self.in_use -= 1
 
 
-class Turnstile:
-    """One turn at a time for each session: two at once would read the same past and both add to it.
+class SessionLocks:
+    """Allows one turn at a time per session: two at once would both continue the same history.
 
-    Whoever comes second is refused, or waits in line if there is patience, in seconds. A place that becomes free goes to
-    the first in line at that very moment, so a newcomer finds it taken.
+    A second turn is refused, or waits up to ``wait_seconds``. A lock is passed on to the first waiter at the moment of
+    its release, so a newcomer cannot overtake.
     """
 
-    def __init__(self, patience: float = 0.0) -> None:
-        self._patience = patience
-        self._busy: dict[tuple[str, str], trio.lowlevel.ParkingLot] = {}
+    def __init__(self, wait_seconds: float = 0.0) -> None:
+        self._wait_seconds = wait_seconds
+        self._waiters: dict[tuple[str, str], trio.lowlevel.ParkingLot] = {}  # of every locked session
 
-    def enter_nowait(self, principal: str, session_id: str) -> Slot:
-        """Reserve a session that is free.
+    def acquire_nowait(self, principal: str, session_id: str) -> Slot:
+        """Lock a session that is free.
 
         Raises:
             trio.WouldBlock: another turn is under way.
         """
         key = (principal, session_id)
-        if key in self._busy:
+        if key in self._waiters:
             raise trio.WouldBlock
-        self._busy[key] = trio.lowlevel.ParkingLot()
-        return self._place(key)
+        self._waiters[key] = trio.lowlevel.ParkingLot()
+        return self._slot(key)
 
-    async def enter(self, principal: str, session_id: str, busy: ApiError) -> Slot:
-        """Reserve a session, as soon as it is free.
+    async def acquire(self, principal: str, session_id: str, busy: ApiError) -> Slot:
+        """Lock a session, waiting for it if configured to.
 
         Raises:
-            ApiError: ``busy``, while another turn is under way and patience is at its end.
+            ApiError: ``busy``, if another turn is still under way after ``wait_seconds``.
         """
         try:
-            return self.enter_nowait(principal, session_id)
+            return self.acquire_nowait(principal, session_id)
         except trio.WouldBlock:
-            if not self._patience:
+            if not self._wait_seconds:
                 raise busy from None
-        return await self._queue((principal, session_id), busy)
-
-    async def _queue(self, key: tuple[str, str], busy: ApiError) -> Slot:
-        with trio.move_on_after(self._patience):
-            await self._busy[key].park()
-            # Woken means that the place is ours, even if time has run out or the client has left in the same moment.
-            return self._place(key)
+        key = (principal, session_id)
+        with trio.move_on_after(self._wait_seconds):
+            await self._waiters[key].park()
+            # Unparking hands the lock over, even if the deadline or the client's leaving came in the same moment.
+            return self._slot(key)
         raise busy
 
-    def _place(self, key: tuple[str, str]) -> Slot:
-        return Slot(lambda: self._leave(key))
+    @property
+    def locked(self) -> list[tuple[str, str]]:
+        """The locked sessions, as pairs of principal and session id."""
+        return list(self._waiters)
 
-    def _leave(self, key: tuple[str, str]) -> None:
-        if self._busy[key]:
-            self._busy[key].unpark()
+    def _slot(self, key: tuple[str, str]) -> Slot:
+        return Slot(lambda: self._unlock(key))
+
+    def _unlock(self, key: tuple[str, str]) -> None:
+        if self._waiters[key]:
+            self._waiters[key].unpark()
         else:
-            del self._busy[key]
+            del self._waiters[key]

@@ -1,7 +1,7 @@
-"""The questions of one run: asked unless an earlier answer holds, answered once, and never left open.
+"""The approval requests of one run: shown unless an earlier grant covers them, answered once, never left open.
 
-Who answers is decided here, in one task at a time: a client, the clock, or nobody where nobody listens. What is to be
-remembered is durable before the agent hears of it, so that its very next question finds it.
+A request is answered by a client, by its timeout, or at once by a denial if no client can see it. A grant that is to be
+remembered is stored before the agent learns of it, so that its very next request finds it.
 """
 
 from __future__ import annotations
@@ -26,94 +26,96 @@ SAVE_SECONDS = 10.0
 
 
 class NotPending(Exception):
-    """There is no such question, or it is answered."""
+    """There is no such approval request, or it has been answered."""
 
 
 class NotOffered(Exception):
-    """This question does not take this answer."""
+    """The approval request does not offer this choice."""
 
 
 @frozen
-class Answer:
-    """What a client says to the questions of a run."""
+class ApprovalResponse:
+    """A client's answer to approval requests of a run."""
 
     choice: Choice
     approval_id: str = ""  # "" for the oldest
-    everything: bool = False  # all that wait now
+    everything: bool = False  # all that are pending
 
 
 @frozen
-class Floor:
-    """What a run lends to its questions."""
+class ApprovalContext:
+    """What a run provides to its approval requests."""
 
-    tell: Callable[[Event], None]  # notes it, in the turn and in the log
-    waiting: Callable[[], tuple[ApprovalRequested, ...]]
+    record: Callable[[Event], None]  # in the turn and in the log
+    pending: Callable[[], tuple[ApprovalRequested, ...]]
     now: Callable[[], float]  # seconds since the run began
     wall_clock: Callable[[], float]
 
 
 class Approvals:
-    """Made in a Trio task, one for each run."""
+    """Handles the approval requests of one run. Create it in a Trio task."""
 
     def __init__(
         self,
         header: RunHeader,
         store: ApprovalStore,
         approvals: PendingApprovals,
-        floor: Floor,
+        context: ApprovalContext,
         seconds: float,
     ) -> None:
-        self._header, self._store, self._approvals, self._floor = header, store, approvals, floor
-        self._seconds = seconds  # 0: there is nobody to ask
+        self._header, self._store, self._approvals, self._context = header, store, approvals, context
+        self._seconds = seconds  # 0: no client can see a request
         self._answered: dict[str, trio.Event] = {}
 
     @cached_property
-    def _one_at_a_time(self) -> trio.Lock:
+    def _lock(self) -> trio.Lock:
         return trio.Lock()
 
-    async def ask(self, wish: ApprovalRequest) -> None:
-        """See to one question, until it is answered."""
-        if await self._is_granted(wish):
-            self._approvals.resolve(wish.approval_id, Decision(Choice.ONCE, AnsweredBy.REMEMBERED))
+    async def ask(self, request: ApprovalRequest) -> None:
+        """Handle one request until it is answered."""
+        if await self._is_granted(request):
+            self._approvals.resolve(request.approval_id, Decision(Choice.ONCE, AnsweredBy.REMEMBERED))
             return
-        answered = self._answered[wish.approval_id] = trio.Event()
-        self._floor.tell(evolve(wish, seconds=self._seconds))
+        answered = self._answered[request.approval_id] = trio.Event()
+        self._context.record(evolve(request, seconds=self._seconds))
         with trio.move_on_after(self._seconds):
             await answered.wait()
             return
-        async with self._one_at_a_time:
-            self._settle(wish.approval_id, Choice.DENY, self._why_not())
+        async with self._lock:
+            self._resolve(request.approval_id, Choice.DENY, self._why_not())
 
-    async def answer(self, answer: Answer) -> int:
-        """Answer some questions; returns how many. Not cut short by the leaving of whoever answers.
+    async def answer(self, answer: ApprovalResponse) -> int:
+        """Answer requests. Return how many. A client that disconnects meanwhile does not cut this short.
 
         Raises:
             NotPending: there is nothing to answer.
-            NotOffered: one of the questions does not take this answer.
-            StoreError: it was to be remembered and cannot be. Nothing is answered.
+            NotOffered: one of the requests does not offer this choice.
+            StoreError: the grant cannot be stored. Nothing is answered.
         """
-        async with self._one_at_a_time:
-            questions = self._meant(answer)
+        async with self._lock:
+            questions = self._select(answer)
             await self._remember(questions, answer.choice)
-            settled = [self._settle(each.approval_id, answer.choice, AnsweredBy.CLIENT) for each in questions]
-            return sum(settled)
+            resolved = [
+                self._resolve(each.approval_id, answer.choice, AnsweredBy.CLIENT) for each in questions
+            ]
+            return sum(resolved)
 
-    def _meant(self, answer: Answer) -> tuple[ApprovalRequested, ...]:
-        waiting = self._floor.waiting()
+    def _select(self, answer: ApprovalResponse) -> tuple[ApprovalRequested, ...]:
+        pending = self._context.pending()
         if answer.approval_id:
-            waiting = tuple(each for each in waiting if each.approval_id == answer.approval_id)
-        chosen = waiting if answer.everything else waiting[:1]
+            pending = tuple(each for each in pending if each.approval_id == answer.approval_id)
+        chosen = pending if answer.everything else pending[:1]
         if not chosen:
             raise NotPending
         if any(answer.choice not in offered(question) for question in chosen):
             raise NotOffered
         return chosen
 
-    def _settle(self, approval_id: str, choice: Choice, by: AnsweredBy) -> bool:
-        """Note an answer and let the agent go on; False if the question is not open any more."""
-        if all(question.approval_id != approval_id for question in self._floor.waiting()):
+    def _resolve(self, approval_id: str, choice: Choice, by: AnsweredBy) -> bool:
+        """Record an answer and resume the agent. Return False if the request is not open any more."""
+        if all(question.approval_id != approval_id for question in self._context.pending()):
             return False
-        self._floor.tell(ApprovalAnswered(approval_id, choice, by, self._floor.now()))
+        self._context.record(ApprovalAnswered(approval_id, choice, by, self._context.now()))
         self._approvals.resolve(approval_id, Decision(choice, by))
         self._answered.pop(approval_id).set()
         return True
@@ -121,10 +123,10 @@ class Approvals:
     def _why_not(self) -> AnsweredBy:
         return AnsweredBy.TIMEOUT if self._seconds else AnsweredBy.NOBODY
 
-    async def _is_granted(self, wish: ApprovalRequest) -> bool:
+    async def _is_granted(self, request: ApprovalRequest) -> bool:
         try:
             return await self._store.is_granted(
-                self._header.principal, self._header.session_id, wish.patterns
+                self._header.principal, self._header.session_id, request.patterns
             )
         except StoreError as error:
             log.error("remembered approvals cannot be read, asking", error=str(error))
@@ -140,6 +142,6 @@ class Approvals:
             raise StoreError("the store took too long to remember an approval") from None
 
     def _grants(self, questions: tuple[ApprovalRequested, ...], choice: Choice) -> list[Grant]:
-        who, made_at = self._header.principal, self._floor.wall_clock()
+        who, made_at = self._header.principal, self._context.wall_clock()
         where = self._header.session_id if choice is Choice.SESSION else ""
         return [Grant(who, where, pattern, made_at) for each in questions for pattern in each.patterns]

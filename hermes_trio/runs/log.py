@@ -1,4 +1,4 @@
-"""The log of a live run: append-only, with any number of subscribers.
+"""The log of a run: append-only, with any number of subscribers while the run is live, and read from the store later.
 
 The tracker appends. Each subscriber has a cursor and a Trio memory channel through which batches of changes reach it;
 closing the send end of that channel is the only end-of-stream marker. A subscriber whose channel is full is behind: it
@@ -17,7 +17,9 @@ from typing import Protocol, Self
 
 import trio
 
-from hermes_trio.core.changes import Change
+from hermes_trio.core.changes import Change, Ended
+from hermes_trio.core.log_codec import DecodeError, decode_changes
+from hermes_trio.stores.base import CorruptRecord, Store
 
 Changes = tuple[Change, ...]
 Load = Callable[[int], Awaitable[Changes]]
@@ -300,3 +302,43 @@ class Subscriber(ChangeReader):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+async def load_changes(store: Store, principal: str, run_id: str, first: int) -> Changes:
+    """Load changes of a run from a number on: a bounded number at a time, none when there are no more.
+
+    Raises:
+        StoreError: the store fails.
+        CorruptRecord: the stored log cannot be decoded.
+    """
+    batches = await store.read_log(principal, run_id, first)
+    try:
+        changes = tuple(change for batch in batches for change in decode_changes(batch.body))
+    except DecodeError as error:
+        raise CorruptRecord(f"the log of {run_id} is damaged: {error}") from error
+    return changes[first - batches[0].first :] if batches else ()
+
+
+class StoredReader(ChangeReader):
+    """A reader of the stored log of a run that has ended."""
+
+    def __init__(self, store: Store, principal: str, run_id: str, first: int = 0) -> None:
+        self._store, self._principal, self._run_id = store, principal, run_id
+        self._position = first
+        self._is_over = False
+
+    async def receive(self) -> Changes:
+        """Return the next changes.
+
+        Raises:
+            trio.EndOfChannel: there are no more.
+            LogTruncated: the log has been deleted, or ends too early.
+        """
+        if self._is_over:
+            raise trio.EndOfChannel
+        changes = await load_changes(self._store, self._principal, self._run_id, self._position)
+        if not changes:
+            raise LogTruncated
+        self._position += len(changes)
+        self._is_over = isinstance(changes[-1], Ended)
+        return changes

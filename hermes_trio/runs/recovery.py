@@ -1,4 +1,7 @@
-"""After a crash: every run still in progress is rebuilt from its log, through the same turn, and ended."""
+"""Recovery after a crash: rebuild each run that is still in progress from its log, and end it.
+
+The log is replayed through the same turn that the run would have ended by.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.replay import ReplayedTurn
-from hermes_trio.runs.replay import load_changes
+from hermes_trio.runs.log import load_changes
 from hermes_trio.runs.spec import Items
 from hermes_trio.stores.base import CorruptRecord, Store
 
@@ -22,32 +25,32 @@ log = structlog.get_logger(__name__)
 async def recover(
     store: Store, owner: str, to_items: Callable[[EndedRun], Items], now: Callable[[], float] = time.time
 ) -> int:
-    """End the runs of processes that died; returns how many there were.
+    """End the runs of processes that died. Return how many there were.
 
     Raises:
         StoreError: the store fails.
     """
     headers = await store.find_abandoned_runs(owner)
     for header in headers:
-        ended, tail = _end(header, await _whole_log(store, header), now())
+        ended, tail = _end(header, await _load_log(store, header), now())
         await store.end_run(ended, tail, to_items(ended))
-        log.warning("ended a run that a dead process left behind", run_id=header.run_id)
+        log.warning("recovered a run of a dead process", run_id=header.run_id)
     return len(headers)
 
 
-async def _whole_log(store: Store, header: RunHeader) -> list[Change]:
-    """All that was logged; of a log that is damaged, what comes before the damage."""
+async def _load_log(store: Store, header: RunHeader) -> list[Change]:
+    """Load the whole log; of a corrupt log, what comes before the corruption."""
     changes: list[Change] = []
     try:
         while more := await load_changes(store, header.principal, header.run_id, len(changes)):
             changes += more
     except CorruptRecord as error:
-        log.error("a log is damaged, the rest of it is lost", run_id=header.run_id, error=str(error))
+        log.error("a stored log is corrupt; the rest of it is lost", run_id=header.run_id, error=str(error))
     return changes
 
 
 def _end(header: RunHeader, changes: list[Change], now: float) -> tuple[EndedRun, tuple[LogBatch, ...]]:
-    """The run ends now, when it is found: nobody knows when its process died, and its log is kept from its end on."""
+    """End a run at the time of its recovery: when its process died is unknown, and retention counts from the end."""
     rebuilt = ReplayedTurn(changes)
     *closing, _ = rebuilt.turn.cancel(Reason.PROCESS_DIED, rebuilt.at)
     after = max(rebuilt.at, now - header.stamp.created_at)

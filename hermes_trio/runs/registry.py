@@ -1,4 +1,4 @@
-"""The runs that are live now: to count them, to stop them, to wait until they are gone."""
+"""The registry of live runs: find them, stop them, wait until none is left."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import RunHeader
 
 
-class Live(Protocol):
-    """What the registry needs to know of a run."""
+class Stoppable(Protocol):
+    """What the registry requires of a run."""
 
     def stop(self, reason: Reason) -> None:
-        """End the run; it saves what there is and says so to whoever listens."""
+        """End the run. It saves what there is and announces its end."""
         ...
 
 
-R = TypeVar("R", bound=Live)
+R = TypeVar("R", bound=Stoppable)
 
 
-class Registry(Generic[R]):
-    """Live runs by principal and id."""
+class RunRegistry(Generic[R]):
+    """Live runs by principal and run id. Create it in a Trio task."""
 
     def __init__(self) -> None:
         self._live: dict[tuple[str, str], R] = {}
@@ -32,19 +32,19 @@ class Registry(Generic[R]):
         self._empty = trio.Event()
 
     def __len__(self) -> int:
-        """How many runs are live."""
+        """Return the number of live runs."""
         return len(self._live)
 
-    def enter(self, header: RunHeader, run: R) -> None:
-        """A run is live from now on."""
+    def add(self, header: RunHeader, run: R) -> None:
+        """Register a run."""
         key = (header.principal, header.run_id)
         self._live[key] = run
         self._sessions[key] = header.session_id
         self._appeared.set()
         self._appeared = trio.Event()
 
-    def leave(self, header: RunHeader) -> None:
-        """It is over."""
+    def remove(self, header: RunHeader) -> None:
+        """Remove a run that has ended."""
         key = (header.principal, header.run_id)
         del self._live[key], self._sessions[key]
         if not self._live:
@@ -52,24 +52,24 @@ class Registry(Generic[R]):
             self._empty = trio.Event()
 
     def __iter__(self) -> Iterator[R]:
-        """All that are live now."""
+        """Iterate over the runs that are live now; runs may come and go meanwhile."""
         return iter(list(self._live.values()))
 
     def find(self, principal: str, run_id: str) -> R | None:
-        """A live run, if there is one of that name and it is the principal's."""
+        """Return a live run of the principal, None if there is no such run."""
         return self._live.get((principal, run_id))
 
-    def of(self, principal: str) -> tuple[R, ...]:
-        """The live runs of a principal."""
+    def list_for(self, principal: str) -> tuple[R, ...]:
+        """Return the live runs of a principal."""
         return tuple(run for (owner, _), run in self._live.items() if owner == principal)
 
     def in_session(self, principal: str, session_id: str) -> tuple[R, ...]:
-        """The live runs that began in a session of the principal."""
+        """Return the live runs that began in a session of the principal."""
         found = [key for key, name in self._sessions.items() if (key[0], name) == (principal, session_id)]
         return tuple(self._live[key] for key in found)
 
     async def wait_listed(self, principal: str, run_id: str) -> R:
-        """A run that is about to become live."""
+        """Wait for a run that is about to be registered."""
         while (run := self.find(principal, run_id)) is None:
             await self._appeared.wait()
         return run
@@ -80,7 +80,7 @@ class Registry(Generic[R]):
             run.stop(reason)
 
     async def wait_empty(self) -> None:
-        """Return when no run is live."""
+        """Wait until no run is live."""
         while self._live:
             await self._empty.wait()
         await trio.lowlevel.checkpoint()

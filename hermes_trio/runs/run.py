@@ -24,15 +24,13 @@ from hermes_trio.core.outcome import Outcome, Reason
 from hermes_trio.core.records import EndedRun, LogBatch
 from hermes_trio.core.run_status import RunStatus
 from hermes_trio.core.turn import Turn
-from hermes_trio.runs.approvals import Answer, Approvals, Floor
-from hermes_trio.runs.flusher import KeptLog
-from hermes_trio.runs.log import Load, RunLog
-from hermes_trio.runs.presence import DETACH, Presence
-from hermes_trio.runs.replay import load_changes
+from hermes_trio.runs.approvals import ApprovalContext, ApprovalResponse, Approvals
+from hermes_trio.runs.disconnects import DETACH, ConnectedClients
+from hermes_trio.runs.log import Load, RunLog, load_changes
+from hermes_trio.runs.persistence import UnsavedEnd, UnsavedLog
 from hermes_trio.runs.spec import Persistence, RunSpec, Services
 from hermes_trio.runs.tracing import traced
 from hermes_trio.runs.tracker import RunCallbacks, Tracker
-from hermes_trio.runs.unsaved import UnsavedEnd
 from hermes_trio.stores.base import StoreError
 
 log = structlog.get_logger(__name__)
@@ -44,19 +42,19 @@ class Run:
     def __init__(self, services: Services, spec: RunSpec, has_owner: bool = False) -> None:
         self._services, self._spec = services, spec
         self.header = spec.header
-        self.is_kept = (
-            spec.keep is Persistence.FULL
-        )  # the store knows of it, so others than its owner may too
+        self.is_stored = (
+            spec.persistence is Persistence.FULL
+        )  # the store knows of it, so other clients may too
         # A block of code that owns the run is its only subscriber, and ends it anyway.
-        self._policy = DETACH if has_owner else spec.policy
+        self._policy = DETACH if has_owner else spec.on_disconnect
         self._events = EventFactory(self.header.run_id, services.clock)
         self._queue, self._pending_approvals = EventQueue(max_chars=services.limits.ahead), PendingApprovals()
         self._nursery: trio.Nursery | None = None
         self._deadline = math.inf
         self._reason = Reason.NONE
-        self.log = RunLog(self._loader() if self.is_kept else None)
-        if self.is_kept:
-            self.log.on_append(partial(services.flusher.want, self._kept))
+        self.log = RunLog(self._loader() if self.is_stored else None)
+        if self.is_stored:
+            self.log.on_append(partial(services.flusher.mark_dirty, self._unsaved_log))
         self.ended = trio.Event()
         self._begun_or_not = trio.Event()
         self._has_begun = False
@@ -72,14 +70,14 @@ class Run:
         self._tracker = Tracker(self._queue, self.log, callbacks, services.limits)
 
     @cached_property
-    def presence(self) -> Presence:
-        """The subscribers whose absence ends the run, if its disconnect policy says so."""
-        return Presence(self._policy)
+    def clients(self) -> ConnectedClients:
+        """The connected clients, whose leaving ends the run if its disconnect policy says so."""
+        return ConnectedClients(self._policy)
 
     @cached_property
-    def _kept(self) -> KeptLog:
-        """The part of the log that is not in the store yet, for a run that the store knows."""
-        return KeptLog(self.header, self.log)
+    def _unsaved_log(self) -> UnsavedLog:
+        """The part of the log that the store does not have yet, for a run with full persistence."""
+        return UnsavedLog(self.header, self.log)
 
     @property
     def has_begun(self) -> bool:
@@ -91,7 +89,7 @@ class Run:
         """The state of the run."""
         return self._tracker.status
 
-    async def answer(self, answer: Answer) -> int:
+    async def answer(self, answer: ApprovalResponse) -> int:
         """Answer approval requests of the agent; return how many.
 
         Raises:
@@ -121,10 +119,10 @@ class Run:
     async def main(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the agent and the tracker until both are done. Leaves nothing behind but an abandoned thread."""
         with structlog.contextvars.bound_contextvars(run_id=self.header.run_id):
-            self._services.registry.enter(self.header, self)
+            self._services.registry.add(self.header, self)
             try:
                 self._hold_slots()
-                if self.is_kept:
+                if self.is_stored:
                     await self._begin()
                 self._has_begun = True
                 self._begun_or_not.set()
@@ -134,9 +132,9 @@ class Run:
                 self._leave()
 
     def _hold_slots(self) -> None:
-        self._spec.slot.hold()
-        if self._spec.turnstile is not None:
-            self._spec.turnstile.hold()
+        self._spec.slot.activate()
+        if self._spec.session_lock is not None:
+            self._spec.session_lock.activate()
 
     async def _begin(self) -> None:
         """Insert the run into the store before any client learns of it. If the store refuses, there was no run."""
@@ -155,8 +153,8 @@ class Run:
     async def _run(self) -> None:
         log.info("run started", kind=self.header.kind, model=self.header.stamp.model)
         environment = self._services.environment(self._spec.turn.profile)
-        context = AgentContext(self._spec.turn, environment.workspace, environment.host.config)
-        runner = AgentRunner(environment.host, context, self._queue, self._events, self._pending_approvals)
+        context = AgentContext(self._spec.turn, environment.workspace, environment.runtime.config)
+        runner = AgentRunner(environment.runtime, context, self._queue, self._events, self._pending_approvals)
         self._tracker.begin()
         try:
             with traced(self.header) as span:
@@ -185,7 +183,7 @@ class Run:
             scope.cancel(reason=str(self._reason))
 
     async def _stop_when_abandoned(self) -> None:
-        await self.presence.wait_abandoned()
+        await self.clients.wait_abandoned()
         self.stop(Reason.CLIENT_DISCONNECTED)
 
     def _cancel_reason(self) -> Reason:
@@ -199,9 +197,9 @@ class Run:
             if self._has_begun:
                 self._record_end()
         finally:
-            self._services.registry.leave(self.header)
-            if self._spec.turnstile is not None:
-                self._spec.turnstile.release()
+            self._services.registry.remove(self.header)
+            if self._spec.session_lock is not None:
+                self._spec.session_lock.release()
             self._begun_or_not.set()  # it may never have begun
             self.ended.set()
 
@@ -217,21 +215,21 @@ class Run:
         )
         self._services.stats.events += self.log.end
         self._services.on_end(outcome, seconds)
-        if self.is_kept:
-            self._services.flusher.drop(self._kept)
+        if self.is_stored:
+            self._services.flusher.discard(self._unsaved_log)
 
     # -- approvals --
 
     @cached_property
     def _approvals(self) -> Approvals:
-        floor = Floor(
+        context = ApprovalContext(
             self._tracker.record,
             self._tracker.questions,
             self._events.now,
             self._services.wall_clock,
         )
         seconds = self._services.limits.approval if self._spec.can_ask else 0.0
-        return Approvals(self.header, self._services.store, self._pending_approvals, floor, seconds)
+        return Approvals(self.header, self._services.store, self._pending_approvals, context, seconds)
 
     def _request_approval(self, request: ApprovalRequest) -> None:
         assert self._nursery is not None  # the tracker, which calls this, runs inside it
@@ -251,26 +249,26 @@ class Run:
         return partial(load_changes, self._services.store, self.header.principal, self.header.run_id)
 
     async def _save(self, turn: Turn, end: Ended) -> None:
-        if self._spec.keep is Persistence.NONE:
+        if self._spec.persistence is Persistence.NONE:
             return
         ended = EndedRun(self.header, turn.items, end.outcome, end.at)
-        tail = await self._tail(end) if self.is_kept else ()
+        tail = await self._tail(end) if self.is_stored else ()
         await self._services.store.end_run(ended, tail, self._spec.to_items(ended))
-        if self._spec.turnstile is not None:
+        if self._spec.session_lock is not None:
             # A client that learns of this end may continue the session at once, however long the agent takes to exit.
-            self._spec.turnstile.release()
+            self._spec.session_lock.release()
 
     def _save_later(self, turn: Turn, end: Ended) -> None:
         """Store the end as soon as that is possible. A run that the store knows to have begun must end there."""
-        if self._spec.keep is Persistence.NONE:
+        if self._spec.persistence is Persistence.NONE:
             return
         ended = EndedRun(self.header, turn.items, end.outcome, end.at)
-        tail = self._kept.batch((end,)) if self.is_kept else ()
-        unsaved = UnsavedEnd(ended, tail, self._spec.to_items(ended), has_begun=self.is_kept)
-        self._services.flusher.ends.want(unsaved)
+        tail = self._unsaved_log.batch((end,)) if self.is_stored else ()
+        unsaved = UnsavedEnd(ended, tail, self._spec.to_items(ended), is_known=self.is_stored)
+        self._services.flusher.ends.enqueue(unsaved)
 
     async def _tail(self, end: Ended) -> tuple[LogBatch, ...]:
         """Return the rest of the log with the end; it is saved with the record or not at all."""
-        self._services.flusher.drop(self._kept)
-        await self._kept.settled()
-        return self._kept.batch((end,))
+        self._services.flusher.discard(self._unsaved_log)
+        await self._unsaved_log.wait_flushed()
+        return self._unsaved_log.batch((end,))

@@ -1,4 +1,4 @@
-"""What a run is made of and what it is to do: values that others hand to it."""
+"""What a run needs: the services that all runs of a server share, and the specification of one run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.records import EndedRun, RunHeader
 from hermes_trio.runs.admission import Slot
-from hermes_trio.runs.flusher import Flusher
-from hermes_trio.runs.presence import DETACH, DisconnectPolicy
-from hermes_trio.runs.registry import Registry
-from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
+from hermes_trio.runs.disconnects import DETACH, DisconnectPolicy
+from hermes_trio.runs.persistence import LogFlusher
+from hermes_trio.runs.registry import RunRegistry
+from hermes_trio.runs.tracker import DEFAULT_LIMITS, RunLimits
 from hermes_trio.stores.base import Store
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class Persistence(Enum):
 
 @frozen
 class AgentEnvironment:
-    """Where the agents of one profile work."""
+    """The runtime and the workspace of the agents of one profile."""
 
-    host: AgentRuntime
+    runtime: AgentRuntime
     workspace: Path
 
 
@@ -59,41 +59,41 @@ class RunStats:
 class Services:
     """What every run of a server shares."""
 
-    host: AgentRuntime
+    runtime: AgentRuntime
     store: Store
-    registry: Registry[Run]
-    flusher: Flusher
+    registry: RunRegistry[Run]
+    flusher: LogFlusher
     workspace: Path
-    limits: Limits = DEFAULT_LIMITS
+    limits: RunLimits = DEFAULT_LIMITS
     owner: str = "server"
     wall_clock: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
-    on_end: Callable[[Outcome, float], None] = lambda outcome, seconds: None  # noqa: ARG005 - told of every end
+    on_end: Callable[[Outcome, float], None] = lambda outcome, seconds: None  # noqa: ARG005 - called at the end of every run
     environments: Mapping[str, AgentEnvironment] = (
-        NO_ENVIRONMENTS  # of the profiles, by name; those above are for everybody else
+        NO_ENVIRONMENTS  # by profile; the default has its own above
     )
     on_first_text: Callable[[float], None] = lambda seconds: None  # noqa: ARG005 - seconds after the run began
     stats: RunStats = field(factory=RunStats)
     _default_environment: AgentEnvironment = field(init=False)
 
     def environment(self, profile: str) -> AgentEnvironment:
-        """Where a turn is done."""
+        """Return the environment of a profile, "" for the default."""
         return self.environments[profile] if profile else self._default_environment
 
     @_default_environment.default
     def _make_default_environment(self) -> AgentEnvironment:
-        return AgentEnvironment(self.host, self.workspace)
+        return AgentEnvironment(self.runtime, self.workspace)
 
 
 @frozen
 class RunSpec:
-    """One run to be made."""
+    """Everything that is needed to start one run."""
 
     header: RunHeader
     turn: TurnRequest
-    slot: Slot  # free when nothing of the agent is left
-    turnstile: Slot | None = None  # free when the run is saved, or has ended without
-    keep: Persistence = Persistence.FINAL
-    policy: DisconnectPolicy = DETACH
-    can_ask: bool = False  # somebody sees the agent's questions in time to answer them
-    to_items: Callable[[EndedRun], Items] = lambda ended: ()  # noqa: ARG005 - what its conversation gains
+    slot: Slot  # released when nothing of the agent is left
+    session_lock: Slot | None = None  # released when the run is saved, or has ended without
+    persistence: Persistence = Persistence.FINAL
+    on_disconnect: DisconnectPolicy = DETACH
+    can_ask: bool = False  # a client sees approval requests in time to answer them
+    to_items: Callable[[EndedRun], Items] = lambda ended: ()  # noqa: ARG005 - the items its conversation gains

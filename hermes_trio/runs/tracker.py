@@ -40,7 +40,7 @@ class RunCallbacks:
 
 
 @frozen
-class Limits:
+class RunLimits:
     """Deadlines of a run, in seconds, and how much may be buffered in it."""
 
     run: float = 0.0  # 0 = none
@@ -50,13 +50,13 @@ class Limits:
     ahead: int = MAX_CHARS  # characters that the agent may be ahead of its reader
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = RunLimits()
 
 
 class Tracker:
     """Follows one run to its end."""
 
-    def __init__(self, queue: EventQueue, out: RunLog, callbacks: RunCallbacks, limits: Limits) -> None:
+    def __init__(self, queue: EventQueue, out: RunLog, callbacks: RunCallbacks, limits: RunLimits) -> None:
         self._queue, self._out, self._callbacks, self._limits = queue, out, callbacks, limits
         self._turn = Turn()
         self._unhandled: list[Event] = []

@@ -52,9 +52,9 @@ class RequestContext:
         """Call back when the request ends. The last callback registered is called first."""
         self._on_close.append(callback)
 
-    def hold(self, slot: Slot) -> Slot:
+    def release_on_close(self, slot: Slot) -> Slot:
         """Release a reserved slot when the request ends, unless a run has taken it by then."""
-        self.on_close(slot.forfeit)
+        self.on_close(slot.release_unused)
         return slot
 
     def run_slot(self, admission: Admission) -> Slot:
@@ -64,7 +64,7 @@ class RequestContext:
             ApiError: 429 when all slots are taken, 503 while the server drains.
         """
         if self._slot is None:
-            self._slot = self.hold(admission.admit())
+            self._slot = self.release_on_close(admission.admit())
         return self._slot
 
     def close(self) -> None:

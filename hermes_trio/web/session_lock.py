@@ -41,7 +41,7 @@ async def lock_session(target: SessionTarget) -> Slot:
         ApiError: 409 while another turn holds it; 503 if the server began to drain in the meantime.
     """
     state = app_state()
-    slot = await state.turnstile.enter(principal(), target.session_id, target.busy)
-    lock = current_request().hold(slot)
+    slot = await state.session_locks.acquire(principal(), target.session_id, target.busy)
+    lock = current_request().release_on_close(slot)
     state.admission.require_open()
     return lock

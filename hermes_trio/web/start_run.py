@@ -26,13 +26,12 @@ from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.messages import Content, Message
 from hermes_trio.core.records import NOTHING, EndedRun, IdempotencyRecord, LiveRun, RunHeader, Stamp
 from hermes_trio.runs.admission import Slot
-from hermes_trio.runs.hosting import attached, owned_run
-from hermes_trio.runs.log import ChangeReader
-from hermes_trio.runs.presence import HEADER as POLICY_HEADER
-from hermes_trio.runs.presence import INTERRUPT, DisconnectPolicy, parse_policy
-from hermes_trio.runs.replay import StoredReader, load_changes
+from hermes_trio.runs.disconnects import HEADER as POLICY_HEADER
+from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy, parse_policy
+from hermes_trio.runs.log import ChangeReader, StoredReader, load_changes
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Items, Persistence, RunSpec
+from hermes_trio.runs.supervisor import attach, request_scoped_run
 from hermes_trio.schema.conversations import InputItem, with_ids
 from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.web.profiles import choose_agent
@@ -152,7 +151,7 @@ async def start_run(new: NewRun) -> StartedRun:
         return _with_headers(await _replay(claim, first), new, {"Idempotency-Replayed": "true"})
     try:
         # Stored from its beginning, whatever the API wants: a repeated request reads it from the store.
-        spec = evolve(await _make_spec(new, run_id), keep=Persistence.FULL)
+        spec = evolve(await _make_spec(new, run_id), persistence=Persistence.FULL)
         return _with_headers(await _begin(spec), new)
     except BaseException:
         # No run has begun: the key can be used again.
@@ -201,9 +200,9 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
         header=run_header,
         turn=turn,
         slot=slot,
-        turnstile=given.session_lock,
-        keep=new.persistence,
-        policy=new.on_disconnect,
+        session_lock=given.session_lock,
+        persistence=new.persistence,
+        on_disconnect=new.on_disconnect,
         can_ask=new.can_ask,
         to_items=new.to_items,
     )
@@ -212,12 +211,12 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
 async def _begin(spec: RunSpec) -> StartedRun:
     """Start a stored run in the server's nursery; any other run starts, and ends, with the block that reads it."""
     state = app_state()
-    if spec.keep is not Persistence.FULL:
-        return StartedRun(spec.header, partial(owned_run, state.services, spec))
-    run, ticket = await state.hosting.start(spec)
-    current_request().on_close(ticket.give_back)
+    if spec.persistence is not Persistence.FULL:
+        return StartedRun(spec.header, partial(request_scoped_run, state.services, spec))
+    run, client = await state.supervisor.start(spec)
+    current_request().on_close(client.disconnect)
     return StartedRun(
-        spec.header, partial(attached, run, ticket, applies_backpressure=spec.policy == INTERRUPT)
+        spec.header, partial(attach, run, client, applies_backpressure=spec.on_disconnect == INTERRUPT)
     )
 
 
@@ -271,7 +270,7 @@ async def find_run(run_id: str) -> StartedRun:
     """
     services, owner = app_state().services, principal()
     run = services.registry.find(owner, run_id)
-    if run is not None and run.is_kept:
+    if run is not None and run.is_stored:
         return await _attach(run)
     match await services.store.find_run(owner, run_id):
         case EndedRun(run_header):
@@ -288,9 +287,9 @@ async def find_run(run_id: str) -> StartedRun:
 
 async def _attach(run: Run) -> StartedRun:
     await run.wait_begun()
-    ticket = run.presence.join()
-    current_request().on_close(ticket.give_back)
-    return StartedRun(run.header, partial(attached, run, ticket))
+    client = run.clients.connect()
+    current_request().on_close(client.disconnect)
+    return StartedRun(run.header, partial(attach, run, client))
 
 
 async def load_log(run_id: str) -> list[Change]:

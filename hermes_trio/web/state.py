@@ -8,10 +8,10 @@ from typing import Any
 from attrs import frozen
 
 from hermes_trio.keys import Keyring
-from hermes_trio.runs.admission import Admission, Turnstile
-from hermes_trio.runs.hosting import Hosting
-from hermes_trio.runs.presence import INTERRUPT, DisconnectPolicy
+from hermes_trio.runs.admission import Admission, SessionLocks
+from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy
 from hermes_trio.runs.spec import Services
+from hermes_trio.runs.supervisor import RunSupervisor
 from hermes_trio.schema.replies import ShownSetting
 from hermes_trio.web.metrics import Metrics
 
@@ -61,8 +61,8 @@ class AppState:
     options: WebOptions
     keyring: Keyring
     admission: Admission
-    turnstile: Turnstile
+    session_locks: SessionLocks
     services: Services
-    hosting: Hosting
+    supervisor: RunSupervisor
     health: HealthCallbacks
     metrics: Metrics

@@ -101,13 +101,13 @@ MUTANTS = (
     Mutant(
         "leak a slot when the request was cut before its run",
         "web/request.py",
-        "        self.on_close(slot.forfeit)\n",
+        "        self.on_close(slot.release_unused)\n",
         "",
     ),
     Mutant(
         "leave the session taken",
         "runs/run.py",
-        "            if self._spec.turnstile is not None:\n                self._spec.turnstile.release()\n            self._begun",
+        "            if self._spec.session_lock is not None:\n                self._spec.session_lock.release()\n            self._begun",
         "            self._begun",
     ),
     Mutant(
@@ -146,9 +146,9 @@ MUTANTS = (
         RACES,
     ),
     Mutant(
-        "settle a question twice",
+        "answer an approval request twice",
         "runs/approvals.py",
-        "        if all(question.approval_id != approval_id for question in self._floor.waiting()):\n            return False\n",
+        "        if all(question.approval_id != approval_id for question in self._context.pending()):\n            return False\n",
         "",
         f"{RACES}::test_time_is_up_while_an_answer_is_remembered",
     ),

@@ -115,7 +115,7 @@ async def cancel_and_disconnect(one: Round) -> str:
         exchange.disconnect()
 
     async def cancel() -> None:
-        if runs := one.house.rig.site.services.registry.of("ann"):
+        if runs := one.house.rig.site.services.registry.list_for("ann"):
             answers.append(await one.post(f"{RESPONSES}/{runs[0].header.run_id}/cancel"))
 
     async with trio.open_nursery() as nursery:

@@ -12,13 +12,13 @@ from trio.testing import MockClock
 
 from hermes_trio.core.events import Event, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
 from hermes_trio.runs.spec import Persistence
-from hermes_trio.runs.tracker import Limits
+from hermes_trio.runs.tracker import RunLimits
 from tests.robustness.wires import Wire
 from tests.robustness.witness import House, WatchedExchange
 from tests.support.asgi import JSON, NO_HEADERS, Headers
 from tests.support.fakes import CHAT, Ask, Step, ask
 
-LIMITS = Limits(stall=30.0, save=10.0, approval=60.0)
+LIMITS = RunLimits(stall=30.0, save=10.0, approval=60.0)
 SHORT = evolve(LIMITS, run=5.0)  # less than a save may take, or the jump of the clock would cut that too
 PATIENCE = 20_000.0  # of the client; by the mock clock
 _KEYS = count()  # no key is used twice

@@ -14,7 +14,7 @@ from hermes_trio.core.approvals import Decision, Grant
 from hermes_trio.core.changes import TextAdded
 from hermes_trio.core.events import AnsweredBy, Choice
 from hermes_trio.core.outcome import Reason
-from hermes_trio.runs.approvals import Answer
+from hermes_trio.runs.approvals import ApprovalResponse
 from tests.robustness.invariants import kept_of_record
 from tests.robustness.races import RACES, Race, run_race
 from tests.robustness.report import Tally
@@ -67,7 +67,7 @@ async def test_time_is_up_while_an_answer_is_remembered(mock_clock: MockClock) -
         mock_clock.jump(
             LIMITS.approval - 1
         )  # the store may take a while, but not as long as a question waits
-        nursery.start_soon(run.answer, Answer(Choice.SESSION))
+        nursery.start_soon(run.answer, ApprovalResponse(Choice.SESSION))
         await store.asked.wait()
         mock_clock.jump(2)
         await wait_all_tasks_blocked()  # the time-out waits for its turn

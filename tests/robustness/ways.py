@@ -13,7 +13,7 @@ from attrs import frozen
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.turn import Turn
 from hermes_trio.runs import tracker
-from hermes_trio.runs.tracker import Limits
+from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.stores.base import StoreError
 from hermes_trio.web.sse import StreamBody
 from tests.robustness.judging import STRICT, Leeway
@@ -30,7 +30,7 @@ class Way:
     name: str
     strike: Callable[[Scene], None]
     reasons: frozenset[Reason]
-    limits: Limits = LIMITS
+    limits: RunLimits = LIMITS
     leeway: Leeway = STRICT
     then: tuple[Callable[[Scene], None], ...] = ()  # what follows a few steps later
 

@@ -184,7 +184,7 @@ class House:
                 await trio.sleep(0.5)
 
     def _unsaved(self) -> list[Any]:
-        return self.rig.site.services.flusher.ends._unsaved
+        return self.rig.site.services.flusher.ends._queue
 
     async def faults(self, may_be_unsaved: bool = False) -> list[str]:
         """What is left that must not be, and what is wrong with the records.
@@ -208,8 +208,8 @@ class House:
             yield f"{live} runs are live"
         if site.admission.in_use:
             yield f"{site.admission.in_use} slots are taken"
-        if site.turnstile._busy:
-            yield f"sessions are busy: {list(site.turnstile._busy)}"
+        if site.session_locks.locked:
+            yield f"sessions are locked: {site.session_locks.locked}"
         if self.rig.has_readers:
             yield "somebody still reads"
         if len(self.troupe.left) != len(self.troupe.taken):
@@ -224,7 +224,7 @@ class House:
         if not run.ended.is_set():
             yield "has not ended"
         found = await self.store.find_run(run.header.principal, run_id)
-        if run._spec.keep is Persistence.NONE or not run.has_begun:
+        if run._spec.persistence is Persistence.NONE or not run.has_begun:
             # A store that was too slow may still have begun it; then it was ended as failed.
             is_closed = (
                 may_be_unsaved and isinstance(found, EndedRun) and found.outcome.reason == "server_error"
@@ -232,7 +232,7 @@ class House:
             if not is_closed and not isinstance(found, NoRun):
                 yield f"must not be stored: {found}"
             return
-        if isinstance(found, NoRun) and run._spec.keep is Persistence.FINAL and may_be_unsaved:
+        if isinstance(found, NoRun) and run._spec.persistence is Persistence.FINAL and may_be_unsaved:
             return
         if not isinstance(found, EndedRun):
             yield f"has no terminal record: {found}"

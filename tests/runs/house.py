@@ -15,15 +15,15 @@ from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.changes import Change
 from hermes_trio.core.messages import Message
 from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, NoRun, RunHeader, Stamp
-from hermes_trio.runs.admission import Admission, Turnstile
-from hermes_trio.runs.flusher import INTERVAL, Flusher
-from hermes_trio.runs.hosting import Hosting, open_hosting
-from hermes_trio.runs.presence import INTERRUPT, DisconnectPolicy
-from hermes_trio.runs.registry import Registry
-from hermes_trio.runs.replay import StoredReader
+from hermes_trio.runs.admission import Admission, SessionLocks
+from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy
+from hermes_trio.runs.log import StoredReader
+from hermes_trio.runs.persistence import FLUSH_SECONDS, LogFlusher
+from hermes_trio.runs.registry import RunRegistry
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence, RunSpec, Services
-from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
+from hermes_trio.runs.supervisor import RunSupervisor, open_supervisor
+from hermes_trio.runs.tracker import DEFAULT_LIMITS, RunLimits
 from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
 
@@ -91,15 +91,15 @@ def header_of(run_id: str, conversation: str = "") -> RunHeader:
 class House:
     """A hosting with everything around it."""
 
-    hosting: Hosting
+    supervisor: RunSupervisor
     store: Store
     admission: Admission
-    turnstile: Turnstile
+    session_locks: SessionLocks
 
     @property
     def services(self) -> Services:
         """What its runs share."""
-        return self.hosting.services
+        return self.supervisor.services
 
     def order(
         self,
@@ -109,8 +109,8 @@ class House:
     ) -> RunSpec:
         """A run to be made, in a conversation of its own."""
         turn = TurnRequest(run_id, "session-1", "hello", model="m", principal="ann")
-        slot, turnstile = self.admission.admit(), self.turnstile.enter_nowait("ann", run_id)
-        return RunSpec(header_of(run_id), turn, slot, turnstile, keep, policy)
+        slot, locks = self.admission.admit(), self.session_locks.acquire_nowait("ann", run_id)
+        return RunSpec(header_of(run_id), turn, slot, locks, keep, policy)
 
     async def record(self, run_id: str = "run-1") -> LiveRun | EndedRun | NoRun:
         """What the store holds of a run."""
@@ -131,12 +131,15 @@ class House:
         """No run, no slot, no conversation taken."""
         assert len(self.services.registry) == 0
         assert self.admission.in_use == 0
-        assert not self.turnstile._busy
+        assert not self.session_locks.locked
 
 
 @asynccontextmanager
 async def open_house(
-    agents: Any, store: Store | None = None, limits: Limits = DEFAULT_LIMITS, interval: float = INTERVAL
+    agents: Any,
+    store: Store | None = None,
+    limits: RunLimits = DEFAULT_LIMITS,
+    interval: float = FLUSH_SECONDS,
 ) -> AsyncIterator[House]:
     """Runs find their agent by their id; or there is one for all."""
 
@@ -145,11 +148,11 @@ async def open_house(
 
     store = store or MemoryStore()
     host = AgentRuntime(factory, trio.CapacityLimiter(100), trio.CapacityLimiter(100), 1.0)
-    registry: Registry[Run] = Registry()
-    flusher = Flusher(store, interval)
+    registry: RunRegistry[Run] = RunRegistry()
+    flusher = LogFlusher(store, interval)
     services = Services(host, store, registry, flusher, Path(), limits, owner=OWNER, clock=trio.current_time)
-    async with open_hosting(services) as hosting:
-        yield House(hosting, store, Admission(0), Turnstile())
+    async with open_supervisor(services) as supervisor:
+        yield House(supervisor, store, Admission(0), SessionLocks())
 
 
 async def whole(reader: Any) -> list[Change]:

@@ -16,7 +16,7 @@ from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import RunHeader, Stamp
 from hermes_trio.core.state import InvalidTransition
 from hermes_trio.runs.admission import Admission, Slot
-from hermes_trio.runs.registry import Registry
+from hermes_trio.runs.registry import RunRegistry
 
 
 def test_all_slots_taken_is_429() -> None:
@@ -49,21 +49,25 @@ def test_no_limit_is_no_limit() -> None:
 def test_a_held_slot_is_not_forfeited() -> None:
     admission = Admission(1)
     slot = admission.admit()
-    slot.hold()
-    slot.forfeit()
+    slot.activate()
+    slot.release_unused()
     assert admission.in_use == 1
     slot.release()
     assert admission.in_use == 0
 
 
-def test_a_slot_is_held_once() -> None:
+def test_a_slot_is_activated_once() -> None:
     slot = Admission(1).admit()
-    slot.hold()
-    with pytest.raises(InvalidTransition, match="a held slot"):
-        slot.hold()
+    slot.activate()
+    with pytest.raises(InvalidTransition, match="active"):
+        slot.activate()
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([Slot.hold, Slot.forfeit, Slot.release]))))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from([Slot.activate, Slot.release_unused, Slot.release]))
+    )
+)
 def test_slots_never_go_wrong(moves: list[tuple[int, object]]) -> None:
     admission = Admission(0)
     slots = [admission.admit() for _ in range(4)]
@@ -90,17 +94,17 @@ class Stopper:
 
 
 @contextmanager
-def listed(registry: Registry[Stopper], run_id: str, run: Stopper) -> Iterator[None]:
+def listed(registry: RunRegistry[Stopper], run_id: str, run: Stopper) -> Iterator[None]:
     """The run is live for as long as the block lasts."""
-    registry.enter(header(run_id), run)
+    registry.add(header(run_id), run)
     try:
         yield
     finally:
-        registry.leave(header(run_id))
+        registry.remove(header(run_id))
 
 
 async def test_the_registry_knows_who_is_live() -> None:
-    registry: Registry[Stopper] = Registry()
+    registry: RunRegistry[Stopper] = RunRegistry()
     run = Stopper()
     await registry.wait_empty()
     with listed(registry, "a", run), listed(registry, "b", run):
@@ -113,7 +117,7 @@ async def test_the_registry_knows_who_is_live() -> None:
 
 
 async def test_waiting_for_the_last_run() -> None:
-    registry: Registry[Stopper] = Registry()
+    registry: RunRegistry[Stopper] = RunRegistry()
     async with trio.open_nursery() as nursery:
         with listed(registry, "a", Stopper()):
             with listed(registry, "b", Stopper()):
@@ -125,7 +129,7 @@ async def test_waiting_for_the_last_run() -> None:
 
 
 def test_live_runs_are_found_by_their_session() -> None:
-    registry: Registry[Stopper] = Registry()
+    registry: RunRegistry[Stopper] = RunRegistry()
     run, other = Stopper(), Stopper()
     with listed(registry, "a", run), listed(registry, "b", other):
         session_id = header("a").session_id

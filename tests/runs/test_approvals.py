@@ -17,16 +17,16 @@ from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, Change
 from hermes_trio.core.events import AnsweredBy, Choice
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.state import RunState
-from hermes_trio.runs.approvals import Answer, NotOffered, NotPending
+from hermes_trio.runs.approvals import ApprovalResponse, NotOffered, NotPending
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
-from hermes_trio.runs.tracker import Limits
+from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.stores.base import StoreError
 from tests.support.run_harness import Notebook, Setting, rest_of, until_asked
 
-LIMITS = Limits(approval=60.0)
-NO = Answer(Choice.DENY)
-ONCE = Answer(Choice.ONCE)
+LIMITS = RunLimits(approval=60.0)
+NO = ApprovalResponse(Choice.DENY)
+ONCE = ApprovalResponse(Choice.ONCE)
 Question = dict[str, Any]
 
 
@@ -56,7 +56,7 @@ RM: Question = {"command": "rm -r x", "patterns": ["rm"]}
 def asking(agent: Asker, store: Notebook | None = None, can_ask: bool = True) -> Setting:
     """A run of an agent that asks."""
     setting = Setting(agent, LIMITS, store)
-    setting.order = evolve(setting.order, can_ask=can_ask, keep=Persistence.FULL)
+    setting.order = evolve(setting.order, can_ask=can_ask, persistence=Persistence.FULL)
     return setting
 
 
@@ -82,7 +82,7 @@ async def test_an_answer_lets_the_agent_go_on(choice: Choice) -> None:
     async with setting.open() as run:
         (question,) = await until_asked(run)
         assert (question.command, question.seconds) == ("rm -r x", 60.0)
-        assert await run.answer(Answer(choice)) == 1
+        assert await run.answer(ApprovalResponse(choice)) == 1
         assert told(await rest_of(run)) == [(choice, AnsweredBy.CLIENT)]
     assert agent.decisions == [Decision(choice, AnsweredBy.CLIENT)]
     assert state(run) is RunState.COMPLETED
@@ -131,12 +131,12 @@ async def test_answers_go_to_the_oldest_to_one_or_to_all() -> None:
         first, second, third, fourth = await until_asked(run, 4)
         assert await run.answer(ONCE) == 1
         assert questions(run) == [second, third, fourth]
-        assert await run.answer(Answer(Choice.DENY, third.approval_id)) == 1
+        assert await run.answer(ApprovalResponse(Choice.DENY, third.approval_id)) == 1
         assert questions(run) == [second, fourth]
         for gone in (first, third):
             with pytest.raises(NotPending):
-                await run.answer(Answer(Choice.ONCE, gone.approval_id))
-        assert await run.answer(Answer(Choice.ONCE, everything=True)) == 2
+                await run.answer(ApprovalResponse(Choice.ONCE, gone.approval_id))
+        assert await run.answer(ApprovalResponse(Choice.ONCE, everything=True)) == 2
     assert [decision.choice for decision in agent.decisions].count(Choice.DENY) == 1
 
 
@@ -144,7 +144,7 @@ async def test_two_answers_at_once_one_wins() -> None:
     agent = Asker(RM)
     results: list[str] = []
 
-    async def answer(run: Run, answer: Answer) -> None:
+    async def answer(run: Run, answer: ApprovalResponse) -> None:
         try:
             results.append(f"{await run.answer(answer)} {answer.choice}")
         except NotPending:
@@ -153,7 +153,7 @@ async def test_two_answers_at_once_one_wins() -> None:
     async with asking(agent).open() as run:
         await until_asked(run)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(answer, run, Answer(Choice.ALWAYS))
+            nursery.start_soon(answer, run, ApprovalResponse(Choice.ALWAYS))
             nursery.start_soon(answer, run, NO)
     assert sorted(results)[1] == "too late"
     assert [f"1 {decision.choice}" for decision in agent.decisions] == sorted(results)[:1]
@@ -165,7 +165,7 @@ async def test_what_is_remembered_is_not_asked_again(choice: Choice, session_id:
     setting = asking(agent)
     async with setting.open() as run:
         await until_asked(run)
-        await run.answer(Answer(choice))
+        await run.answer(ApprovalResponse(choice))
         assert len(told(await rest_of(run))) == 1, "the others are not even shown"
     remembered = Decision(Choice.ONCE, AnsweredBy.REMEMBERED)
     assert agent.decisions == [Decision(choice, AnsweredBy.CLIENT), remembered, remembered]
@@ -189,8 +189,8 @@ async def test_always_is_not_taken_where_it_is_not_offered() -> None:
     async with setting.open() as run:
         await until_asked(run)
         with pytest.raises(NotOffered):
-            await run.answer(Answer(Choice.ALWAYS))
-        await run.answer(Answer(Choice.SESSION))
+            await run.answer(ApprovalResponse(Choice.ALWAYS))
+        await run.answer(ApprovalResponse(Choice.SESSION))
     assert [grant.session_id for grant in await setting.store.list_grants("ann")] == ["session-1"]
 
 
@@ -219,7 +219,7 @@ async def test_an_answer_that_cannot_be_remembered_is_none() -> None:
     async with asking(agent, Forgetful("write")).open() as run:
         await until_asked(run)
         with pytest.raises(StoreError, match="disk is full"):
-            await run.answer(Answer(Choice.ALWAYS))
+            await run.answer(ApprovalResponse(Choice.ALWAYS))
         assert state(run) is RunState.WAITING
         assert await run.answer(ONCE) == 1
 
@@ -244,5 +244,5 @@ async def test_a_store_that_hangs_does_not_hold_the_question(autojump_clock: Moc
     async with asking(Asker(RM), Slow()).open() as run:
         await until_asked(run)
         with pytest.raises(StoreError, match="took too long"):
-            await run.answer(Answer(Choice.ALWAYS))
+            await run.answer(ApprovalResponse(Choice.ALWAYS))
         assert await run.answer(NO) == 1

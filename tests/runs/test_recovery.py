@@ -15,8 +15,8 @@ from hermes_trio.core.messages import MessageItem
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, RunHeader
 from hermes_trio.core.turn import Turn
+from hermes_trio.runs.log import StoredReader
 from hermes_trio.runs.recovery import recover
-from hermes_trio.runs.replay import StoredReader
 from hermes_trio.runs.spec import Items
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.memory import MemoryStore

@@ -25,9 +25,9 @@ from hermes_trio.core.events import (
 from hermes_trio.core.messages import Message, MessageItem, Usage, transcript
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.records import EndedRun
-from hermes_trio.runs.hosting import owned_run
-from hermes_trio.runs.tracker import Limits
-from hermes_trio.runs.unsaved import RETRY_AFTER
+from hermes_trio.runs.persistence import RETRY_SECONDS
+from hermes_trio.runs.supervisor import request_scoped_run
+from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.stores.base import StoreError
 from tests.support.run_harness import Notebook, Script, Setting, rest_of
 from tests.support.turn_rules import played
@@ -66,7 +66,7 @@ def check(changes: list[Change], record: EndedRun, script: list[Event], reason: 
 
 async def read_all(setting: Setting) -> None:
     """A client that reads what there is."""
-    async with owned_run(setting.services, setting.order) as changes:
+    async with request_scoped_run(setting.services, setting.order) as changes:
         async for _ in changes:
             pass
 
@@ -125,7 +125,7 @@ async def test_a_client_that_leaves_after_any_prefix_loses_nothing(script: list[
 
 async def test_a_reader_that_just_leaves_ends_the_run() -> None:
     setting = Setting(Script([Text("a")], holds=True))
-    async with owned_run(setting.services, setting.order) as changes:
+    async with request_scoped_run(setting.services, setting.order) as changes:
         await changes.receive()
     assert setting.store.records[0].outcome.reason is Reason.CLIENT_DISCONNECTED
     setting.check_nothing_left()
@@ -134,7 +134,7 @@ async def test_a_reader_that_just_leaves_ends_the_run() -> None:
 async def test_a_cancelled_block_waits_for_the_end() -> None:
     setting = Setting(Script([Text("a")], holds=True))
     with trio.CancelScope() as request:
-        async with owned_run(setting.services, setting.order) as changes:
+        async with request_scoped_run(setting.services, setting.order) as changes:
             await changes.receive()
             request.cancel()
             await trio.sleep_forever()
@@ -145,7 +145,7 @@ async def test_a_cancelled_block_waits_for_the_end() -> None:
 async def test_a_reader_that_fails_ends_the_run_as_our_fault() -> None:
     setting = Setting(Script([Text("a")], holds=True))
     with pytest.RaisesGroup(ZeroDivisionError):
-        async with owned_run(setting.services, setting.order):
+        async with request_scoped_run(setting.services, setting.order):
             raise ZeroDivisionError
     assert setting.store.records[0].outcome.reason is Reason.SERVER_ERROR
     setting.check_nothing_left()
@@ -154,7 +154,7 @@ async def test_a_reader_that_fails_ends_the_run_as_our_fault() -> None:
 async def test_a_client_that_leaves_after_the_finish_changes_nothing() -> None:
     setting = Setting(Script([Text("a"), Finished()]))
     with trio.CancelScope() as request:
-        async with owned_run(setting.services, setting.order) as changes:
+        async with request_scoped_run(setting.services, setting.order) as changes:
             async for batch in changes:
                 if isinstance(batch[-1], Ended):
                     request.cancel()
@@ -200,7 +200,7 @@ async def test_the_first_reason_counts() -> None:
 
 async def test_the_time_limit(mock_clock: MockClock) -> None:
     agent = Script([Text("a")], holds=True)
-    setting = Setting(agent, Limits(run=30.0))
+    setting = Setting(agent, RunLimits(run=30.0))
     async with setting.open() as run:
         await agent.said_all.wait()
         await wait_all_tasks_blocked()
@@ -212,7 +212,7 @@ async def test_the_time_limit(mock_clock: MockClock) -> None:
 
 async def test_a_reader_that_stops_reading(mock_clock: MockClock) -> None:
     agent = Script([Text(str(n)) for n in range(2000)], holds=True)
-    setting = Setting(agent, Limits(stall=30.0))
+    setting = Setting(agent, RunLimits(stall=30.0))
     async with setting.open() as run:
         run.log.subscribe(applies_backpressure=True)
         while run.log.has_room:  # the agent is a thread, and says nothing when it is held back
@@ -228,7 +228,7 @@ async def test_a_reader_that_stops_reading(mock_clock: MockClock) -> None:
 @pytest.mark.parametrize(("ahead", "is_held"), [(20, True), (10_000, False)])
 async def test_how_far_an_agent_may_be_ahead(ahead: int, is_held: bool) -> None:
     agent = Script([Text("0123456789")] * 50, holds=True)
-    setting = Setting(agent, Limits(ahead=ahead))
+    setting = Setting(agent, RunLimits(ahead=ahead))
     async with setting.open() as run:
         run.log.subscribe(applies_backpressure=True)
         while not run.log.end:  # it is made in a thread
@@ -259,7 +259,7 @@ async def test_a_store_that_hangs_is_given_up(mock_clock: MockClock) -> None:
         saving.set()
         await trio.sleep_forever()
 
-    setting = Setting(Script([Text("a"), Finished()]), Limits(save=10.0), Notebook(hang))
+    setting = Setting(Script([Text("a"), Finished()]), RunLimits(save=10.0), Notebook(hang))
     changes: list[Change] = []
     async with setting.open() as run, trio.open_nursery() as nursery:
 
@@ -303,7 +303,7 @@ async def test_a_mistake_of_ours_takes_the_same_way_out(autojump_clock: MockCloc
             changes = await rest_of(run)
         assert isinstance(changes[-1], Ended)
         assert changes[-1].outcome.reason is Reason.SERVER_ERROR
-        await trio.sleep(2 * RETRY_AFTER)
+        await trio.sleep(2 * RETRY_SECONDS)
         nursery.cancel_scope.cancel()
     # As it was told, with all that was said: the store took it a moment later.
     assert [record.outcome for record in setting.store.records] == [changes[-1].outcome]

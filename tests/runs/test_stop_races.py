@@ -17,8 +17,8 @@ from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.core.changes import Change
 from hermes_trio.core.dialects.runs import frames_after, run_object
 from hermes_trio.core.outcome import Reason
-from hermes_trio.runs.hosting import attached
-from hermes_trio.runs.presence import DETACH
+from hermes_trio.runs.disconnects import DETACH
+from hermes_trio.runs.supervisor import attach
 from tests.runs.house import House, open_house
 from tests.support.run_stream_rules import check_whole
 
@@ -58,11 +58,11 @@ class Racer:
 async def race(house: House, racer: Racer, run_id: str, start: Start) -> str:
     """Stop a run that is about to finish; returns how it ended, as all who tell of it say."""
     racer.delays[run_id], racer.about_to = start.finish, trio.Event()
-    run, ticket = await house.hosting.start(house.order(run_id, DETACH))
+    run, ticket = await house.supervisor.start(house.order(run_id, DETACH))
     heard: list[Change] = []
 
     async def listen() -> None:
-        async with attached(run, ticket) as reader:
+        async with attach(run, ticket) as reader:
             async for batch in reader:
                 heard.extend(batch)
 

@@ -34,13 +34,13 @@ from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
 from hermes_trio.keys import Keyring, NamedKey
-from hermes_trio.runs.admission import Admission, Turnstile
-from hermes_trio.runs.flusher import Flusher
-from hermes_trio.runs.hosting import Hosting
-from hermes_trio.runs.registry import Registry
+from hermes_trio.runs.admission import Admission, SessionLocks
+from hermes_trio.runs.persistence import LogFlusher
+from hermes_trio.runs.registry import RunRegistry
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import AgentEnvironment, Services
-from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
+from hermes_trio.runs.supervisor import RunSupervisor
+from hermes_trio.runs.tracker import DEFAULT_LIMITS, RunLimits
 from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.web.app import make_app
@@ -254,16 +254,16 @@ class BrokenStore(MemoryStore):
             raise StoreError("the disk is on fire")
 
 
-class NotingRegistry(Registry[Run]):
+class NotingRegistry(RunRegistry[Run]):
     """Remembers every run that was ever live, to see what became of its readers."""
 
     def __init__(self) -> None:
         super().__init__()
         self.runs: list[Run] = []
 
-    def enter(self, header: RunHeader, run: Run) -> None:
+    def add(self, header: RunHeader, run: Run) -> None:
         self.runs.append(run)
-        super().enter(header, run)
+        super().add(header, run)
 
 
 @frozen
@@ -284,7 +284,7 @@ class Rig:
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs, and no slot or conversation is taken."""
-        is_held = self.site.admission.in_use or self.site.turnstile._busy
+        is_held = self.site.admission.in_use or self.site.session_locks.locked
         return not (len(self.site.services.registry) or is_held)
 
     @property
@@ -310,7 +310,7 @@ def make_rig(
     end: End = None,
     *,
     options: WebOptions = PLAIN,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: RunLimits = DEFAULT_LIMITS,
     max_runs: int = 2,
     turn_patience: float = 0.0,
     store: Store | None = None,
@@ -337,7 +337,7 @@ def make_rig(
         host,
         store,
         NotingRegistry(),
-        Flusher(store, 0.0),
+        LogFlusher(store, 0.0),
         workspace,
         limits,
         wall_clock=wall_clock,
@@ -350,14 +350,14 @@ def make_rig(
         },
     )
     health = HealthCallbacks(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
-    hosting = Hosting(cast("trio.Nursery", nursery), services)
+    supervisor = RunSupervisor(cast("trio.Nursery", nursery), services)
     site = AppState(
         options,
         keyring,
         Admission(max_runs),
-        Turnstile(turn_patience),
+        SessionLocks(turn_patience),
         services,
-        hosting,
+        supervisor,
         health,
         metrics,
     )

@@ -18,11 +18,11 @@ from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.records import EndedRun, LogBatch, RunHeader, Stamp
 from hermes_trio.runs.admission import Admission
-from hermes_trio.runs.flusher import Flusher
-from hermes_trio.runs.registry import Registry
+from hermes_trio.runs.persistence import LogFlusher
+from hermes_trio.runs.registry import RunRegistry
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import RunSpec, Services
-from hermes_trio.runs.tracker import DEFAULT_LIMITS, Limits
+from hermes_trio.runs.tracker import DEFAULT_LIMITS, RunLimits
 from hermes_trio.stores.memory import MemoryStore
 from tests.support.asgi import patience
 
@@ -91,20 +91,20 @@ class Setting:
     def __init__(
         self,
         agent: Any,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: RunLimits = DEFAULT_LIMITS,
         store: Notebook | None = None,
         grace: float = 1.0,
     ) -> None:
         self.store = store or Notebook()
         self.admission = Admission(1)
-        self.registry: Registry[Run] = Registry()
+        self.registry: RunRegistry[Run] = RunRegistry()
         host = AgentRuntime(lambda _: agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace)
         self.ends: list[Outcome] = []
         self.services = Services(
             host,
             self.store,
             self.registry,
-            Flusher(self.store),
+            LogFlusher(self.store),
             Path(),
             limits,
             clock=trio.current_time,

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from hermes_trio.core.events import AnsweredBy, Choice, Text, ToolCompleted, ToolStarted
 from hermes_trio.runs.recovery import recover
-from hermes_trio.runs.tracker import Limits
+from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.schema import replies
 from hermes_trio.stores.memory import MemoryStore
 from tests.support import run_harness
@@ -30,7 +30,7 @@ SCRIPT: tuple[Step, ...] = (
     ToolCompleted("c1", "gone"),
     Text("Done."),
 )
-LIMITS = Limits(approval=60.0)
+LIMITS = RunLimits(approval=60.0)
 
 
 async def answer(rig: Rig, run_id: str, choice: str = "once", route: str = RUNS, **more: Any) -> Answer:
@@ -237,7 +237,7 @@ async def test_denied_at_restart() -> None:
             await until_asked(rig, run_id)
             logged = rig.site.services.registry.find("ann", run_id)
             assert logged is not None
-            await logged._kept.settled()
+            await logged._unsaved_log.wait_flushed()
             # The process dies: nothing of the run reaches the store any more.
             left_behind = await store.find_run("ann", run_id)
             assert type(left_behind).__name__ == "LiveRun"

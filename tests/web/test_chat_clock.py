@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.events import Reasoning, Text, ToolOutput, ToolStarted
 from hermes_trio.core.outcome import Reason
-from hermes_trio.runs.tracker import Limits
+from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.web.state import WebOptions
 from tests.core.sse import parse
 from tests.support.asgi import Exchange
@@ -89,7 +89,9 @@ async def test_a_reader_that_stops_reading_is_given_up(mock_clock: MockClock) ->
     more = [
         event for n in range(1, 10) for event in (Text(f"{n} "), Reasoning("."))
     ]  # of two kinds: not one piece
-    rig = make_rig(Stage([first, Text("0 "), second, *more, third], is_async=True), limits=Limits(stall=30))
+    rig = make_rig(
+        Stage([first, Text("0 "), second, *more, third], is_async=True), limits=RunLimits(stall=30)
+    )
     async with rig.client.post(CHAT, ask_stream("Go"), SESSION) as exchange:
         await first.wait_reached()
         exchange.stall()
@@ -129,7 +131,7 @@ async def test_a_slow_reader_loses_nothing(mock_clock: MockClock) -> None:
 @pytest.mark.parametrize("is_async", [True, False], ids=["task", "thread"])
 async def test_a_time_limit_is_told(mock_clock: MockClock, is_async: bool) -> None:
     pause = Pause()
-    rig = make_rig(Stage([Text("Half"), pause], None, is_async), limits=Limits(run=7))
+    rig = make_rig(Stage([Text("Half"), pause], None, is_async), limits=RunLimits(run=7))
     async with rig.client.post(CHAT, ask_stream("Go"), SESSION) as exchange:
         await pause.wait_reached()
         await exchange.content("Half")
@@ -145,7 +147,7 @@ async def test_a_time_limit_is_told(mock_clock: MockClock, is_async: bool) -> No
 
 async def test_a_time_limit_in_a_whole_answer(mock_clock: MockClock) -> None:
     pause = Pause()
-    rig = make_rig(Stage([Text("Half"), pause], is_async=True), limits=Limits(run=7))
+    rig = make_rig(Stage([Text("Half"), pause], is_async=True), limits=RunLimits(run=7))
     async with rig.client.post(CHAT, ask("Go")) as exchange:
         await pause.wait_reached()
         mock_clock.jump(7)

@@ -226,7 +226,7 @@ async def test_the_next_turn_may_begin_when_the_last_event_is_heard() -> None:
                 assert not cancel.over.is_set()
                 answer = await rig.client.send(RESPONSES, say(conversation="conv_x"))
                 assert answer.status == 404
-                assert not rig.site.turnstile._busy
+                assert not rig.site.session_locks.locked
                 stubborn.leave()
                 assert (await cancel.end()).json["status"] == "cancelled"
 

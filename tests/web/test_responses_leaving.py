@@ -9,8 +9,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.events import Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
 from hermes_trio.core.outcome import Reason
-from hermes_trio.runs.presence import DETACH
-from hermes_trio.runs.tracker import Limits
+from hermes_trio.runs.disconnects import DETACH
+from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.web.state import WebOptions
 from tests.support.asgi import patience
 from tests.support.fakes import Pause, Rig, Stage, Step
@@ -167,7 +167,7 @@ async def test_a_drain(is_async: bool) -> None:
 
 async def test_a_time_limit(mock_clock: MockClock) -> None:
     pause = Pause()
-    async with idle_rig(Stage([*TURN[:4], pause], is_async=True), limits=Limits(run=60)) as rig:
+    async with idle_rig(Stage([*TURN[:4], pause], is_async=True), limits=RunLimits(run=60)) as rig:
 
         async def wait(response_id: str) -> None:
             mock_clock.jump(60)
@@ -182,7 +182,7 @@ async def test_a_reader_that_does_not_read(mock_clock: MockClock) -> None:
     ]  # of two kinds: not one piece
     script: list[Step] = [pause, Text("0 "), middle, *more, last]
     async with (
-        idle_rig(Stage(script, is_async=True), limits=Limits(stall=30)) as rig,
+        idle_rig(Stage(script, is_async=True), limits=RunLimits(stall=30)) as rig,
         rig.client.post(RESPONSES, stream()) as exchange,
     ):
         await created(exchange)

@@ -229,7 +229,7 @@ async def test_a_run_that_the_store_is_yet_to_hear_of() -> None:
     store = Unhurried()
     async with ticking_rig(store=store) as rig, rig.client.post(RUNS, say()) as exchange:
         await store.pause.wait_reached()
-        [run] = rig.site.services.registry.of("ann")
+        [run] = rig.site.services.registry.list_for("ann")
         assert await ids(rig) == []
         assert (await rig.client.get(f"{RUNS}?after={run.header.run_id}")).status == 404
         assert (await rig.client.get(f"{RUNS}/{run.header.run_id}")).status == 404

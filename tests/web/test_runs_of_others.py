@@ -23,7 +23,7 @@ async def chat_id(exchange: Exchange) -> str:
 async def live_id(rig: Rig) -> str:
     """Of the one run that is live."""
     await wait_all_tasks_blocked()
-    [run] = rig.site.services.registry.of("ann")
+    [run] = rig.site.services.registry.list_for("ann")
     return run.header.run_id
 
 

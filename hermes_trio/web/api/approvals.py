@@ -10,7 +10,7 @@ from hermes_trio.core.approvals import Grant
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.records import NoRun
 from hermes_trio.core.state import ENDED_STATES
-from hermes_trio.runs.approvals import Answer, NotOffered, NotPending
+from hermes_trio.runs.approvals import ApprovalResponse, NotOffered, NotPending
 from hermes_trio.runs.run import Run
 from hermes_trio.schema.runs import ApprovalAnswer, parse_approval
 from hermes_trio.web.errors import json_response
@@ -22,14 +22,14 @@ blueprint = Blueprint("approvals", __name__)
 
 @blueprint.post("/v1/runs/<run_id>/approval")
 async def answer_run(run_id: str) -> Response:
-    """Answer an approval request of a run, whichever API started it."""
+    """ApprovalResponse an approval request of a run, whichever API started it."""
     missing = ApiError(404, f"There is no run '{run_id}'.", param="run_id", code="run_not_found")
     return await _answer(run_id, missing)
 
 
 @blueprint.post("/v1/responses/<response_id>/approval")
 async def answer_response(response_id: str) -> Response:
-    """Answer an approval request of a response."""
+    """ApprovalResponse an approval request of a response."""
     return await _answer(response_id, response_not_found(response_id))
 
 
@@ -63,7 +63,7 @@ def _not_active() -> ApiError:
 
 async def _resolve(run: Run, said: ApprovalAnswer) -> int:
     try:
-        resolved = await run.answer(Answer(said.choice, said.approval_id, said.everything))
+        resolved = await run.answer(ApprovalResponse(said.choice, said.approval_id, said.everything))
     except NotPending:
         message = "There is no such question, or it has been answered."
         raise ApiError(409, message, param="approval_id", code="approval_not_pending") from None

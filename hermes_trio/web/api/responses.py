@@ -15,8 +15,8 @@ from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun, RunHeader
 from hermes_trio.runs.admission import Slot
-from hermes_trio.runs.presence import DETACH
-from hermes_trio.runs.replay import load_changes
+from hermes_trio.runs.disconnects import DETACH
+from hermes_trio.runs.log import load_changes
 from hermes_trio.runs.spec import Items, Persistence
 from hermes_trio.schema.conversations import item_list
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses

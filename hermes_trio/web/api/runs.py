@@ -42,9 +42,8 @@ from hermes_trio.core.records import (
 )
 from hermes_trio.core.run_status import RunStatus
 from hermes_trio.core.state import RunState
-from hermes_trio.runs.log import ChangeReader, Subscriber
-from hermes_trio.runs.presence import DETACH
-from hermes_trio.runs.replay import load_changes
+from hermes_trio.runs.disconnects import DETACH
+from hermes_trio.runs.log import ChangeReader, Subscriber, load_changes
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.schema.runs import RunRequest, parse_run
@@ -165,7 +164,7 @@ async def _is_last_event(run_id: str, seq: int) -> bool:
 async def _open_events(run_id: str) -> StartedRun:
     """Find a run to be read from its beginning; a live one that is not stored, if memory still has its beginning."""
     run = _find_live(run_id)
-    if run is None or run.is_kept or not _is_listed(run):
+    if run is None or run.is_stored or not _is_listed(run):
         return await find_run(run_id)
     if run.log.base > 0:
         raise events_expired()
@@ -195,7 +194,7 @@ async def stop_run(run_id: str) -> Response:
 async def _find(run_id: str) -> LiveRun | EndedRun:
     """Find a run in the store; one that is stored only at its end, in the registry."""
     run = _find_live(run_id)
-    if run is not None and _is_listed(run) and not run.is_kept:
+    if run is not None and _is_listed(run) and not run.is_stored:
         return LiveRun(run.header)
     found = await app_state().services.store.find_run(principal(), run_id)
     if isinstance(found, NoRun) or not found.header.is_stored:
@@ -261,7 +260,7 @@ async def list_runs() -> Response:
     # The registry first: a run that ends between the two reads is then found in both, not in neither.
     live = {
         run.header.run_id: _ListedRun(LiveRun(run.header), run.status, run.log.recent(MAX_RECENT))
-        for run in services.registry.of(owner)
+        for run in services.registry.list_for(owner)
         if _is_listed(run)
     }
     # Enough to fill the page when the runs that the registry knows more about are taken out.

@@ -1,7 +1,7 @@
-"""Who owns a run: a request, for as long as its client reads, or the server.
+"""Where a run lives: in the nursery of the request that started it, or in the server's.
 
-A run that belongs to a request ends with it. A run that belongs to the server outlives the request that started it, if
-its disconnect policy says so, and that request is one of its subscribers.
+A run in a request's nursery ends with the request. A run in the server's nursery may outlive the request that started
+it, if its disconnect policy says so; that request is then one of its subscribers.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import trio
 from attrs import frozen
 
 from hermes_trio.core.outcome import Reason
+from hermes_trio.runs.disconnects import ClientHandle
 from hermes_trio.runs.log import Subscriber
-from hermes_trio.runs.presence import Ticket
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import RunSpec, Services
 
 
 @asynccontextmanager
-async def owned_run(services: Services, spec: RunSpec) -> AsyncIterator[Subscriber]:
+async def request_scoped_run(services: Services, spec: RunSpec) -> AsyncIterator[Subscriber]:
     """Run an agent for as long as the block lasts, in a nursery of its own, and subscribe to it.
 
     The subscriber applies back-pressure. Leaving the block ends the run, unless it has ended, and waits for that in
@@ -41,43 +41,45 @@ async def owned_run(services: Services, spec: RunSpec) -> AsyncIterator[Subscrib
 
 
 @frozen
-class Hosting:
-    """The server's nursery for runs."""
+class RunSupervisor:
+    """Starts runs in the server's nursery."""
 
     nursery: trio.Nursery
     services: Services
 
-    async def start(self, spec: RunSpec) -> tuple[Run, Ticket]:
-        """Start a run; return when the store knows of it, with the ticket of the request that started it.
+    async def start(self, spec: RunSpec) -> tuple[Run, ClientHandle]:
+        """Start a run and wait until the store knows of it. Return it with the handle of the client that started it.
 
         Raises:
             StoreError: the store does not take it. Then there is no run.
         """
         run = Run(self.services, spec)
-        ticket = run.presence.join()
-        # The client may leave before the store has answered: then too the run's policy decides, not this request.
+        client = run.clients.connect()
+        # If the client leaves before the store has answered, the run's policy decides too, not this request.
         with trio.CancelScope(shield=True):
             await self.nursery.start(run.main)
-        return run, ticket
+        return run, client
 
 
 @asynccontextmanager
-async def attached(run: Run, ticket: Ticket, applies_backpressure: bool = False) -> AsyncIterator[Subscriber]:
-    """Subscribe to a live run from its beginning. Leaving gives the ticket back, and the run's policy decides."""
+async def attach(
+    run: Run, client: ClientHandle, applies_backpressure: bool = False
+) -> AsyncIterator[Subscriber]:
+    """Subscribe to a live run from its beginning. Leaving disconnects the client, and the run's policy applies."""
     try:
         with run.log.subscribe(applies_backpressure=applies_backpressure) as subscriber:
             yield subscriber
     finally:
-        ticket.give_back()
+        client.disconnect()
 
 
 @asynccontextmanager
-async def open_hosting(services: Services) -> AsyncIterator[Hosting]:
-    """Host runs for as long as the block lasts; what still runs at its end is cancelled, saved and gone."""
+async def open_supervisor(services: Services) -> AsyncIterator[RunSupervisor]:
+    """Supervise runs while the block lasts. Runs that are still live at its end are cancelled and saved."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(services.flusher.run)
         try:
-            yield Hosting(nursery, services)
+            yield RunSupervisor(nursery, services)
         finally:
             services.registry.stop_all(Reason.SERVER_SHUTDOWN)
         nursery.cancel_scope.cancel()

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.errors import ApiError
-from hermes_trio.runs.presence import DETACH, INTERRUPT, DisconnectPolicy, Presence, parse_policy
+from hermes_trio.runs.disconnects import DETACH, INTERRUPT, ConnectedClients, DisconnectPolicy, parse_policy
 
 
 @pytest.mark.parametrize(
@@ -33,36 +33,36 @@ def test_other_policies_are_refused(text: str) -> None:
 
 
 async def test_interrupt_ends_with_the_last_listener() -> None:
-    presence = Presence(INTERRUPT)
-    first, second = presence.join(), presence.join()
+    clients = ConnectedClients(INTERRUPT)
+    first, second = clients.connect(), clients.connect()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(presence.wait_abandoned)
-        first.give_back()
-        first.give_back()
+        nursery.start_soon(clients.wait_abandoned)
+        first.disconnect()
+        first.disconnect()
         await wait_all_tasks_blocked()
         assert nursery.child_tasks
-        second.give_back()
+        second.disconnect()
 
 
 async def test_grace_waits_for_somebody_to_come_back(mock_clock: MockClock) -> None:
-    presence = Presence(DisconnectPolicy(30.0))
-    ticket = presence.join()
+    clients = ConnectedClients(DisconnectPolicy(30.0))
+    ticket = clients.connect()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(presence.wait_abandoned)
-        ticket.give_back()
+        nursery.start_soon(clients.wait_abandoned)
+        ticket.disconnect()
         await wait_all_tasks_blocked()
         mock_clock.jump(29.0)
         await wait_all_tasks_blocked()
-        again = presence.join()
+        again = clients.connect()
         await wait_all_tasks_blocked()
         mock_clock.jump(100.0)
         await wait_all_tasks_blocked()
         assert nursery.child_tasks
-        again.give_back()
+        again.disconnect()
         await wait_all_tasks_blocked()
         mock_clock.jump(31.0)
 
 
 async def test_a_run_that_nobody_joined_is_abandoned_at_once() -> None:
     with trio.fail_after(1):
-        await Presence(INTERRUPT).wait_abandoned()
+        await ConnectedClients(INTERRUPT).wait_abandoned()

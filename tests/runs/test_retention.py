@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from hermes_trio.core.records import PurgeResult, Retention
-from hermes_trio.runs.tidying import INTERVAL, keep_tidy
+from hermes_trio.runs.persistence import RETENTION_SECONDS, enforce_retention
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.memory import MemoryStore
 
@@ -35,16 +35,16 @@ class Full(MemoryStore):
 @pytest.fixture
 async def store(nursery: trio.Nursery) -> Full:
     full = Full(35)
-    nursery.start_soon(keep_tidy, full, RETENTION, lambda: 1234.0)
+    nursery.start_soon(enforce_retention, full, RETENTION, lambda: 1234.0)
     return full
 
 
 async def test_all_that_can_be_forgotten_is_forgotten_at_once(autojump_clock: MockClock, store: Full) -> None:
     begun = trio.current_time()
-    await trio.sleep(INTERVAL + 1)
+    await trio.sleep(RETENTION_SECONDS + 1)
     assert store.left == 0
-    assert store.calls == [(begun + INTERVAL, RETENTION, 1234.0)] * 5
-    await trio.sleep(INTERVAL)
+    assert store.calls == [(begun + RETENTION_SECONDS, RETENTION, 1234.0)] * 5
+    await trio.sleep(RETENTION_SECONDS)
     assert len(store.calls) == 6
 
 
@@ -52,8 +52,8 @@ async def test_a_store_that_fails_is_asked_again_a_minute_later(
     autojump_clock: MockClock, store: Full
 ) -> None:
     store.fails = True
-    await trio.sleep(INTERVAL + 1)
+    await trio.sleep(RETENTION_SECONDS + 1)
     assert len(store.calls) == 1
     store.fails = False
-    await trio.sleep(INTERVAL)
+    await trio.sleep(RETENTION_SECONDS)
     assert store.left == 0

@@ -14,14 +14,19 @@ from hermes_trio.core.events import Event, Reasoning, Text
 from hermes_trio.core.log_codec import decode_changes
 from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun
-from hermes_trio.runs import flusher as flusher_module
 from hermes_trio.runs import log as run_log
-from hermes_trio.runs import unsaved as unsaved_module
-from hermes_trio.runs.flusher import INTERVAL, RETRY_AFTER, Flusher, KeptLog
-from hermes_trio.runs.hosting import attached
+from hermes_trio.runs import persistence
+from hermes_trio.runs.disconnects import DETACH
 from hermes_trio.runs.log import MAX_UNSAVED, MEMORY_WINDOW, RunLog
-from hermes_trio.runs.presence import DETACH
-from hermes_trio.runs.unsaved import UnsavedEnd, UnsavedEnds
+from hermes_trio.runs.persistence import (
+    FLUSH_SECONDS,
+    RETRY_SECONDS,
+    LogFlusher,
+    RetryQueue,
+    UnsavedEnd,
+    UnsavedLog,
+)
+from hermes_trio.runs.supervisor import attach
 from hermes_trio.stores.memory import MemoryStore
 from tests.runs.house import Gated, header_of, open_house, whole
 from tests.support.run_harness import Script
@@ -33,11 +38,11 @@ async def nothing(first: int) -> tuple[()]:
     return ()
 
 
-def kept_log(flusher: Flusher, run_id: str) -> KeptLog:
+def kept_log(flusher: LogFlusher, run_id: str) -> UnsavedLog:
     """A log that tells the flusher when it grows, as that of a run does."""
     changes = RunLog(nothing)
-    changes.on_append(lambda: flusher.want(kept))
-    kept = KeptLog(header_of(run_id), changes)
+    changes.on_append(lambda: flusher.mark_dirty(kept))
+    kept = UnsavedLog(header_of(run_id), changes)
     return kept
 
 
@@ -47,7 +52,7 @@ def words(*texts: str) -> tuple[TextAdded, ...]:
 
 async def test_many_runs_are_one_write(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
     store = Gated()
-    flusher = Flusher(store)
+    flusher = LogFlusher(store)
     logs = [kept_log(flusher, f"run-{number}") for number in range(100)]
     nursery.start_soon(flusher.run)
     await wait_all_tasks_blocked()
@@ -65,7 +70,7 @@ async def test_nothing_waits_longer_than_an_interval(
 ) -> None:
     """What a crash can take with it: the changes of one interval, and those of the write under way."""
     store = Gated()
-    flusher = Flusher(store)
+    flusher = LogFlusher(store)
     kept = kept_log(flusher, "run-1")
     nursery.start_soon(flusher.run)
     begun = trio.current_time()
@@ -73,7 +78,7 @@ async def test_nothing_waits_longer_than_an_interval(
         kept.changes.append(words(str(number)))
         await trio.sleep(0.001)
         saved = sum(batch.count for batches in store.of("append") for batch in batches)
-        assert trio.current_time() - (begun + 0.001 * saved) <= INTERVAL + 0.002
+        assert trio.current_time() - (begun + 0.001 * saved) <= FLUSH_SECONDS + 0.002
 
 
 async def test_what_the_store_refused_is_written_later_and_once(
@@ -81,16 +86,16 @@ async def test_what_the_store_refused_is_written_later_and_once(
 ) -> None:
     store = Gated()
     store.broken.add("append")
-    flusher = Flusher(store)
+    flusher = LogFlusher(store)
     kept = kept_log(flusher, "run-1")
     nursery.start_soon(flusher.run)
     kept.changes.append(words("a"))
-    await trio.sleep(INTERVAL + RETRY_AFTER / 2)
+    await trio.sleep(FLUSH_SECONDS + RETRY_SECONDS / 2)
     kept.changes.append(words("b"))
     store.broken.clear()
-    await trio.sleep(2 * RETRY_AFTER)
+    await trio.sleep(2 * RETRY_SECONDS)
     kept.changes.append(words("c"))
-    await trio.sleep(2 * RETRY_AFTER)
+    await trio.sleep(2 * RETRY_SECONDS)
     [[first], [second]] = store.of("append")
     assert decode_changes(first.body) + decode_changes(second.body) == words("a", "b", "c")
     assert (first.first, second.first) == (0, 2)
@@ -99,20 +104,20 @@ async def test_what_the_store_refused_is_written_later_and_once(
 async def test_a_retry_keeps_no_end_waiting(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
     store = Gated()
     store.broken.add("append")
-    flusher = Flusher(store)
+    flusher = LogFlusher(store)
     kept = kept_log(flusher, "run-1")
     nursery.start_soon(flusher.run)
     kept.changes.append(words("a"))
-    await trio.sleep(INTERVAL + RETRY_AFTER / 2)
-    with trio.fail_after(RETRY_AFTER / 10):
-        await kept.settled()
+    await trio.sleep(FLUSH_SECONDS + RETRY_SECONDS / 2)
+    with trio.fail_after(RETRY_SECONDS / 10):
+        await kept.wait_flushed()
 
 
 async def test_the_end_waits_for_a_write_under_way() -> None:
     store, agent = Gated(), Script(SAID, holds=True)
     store.doors["append"] = trio.Event()
     async with open_house(agent, store, interval=0.0) as house:
-        run, _ = await house.hosting.start(house.order())
+        run, _ = await house.supervisor.start(house.order())
         await agent.said_all.wait()
         await wait_all_tasks_blocked()
         agent.may_end.set()
@@ -127,12 +132,12 @@ async def test_the_end_waits_for_a_write_under_way() -> None:
 
 async def test_nothing_is_written_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even when the write that the end waited for failed, and would be tried again."""
-    monkeypatch.setattr(flusher_module, "RETRY_AFTER", 0.0)
+    monkeypatch.setattr(persistence, "RETRY_SECONDS", 0.0)
     store, agent = Gated(), Script(SAID, holds=True)
     store.doors["append"] = trio.Event()
     store.broken.add("append")
     async with open_house(agent, store, interval=0.0) as house:
-        run, _ = await house.hosting.start(house.order())
+        run, _ = await house.supervisor.start(house.order())
         await agent.said_all.wait()
         await wait_all_tasks_blocked()
         agent.may_end.set()
@@ -140,19 +145,19 @@ async def test_nothing_is_written_after_the_end(monkeypatch: pytest.MonkeyPatch)
         store.doors["append"].set()
         await run.ended.wait()
         store.broken.clear()
-        house.services.flusher.want(run._kept)
+        house.services.flusher.mark_dirty(run._unsaved_log)
         await wait_all_tasks_blocked()
         assert store.asked == ["begin", "append", "end"]
         assert isinstance((await house.logged())[-1], Ended)
 
 
 async def test_an_end_that_the_store_refused_is_saved_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unsaved_module, "RETRY_AFTER", 0.0)
+    monkeypatch.setattr(persistence, "RETRY_SECONDS", 0.0)
     store, agent = Gated(), Script(SAID)
     store.broken.add("end")
     async with open_house(agent, store, interval=0.0) as house:
-        run, ticket = await house.hosting.start(house.order())
-        async with attached(run, ticket) as reader:
+        run, ticket = await house.supervisor.start(house.order())
+        async with attach(run, ticket) as reader:
             heard = await whole(reader)
         await run.ended.wait()
         assert isinstance(heard[-1], Ended)
@@ -172,18 +177,18 @@ async def test_an_end_that_cannot_be_saved_is_given_up(
 ) -> None:
     """And keeps no other from being saved."""
     store = Gated()
-    flusher = Flusher(store)
+    flusher = LogFlusher(store)
     nursery.start_soon(flusher.run)
     outcome = Outcome.from_cancellation(Reason.SERVER_ERROR)
     bad, good = (UnsavedEnd(EndedRun(header_of(name), (), outcome, 0.0), (), ()) for name in "ab")
     bad.items = ({"no": "id"},)
     bad.ended = EndedRun(header_of("a", conversation="talk"), (), outcome, 0.0)
-    flusher.ends.want(bad)
-    flusher.ends.want(good)
-    await trio.sleep(1.5 * RETRY_AFTER)
+    flusher.ends.enqueue(bad)
+    flusher.ends.enqueue(good)
+    await trio.sleep(1.5 * RETRY_SECONDS)
     assert isinstance(await store.find_run("ann", "b"), EndedRun)
-    await trio.sleep(2 * unsaved_module.MAX_TRIES * RETRY_AFTER)
-    assert bad.tries == unsaved_module.MAX_TRIES
+    await trio.sleep(2 * persistence.MAX_ATTEMPTS * RETRY_SECONDS)
+    assert bad.attempts == persistence.MAX_ATTEMPTS
     assert isinstance(await store.find_run("ann", "a"), NoRun)
 
 
@@ -191,7 +196,7 @@ async def test_a_log_that_cannot_be_written_does_not_stop_the_others(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     store = Gated()
-    flusher = Flusher(store)
+    flusher = LogFlusher(store)
     bad, good = kept_log(flusher, "bad"), kept_log(flusher, "good")
     nursery.start_soon(flusher.run)
     bad.changes.append((TextAdded(0, cast("str", object())),))
@@ -205,7 +210,7 @@ async def test_a_log_that_cannot_be_written_does_not_stop_the_others(
 async def test_memory_is_bounded_when_the_store_keeps_up(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    flusher = Flusher(Gated())
+    flusher = LogFlusher(Gated())
     kept = kept_log(flusher, "run-1")
     nursery.start_soon(flusher.run)
     for number in range(100):
@@ -222,7 +227,7 @@ async def test_a_store_that_does_not_keep_up_holds_the_agent_back(
 ) -> None:
     store = Gated()
     store.doors["append"] = trio.Event()
-    flusher = Flusher(store)
+    flusher = LogFlusher(store)
     kept = kept_log(flusher, "run-1")
     nursery.start_soon(flusher.run)
     kept.changes.append(words(*map(str, range(MAX_UNSAVED + 1))))
@@ -238,7 +243,7 @@ async def test_a_laggard_reads_the_same_bytes_from_the_store(monkeypatch: pytest
     monkeypatch.setattr(run_log, "MEMORY_WINDOW", 100)
     agent = Script([Text(f"{n} ") if n % 2 else Reasoning(f"{n} ") for n in range(1000)])
     async with open_house(agent, interval=0.0) as house:
-        run, _ = await house.hosting.start(house.order(policy=DETACH))
+        run, _ = await house.supervisor.start(house.order(policy=DETACH))
         with run.log.subscribe(applies_backpressure=True) as prompt, run.log.subscribe() as late:
             in_time = [change async for batch in prompt for change in batch]
             await run.ended.wait()
@@ -253,9 +258,9 @@ def _bytes(changes: list[Change]) -> bytes:
 
 
 async def test_of_what_the_store_never_heard_only_so_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unsaved_module, "MOST", 1)
-    ends = UnsavedEnds(MemoryStore())
+    monkeypatch.setattr(persistence, "MAX_NEW_ENDS", 1)
+    ends = RetryQueue(MemoryStore())
     outcome = Outcome.from_cancellation(Reason.SERVER_ERROR)
     for name, has_begun in (("a", False), ("b", False), ("c", True)):
-        ends.want(UnsavedEnd(EndedRun(header_of(name), (), outcome, 0.0), (), (), has_begun))
-    assert [each.ended.header.run_id for each in ends._unsaved] == ["a", "c"]
+        ends.enqueue(UnsavedEnd(EndedRun(header_of(name), (), outcome, 0.0), (), (), has_begun))
+    assert [each.ended.header.run_id for each in ends._queue] == ["a", "c"]

@@ -10,10 +10,10 @@ from hermes_trio.core.changes import Ended
 from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun
-from hermes_trio.runs.hosting import attached
-from hermes_trio.runs.presence import DETACH, INTERRUPT, DisconnectPolicy
+from hermes_trio.runs.disconnects import DETACH, INTERRUPT, DisconnectPolicy
 from hermes_trio.runs.spec import Persistence
-from hermes_trio.runs.tracker import Limits
+from hermes_trio.runs.supervisor import attach
+from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.stores.base import StoreError
 from tests.runs.house import Gated, House, open_house, whole
 from tests.support.run_harness import Script
@@ -23,8 +23,8 @@ SCRIPT: list[Event] = [Text("one "), ToolStarted("a", "terminal"), ToolCompleted
 
 async def listen(house: House, policy: DisconnectPolicy = INTERRUPT) -> None:
     """A client that starts a run and reads it to its end."""
-    run, ticket = await house.hosting.start(house.order(policy=policy))
-    async with attached(run, ticket, applies_backpressure=True) as reader:
+    run, ticket = await house.supervisor.start(house.order(policy=policy))
+    async with attach(run, ticket, applies_backpressure=True) as reader:
         await whole(reader)
 
 
@@ -49,7 +49,7 @@ async def test_a_store_that_refuses_leaves_nothing() -> None:
     store.broken.add("begin")
     async with open_house(agent, store) as house:
         with pytest.raises(StoreError, match="the disk is full"):
-            await house.hosting.start(house.order())
+            await house.supervisor.start(house.order())
         house.check_nothing_left()
         assert await house.record() == NoRun()
         assert not agent.said_all.is_set()
@@ -62,10 +62,10 @@ async def test_a_store_that_refuses_leaves_nothing() -> None:
 async def test_a_run_that_begins_too_late_is_ended(autojump_clock: MockClock) -> None:
     store = Gated()
     store.doors["begin"] = trio.Event()
-    async with open_house(Script(SCRIPT), store, Limits(save=10.0)) as house:
+    async with open_house(Script(SCRIPT), store, RunLimits(save=10.0)) as house:
         order = house.order()
         with pytest.raises(StoreError, match="too long"):
-            await house.hosting.start(order)
+            await house.supervisor.start(order)
         house.check_nothing_left()
         store.doors["begin"].set()
         await store.begin_run(order.header, "this process")  # what was left in the store's queue
@@ -99,8 +99,8 @@ async def test_a_request_cancelled_at_any_point_leaves_no_run_in_progress(
 async def test_interrupt_a_run_ends_with_its_last_listener() -> None:
     agent = Script(SCRIPT, holds=True)
     async with open_house(agent) as house:
-        run, ticket = await house.hosting.start(house.order())
-        async with attached(run, ticket):
+        run, ticket = await house.supervisor.start(house.order())
+        async with attach(run, ticket):
             await agent.said_all.wait()
         await run.ended.wait()
         record = await house.ended()
@@ -114,12 +114,12 @@ async def test_interrupt_a_run_ends_with_its_last_listener() -> None:
 async def test_grace_a_listener_that_comes_back_hears_everything(mock_clock: MockClock) -> None:
     agent = Script(SCRIPT, holds=True)
     async with open_house(agent, interval=0.0) as house:
-        run, ticket = await house.hosting.start(house.order(policy=DisconnectPolicy(30.0)))
-        async with attached(run, ticket):
+        run, ticket = await house.supervisor.start(house.order(policy=DisconnectPolicy(30.0)))
+        async with attach(run, ticket):
             await agent.said_all.wait()
         await wait_all_tasks_blocked()
         mock_clock.jump(29.0)
-        async with attached(run, run.presence.join()) as reader:
+        async with attach(run, run.clients.connect()) as reader:
             await wait_all_tasks_blocked()
             mock_clock.jump(60.0)
             await wait_all_tasks_blocked()
@@ -133,9 +133,9 @@ async def test_grace_a_listener_that_comes_back_hears_everything(mock_clock: Moc
 async def test_grace_does_not_last_for_ever(mock_clock: MockClock) -> None:
     agent = Script(SCRIPT, holds=True)
     async with open_house(agent, interval=0.0) as house:
-        run, ticket = await house.hosting.start(house.order(policy=DisconnectPolicy(30.0)))
+        run, ticket = await house.supervisor.start(house.order(policy=DisconnectPolicy(30.0)))
         await agent.said_all.wait()
-        ticket.give_back()
+        ticket.disconnect()
         await wait_all_tasks_blocked()
         mock_clock.jump(31.0)
         await run.ended.wait()
@@ -145,8 +145,8 @@ async def test_grace_does_not_last_for_ever(mock_clock: MockClock) -> None:
 async def test_detach_a_run_goes_on_alone() -> None:
     agent = Script(SCRIPT, holds=True)
     async with open_house(agent) as house:
-        run, ticket = await house.hosting.start(house.order(policy=DETACH))
-        ticket.give_back()
+        run, ticket = await house.supervisor.start(house.order(policy=DETACH))
+        ticket.disconnect()
         await agent.said_all.wait()
         assert isinstance(await house.record(), LiveRun)
         agent.may_end.set()
@@ -158,7 +158,7 @@ async def test_the_end_of_the_server_ends_its_runs() -> None:
     agents = {"run-1": Script(SCRIPT, holds=True), "run-2": Script(SCRIPT, holds=True)}
     async with open_house(agents) as house:
         for run_id, agent in agents.items():
-            await house.hosting.start(house.order(run_id, DETACH))
+            await house.supervisor.start(house.order(run_id, DETACH))
             await agent.said_all.wait()
     for run_id in agents:
         record = await house.ended(run_id)
@@ -170,6 +170,6 @@ async def test_the_end_of_the_server_ends_its_runs() -> None:
 async def test_what_is_not_kept_does_not_touch_the_store() -> None:
     store = Gated()
     async with open_house(Script(SCRIPT), store) as house:
-        run, _ = await house.hosting.start(house.order(keep=Persistence.NONE))
+        run, _ = await house.supervisor.start(house.order(keep=Persistence.NONE))
         await run.ended.wait()
     assert store.asked == []

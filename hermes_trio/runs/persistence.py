@@ -1,0 +1,201 @@
+"""How live runs reach the store: their logs in shared transactions, their ends at all costs.
+
+:class:`LogFlusher` writes the logs of all live runs in one transaction every few hundredths of a second (group commit).
+If the process dies, at most the changes of that interval are missing from the store. :class:`RetryQueue` holds the ends
+that the store refused, and tries again until it takes them: a run must not stay in progress because a disk was full for
+a minute. :func:`enforce_retention` deletes what has expired.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+import trio
+from attrs import define
+
+from hermes_trio.core.log_codec import encode_changes
+from hermes_trio.core.records import EndedRun, LogBatch, PurgeResult, Retention, RunHeader
+from hermes_trio.runs.log import Changes, RunLog
+from hermes_trio.stores.base import Store, StoreError
+
+log = structlog.get_logger(__name__)
+
+FLUSH_SECONDS = 0.03
+RETRY_SECONDS = 1.0
+RETENTION_SECONDS = 60.0
+MAX_ATTEMPTS = 600  # to save an end; after that the run stays in progress until recovery at the next start
+MAX_NEW_ENDS = 1_000  # queued ends of runs that the store does not know; it could refuse any number of them
+
+
+class UnsavedLog:
+    """A live log, and how much of it the store has."""
+
+    def __init__(self, header: RunHeader, changes: RunLog) -> None:
+        self.header, self.changes = header, changes
+        self.is_final = False  # the end of the run writes the rest
+        self._saved = 0
+        self._is_flushing = False
+        self._flushed = trio.Event()
+
+    def batch(self, more: Changes = ()) -> tuple[LogBatch, ...]:
+        """Encode what the store does not have, followed by ``more``, as one batch; none if there is nothing."""
+        new = self.changes.read(self._saved) + more
+        if not new:
+            return ()
+        body = encode_changes(new)
+        return (LogBatch(self.header.principal, self.header.run_id, self._saved, body, len(new)),)
+
+    def begin_flush(self) -> None:
+        """Note that a batch is being written."""
+        self._is_flushing = True
+
+    def end_flush(self, written: int) -> None:
+        """Note that the write has ended, and how many changes the store has gained."""
+        self._saved += written
+        self.changes.mark_saved(self._saved)
+        self._is_flushing = False
+        self._flushed.set()
+        self._flushed = trio.Event()
+
+    async def wait_flushed(self) -> None:
+        """Wait until no batch is being written."""
+        while self._is_flushing:
+            await self._flushed.wait()
+
+
+class LogFlusher:
+    """Writes the logs of all live runs, in one task and one transaction at a time."""
+
+    def __init__(self, store: Store, interval: float = FLUSH_SECONDS) -> None:
+        self._store, self._interval = store, interval
+        self._dirty: set[UnsavedLog] = set()
+        self._has_dirty = trio.Event()
+        self.ends = RetryQueue(store)
+
+    def mark_dirty(self, unsaved: UnsavedLog) -> None:
+        """Schedule a log that has grown."""
+        if not unsaved.is_final:
+            self._dirty.add(unsaved)
+            self._has_dirty.set()
+
+    def discard(self, unsaved: UnsavedLog) -> None:
+        """Leave a log to the end of its run, which writes the rest of it."""
+        unsaved.is_final = True
+        self._dirty.discard(unsaved)
+
+    async def run(self) -> None:
+        """Flush logs and retry ends until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.ends.run)
+            while True:
+                await self._has_dirty.wait()
+                await trio.sleep(self._interval)  # other runs join the transaction
+                self._has_dirty = trio.Event()
+                try:
+                    await self._flush()
+                except Exception as error:
+                    # A bug of ours must not end the task that writes for all runs. What is unsaved stays in memory.
+                    expected = isinstance(error, StoreError)
+                    log.error("logs could not be written", error=str(error), exc_info=not expected)
+                    await trio.sleep(RETRY_SECONDS)
+
+    async def _flush(self) -> None:
+        group = self._encode_dirty()
+        self._dirty.clear()
+        if not group:
+            return
+        for unsaved, _ in group:
+            unsaved.begin_flush()
+        is_written = False
+        try:
+            await self._store.append_log([batch for _, batches in group for batch in batches])
+            is_written = True
+        finally:
+            for unsaved, batches in group:
+                unsaved.end_flush(sum(batch.count for batch in batches) if is_written else 0)
+                if not is_written:
+                    self.mark_dirty(unsaved)
+
+    def _encode_dirty(self) -> list[tuple[UnsavedLog, tuple[LogBatch, ...]]]:
+        group = []
+        for unsaved in tuple(self._dirty):
+            try:
+                group.append((unsaved, unsaved.batch()))
+            except Exception:
+                # A bug of ours that concerns one run: the others are written all the same.
+                log.exception("a log cannot be encoded", run_id=unsaved.header.run_id)
+                self.discard(unsaved)
+        return group
+
+
+@define(eq=False)
+class UnsavedEnd:
+    """The end of a run as its clients learned it."""
+
+    ended: EndedRun
+    tail: tuple[LogBatch, ...]
+    items: tuple[Mapping[str, Any], ...]
+    is_known: bool = True  # the store has the run in progress, so it must get an end
+    attempts: int = 0
+
+
+class RetryQueue:
+    """Ends that the store refused, retried once a second.
+
+    Its length is bounded by the runs that the store accepted, plus ``MAX_NEW_ENDS`` that it never heard of.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._queue: list[UnsavedEnd] = []
+        self._has_items = trio.Event()
+
+    def enqueue(self, unsaved: UnsavedEnd) -> None:
+        """Save an end as soon as the store accepts it."""
+        if not unsaved.is_known and len(self._queue) >= MAX_NEW_ENDS:
+            run_id = unsaved.ended.header.run_id
+            log.error("a turn is lost because the store has been failing for too long", run_id=run_id)
+            return
+        self._queue.append(unsaved)
+        self._has_items.set()
+
+    async def run(self) -> None:
+        """Retry until cancelled."""
+        while True:
+            await self._has_items.wait()
+            await trio.sleep(RETRY_SECONDS)
+            for unsaved in tuple(self._queue):
+                await self._save(unsaved)
+            if not self._queue:
+                self._has_items = trio.Event()
+
+    async def _save(self, unsaved: UnsavedEnd) -> None:
+        run_id = unsaved.ended.header.run_id
+        try:
+            await self._store.end_run(unsaved.ended, unsaved.tail, unsaved.items)
+        except Exception as error:  # noqa: BLE001 - even a bug of ours concerns one run: the others are saved here too
+            unsaved.attempts += 1
+            if unsaved.attempts < MAX_ATTEMPTS:
+                return
+            log.error("gave up saving the end of a run", run_id=run_id, error=repr(error))
+        else:
+            log.warning("the end of a run was saved late", run_id=run_id)
+        self._queue.remove(unsaved)
+
+
+_NOTHING_PURGED = PurgeResult()
+
+
+async def enforce_retention(store: Store, retention: Retention, now: Callable[[], float] = time.time) -> None:
+    """Delete expired records once a minute until cancelled."""
+    while True:
+        await trio.sleep(RETENTION_SECONDS)
+        try:
+            # One call deletes a bounded number of records, so that others can use the store in between.
+            while await store.purge(retention, now()) != _NOTHING_PURGED:
+                pass
+        except Exception:
+            log.exception("expired records could not be deleted")  # the next attempt may succeed
