@@ -15,7 +15,7 @@ from attrs import frozen
 from benchmarks.contenders import SERVER_CORE, Address, Contender, Program
 from benchmarks.loads import KEEPALIVE_SECONDS
 from benchmarks.servers.peer import KEY
-from tests.support.server_process import Plan
+from tests.support.server_process import LaunchOptions
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60.0
@@ -79,7 +79,7 @@ async def running(
         process = await trio.lowlevel.open_process(
             command,
             cwd=ROOT,
-            env=Plan(folder, settings=dict(settings)).environment("bench"),
+            env=LaunchOptions(folder, settings=dict(settings)).environment("bench"),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

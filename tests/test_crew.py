@@ -11,7 +11,7 @@ from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.settings import Settings
 from tests.support.asgi import Client
 from tests.support.fakes import CHAT, KEY, ask, bearer
-from tests.support.providers import notes_of
+from tests.support.providers import read_activity
 
 PROVIDER = "tests.support.providers:provider"
 
@@ -24,14 +24,14 @@ def settings_of(folder: Path, agent: str = PROVIDER, **more: object) -> Settings
 async def test_a_provider_is_opened_once_and_closed_when_the_runs_are_gone(tmp_path: Path) -> None:
     async with open_server(prepare(settings_of(tmp_path))) as running:
         client = Client(running.app, bearer(KEY))
-        assert notes_of(tmp_path / "workspace") == ["opened"]
+        assert read_activity(tmp_path / "workspace") == ["opened"]
         for _ in range(2):
             assert (await client.send(CHAT, ask())).status == 200
         detached = {"input": "wait", "background": True, "stream": True}
         async with client.post("/v1/responses", detached) as exchange:
             await exchange.frame_where(type="response.output_text.delta")
-        assert notes_of(tmp_path / "workspace")[-1] == "began for default"
-    assert notes_of(tmp_path / "workspace") == ["opened", *["began for default", "ended"] * 3, "closed"]
+        assert read_activity(tmp_path / "workspace")[-1] == "began for default"
+    assert read_activity(tmp_path / "workspace") == ["opened", *["began for default", "ended"] * 3, "closed"]
 
 
 async def test_a_provider_that_refuses_ends_the_start(tmp_path: Path) -> None:

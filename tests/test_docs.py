@@ -21,7 +21,7 @@ from hermes_trio.schema.replies import ResponseReply
 from hermes_trio.schema.responses import ResponsesBody
 from hermes_trio.settings import Profile, Settings, options
 from hermes_trio.settings.model import own_variable
-from tests.support.doc_examples import INERT, ROOT, Reader, Server, Walk, blocks_of, make_environment
+from tests.support.doc_examples import INERT, ROOT, DocServer, PageRunner, Shell, blocks_of, make_environment
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)]
@@ -40,21 +40,21 @@ def environ(home: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def demo(home: Path, environ: dict[str, str]) -> Iterator[Server]:
+def demo(home: Path, environ: dict[str, str]) -> Iterator[DocServer]:
     """The server that ``hermes-trio serve`` starts for somebody who has never started one, but for one thing.
 
     A ``curl`` whose reader has left sees that when it has something to write: at the next keep-alive.
     """
     impatient = {**environ, "HERMES_TRIO_KEEPALIVE_SECONDS": "0.5"}
-    with Reader(home, impatient).serving("hermes-trio serve --port 0") as server:
+    with Shell(home, impatient).serving("hermes-trio serve --port 0") as server:
         yield server
 
 
 @pytest.fixture
-def reader(home: Path, environ: dict[str, str], demo: Server, tmp_path: Path) -> Reader:
+def reader(home: Path, environ: dict[str, str], demo: DocServer, tmp_path: Path) -> Shell:
     """A reader with the key in hand."""
     key = (home / ".local/share/hermes-trio/api-key").read_text(encoding="utf-8").strip()
-    return Reader(tmp_path, {**environ, "API_SERVER_KEY": key})
+    return Shell(tmp_path, {**environ, "API_SERVER_KEY": key})
 
 
 RUNNABLE = [page for page in PAGES if any(block.kind not in INERT for block in blocks_of(page))]
@@ -62,9 +62,9 @@ RUNNABLE = [page for page in PAGES if any(block.kind not in INERT for block in b
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_example_of_a_page_works(page: Path, reader: Reader, demo: Server) -> None:
+def test_every_example_of_a_page_works(page: Path, reader: Shell, demo: DocServer) -> None:
     with ExitStack() as servers:
-        walk = Walk(reader, demo, servers)
+        walk = PageRunner(reader, demo, servers)
         for block in blocks_of(page):
             walk.take(block)
 

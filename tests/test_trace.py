@@ -14,7 +14,7 @@ import hermes_trio
 from hermes_trio.core.events import Text
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.server.test_garbage import request
-from tests.support.fakes import CHAT, Stage, open_rig
+from tests.support.fakes import CHAT, ScriptedAgentFactory, open_harness
 from tests.support.in_process_server import serving
 from tests.support.raw_http import connect, read_to_end
 
@@ -61,11 +61,11 @@ def traced() -> Iterator[Trace]:
 
 
 async def test_a_streaming_chat_takes_one_short_path_through_the_frameworks(tmp_path: Path) -> None:
-    stage = Stage([Text("Hi"), Text(" there")], is_async=True)
+    agents = ScriptedAgentFactory([Text("Hi"), Text(" there")], is_async=True)
     async with (
         open_sqlite(tmp_path / "store.db") as store,
-        open_rig(stage, store=store) as rig,
-        serving(rig.client.app) as live,
+        open_harness(agents, store=store) as harness,
+        serving(harness.client.app) as live,
     ):
         for _ in range(2):  # the first one fills caches
             async with await connect(live.port) as client:

@@ -37,7 +37,7 @@ from hermes_trio.core.events import (
     ToolStarted,
     coalesce,
 )
-from tests.support.asgi import patience
+from tests.support.asgi import real_timeout
 
 YES = Decision(Choice.ONCE, AnsweredBy.CLIENT)
 CONTEXT = AgentContext(TurnRequest("run-1", "session", "hello"), Path())
@@ -70,14 +70,14 @@ class Setting:
         await self.bridge.run(lambda: "because", self.gone.set)
 
     async def to_the_end(self) -> list[Event]:
-        with patience():
+        with real_timeout():
             await self.run()
             await self.gone.wait()
         return self.inbox.drain()
 
     async def called_off_once_begun(self) -> list[Event]:
         """Cancel it as soon as it has set ``began``."""
-        with patience():
+        with real_timeout():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.run)
                 await trio.to_thread.run_sync(self.began.wait)
@@ -170,7 +170,7 @@ async def test_a_slow_reader_makes_the_speaker_wait_and_nobody_else() -> None:
 
     setting = Setting(work, places=2)
     heard: list[Event] = []
-    with patience():
+    with real_timeout():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(setting.run)
             await trio.to_thread.run_sync(turned.wait)
@@ -306,7 +306,7 @@ async def test_a_task_that_swallows_the_cancellation_is_given_up_after_the_grace
     assert await setting.called_off_once_begun() == []
     assert not setting.gone.is_set()
     released.set()
-    with patience():
+    with real_timeout():
         await setting.gone.wait()
 
 
@@ -339,7 +339,7 @@ async def ask(emitter: AsyncioEmitter) -> str:
 async def test_an_agent_asks_and_gets_the_answer() -> None:
     setting = Setting(ask)
     heard: list[Event] = []
-    with patience():
+    with real_timeout():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(setting.run)
             [wish] = await setting.inbox.receive()

@@ -28,8 +28,8 @@ from hermes_trio.core.events import (
     Verdict,
 )
 from hermes_trio.core.messages import Message, Usage
-from tests.support.agent_harness import DENIED, Ear, turn
-from tests.support.processes import PATIENCE, has_ended, in_thread, nothing_left
+from tests.support.agent_harness import DENIED, EventRecorder, turn
+from tests.support.processes import TIMEOUT, has_ended, in_thread, nothing_left
 
 BEFORE = (Message("user", "hi there"), Message("assistant", "hello"))
 
@@ -40,28 +40,30 @@ def _clean() -> Iterator[None]:
         yield
 
 
-def heard(workspace: Path, text: str, decision: Decision = DENIED, /, **more: Any) -> tuple[Ear, Result]:
+def heard(
+    workspace: Path, text: str, decision: Decision = DENIED, /, **more: Any
+) -> tuple[EventRecorder, Result]:
     """A whole turn in a session that has begun before."""
-    ear = Ear(decision=decision)
+    recorder = EventRecorder(decision=decision)
     request = turn(text, **{"history": BEFORE, **more})
-    return ear, DemoAgent(workspace, pause=0).run(request, ear.emitter())
+    return recorder, DemoAgent(workspace, pause=0).run(request, recorder.emitter())
 
 
 class TestTalking:
     def test_the_first_answer_says_what_it_is(self, tmp_path: Path) -> None:
-        ear, _ = heard(tmp_path, "hello", history=())
-        assert ear.text.startswith(INTRODUCTION)
-        assert "demo agent of hermes-trio" in ear.text
-        assert "--agent module:factory" in ear.text
+        recorder, _ = heard(tmp_path, "hello", history=())
+        assert recorder.text.startswith(INTRODUCTION)
+        assert "demo agent of hermes-trio" in recorder.text
+        assert "--agent module:factory" in recorder.text
 
     def test_later_answers_only_answer(self, tmp_path: Path) -> None:
-        ear, result = heard(tmp_path, " What is up? ")
-        assert ear.text == "You said: “What is up?”. Try `/help` to see what I can do."
+        recorder, result = heard(tmp_path, " What is up? ")
+        assert recorder.text == "You said: “What is up?”. Try `/help` to see what I can do."
         assert result == Result(usage=Usage(input_tokens=6, output_tokens=13))
 
     def test_it_streams_word_by_word(self, tmp_path: Path) -> None:
-        ear, _ = heard(tmp_path, "/long 30")
-        pieces = [event.text for event in ear.events if isinstance(event, Text)]
+        recorder, _ = heard(tmp_path, "/long 30")
+        pieces = [event.text for event in recorder.events if isinstance(event, Text)]
         assert len(pieces) == 30
         assert all(len(piece.split()) == 1 for piece in pieces)
 
@@ -73,61 +75,61 @@ class TestTalking:
     )
     def test_images_are_counted(self, tmp_path: Path, kinds: list[str], said: str) -> None:
         message = ({"type": "text", "text": "look"}, *({"type": kind} for kind in kinds))
-        ear, result = heard(tmp_path, "", message=message)
-        assert said in ear.text
-        assert "“look”" in ear.text
+        recorder, result = heard(tmp_path, "", message=message)
+        assert said in recorder.text
+        assert "“look”" in recorder.text
         assert result.usage.input_tokens == 4
 
     def test_an_image_alone_is_an_answerable_message(self, tmp_path: Path) -> None:
         assert "nothing in words" in heard(tmp_path, "", message=({"type": "image_url"},))[0].text
 
     def test_the_output_limit_cuts(self, tmp_path: Path) -> None:
-        ear, result = heard(tmp_path, "/long 30", options={"max_tokens": 7})
-        assert ear.text == "word1 word2 word3 word4 word5 word6 word7 "
+        recorder, result = heard(tmp_path, "/long 30", options={"max_tokens": 7})
+        assert recorder.text == "word1 word2 word3 word4 word5 word6 word7 "
         assert (result.verdict, result.error) == (Verdict.TRUNCATED, "output truncated at 7 tokens")
         assert result.usage.output_tokens == 7
 
     @pytest.mark.parametrize("limit", [30, None, "7", True, 1.5])
     def test_a_limit_that_is_none_does_not(self, tmp_path: Path, limit: object) -> None:
-        ear, result = heard(tmp_path, "/long 30", options={"max_tokens": limit})
-        assert (len(ear.text.split()), result.verdict) == (30, Verdict.COMPLETED)
+        recorder, result = heard(tmp_path, "/long 30", options={"max_tokens": limit})
+        assert (len(recorder.text.split()), result.verdict) == (30, Verdict.COMPLETED)
 
     def test_the_factory_pauses_between_words(self, tmp_path: Path) -> None:
-        agent, ear = factory(AgentContext(turn("/long 3"), tmp_path)), Ear()
+        agent, recorder = factory(AgentContext(turn("/long 3"), tmp_path)), EventRecorder()
         began = time.monotonic()
-        agent.run(turn("/long 3", history=BEFORE), ear.emitter())
+        agent.run(turn("/long 3", history=BEFORE), recorder.emitter())
         assert time.monotonic() - began >= 0.06
 
 
 class TestCommands:
     def test_terminal(self, tmp_path: Path) -> None:
-        ear, _ = heard(tmp_path, "/terminal echo hi")
-        assert ear.calls == [("terminal", {"command": "echo hi"}, "hi", False)]
-        assert ear.output == "hi\n"
-        assert ear.text == "Here is what came of it:\n- `/terminal echo hi`: hi"
+        recorder, _ = heard(tmp_path, "/terminal echo hi")
+        assert recorder.calls == [("terminal", {"command": "echo hi"}, "hi", False)]
+        assert recorder.output == "hi\n"
+        assert recorder.text == "Here is what came of it:\n- `/terminal echo hi`: hi"
 
     def test_terminal_that_fails(self, tmp_path: Path) -> None:
-        ear, result = heard(tmp_path, "/terminal echo no >&2; exit 3")
-        assert ear.calls[0][2:] == ("no\n[exit code 3]", True)
-        assert "```\nno\n[exit code 3]\n```" in ear.text
+        recorder, result = heard(tmp_path, "/terminal echo no >&2; exit 3")
+        assert recorder.calls[0][2:] == ("no\n[exit code 3]", True)
+        assert "```\nno\n[exit code 3]\n```" in recorder.text
         assert result.verdict is Verdict.COMPLETED
 
     def test_terminal_without_output(self, tmp_path: Path) -> None:
         assert heard(tmp_path, "/terminal true")[0].text.endswith("(no output)")
 
     def test_write_and_read(self, tmp_path: Path) -> None:
-        ear, _ = heard(tmp_path, "/write a/b.txt some text\n/read a/b.txt")
-        assert ear.calls == [
+        recorder, _ = heard(tmp_path, "/write a/b.txt some text\n/read a/b.txt")
+        assert recorder.calls == [
             ("write_file", {"path": "a/b.txt", "content": "some text"}, "wrote 9 bytes to a/b.txt", False),
             ("read_file", {"path": "a/b.txt"}, "some text", False),
         ]
-        assert "- `/read a/b.txt`: some text" in ear.text
+        assert "- `/read a/b.txt`: some text" in recorder.text
 
     @pytest.mark.parametrize("path", ["none", "../x", "/etc/passwd", ""])
     def test_files_that_are_refused(self, tmp_path: Path, path: str) -> None:
-        ear, result = heard(tmp_path, f"/read {path}\n/terminal echo on")
-        assert ear.calls[0][3]
-        assert ear.calls[1][2:] == ("on", False)
+        recorder, result = heard(tmp_path, f"/read {path}\n/terminal echo on")
+        assert recorder.calls[0][3]
+        assert recorder.calls[1][2:] == ("on", False)
         assert result.verdict is Verdict.COMPLETED
 
     def test_sleep(self, tmp_path: Path) -> None:
@@ -140,60 +142,66 @@ class TestCommands:
         ["/sleep x", "/sleep -1", "/sleep nan", "/sleep 1e99", "/sleep", "/long x", "/long 1.5", "/long -1"],
     )
     def test_numbers_that_are_none(self, tmp_path: Path, line: str) -> None:
-        ear, _ = heard(tmp_path, line)
-        assert "is no number" in ear.text
-        assert not ear.calls
+        recorder, _ = heard(tmp_path, line)
+        assert "is no number" in recorder.text
+        assert not recorder.calls
 
     def test_think(self, tmp_path: Path) -> None:
-        ear, result = heard(tmp_path, "/think let me see\n/think again")
-        assert ear.reasoning == "let me see\n\nagain"
+        recorder, result = heard(tmp_path, "/think let me see\n/think again")
+        assert recorder.reasoning == "let me see\n\nagain"
         assert result.usage.reasoning_tokens == 4
-        assert "let" not in [word.strip() for word in ear.text.replace("`/think let me see`", "").split()]
+        assert "let" not in [
+            word.strip() for word in recorder.text.replace("`/think let me see`", "").split()
+        ]
 
     def test_fail(self, tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match=r"^broken as told$"):
             heard(tmp_path, "/fail broken as told")
 
     def test_ask_and_be_denied(self, tmp_path: Path) -> None:
-        ear, _ = heard(tmp_path, "/ask touch started", Decision(Choice.DENY, AnsweredBy.TIMEOUT))
-        assert ear.calls == [("terminal", {"command": "touch started"}, "not approved (timeout)", True)]
-        assert "not approved (timeout)" in ear.text
+        recorder, _ = heard(tmp_path, "/ask touch started", Decision(Choice.DENY, AnsweredBy.TIMEOUT))
+        assert recorder.calls == [("terminal", {"command": "touch started"}, "not approved (timeout)", True)]
+        assert "not approved (timeout)" in recorder.text
         assert not list(tmp_path.iterdir())
 
     def test_a_dangerous_command_is_asked_for(self, tmp_path: Path) -> None:
         (tmp_path / "precious").mkdir()
-        ear, _ = heard(tmp_path, "/terminal rm -rf precious")
+        recorder, _ = heard(tmp_path, "/terminal rm -rf precious")
         assert [path.name for path in tmp_path.iterdir()] == ["precious"]
-        assert ear.calls == [("terminal", {"command": "rm -rf precious"}, "not approved (nobody)", True)]
-        (wish,) = [event for event in ear.events if isinstance(event, ApprovalRequest)]
+        assert recorder.calls == [("terminal", {"command": "rm -rf precious"}, "not approved (nobody)", True)]
+        (wish,) = [event for event in recorder.events if isinstance(event, ApprovalRequest)]
         assert wish.description
         assert "rm -rf precious" not in wish.patterns, "its kind is remembered, not the command"
         heard(tmp_path, "/terminal rm -rf precious", Decision(Choice.ONCE, AnsweredBy.CLIENT))
         assert not list(tmp_path.iterdir())
 
     def test_ask_and_be_approved(self, tmp_path: Path) -> None:
-        ear, _ = heard(tmp_path, "/ask echo yes; touch started", Decision(Choice.ONCE, AnsweredBy.CLIENT))
-        assert ear.calls == [("terminal", {"command": "echo yes; touch started"}, "yes", False)]
+        recorder, _ = heard(
+            tmp_path, "/ask echo yes; touch started", Decision(Choice.ONCE, AnsweredBy.CLIENT)
+        )
+        assert recorder.calls == [("terminal", {"command": "echo yes; touch started"}, "yes", False)]
         assert [path.name for path in tmp_path.iterdir()] == ["started"]
-        (wish,) = [event for event in ear.events if isinstance(event, ApprovalRequest)]
-        (call,) = [event for event in ear.events if isinstance(event, ToolStarted)]
+        (wish,) = [event for event in recorder.events if isinstance(event, ApprovalRequest)]
+        (call,) = [event for event in recorder.events if isinstance(event, ToolStarted)]
         assert (wish.call_id, wish.command) == (call.call_id, "echo yes; touch started")
 
     def test_help(self, tmp_path: Path) -> None:
         assert heard(tmp_path, "/help")[0].text == HELP
 
     def test_unknown(self, tmp_path: Path) -> None:
-        ear, _ = heard(tmp_path, "/dance now")
-        assert ear.text == f"I do not know `/dance`.\n{HELP}"
+        recorder, _ = heard(tmp_path, "/dance now")
+        assert recorder.text == f"I do not know `/dance`.\n{HELP}"
 
     def test_several_run_in_order(self, tmp_path: Path) -> None:
-        ear, _ = heard(tmp_path, "please do\n  /write x 1\n/terminal cat x; echo 2 > x\nand then\n/read x")
-        assert [call[2] for call in ear.calls] == ["wrote 1 bytes to x", "1", "2\n"]
+        recorder, _ = heard(
+            tmp_path, "please do\n  /write x 1\n/terminal cat x; echo 2 > x\nand then\n/read x"
+        )
+        assert [call[2] for call in recorder.calls] == ["wrote 1 bytes to x", "1", "2\n"]
 
     def test_long_results_are_quoted_in_part(self, tmp_path: Path) -> None:
-        ear, _ = heard(tmp_path, "/terminal seq 1000")
-        assert len(ear.calls[0][2]) > 3000
-        assert len(ear.text) < 500
+        recorder, _ = heard(tmp_path, "/terminal seq 1000")
+        assert len(recorder.calls[0][2]) > 3000
+        assert len(recorder.text) < 500
 
     def test_it_is_always_the_same(self, tmp_path: Path) -> None:
         script = "/think a b\n/write x 1\n/read x\n/ask rm x\n/long 3\n/help\n/what"
@@ -203,11 +211,11 @@ class TestCommands:
 
 class TestInterrupting:
     def test_before_it_began(self, tmp_path: Path) -> None:
-        agent, ear = DemoAgent(tmp_path, pause=0), Ear()
+        agent, recorder = DemoAgent(tmp_path, pause=0), EventRecorder()
         agent.interrupt("early")
-        result = agent.run(turn("/terminal touch started"), ear.emitter())
+        result = agent.run(turn("/terminal touch started"), recorder.emitter())
         assert (result.verdict, result.error) == (Verdict.INTERRUPTED, "early")
-        assert not ear.events
+        assert not recorder.events
         assert not list(tmp_path.iterdir())
 
     @pytest.mark.parametrize(
@@ -223,15 +231,15 @@ class TestInterrupting:
                 agent._pause = 60
                 reached.set()
 
-        ear = Ear(on_event=notice)
+        recorder = EventRecorder(on_event=notice)
         script = f"{script}\n/terminal touch later"
-        with in_thread(lambda: results.append(agent.run(turn(script, history=BEFORE), ear.emitter()))):
-            assert reached.wait(PATIENCE)
+        with in_thread(lambda: results.append(agent.run(turn(script, history=BEFORE), recorder.emitter()))):
+            assert reached.wait(TIMEOUT)
             began = time.monotonic()
             agent.interrupt("enough")
         assert time.monotonic() - began < 1
         assert (results[0].verdict, results[0].error) == (Verdict.INTERRUPTED, "enough")
-        assert all(is_error and "interrupted" in result for _, _, result, is_error in ear.calls)
+        assert all(is_error and "interrupted" in result for _, _, result, is_error in recorder.calls)
         assert not list(tmp_path.iterdir())
 
 
@@ -241,19 +249,19 @@ SCRIPT = "/think well then\n/terminal echo $$; sleep 60 & echo $!\n/write x 1\n/
 def test_cut_after_every_word(tmp_path: Path) -> None:
     """Whatever it is saying when the run ends: the end passes through, and no process stays."""
     for words in count():
-        ear = Ear(ends_at=words)
+        recorder = EventRecorder(ends_at=words)
         with nothing_left():
-            if is_whole(tmp_path, ear):
+            if is_whole(tmp_path, recorder):
                 break
-        assert all(has_ended(int(pid)) for pid in ear.output.split())
-        completed = [event for event in ear.events if isinstance(event, ToolCompleted)]
+        assert all(has_ended(int(pid)) for pid in recorder.output.split())
+        completed = [event for event in recorder.events if isinstance(event, ToolCompleted)]
         assert not any("RunEnded" in event.result for event in completed)
     assert words > 50
 
 
-def is_whole(workspace: Path, ear: Ear) -> bool:
+def is_whole(workspace: Path, recorder: EventRecorder) -> bool:
     try:
-        DemoAgent(workspace, pause=0).run(turn(SCRIPT), ear.emitter())
+        DemoAgent(workspace, pause=0).run(turn(SCRIPT), recorder.emitter())
     except RunEnded:
         return False
     return True

@@ -28,8 +28,8 @@ from hermes_trio.core.events import (
     Verdict,
 )
 from hermes_trio.core.messages import Usage
-from tests.support.agent_harness import Ear, start, turn
-from tests.support.processes import PATIENCE, in_thread
+from tests.support.agent_harness import EventRecorder, start, turn
+from tests.support.processes import TIMEOUT, in_thread
 
 COUNTS = st.integers(0, 60)
 LOADS = st.builds(
@@ -43,31 +43,33 @@ def message(load: Load) -> str:
     )
 
 
-def texts(ear: Ear, kind: type[Text | Reasoning]) -> list[str]:
-    return [event.text for event in ear.events if isinstance(event, kind)]
+def texts(recorder: EventRecorder, kind: type[Text | Reasoning]) -> list[str]:
+    return [event.text for event in recorder.events if isinstance(event, kind)]
 
 
-def check(load: Load, ear: Ear, result: object) -> None:
+def check(load: Load, recorder: EventRecorder, result: object) -> None:
     """All that a load promises."""
-    said, thought = texts(ear, Text), texts(ear, Reasoning)
-    assert (len(said), len(thought), len(ear.calls)) == (load.tokens, load.think, load.tools)
+    said, thought = texts(recorder, Text), texts(recorder, Reasoning)
+    assert (len(said), len(thought), len(recorder.calls)) == (load.tokens, load.think, load.tools)
     assert {len(piece) for piece in thought} <= {load.size}
     assert {len(piece) for piece in said} <= {max(load.size, 28) if load.stamp else load.size}
-    assert all(len(call[2]) == load.size and not call[3] for call in ear.calls)
+    assert all(len(call[2]) == load.size and not call[3] for call in recorder.calls)
     assert result == Result(usage=Usage(5, load.tokens, reasoning_tokens=load.think))
-    assert all(isinstance(event, Reasoning) for event in ear.events[: load.think])
+    assert all(isinstance(event, Reasoning) for event in recorder.events[: load.think])
 
 
 @given(LOADS)
 def test_counts_are_exact_in_a_thread(load: Load) -> None:
-    ear = Ear()
-    check(load, ear, SyntheticAgent(load).run(turn(message(load)), ear.emitter()))
+    recorder = EventRecorder()
+    check(load, recorder, SyntheticAgent(load).run(turn(message(load)), recorder.emitter()))
 
 
 @given(LOADS)
 def test_counts_are_exact_in_a_task(load: Load) -> None:
-    ear = Ear()
-    check(load, ear, trio.run(AsyncSyntheticAgent(load).run, turn(message(load)), ear.async_emitter()))
+    recorder = EventRecorder()
+    check(
+        load, recorder, trio.run(AsyncSyntheticAgent(load).run, turn(message(load)), recorder.async_emitter())
+    )
 
 
 @given(LOADS)
@@ -86,17 +88,17 @@ def test_tool_calls_are_spread_evenly(tokens: int, tools: int) -> None:
 
 
 def test_tool_calls_come_between_the_tokens() -> None:
-    ear = Ear()
-    SyntheticAgent(Load(tokens=6, tools=2)).run(turn(""), ear.emitter())
-    assert [(kind, len(list(run))) for kind, run in groupby(ear.events, type)] == [
+    recorder = EventRecorder()
+    SyntheticAgent(Load(tokens=6, tools=2)).run(turn(""), recorder.emitter())
+    assert [(kind, len(list(run))) for kind, run in groupby(recorder.events, type)] == [
         (Text, 2), (ToolStarted, 1), (ToolCompleted, 1), (Text, 2), (ToolStarted, 1), (ToolCompleted, 1), (Text, 2),
     ]  # fmt: skip
 
 
 def test_numbers_can_be_seen() -> None:
-    ear = Ear()
-    SyntheticAgent(parse_load("tokens=3 size=10")).run(turn(""), ear.emitter())
-    assert ear.text == "t000001.. t000002.. t000003.. "
+    recorder = EventRecorder()
+    SyntheticAgent(parse_load("tokens=3 size=10")).run(turn(""), recorder.emitter())
+    assert recorder.text == "t000001.. t000002.. t000003.. "
     assert [Load(size=size).token(123) for size in (1, 3, 7, 8, 9)] == [
         "3",
         "123",
@@ -107,9 +109,9 @@ def test_numbers_can_be_seen() -> None:
 
 
 def test_stamps_are_times() -> None:
-    before, ear = time.monotonic_ns(), Ear()
-    SyntheticAgent(parse_load("tokens=3 stamp=1 size=40")).run(turn(""), ear.emitter())
-    found = [(int(stamp), int(number)) for stamp, number in re.findall(r"(\d+) t(\d+)\.* ", ear.text)]
+    before, recorder = time.monotonic_ns(), EventRecorder()
+    SyntheticAgent(parse_load("tokens=3 stamp=1 size=40")).run(turn(""), recorder.emitter())
+    found = [(int(stamp), int(number)) for stamp, number in re.findall(r"(\d+) t(\d+)\.* ", recorder.text)]
     assert [number for _, number in found] == [1, 2, 3]
     assert before <= found[0][0] <= found[1][0] <= found[2][0] <= time.monotonic_ns()
 
@@ -134,7 +136,7 @@ def test_the_mode_chooses_the_agent(tmp_path: Path) -> None:
 
 def test_the_rate_holds_in_a_thread() -> None:
     began = time.monotonic()
-    SyntheticAgent(parse_load("tokens=21 rate=200")).run(turn(""), Ear().emitter())
+    SyntheticAgent(parse_load("tokens=21 rate=200")).run(turn(""), EventRecorder().emitter())
     assert time.monotonic() - began >= 0.1
 
 
@@ -147,7 +149,9 @@ async def test_lateness_does_not_add_up(autojump_clock: trio.testing.MockClock) 
         if len(times) == 2:
             autojump_clock.jump(2.5)  # the reader was slow
 
-    await AsyncSyntheticAgent(parse_load("tokens=6 rate=1")).run(turn(""), Ear(on_event=hear).async_emitter())
+    await AsyncSyntheticAgent(parse_load("tokens=6 rate=1")).run(
+        turn(""), EventRecorder(on_event=hear).async_emitter()
+    )
     assert times == [0, 1, 3.5, 3.5, 4, 5]
 
 
@@ -167,21 +171,21 @@ def test_an_interrupt_ends_it_before_the_next_piece(load: str, kind: type[Event]
     def notice(event: Event) -> None:
         if isinstance(event, kind):
             reached.set()
-            assert "rate" in load or go_on.wait(PATIENCE)
+            assert "rate" in load or go_on.wait(TIMEOUT)
 
-    ear = Ear(on_event=notice)
-    with in_thread(lambda: results.append(agent.run(turn(""), ear.emitter()))):
-        assert reached.wait(PATIENCE)
+    recorder = EventRecorder(on_event=notice)
+    with in_thread(lambda: results.append(agent.run(turn(""), recorder.emitter()))):
+        assert reached.wait(TIMEOUT)
         agent.interrupt("enough")
         go_on.set()
     assert results == [Result(verdict=Verdict.INTERRUPTED, usage=usage)]
 
 
 def test_an_interrupt_before_it_began() -> None:
-    agent, ear = SyntheticAgent(Load()), Ear()
+    agent, recorder = SyntheticAgent(Load()), EventRecorder()
     agent.interrupt("early")
-    assert agent.run(turn(""), ear.emitter()).verdict is Verdict.INTERRUPTED
-    assert not ear.events
+    assert agent.run(turn(""), recorder.emitter()).verdict is Verdict.INTERRUPTED
+    assert not recorder.events
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

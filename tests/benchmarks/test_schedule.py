@@ -20,7 +20,7 @@ from hermes_trio.agents import synthetic
 from hermes_trio.core.changes import TextAdded
 from hermes_trio.core.dialects.chat import ChatStream
 from hermes_trio.core.records import Stamp
-from tests.support.agent_harness import Ear, turn
+from tests.support.agent_harness import EventRecorder, turn
 
 STAMP = Stamp("chatcmpl-0123456789abcdef0123456789abc", 1_700_000_000.0, "hermes-agent")
 
@@ -44,13 +44,13 @@ def test_both_say_the_same_tokens() -> None:
 @pytest.mark.parametrize("mode", ["sync", "async"])
 async def test_ours_waits_before_it_speaks(mode: str, autojump_clock: trio.testing.MockClock) -> None:
     made = agent.factory(AgentContext(turn(f"tokens=2 mode={mode} wait=0.01"), Path()))
-    ear = Ear()
+    recorder = EventRecorder()
     begun = time.monotonic(), trio.current_time()
     if isinstance(made, agent.AsyncWaitingAgent):
-        await made.run(turn(""), ear.async_emitter())
+        await made.run(turn(""), recorder.async_emitter())
         assert trio.current_time() - begun[1] == pytest.approx(0.01)
     else:
-        made.run(turn(""), ear.emitter())
+        made.run(turn(""), recorder.emitter())
         assert time.monotonic() - begun[0] >= 0.01
 
 

@@ -15,10 +15,20 @@ from attrs import frozen
 
 from hermes_trio.agent.interface import AgentContext, AgentFactory
 from tests.support import chat_api, fakes
-from tests.support.asgi import patience
+from tests.support.asgi import real_timeout
 from tests.support.doc_examples import ROOT, blocks_of
-from tests.support.fakes import CHAT, Rig, ask_stream, open_rig
-from tests.support.scripted_upstream import Call, Say, Script, Scripted, Stall, Think, calls, says, scripted
+from tests.support.fakes import CHAT, AppHarness, ask_stream, open_harness
+from tests.support.scripted_upstream import (
+    Call,
+    Say,
+    Script,
+    ScriptedUpstream,
+    Stall,
+    Think,
+    calls,
+    says,
+    serve_scripts,
+)
 
 GUIDE = ROOT / "docs" / "how_to" / "serve_asyncio_agents.md"
 AT_ONCE = 1.5  # the tool of the examples takes three seconds
@@ -58,7 +68,7 @@ def loaded(path: Path) -> AgentFactory:
     return made
 
 
-class Behind(fakes.Stage):
+class Behind(fakes.ScriptedAgentFactory):
     """In the place of a scripted agent: the example."""
 
     def __init__(self, factory: AgentFactory) -> None:
@@ -72,13 +82,13 @@ class Behind(fakes.Stage):
 @asynccontextmanager
 async def serving(
     factory: AgentFactory, monkeypatch: pytest.MonkeyPatch, *scripts: Script
-) -> AsyncIterator[tuple[Rig, Scripted]]:
+) -> AsyncIterator[tuple[AppHarness, ScriptedUpstream]]:
     """A server with the example in it, in front of a scripted model."""
-    async with scripted(*scripts) as upstream, open_rig(Behind(factory)) as rig:
+    async with serve_scripts(*scripts) as upstream, open_harness(Behind(factory)) as harness:
         monkeypatch.setenv("OPENAI_BASE_URL", upstream.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-        yield rig, upstream
-        await rig.until_idle()
+        yield harness, upstream
+        await harness.until_idle()
 
 
 OSLO = Call("weather", {"city": "Oslo"}, "call_a")
@@ -89,8 +99,8 @@ async def test_calls_and_results_arrive_with_their_ids(
 ) -> None:
     rome = Call("weather", {"city": "Rome"}, "call_b")
     scripts = (calls(OSLO, rome), (Think("hm"), *says("It is ", "sunny.")))
-    async with serving(factory, monkeypatch, *scripts) as (rig, upstream):
-        answer = await rig.client.send(CHAT, ask_stream("weather?"))
+    async with serving(factory, monkeypatch, *scripts) as (harness, upstream):
+        answer = await harness.client.send(CHAT, ask_stream("weather?"))
         assert chat_api.said(answer) == "It is sunny."
         assert chat_api.said(answer, "reasoning_content") == "hm"
         assert chat_api.reason(answer) == "stop"
@@ -106,10 +116,10 @@ async def test_calls_and_results_arrive_with_their_ids(
 async def test_a_second_turn_has_its_own_loop_and_the_history(
     factory: AgentFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(factory, monkeypatch, says("One."), says("Two.")) as (rig, upstream):
+    async with serving(factory, monkeypatch, says("One."), says("Two.")) as (harness, upstream):
         session = {"X-Hermes-Session-Id": "s"}
-        first = await rig.client.send(CHAT, ask_stream("first"), session)
-        second = await rig.client.send(CHAT, ask_stream("second"), session)
+        first = await harness.client.send(CHAT, ask_stream("first"), session)
+        second = await harness.client.send(CHAT, ask_stream("second"), session)
         assert (chat_api.said(first), chat_api.said(second)) == ("One.", "Two.")
         texts = [str(message["content"]) for message in upstream.requests[1].json["messages"]]
         assert [text for text in texts if text in {"first", "One.", "second"}] == ["first", "One.", "second"]
@@ -119,30 +129,30 @@ async def test_a_turn_that_is_cut_in_its_text_ends_at_once(
     factory: AgentFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
-        serving(factory, monkeypatch, (Say("It is "), Stall())) as (rig, upstream),
-        rig.client.post(CHAT, ask_stream("weather?")) as exchange,
+        serving(factory, monkeypatch, (Say("It is "), Stall())) as (harness, upstream),
+        harness.client.post(CHAT, ask_stream("weather?")) as exchange,
     ):
         await exchange.content("It is ")
         left = trio.current_time()
         exchange.disconnect()
-        await rig.until_idle()
+        await harness.until_idle()
         await upstream.until_closed()
         assert trio.current_time() - left < AT_ONCE
-    assert rig.ends == [("incomplete", "client_disconnected")]
+    assert harness.ends == [("incomplete", "client_disconnected")]
 
 
 async def test_a_turn_that_is_cut_in_a_tool_ends_at_once(
     factory: AgentFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
-        serving(factory, monkeypatch, calls(OSLO)) as (rig, upstream),
-        rig.client.post(CHAT, ask_stream("weather?")) as exchange,
+        serving(factory, monkeypatch, calls(OSLO)) as (harness, upstream),
+        harness.client.post(CHAT, ask_stream("weather?")) as exchange,
     ):
-        with patience():
+        with real_timeout():
             await exchange.frame_where(status="running")
         left = trio.current_time()
         exchange.disconnect()
-        await rig.until_idle()
+        await harness.until_idle()
         assert trio.current_time() - left < AT_ONCE
         assert len(upstream.requests) == 1
-    assert rig.ends == [("incomplete", "client_disconnected")]
+    assert harness.ends == [("incomplete", "client_disconnected")]

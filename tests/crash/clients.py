@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from hermes_trio.agents.synthetic import Load, parse_load
 from tests.crash.frames import Frame, frames_of, parse_answer
-from tests.support.server_process import PATIENCE, Server
+from tests.support.server_process import TIMEOUT, ServerProcess
 
 RATE = 200  # pieces of text per second; so what is missing can be told in seconds
 PATH = "/v1/responses"
@@ -51,14 +51,14 @@ class Address:
     key: str
 
     @staticmethod
-    def of(server: Server) -> Address:
+    def of(server: ServerProcess) -> Address:
         """Of a server that was started."""
         return Address(server.port, server.key)
 
     def ask(self, method: str, target: str, body: Mapping[str, Any] | None = None) -> bytes:
         """All bytes that come back until the connection ends, however it ends."""
         received = b""
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), PATIENCE) as sock:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), TIMEOUT) as sock:
             sock.sendall(self._request(method, target, body))
             while data := sock.recv(65536):
                 received += data
@@ -80,7 +80,7 @@ class Address:
 class Crowd:
     """Some clients at once."""
 
-    def __init__(self, server: Server, count: int, seed: str) -> None:
+    def __init__(self, server: ServerProcess, count: int, seed: str) -> None:
         self._address = Address.of(server)
         self._is_over = threading.Event()
         self.seen: list[Seen] = []
@@ -96,7 +96,7 @@ class Crowd:
         """What they saw. The server must be dead, or they would wait for it."""
         self._is_over.set()
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
             assert not thread.is_alive(), "a client still waits for a dead server"
         return self.seen
 

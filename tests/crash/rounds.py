@@ -12,7 +12,7 @@ from attrs import define, field
 
 from tests.crash.checks import SLACK, Checker, Findings
 from tests.crash.clients import Address, Crowd, Seen
-from tests.support.server_process import Plan, Server, kill, start
+from tests.support.server_process import LaunchOptions, ServerProcess, kill, start
 from tests.support.stored_records import unfinished
 
 CLIENTS = 8
@@ -57,7 +57,7 @@ def run_rounds(
 ) -> Report:
     """Kill so many times; every start but the first checks what the kill before it left."""
     report, seen = Report(seed, slack), list[Seen]()
-    plan = Plan(folder, ("--agent", "synthetic"))
+    plan = LaunchOptions(folder, ("--agent", "synthetic"))
     for number in range(kills + 1):
         server = _start(plan, report)
         try:
@@ -70,14 +70,14 @@ def run_rounds(
     return report
 
 
-def _start(plan: Plan, report: Report) -> Server:
+def _start(plan: LaunchOptions, report: Report) -> ServerProcess:
     begun = time.monotonic()
     server = start(plan)
     report.starts.append(time.monotonic() - begun)
     return server
 
 
-def _check(server: Server, seen: list[Seen], report: Report, tell: Callable[[str], None]) -> None:
+def _check(server: ServerProcess, seen: list[Seen], report: Report, tell: Callable[[str], None]) -> None:
     left = unfinished(server)
     findings = Checker(Address.of(server), report.slack).check(seen)
     findings.violations += [f"{left} runs are still in progress"] if left else []
@@ -87,7 +87,7 @@ def _check(server: Server, seen: list[Seen], report: Report, tell: Callable[[str
         tell(f"seed {report.seed}, kill {report.kills}: {violation}")
 
 
-def _load_and_kill(server: Server, seed: str) -> list[Seen]:
+def _load_and_kill(server: ServerProcess, seed: str) -> list[Seen]:
     crowd = Crowd(server, CLIENTS, seed)
     moment = random.Random(seed).uniform(EARLIEST, LATEST)
     crowd.begin()

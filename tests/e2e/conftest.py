@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server_process import Plan, Server, serving
+from tests.support.server_process import LaunchOptions, ServerProcess, serving
 
 AGENTS = "tests.e2e.agents_for_tests:factory"
-Launch = Callable[..., Server]
+Launch = Callable[..., ServerProcess]
 Measured = Callable[[str, object], None]
 
 
@@ -26,9 +26,9 @@ def measured(request: pytest.FixtureRequest) -> Measured:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """The demo agent, and some for tests, behind the defaults. Whoever uses it belongs to the group e2e-shared."""
-    plan = Plan(tmp_path_factory.mktemp("server"), ("--agent", AGENTS), {"drain_seconds": 1})
+    plan = LaunchOptions(tmp_path_factory.mktemp("server"), ("--agent", AGENTS), {"drain_seconds": 1})
     with serving(plan, expected="refused a key") as running:
         yield running
 
@@ -38,7 +38,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     """Starts a server with flags and settings; it ends, and must end well, after the test."""
     with ExitStack() as stack:
 
-        def start(*flags: str, expected: str = "", **settings: object) -> Server:
-            return stack.enter_context(serving(Plan(tmp_path, flags, settings), expected=expected))
+        def start(*flags: str, expected: str = "", **settings: object) -> ServerProcess:
+            return stack.enter_context(serving(LaunchOptions(tmp_path, flags, settings), expected=expected))
 
         yield start

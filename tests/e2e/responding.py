@@ -13,16 +13,16 @@ from openai import OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from tests.support.server_process import PATIENCE, Server
-from tests.support.socket_client import Talk
+from tests.support.server_process import TIMEOUT, ServerProcess
+from tests.support.socket_client import RawConnection
 
 PATH = "/v1/responses"
 
 
 @contextmanager
-def client_of(server: Server) -> Iterator[OpenAI]:
+def client_of(server: ServerProcess) -> Iterator[OpenAI]:
     """The real client. It does not try again: what it was told counts."""
-    with OpenAI(base_url=f"{server.url}/v1", api_key=server.key, timeout=PATIENCE, max_retries=0) as client:
+    with OpenAI(base_url=f"{server.url}/v1", api_key=server.key, timeout=TIMEOUT, max_retries=0) as client:
         yield client
 
 
@@ -58,28 +58,28 @@ def kinds(response: Any) -> list[str]:
     return [item.type for item in response.output]
 
 
-def body_bytes(server: Server, text: str, **more: Any) -> bytes:
+def body_bytes(server: ServerProcess, text: str, **more: Any) -> bytes:
     """A streaming request as it stands on the wire."""
     body = json.dumps({"model": "m", "input": text, "stream": True, **more}).encode()
     head = f"POST {PATH} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {server.key}\r\n"
     return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def id_in(talk: Talk) -> str:
+def id_in(talk: RawConnection) -> str:
     """The id of the response that a connection streams."""
     talk.until(b'"id": "resp_')
     return "resp_" + talk.seen.partition(b'"id": "resp_')[2].partition(b'"')[0].decode()
 
 
-def shown(server: Server, response_id: str) -> dict[str, Any]:
+def shown(server: ServerProcess, response_id: str) -> dict[str, Any]:
     """A response as it stands."""
     answer = server.get(f"{PATH}/{response_id}")
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
 
 
-def post(server: Server, text: str, **more: Any) -> httpx2.Response:
+def post(server: ServerProcess, text: str, **more: Any) -> httpx2.Response:
     """One request, on a connection of its own."""
     headers = {"Authorization": f"Bearer {server.key}"}
-    with httpx2.Client(trust_env=False, timeout=PATIENCE) as http:
+    with httpx2.Client(trust_env=False, timeout=TIMEOUT) as http:
         return http.post(server.url + PATH, json={"model": "m", "input": text, **more}, headers=headers)

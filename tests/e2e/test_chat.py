@@ -23,7 +23,7 @@ import pytest
 from attrs import define
 
 from tests.e2e.conftest import AGENTS
-from tests.support.server_process import PATIENCE, ROOT, Plan, Server, has_ended, serving
+from tests.support.server_process import ROOT, TIMEOUT, LaunchOptions, ServerProcess, has_ended, serving
 
 pytestmark = [pytest.mark.xdist_group("e2e-shared"), pytest.mark.slow]
 
@@ -31,25 +31,25 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One of its own: a client that leaves at once leaves its run behind, and a server that was stopped has its delays."""
-    plan = Plan(tmp_path_factory.mktemp("chat-server"), ("--agent", AGENTS), {"drain_seconds": 0})
+    plan = LaunchOptions(tmp_path_factory.mktemp("chat-server"), ("--agent", AGENTS), {"drain_seconds": 0})
     with serving(plan, expected="refused a key") as running:
         yield running
 
 
-def command(server: Server, arguments: Sequence[str]) -> list[str]:
+def command(server: ServerProcess, arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "hermes_trio", "chat", "--url", server.url, *arguments]
 
 
-def environment(server: Server) -> dict[str, str]:
+def environment(server: ServerProcess) -> dict[str, str]:
     return {**server.plan.environment("chat"), "TERM": "xterm-256color", "COLUMNS": "80", "LANG": "C.UTF-8"}
 
 
-def chat(server: Server, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def chat(server: ServerProcess, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """The command without a terminal."""
     return subprocess.run(
-        command(server, arguments), input=stdin, capture_output=True, text=True, timeout=PATIENCE,
+        command(server, arguments), input=stdin, capture_output=True, text=True, timeout=TIMEOUT,
         cwd=ROOT, env=environment(server), check=False, start_new_session=True,
     )  # fmt: skip
 
@@ -69,7 +69,7 @@ class Terminal:
 
     def until(self, text: str) -> str:
         """Wait until something shows up after what was waited for before; returns all up to then."""
-        deadline, begin = time.monotonic() + PATIENCE, self.place
+        deadline, begin = time.monotonic() + TIMEOUT, self.place
         while text not in self.seen[begin:]:
             assert self._read(deadline), f"no {text!r} in {self.seen[begin:]!r}"
         self.place = self.seen.index(text, begin) + len(text)
@@ -91,14 +91,14 @@ class Terminal:
 
     def code(self) -> int:
         """Wait for the end and return the exit code."""
-        while self._read(time.monotonic() + PATIENCE):
+        while self._read(time.monotonic() + TIMEOUT):
             pass
-        assert has_ended(self.process, PATIENCE)
+        assert has_ended(self.process, TIMEOUT)
         return self.process.wait()
 
 
 @contextmanager
-def terminal(server: Server, *arguments: str) -> Iterator[Terminal]:
+def terminal(server: ServerProcess, *arguments: str) -> Iterator[Terminal]:
     """A terminal of 80 by 24 characters; Ctrl-C in it means what it means."""
     outside, inside = pty.openpty()
     fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
@@ -111,14 +111,14 @@ def terminal(server: Server, *arguments: str) -> Iterator[Terminal]:
         yield Terminal(process, outside)
     finally:
         process.kill()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
         os.close(outside)
 
 
 # Scripts
 
 
-def test_json_for_scripts(server: Server) -> None:
+def test_json_for_scripts(server: ServerProcess) -> None:
     done = chat(server, "--json", "/terminal echo hello")
     assert (done.returncode, done.stderr) == (0, "")
     told = events(done)
@@ -130,7 +130,7 @@ def test_json_for_scripts(server: Server) -> None:
     assert "hello" in told[-1]["output"]
 
 
-def test_the_answer_alone_goes_into_a_pipe(server: Server) -> None:
+def test_the_answer_alone_goes_into_a_pipe(server: ServerProcess) -> None:
     done = chat(server, "--session", "chat-pipe", "explain", stdin="a file\nwith lines\n")
     assert done.returncode == 0
     assert done.stdout.endswith(
@@ -142,13 +142,13 @@ def test_the_answer_alone_goes_into_a_pipe(server: Server) -> None:
     )  # no introduction: it goes on
 
 
-def test_a_failure_is_told_on_the_error_output(server: Server) -> None:
+def test_a_failure_is_told_on_the_error_output(server: ServerProcess) -> None:
     done = chat(server, "/fail on purpose")
     assert done.returncode == 1
     assert done.stderr == "failed: on purpose\n"
 
 
-def test_a_wrong_key(server: Server, tmp_path: Path) -> None:
+def test_a_wrong_key(server: ServerProcess, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("not-the-key-of-this-server")
     key.chmod(0o600)
@@ -158,7 +158,7 @@ def test_a_wrong_key(server: Server, tmp_path: Path) -> None:
     assert "not-the-key" not in done.stderr
 
 
-def test_without_a_person_the_answer_is_no_unless_told_otherwise(server: Server) -> None:
+def test_without_a_person_the_answer_is_no_unless_told_otherwise(server: ServerProcess) -> None:
     denied = chat(server, "--session", "chat-no", "/ask echo yes")
     assert "not approved" in denied.stdout
     assert denied.stderr == "denied, since nobody can be asked here: echo yes (see --approve)\n"
@@ -166,7 +166,7 @@ def test_without_a_person_the_answer_is_no_unless_told_otherwise(server: Server)
     assert approved.stdout.endswith("`/ask echo yes`: yes\n")
 
 
-def test_a_script_that_is_interrupted(server: Server) -> None:
+def test_a_script_that_is_interrupted(server: ServerProcess) -> None:
     process = subprocess.Popen(
         command(server, ["--json", "/sleep 60"]), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, cwd=ROOT, env=environment(server), text=True,
@@ -183,7 +183,7 @@ def test_a_script_that_is_interrupted(server: Server) -> None:
 # A terminal
 
 
-def test_a_turn_in_a_terminal(server: Server) -> None:
+def test_a_turn_in_a_terminal(server: ServerProcess) -> None:
     pytest.importorskip("rich")
     with terminal(server, "/think about it\n/terminal echo from-the-tool") as screen:
         assert screen.code() == 0
@@ -193,7 +193,7 @@ def test_a_turn_in_a_terminal(server: Server) -> None:
     assert re.search(r"\d\.\d s · \d+ tokens", screen.seen)
 
 
-def test_ctrl_c_stops_the_run(server: Server) -> None:
+def test_ctrl_c_stops_the_run(server: ServerProcess) -> None:
     pytest.importorskip("rich")
     with terminal(server, "/sleep 60") as screen:
         screen.until("sleep")
@@ -203,7 +203,7 @@ def test_ctrl_c_stops_the_run(server: Server) -> None:
     assert "■ sleep" in screen.seen or "✗ sleep" in screen.seen
 
 
-def test_a_second_ctrl_c_leaves(server: Server) -> None:
+def test_a_second_ctrl_c_leaves(server: ServerProcess) -> None:
     pytest.importorskip("rich")
     with terminal(server, "/sleep 60") as screen:
         screen.until("sleep")
@@ -221,7 +221,7 @@ def test_a_second_ctrl_c_leaves(server: Server) -> None:
 @pytest.mark.parametrize(
     ("key", "shown"), [("o", "✓ approved once: echo asked"), ("d", "✗ denied: echo asked")]
 )
-def test_a_question_is_answered_by_a_key(server: Server, key: str, shown: str) -> None:
+def test_a_question_is_answered_by_a_key(server: ServerProcess, key: str, shown: str) -> None:
     pytest.importorskip("rich")
     with terminal(server, "/ask echo asked") as screen:
         screen.until("d deny")
@@ -231,7 +231,7 @@ def test_a_question_is_answered_by_a_key(server: Server, key: str, shown: str) -
     assert shown in screen.seen
 
 
-def test_one_turn_after_the_other(server: Server) -> None:
+def test_one_turn_after_the_other(server: ServerProcess) -> None:
     pytest.importorskip("rich")
     with terminal(server, "--session", "chat-loop") as screen:
         screen.until("> ")
@@ -250,7 +250,7 @@ def test_one_turn_after_the_other(server: Server) -> None:
     assert "demo agent" not in answer
 
 
-def test_earlier_prompts_of_a_session_come_back(server: Server) -> None:
+def test_earlier_prompts_of_a_session_come_back(server: ServerProcess) -> None:
     pytest.importorskip("rich")
     assert chat(server, "--session", "chat-again", "from before").returncode == 0
     with terminal(server, "--session", "chat-again") as screen:

@@ -10,14 +10,14 @@ import pytest
 
 from tests.e2e.agents_for_tests import interrupt_file
 from tests.e2e.conftest import Measured
-from tests.support.server_process import Server, eventually, processes
-from tests.support.socket_client import Talk, chat_bytes, listening, talking
+from tests.support.server_process import ServerProcess, eventually, processes
+from tests.support.socket_client import RawConnection, chat_bytes, open_chat_stream, open_connection
 from tests.support.stored_records import turns
 
 pytestmark = pytest.mark.xdist_group("e2e-shared")
 
-Leave = Callable[[Talk], float]
-LEAVES = [Talk.leave, Talk.reset, Talk.half_close]
+Leave = Callable[[RawConnection], float]
+LEAVES = [RawConnection.leave, RawConnection.reset, RawConnection.half_close]
 
 
 def new_name(kind: str) -> str:
@@ -25,9 +25,9 @@ def new_name(kind: str) -> str:
 
 
 @pytest.mark.parametrize("leave", LEAVES)
-def test_a_silent_tool_dies_with_its_client(server: Server, leave: Leave, measured: Measured) -> None:
+def test_a_silent_tool_dies_with_its_client(server: ServerProcess, leave: Leave, measured: Measured) -> None:
     session, number = new_name("gone"), f"60.{uuid.uuid4().int % 10**12}"
-    with talking(server) as talk:
+    with open_connection(server) as talk:
         talk.send(chat_bytes(server, session, f"/terminal echo begun; sleep {number}"))
         talk.until(b'"status": "running"')
         eventually(lambda: processes(f"sleep\0{number}") != [])
@@ -43,20 +43,20 @@ def test_a_silent_tool_dies_with_its_client(server: Server, leave: Leave, measur
     assert turn.messages[2]["content"].endswith("[cancelled before it ended]")
 
 
-def test_the_next_turn_knows_of_the_one_that_was_cut(server: Server) -> None:
+def test_the_next_turn_knows_of_the_one_that_was_cut(server: ServerProcess) -> None:
     session = new_name("again")
-    with talking(server) as talk:
+    with open_connection(server) as talk:
         talk.send(chat_bytes(server, session, "/terminal sleep 60"))
         talk.until(b'"status": "running"')
     eventually(lambda: bool(turns(server, session)), 1)
-    with listening(server, session, "/long 3") as stream:
+    with open_chat_stream(server, session, "/long 3") as stream:
         said = "".join(stream.rest())
     assert "word3" in said
     assert "demo agent" not in said  # it introduces itself only when it knows of no earlier turn
     assert [turn.reason for turn in turns(server, session)] == ["client_disconnected", ""]
 
 
-def interrupted_at(server: Server, session: str) -> float:
+def interrupted_at(server: ServerProcess, session: str) -> float:
     file = interrupt_file(server.plan.data_dir / "workspace", session)
     eventually(file.exists, 2)
     return float(file.read_text().split()[0])
@@ -64,16 +64,18 @@ def interrupted_at(server: Server, session: str) -> float:
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("leave", LEAVES)
-def test_the_interrupt_comes_at_once(server: Server, leave: Leave, stream: bool, measured: Measured) -> None:
+def test_the_interrupt_comes_at_once(
+    server: ServerProcess, leave: Leave, stream: bool, measured: Measured
+) -> None:
     delays = [_delay(server, leave, stream) for _ in range(5)]
     measured("seconds_until_interrupt", [round(delay, 4) for delay in delays])
     assert statistics.median(delays) < 0.1
     eventually(lambda: server.is_idle, 1)
 
 
-def _delay(server: Server, leave: Leave, stream: bool) -> float:
+def _delay(server: ServerProcess, leave: Leave, stream: bool) -> float:
     session = new_name("silent")
-    with talking(server) as talk:
+    with open_connection(server) as talk:
         talk.send(chat_bytes(server, session, "!silent", stream))
         if stream:
             talk.until(b'"content": "ready"')
@@ -83,9 +85,9 @@ def _delay(server: Server, leave: Leave, stream: bool) -> float:
         return interrupted_at(server, session) - left
 
 
-def test_one_that_leaves_does_not_disturb_another(server: Server) -> None:
+def test_one_that_leaves_does_not_disturb_another(server: ServerProcess) -> None:
     other = new_name("other")
-    with listening(server, other, "tokens=100 rate=200") as stream, talking(server) as talk:
+    with open_chat_stream(server, other, "tokens=100 rate=200") as stream, open_connection(server) as talk:
         talk.send(chat_bytes(server, new_name("gone"), "!silent"))
         talk.until(b'"content": "ready"')
         talk.reset()

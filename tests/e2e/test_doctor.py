@@ -8,20 +8,20 @@ import sys
 
 import pytest
 
-from tests.support.server_process import PATIENCE, ROOT, Server
+from tests.support.server_process import ROOT, TIMEOUT, ServerProcess
 
 pytestmark = pytest.mark.xdist_group("e2e-shared")
 
 
-def doctor(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
+def doctor(server: ServerProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "hermes_trio", "doctor", "--port", str(server.port), *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT,
+        command, capture_output=True, text=True, timeout=TIMEOUT, cwd=ROOT,
         env=server.plan.environment("doctor"), check=False,
     )  # fmt: skip
 
 
-def test_a_server_that_runs_is_recognised(server: Server) -> None:
+def test_a_server_that_runs_is_recognised(server: ServerProcess) -> None:
     done = doctor(server, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     found = {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}
@@ -32,7 +32,7 @@ def test_a_server_that_runs_is_recognised(server: Server) -> None:
     assert server.key not in done.stdout
 
 
-def test_a_server_with_another_key(server: Server, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_server_with_another_key(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> None:
     done = doctor(server, "--data-dir", str(tmp_path_factory.mktemp("other")))
     assert done.returncode == 0
     assert "does not tell its models: no key" in done.stdout

@@ -19,8 +19,8 @@ from tests.e2e.agents_for_tests import interrupt_file
 from tests.e2e.conftest import AGENTS, Measured
 from tests.e2e.sdk import MODEL, asked
 from tests.support.raw_http import H2Client
-from tests.support.server_process import Plan, Server, eventually, serving
-from tests.support.socket_client import PATH, chat_body, chat_headers, listening
+from tests.support.server_process import LaunchOptions, ServerProcess, eventually, serving
+from tests.support.socket_client import PATH, chat_body, chat_headers, open_chat_stream
 from tests.support.stored_records import turns
 
 pytestmark = pytest.mark.xdist_group("e2e-http2")
@@ -32,7 +32,7 @@ SECONDS = 20
 class Secure:
     """A server with a certificate."""
 
-    server: Server
+    server: ServerProcess
     context: ssl.SSLContext
 
 
@@ -43,7 +43,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     context = ssl.create_default_context()
     authority.configure_trust(context)
     flags = ("--agent", AGENTS, *_certificate(authority, folder))
-    with serving(Plan(folder, flags, {"drain_seconds": 1}), trust=context) as running:
+    with serving(LaunchOptions(folder, flags, {"drain_seconds": 1}), trust=context) as running:
         yield Secure(running, context)
 
 
@@ -56,8 +56,8 @@ def _certificate(authority: trustme.CA, folder: Path) -> tuple[str, ...]:
     return "--certfile", str(chain), "--keyfile", str(key)
 
 
-def test_a_turn_in_clear_text(server: Server) -> None:
-    with listening(server, "h2-clear", "tokens=50 tools=2", http1=False, http2=True) as stream:
+def test_a_turn_in_clear_text(server: ServerProcess) -> None:
+    with open_chat_stream(server, "h2-clear", "tokens=50 tools=2", http1=False, http2=True) as stream:
         assert stream.last_chunk()["choices"][0]["finish_reason"] == "stop"
     assert turns(server, "h2-clear")[0].said_by("assistant").count("t0") == 50
 
@@ -75,7 +75,7 @@ def test_the_client_library_over_tls(secure: Secure, http2: bool) -> None:
 
 
 @asynccontextmanager
-async def clear(server: Server) -> AsyncIterator[H2Client]:
+async def clear(server: ServerProcess) -> AsyncIterator[H2Client]:
     async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:
         client = H2Client(stream)
         await client.start()
@@ -96,7 +96,7 @@ async def over_tls(secure: Secure) -> AsyncIterator[H2Client]:
         yield client
 
 
-async def ask(client: H2Client, server: Server, session: str, text: str) -> int:
+async def ask(client: H2Client, server: ServerProcess, session: str, text: str) -> int:
     head = [(b":method", b"POST"), (b":path", PATH.encode()), (b":scheme", b"http"), (b":authority", b"test")]
     fields = chat_headers(server, session).items()
     number = await client.send_head(
@@ -107,7 +107,7 @@ async def ask(client: H2Client, server: Server, session: str, text: str) -> int:
     return number
 
 
-async def reset_one_of_two(client: H2Client, server: Server, session: str) -> float:
+async def reset_one_of_two(client: H2Client, server: ServerProcess, session: str) -> float:
     """Reset a silent stream; its neighbour goes on. Returns how long the interrupt took."""
     other = await ask(client, server, f"{session}-other", "tokens=20 rate=40")
     gone = await ask(client, server, session, "!silent")
@@ -122,14 +122,14 @@ async def reset_one_of_two(client: H2Client, server: Server, session: str) -> fl
     return float(file.read_text().split()[0]) - left
 
 
-def check(server: Server, session: str) -> None:
+def check(server: ServerProcess, session: str) -> None:
     eventually(lambda: bool(turns(server, session)), 1)
     (turn,) = turns(server, session)
     assert (turn.reason, turn.said_by("assistant")) == ("client_disconnected", "ready")
     eventually(lambda: server.is_idle, 1)
 
 
-async def test_a_reset_stream_in_clear_text(server: Server, measured: Measured) -> None:
+async def test_a_reset_stream_in_clear_text(server: ServerProcess, measured: Measured) -> None:
     with trio.fail_after(SECONDS):
         async with clear(server) as client:
             delay = await reset_one_of_two(client, server, "h2-reset")

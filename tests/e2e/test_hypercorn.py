@@ -20,8 +20,17 @@ import trio
 from tests.e2e.conftest import AGENTS
 from tests.support.fatal_packets import h2_bad_path, h2_connect
 from tests.support.raw_http import UPGRADE
-from tests.support.server_process import PATIENCE, Plan, Server, begin, eventually, kill, processes, run
-from tests.support.socket_client import Talk, chat_bytes, listening, talking
+from tests.support.server_process import (
+    TIMEOUT,
+    LaunchOptions,
+    ServerProcess,
+    begin,
+    eventually,
+    kill,
+    processes,
+    run,
+)
+from tests.support.socket_client import RawConnection, chat_bytes, open_chat_stream, open_connection
 from tests.support.stored_records import turns
 
 pytestmark = pytest.mark.xdist_group("e2e-hypercorn")
@@ -36,7 +45,7 @@ _RUNNING = re.compile(r"Running on (http://\S+)")
 SETTINGS = {"agent": AGENTS, "api_key": "a-key-for-hypercorn"}
 
 
-def started(plan: Plan, **options: Any) -> Server:
+def started(plan: LaunchOptions, **options: Any) -> ServerProcess:
     """A server under Hypercorn's command line, once it listens."""
     server = begin(plan, **options)
     eventually(lambda: _RUNNING.search(server.log) is not None or server.process.poll() is not None)
@@ -47,27 +56,27 @@ def started(plan: Plan, **options: Any) -> Server:
 
 
 @pytest.fixture(scope="module")
-def hypercorn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = started(Plan(tmp_path_factory.mktemp("hypercorn"), settings=SETTINGS, command=COMMAND))
+def hypercorn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = started(LaunchOptions(tmp_path_factory.mktemp("hypercorn"), settings=SETTINGS, command=COMMAND))
     try:
         yield server
         server.signal()
-        server.wait(PATIENCE)
+        server.wait(TIMEOUT)
     finally:
         kill(server)
 
 
-def test_a_turn(hypercorn: Server) -> None:
-    with listening(hypercorn, "under-hypercorn", "/terminal echo hi\n/long 3") as stream:
+def test_a_turn(hypercorn: ServerProcess) -> None:
+    with open_chat_stream(hypercorn, "under-hypercorn", "/terminal echo hi\n/long 3") as stream:
         assert stream.last_chunk()["choices"][0]["finish_reason"] == "stop"
     assert turns(hypercorn, "under-hypercorn")[0].status == "completed"
 
 
 @pytest.mark.parametrize("more", [b"x", b"\xff\x00garbage\r\n\r\n" * 10], ids=["byte", "garbage"])
-def test_a_bad_upgrade_costs_one_connection(hypercorn: Server, more: bytes) -> None:
-    with listening(hypercorn, "victim", "tokens=20 rate=40") as victim:
+def test_a_bad_upgrade_costs_one_connection(hypercorn: ServerProcess, more: bytes) -> None:
+    with open_chat_stream(hypercorn, "victim", "tokens=20 rate=40") as victim:
         victim.until("t000001")
-        with talking(hypercorn) as talk:
+        with open_connection(hypercorn) as talk:
             talk.send(UPGRADE + more)
             assert b" 400 " in talk.to_end()
         assert victim.last_chunk()["choices"][0]["finish_reason"] == "stop"
@@ -75,15 +84,15 @@ def test_a_bad_upgrade_costs_one_connection(hypercorn: Server, more: bytes) -> N
 
 
 @pytest.mark.parametrize("trigger", [h2_bad_path, h2_connect])
-async def test_a_bad_frame_costs_one_connection(hypercorn: Server, trigger: object) -> None:
+async def test_a_bad_frame_costs_one_connection(hypercorn: ServerProcess, trigger: object) -> None:
     assert callable(trigger)
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(TIMEOUT):
         await trigger(hypercorn.port)
     assert hypercorn.health()["status"] == "ok"
 
 
-def test_a_client_that_leaves(hypercorn: Server) -> None:
-    with talking(hypercorn) as talk:
+def test_a_client_that_leaves(hypercorn: ServerProcess) -> None:
+    with open_connection(hypercorn) as talk:
         talk.send(chat_bytes(hypercorn, "left", "/terminal sleep 60"))
         talk.until(b'"status": "running"')
     eventually(lambda: [turn.reason for turn in turns(hypercorn, "left")] == ["client_disconnected"], 1)
@@ -92,22 +101,22 @@ def test_a_client_that_leaves(hypercorn: Server) -> None:
 # The end of the process
 
 
-def http1(server: Server, method: str, path: str, body: object = None) -> bytes:
+def http1(server: ServerProcess, method: str, path: str, body: object = None) -> bytes:
     """A request as it stands on the wire."""
     data = b"" if body is None else json.dumps(body).encode()
     head = f"{method} {path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {server.key}\r\n"
     return f"{head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
 
 
-def ask(server: Server, path: str, body: object) -> dict[str, Any]:
+def ask(server: ServerProcess, path: str, body: object) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {server.key}"}
-    with httpx2.Client(trust_env=False, timeout=PATIENCE) as client:
+    with httpx2.Client(trust_env=False, timeout=TIMEOUT) as client:
         answer = client.post(server.url + path, json=body, headers=headers)
     assert answer.is_success, answer.text
     return dict(answer.json())
 
 
-def open_streams(server: Server, stack: ExitStack) -> dict[str, Talk]:
+def open_streams(server: ServerProcess, stack: ExitStack) -> dict[str, RawConnection]:
     """One silent stream of each API, with its first words read."""
     run_id = ask(server, "/v1/runs", {"input": "!silent", "session_id": "runs"})["run_id"]
     ask(server, "/api/sessions", {"id": "sessions"})
@@ -117,7 +126,7 @@ def open_streams(server: Server, stack: ExitStack) -> dict[str, Talk]:
         "runs": http1(server, "GET", f"/v1/runs/{run_id}/events"),
         "sessions": http1(server, "POST", "/api/sessions/sessions/chat/stream", {"message": "!silent"}),
     }
-    talks = {name: stack.enter_context(talking(server)) for name in requests}
+    talks = {name: stack.enter_context(open_connection(server)) for name in requests}
     for name, talk in talks.items():
         talk.send(requests[name])
         talk.until(b"ready")
@@ -132,7 +141,7 @@ LAST_FRAMES = {
 }
 
 
-def outcomes(server: Server) -> list[tuple[str, str]]:
+def outcomes(server: ServerProcess) -> list[tuple[str, str]]:
     """Status and reason of all runs in the store."""
     path = server.plan.data_dir / "hermes.db"
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
@@ -143,7 +152,7 @@ def outcomes(server: Server) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("to_group", [False, True], ids=["master", "group"])
 def test_a_shutdown_ends_every_stream_in_order(tmp_path: Path, to_group: bool) -> None:
     """Whether the master gets the signal alone or the whole process group does, as by default from systemd."""
-    plan = Plan(tmp_path, settings={**SETTINGS, "drain_seconds": 0.2}, command=COMMAND)
+    plan = LaunchOptions(tmp_path, settings={**SETTINGS, "drain_seconds": 0.2}, command=COMMAND)
     server = started(plan, start_new_session=True)
     try:
         with ExitStack() as stack:
@@ -167,12 +176,12 @@ def test_a_shutdown_ends_every_stream_in_order(tmp_path: Path, to_group: bool) -
 
 @pytest.mark.slow
 def test_a_drain_lets_runs_end_within_the_graceful_timeout(tmp_path: Path) -> None:
-    plan = Plan(tmp_path, settings={**SETTINGS, "drain_seconds": 20}, command=COMMAND)
+    plan = LaunchOptions(tmp_path, settings={**SETTINGS, "drain_seconds": 20}, command=COMMAND)
     server = started(plan)
     try:
         with (
-            listening(server, "short", "tokens=20 rate=40") as short,
-            listening(server, "long", "!silent") as long,
+            open_chat_stream(server, "short", "tokens=20 rate=40") as short,
+            open_chat_stream(server, "long", "!silent") as long,
         ):
             short.until("t000001")
             long.until("ready")
@@ -201,7 +210,7 @@ def test_a_drain_lets_runs_end_within_the_graceful_timeout(tmp_path: Path) -> No
 def test_what_keeps_it_from_starting_is_one_line(
     tmp_path: Path, command: tuple[str, ...], settings: dict[str, object], line: str
 ) -> None:
-    done = run(Plan(tmp_path, settings=settings, command=command))
+    done = run(LaunchOptions(tmp_path, settings=settings, command=command))
     assert done.stderr.startswith("hermes-trio: ")
     assert line in done.stderr
     assert len(done.stderr.splitlines()) == 1

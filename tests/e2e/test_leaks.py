@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import AGENTS, Measured
-from tests.support.server_process import Plan, Server, eventually, serving
-from tests.support.socket_client import Talk, chat_bytes, talking
+from tests.support.server_process import LaunchOptions, ServerProcess, eventually, serving
+from tests.support.socket_client import RawConnection, chat_bytes, open_connection
 from tests.support.stored_records import count
 
 pytestmark = [pytest.mark.xdist_group("e2e-leaks"), pytest.mark.slow]
@@ -24,8 +24,8 @@ AT_ONCE = 20
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    plan = Plan(tmp_path_factory.mktemp("target"), ("--agent", AGENTS), {"drain_seconds": 1})
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    plan = LaunchOptions(tmp_path_factory.mktemp("target"), ("--agent", AGENTS), {"drain_seconds": 1})
     with serving(plan) as running:
         _warm_up(running)
         yield running
@@ -34,7 +34,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         assert running.wait(3) == 0
 
 
-def _warm_up(server: Server) -> None:
+def _warm_up(server: ServerProcess) -> None:
     """Some descriptors are opened at the first use and kept."""
     for index in range(AT_ONCE):
         come_and_go(server, index)
@@ -42,7 +42,7 @@ def _warm_up(server: Server) -> None:
     eventually(lambda: server.is_idle)
 
 
-def descriptors(server: Server) -> Counter[str]:
+def descriptors(server: ServerProcess) -> Counter[str]:
     """What the process has open, by kind. The readers of the store open their log when they first need it."""
     kinds: Counter[str] = Counter()
     for name in os.listdir(f"/proc/{server.pid}/fd"):
@@ -52,40 +52,40 @@ def descriptors(server: Server) -> Counter[str]:
     return kinds
 
 
-def threads(server: Server) -> int:
+def threads(server: ServerProcess) -> int:
     return len(os.listdir(f"/proc/{server.pid}/task"))
 
 
-def memory(server: Server) -> int:
+def memory(server: ServerProcess) -> int:
     """Resident kilobytes."""
     status = Path(f"/proc/{server.pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0])
 
 
-def come_and_go(server: Server, _index: int) -> None:
-    with talking(server) as talk:
+def come_and_go(server: ServerProcess, _index: int) -> None:
+    with open_connection(server) as talk:
         talk.send(b"GET /health HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
         assert b"200" in talk.to_end()
 
 
-def leave_in_mid_stream(server: Server, index: int) -> None:
-    leave = (Talk.leave, Talk.reset, Talk.half_close)[index % 3]
-    with talking(server) as talk:
+def leave_in_mid_stream(server: ServerProcess, index: int) -> None:
+    leave = (RawConnection.leave, RawConnection.reset, RawConnection.half_close)[index % 3]
+    with open_connection(server) as talk:
         talk.send(chat_bytes(server, f"left-{index}", "!silent"))
         talk.until(b'"content": "ready"')
         leave(talk)
 
 
-def finish(server: Server, index: int) -> None:
-    with talking(server) as talk:
+def finish(server: ServerProcess, index: int) -> None:
+    with open_connection(server) as talk:
         talk.send(chat_bytes(server, f"finished-{index}", "tokens=3 tools=1", close=True))
         assert b"[DONE]" in talk.to_end()
 
 
-def hang_up_early(server: Server, index: int) -> None:
+def hang_up_early(server: ServerProcess, index: int) -> None:
     """Gone before there is an answer, or even a whole request."""
     request = chat_bytes(server, f"early-{index}", "!silent")
-    with talking(server) as talk:
+    with open_connection(server) as talk:
         talk.send(request[: 1 + index * 7 % len(request)])
         with suppress(OSError):
             talk.sock.shutdown(socket.SHUT_RDWR)
@@ -96,7 +96,11 @@ def hang_up_early(server: Server, index: int) -> None:
     [(come_and_go, 500, 0), (leave_in_mid_stream, 500, 500), (finish, 200, 200), (hang_up_early, 200, 0)],
 )
 def test_nothing_is_left_behind(
-    target: Server, visit: Callable[[Server, int], None], times: int, stored: int, measured: Measured
+    target: ServerProcess,
+    visit: Callable[[ServerProcess, int], None],
+    times: int,
+    stored: int,
+    measured: Measured,
 ) -> None:
     before, turns, kilobytes = descriptors(target), count(target), memory(target)
     begun = time.monotonic()
@@ -111,9 +115,9 @@ def test_nothing_is_left_behind(
     measured("more_kilobytes", memory(target) - kilobytes)
 
 
-def test_an_idle_connection_goes_with_its_client(target: Server) -> None:
+def test_an_idle_connection_goes_with_its_client(target: ServerProcess) -> None:
     before = descriptors(target)
-    with talking(target) as talk, talking(target):
+    with open_connection(target) as talk, open_connection(target):
         talk.send(b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n")
         talk.until(b"}")
         assert target.is_idle  # by now both are in their idle state

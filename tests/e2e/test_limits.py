@@ -8,8 +8,8 @@ import pytest
 
 from tests.e2e.agents_for_tests import interrupt_file
 from tests.e2e.conftest import AGENTS, Measured
-from tests.support.server_process import Plan, Server, eventually, serving
-from tests.support.socket_client import chat_bytes, listening, talking
+from tests.support.server_process import LaunchOptions, ServerProcess, eventually, serving
+from tests.support.socket_client import chat_bytes, open_chat_stream, open_connection
 from tests.support.stored_records import turns
 
 pytestmark = pytest.mark.xdist_group("e2e-limits")
@@ -18,15 +18,15 @@ HUGE = "tokens=10000000 size=200"
 
 
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server with little patience."""
     settings = {"run_seconds": 2, "stall_seconds": 0.5, "keepalive_seconds": 0.1, "drain_seconds": 1}
-    with serving(Plan(tmp_path_factory.mktemp("strict"), ("--agent", AGENTS), settings)) as running:
+    with serving(LaunchOptions(tmp_path_factory.mktemp("strict"), ("--agent", AGENTS), settings)) as running:
         yield running
 
 
-def test_a_run_that_takes_too_long_is_ended_and_told(strict: Server) -> None:
-    with listening(strict, "slow", "/terminal echo begun; sleep 60") as stream:
+def test_a_run_that_takes_too_long_is_ended_and_told(strict: ServerProcess) -> None:
+    with open_chat_stream(strict, "slow", "/terminal echo begun; sleep 60") as stream:
         last = stream.last_chunk()
     assert last["choices"][0]["finish_reason"] == "error"
     assert last["error"]["code"] == "timeout"
@@ -37,8 +37,8 @@ def test_a_run_that_takes_too_long_is_ended_and_told(strict: Server) -> None:
     assert strict.is_idle
 
 
-def test_a_reader_that_stops_reading_is_given_up(strict: Server, measured: Measured) -> None:
-    with talking(strict, receive_buffer=4096) as talk:
+def test_a_reader_that_stops_reading_is_given_up(strict: ServerProcess, measured: Measured) -> None:
+    with open_connection(strict, receive_buffer=4096) as talk:
         talk.send(chat_bytes(strict, "stalled", HUGE))
         talk.until(b"t000001")
         taken = eventually(lambda: bool(turns(strict, "stalled")) and strict.is_idle, 3)
@@ -48,9 +48,9 @@ def test_a_reader_that_stops_reading_is_given_up(strict: Server, measured: Measu
     assert turn.said_by("assistant").startswith("t000001")
 
 
-def test_a_client_that_sent_more_than_its_request_is_missed_at_a_keepalive(strict: Server) -> None:
+def test_a_client_that_sent_more_than_its_request_is_missed_at_a_keepalive(strict: ServerProcess) -> None:
     """Nothing is read from it any more before its answer is complete, so only a write can tell that it left."""
-    with talking(strict) as talk:
+    with open_connection(strict) as talk:
         more = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
         talk.send(chat_bytes(strict, "pipelined", "!silent") + more)
         talk.until(b'"content": "ready"')

@@ -8,8 +8,8 @@ import openai
 import pytest
 
 from tests.e2e.test_startup import refusal
-from tests.support.providers import notes_of
-from tests.support.server_process import PATIENCE, Plan, Server, run, serving
+from tests.support.providers import read_activity
+from tests.support.server_process import TIMEOUT, LaunchOptions, ServerProcess, run, serving
 
 pytestmark = pytest.mark.xdist_group("e2e-profiles")
 
@@ -28,18 +28,18 @@ keys = ["ann"]
 """
 
 
-def plan_of(folder: Path, text: str = CONFIG) -> Plan:
+def plan_of(folder: Path, text: str = CONFIG) -> LaunchOptions:
     """A server with these settings and two principals."""
     keys, config = folder / "keys.toml", folder / "config.toml"
     keys.touch(0o600)
     keys.write_text(f'[keys]\nann = "{ANN}"\n')
     config.write_text(text)
-    return Plan(folder, ("--config", str(config)), {"api_key": KEY})
+    return LaunchOptions(folder, ("--config", str(config)), {"api_key": KEY})
 
 
-def client(server: Server, prefix: str = "", key: str = KEY) -> openai.OpenAI:
+def client(server: ServerProcess, prefix: str = "", key: str = KEY) -> openai.OpenAI:
     """Somebody who was told an address."""
-    return openai.OpenAI(base_url=f"{server.url}{prefix}/v1", api_key=key, max_retries=0, timeout=PATIENCE)
+    return openai.OpenAI(base_url=f"{server.url}{prefix}/v1", api_key=key, max_retries=0, timeout=TIMEOUT)
 
 
 def told(talk: openai.OpenAI, model: str) -> str:
@@ -76,10 +76,10 @@ def test_two_profiles_from_a_file(tmp_path: Path) -> None:
         ):
             stranger.models.list()
     data = tmp_path / "data"
-    assert notes_of(data / "workspace") == ["opened", "began for default", "ended", "closed"]
+    assert read_activity(data / "workspace") == ["opened", "began for default", "ended", "closed"]
     turns = ["began for default", "ended"] * 3
-    assert notes_of(data / "profiles" / "coder" / "workspace") == ["opened", *turns, "closed"]
-    assert notes_of(data / "profiles" / "private" / "workspace") == [
+    assert read_activity(data / "profiles" / "coder" / "workspace") == ["opened", *turns, "closed"]
+    assert read_activity(data / "profiles" / "private" / "workspace") == [
         "opened",
         "began for ann",
         "ended",
@@ -107,5 +107,5 @@ def test_a_profile_that_cannot_work_ends_the_start(
     tmp_path: Path, table: str, line: str, notes: list[str]
 ) -> None:
     assert refusal(run(plan_of(tmp_path, f"{CONFIG}\n[profiles.bad]\n{table}\n"))).startswith(line)
-    assert notes_of(tmp_path / "data" / "workspace") == notes
-    assert notes_of(tmp_path / "data" / "profiles" / "coder" / "workspace") == notes
+    assert read_activity(tmp_path / "data" / "workspace") == notes
+    assert read_activity(tmp_path / "data" / "profiles" / "coder" / "workspace") == notes

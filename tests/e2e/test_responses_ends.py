@@ -22,25 +22,27 @@ from tests.e2e.responding import (
     valid,
 )
 from tests.e2e.sdk import MODEL
-from tests.support.server_process import Server, eventually, processes
-from tests.support.socket_client import Talk, talking
+from tests.support.server_process import ServerProcess, eventually, processes
+from tests.support.socket_client import RawConnection, open_connection
 from tests.support.stored_records import unfinished
 
 pytestmark = pytest.mark.xdist_group("e2e-responses-ends")
 
-Leave = Callable[[Talk], Any]
-LEAVES = pytest.mark.parametrize("leave", [Talk.leave, Talk.reset, Talk.half_close])
+Leave = Callable[[RawConnection], Any]
+LEAVES = pytest.mark.parametrize(
+    "leave", [RawConnection.leave, RawConnection.reset, RawConnection.half_close]
+)
 
 
-def ended(server: Server, response_id: str, seconds: float = 3) -> dict[str, Any]:
+def ended(server: ServerProcess, response_id: str, seconds: float = 3) -> dict[str, Any]:
     """A response when it is over; that must be soon."""
     eventually(lambda: shown(server, response_id)["status"] != "in_progress", seconds)
     return shown(server, response_id)
 
 
 @LEAVES
-def test_leaving_in_the_middle_of_the_text(server: Server, leave: Leave) -> None:
-    with talking(server) as talk:
+def test_leaving_in_the_middle_of_the_text(server: ServerProcess, leave: Leave) -> None:
+    with open_connection(server) as talk:
         talk.send(body_bytes(server, "tokens=100000 rate=500"))
         response_id = id_in(talk)
         talk.until(b"t000010")
@@ -54,9 +56,9 @@ def test_leaving_in_the_middle_of_the_text(server: Server, leave: Leave) -> None
 
 
 @LEAVES
-def test_leaving_while_a_tool_runs(server: Server, leave: Leave) -> None:
+def test_leaving_while_a_tool_runs(server: ServerProcess, leave: Leave) -> None:
     number = str(60_000_000 + uuid.uuid4().int % 10_000_000)
-    with talking(server) as talk:
+    with open_connection(server) as talk:
         talk.send(body_bytes(server, f"/terminal echo begun; sleep {number}"))
         response_id = id_in(talk)
         talk.until(b"function_call_arguments.done")
@@ -70,9 +72,9 @@ def test_leaving_while_a_tool_runs(server: Server, leave: Leave) -> None:
     eventually(lambda: not processes(number) and server.is_idle, 3)
 
 
-def test_detached_it_goes_on(server: Server) -> None:
+def test_detached_it_goes_on(server: ServerProcess) -> None:
     request = body_bytes(server, "tokens=100 rate=200")
-    with talking(server) as talk:
+    with open_connection(server) as talk:
         talk.send(request.replace(b"Host: test", b"Host: test\r\nX-Hermes-On-Disconnect: detach"))
         response_id = id_in(talk)
         talk.until(b"t000003")
@@ -99,7 +101,7 @@ def test_the_end_of_the_server_and_the_next_one(launch: Launch) -> None:
         before = client.responses.create(model=MODEL, input="hello").to_dict()
         background = client.responses.create(model=MODEL, input="/sleep 60", background=True).id
         eventually(lambda: "function_call" in kinds(client.responses.retrieve(background)), 5)
-    with talking(first) as talk:
+    with open_connection(first) as talk:
         talk.send(body_bytes(first, "tokens=100000 rate=200"))
         response_id = id_in(talk)
         talk.until(b"t000010")
@@ -113,7 +115,9 @@ def test_the_end_of_the_server_and_the_next_one(launch: Launch) -> None:
     check_the_next_one(launch("--agent", AGENTS), before, background, response_id)
 
 
-def check_the_next_one(second: Server, before: dict[str, Any], background: str, response_id: str) -> None:
+def check_the_next_one(
+    second: ServerProcess, before: dict[str, Any], background: str, response_id: str
+) -> None:
     with client_of(second) as client:
         assert client.responses.retrieve(str(before["id"])).to_dict() == before
         for cut in (background, response_id):
@@ -128,7 +132,7 @@ def check_the_next_one(second: Server, before: dict[str, Any], background: str, 
 @pytest.mark.slow
 def test_a_drain_lets_responses_end(launch: Launch) -> None:
     server = launch("--agent", AGENTS, drain_seconds=10)
-    with talking(server) as talk:
+    with open_connection(server) as talk:
         talk.send(body_bytes(server, "tokens=100 rate=100"))
         talk.until(b"t000010")
         server.signal()
@@ -139,9 +143,9 @@ def test_a_drain_lets_responses_end(launch: Launch) -> None:
     assert server.wait() == 0
 
 
-def test_nobody_elses_server_is_needed_to_read(server: Server) -> None:
+def test_nobody_elses_server_is_needed_to_read(server: ServerProcess) -> None:
     """Any number of readers, each from where it wants, while it runs."""
-    with talking(server) as talk, talking(server) as other:
+    with open_connection(server) as talk, open_connection(server) as other:
         talk.send(body_bytes(server, "tokens=100 rate=100"))
         response_id = id_in(talk)
         talk.until(b"t000005")

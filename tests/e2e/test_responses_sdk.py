@@ -11,7 +11,7 @@ from openai.types.responses import Response
 
 from tests.e2e.responding import client_of, kinds, reason, strictly, valid
 from tests.e2e.sdk import MODEL
-from tests.support.server_process import Server, eventually
+from tests.support.server_process import ServerProcess, eventually
 
 pytestmark = pytest.mark.xdist_group("e2e-shared")
 
@@ -19,7 +19,7 @@ TOOLS = "/think hard\n/terminal echo one\n/write notes.txt two"
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[OpenAI]:
+def client(server: ServerProcess) -> Iterator[OpenAI]:
     with client_of(server) as client:
         yield client
 

@@ -15,8 +15,8 @@ import pytest
 
 from tests.e2e.conftest import AGENTS, Launch
 from tests.e2e.responding import body_bytes, id_in, post, shown
-from tests.support.server_process import Plan, Server, eventually, run, serving
-from tests.support.socket_client import talking
+from tests.support.server_process import LaunchOptions, ServerProcess, eventually, run, serving
+from tests.support.socket_client import open_connection
 
 pytestmark = [pytest.mark.xdist_group("e2e-responses-store"), pytest.mark.slow]
 
@@ -24,7 +24,7 @@ TROUBLE = "the store failed|logs could not be written|could not be stored|saved 
 MEGABYTE = 1_000_000
 
 
-def completed(server: Server, text: str = "tokens=5", **more: Any) -> dict[str, Any]:
+def completed(server: ServerProcess, text: str = "tokens=5", **more: Any) -> dict[str, Any]:
     """A turn that works."""
     answer = post(server, text, **more)
     assert answer.status_code == 200, answer.text
@@ -67,7 +67,7 @@ def fill(disk: Path) -> Path:
 def test_a_full_disk(tmp_path: Path) -> None:
     with (
         small_disk(tmp_path) as disk,
-        serving(Plan(tmp_path, ("--agent", AGENTS)), expected=TROUBLE) as server,
+        serving(LaunchOptions(tmp_path, ("--agent", AGENTS)), expected=TROUBLE) as server,
     ):
         before = completed(server)
         filler = fill(disk)
@@ -82,8 +82,8 @@ def test_a_disk_that_fills_up_during_a_run(tmp_path: Path) -> None:
     """The client is told that its answer could not be stored; when there is room again, the record says the same."""
     with (
         small_disk(tmp_path) as disk,
-        serving(Plan(tmp_path, ("--agent", AGENTS)), expected=TROUBLE) as server,
-        talking(server) as talk,
+        serving(LaunchOptions(tmp_path, ("--agent", AGENTS)), expected=TROUBLE) as server,
+        open_connection(server) as talk,
     ):
         talk.send(body_bytes(server, "tokens=200 rate=200 size=10000"))
         response_id = id_in(talk)
@@ -100,7 +100,7 @@ def test_a_disk_that_fills_up_during_a_run(tmp_path: Path) -> None:
 
 
 @contextmanager
-def locked(server: Server) -> Iterator[None]:
+def locked(server: ServerProcess) -> Iterator[None]:
     """Another program holds the database."""
     with closing(sqlite3.connect(server.plan.data_dir / "hermes.db", isolation_level=None)) as database:
         database.execute("BEGIN EXCLUSIVE")
@@ -121,7 +121,7 @@ def test_a_locked_database(launch: Launch) -> None:
 def test_a_lock_that_goes_away_in_time_costs_nothing(launch: Launch) -> None:
     """Text goes on; the end waits until it can be saved."""
     server = launch("--agent", AGENTS)
-    with talking(server) as talk:
+    with open_connection(server) as talk:
         talk.send(body_bytes(server, "tokens=50 rate=100"))
         response_id = id_in(talk)
         talk.until(b"t000005")
@@ -135,7 +135,7 @@ def test_a_lock_that_goes_away_in_time_costs_nothing(launch: Launch) -> None:
     assert (record["status"], record["output"][0]["content"][0]["text"].count("t0")) == ("completed", 50)
 
 
-def refusal(plan: Plan) -> str:
+def refusal(plan: LaunchOptions) -> str:
     """The one line that a refused start leaves."""
     done = run(plan)
     assert done.returncode == 2, done.stderr
@@ -146,7 +146,7 @@ def refusal(plan: Plan) -> str:
 
 
 def test_a_read_only_disk(tmp_path: Path) -> None:
-    plan = Plan(tmp_path, ("--agent", AGENTS))
+    plan = LaunchOptions(tmp_path, ("--agent", AGENTS))
     with small_disk(tmp_path) as disk:
         with serving(plan) as server:
             completed(server)
@@ -167,7 +167,7 @@ def half_overwritten(path: Path) -> None:
 
 
 def test_a_damaged_database(tmp_path: Path) -> None:
-    plan = Plan(tmp_path, ("--agent", AGENTS))
+    plan = LaunchOptions(tmp_path, ("--agent", AGENTS))
     with serving(plan) as server:
         completed(server)
     for damage in (half_overwritten, not_sqlite):

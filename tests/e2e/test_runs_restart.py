@@ -12,15 +12,15 @@ import pytest
 
 from tests.e2e.conftest import AGENTS
 from tests.support.run_stream_rules import check_whole
-from tests.support.server_process import PATIENCE, Plan, Server, serving
+from tests.support.server_process import TIMEOUT, LaunchOptions, ServerProcess, serving
 
 pytestmark = [pytest.mark.xdist_group("e2e-runs-restart"), pytest.mark.slow]
 
 
 @contextmanager
-def client_of(server: Server) -> Iterator[httpx2.Client]:
+def client_of(server: ServerProcess) -> Iterator[httpx2.Client]:
     headers = {"Authorization": f"Bearer {server.key}"}
-    with httpx2.Client(base_url=server.url, headers=headers, trust_env=False, timeout=PATIENCE) as client:
+    with httpx2.Client(base_url=server.url, headers=headers, trust_env=False, timeout=TIMEOUT) as client:
         yield client
 
 
@@ -38,7 +38,7 @@ def followed(client: httpx2.Client, run_id: str, last: int = -1) -> bytes:
     return answer.content
 
 
-def followed_while_it_stops(server: Server, run_id: str) -> bytes:
+def followed_while_it_stops(server: ServerProcess, run_id: str) -> bytes:
     """The events of a run whose server is told to stop after the first words."""
     with client_of(server) as client, client.stream("GET", f"/v1/runs/{run_id}/events") as stream:
         heard = b""
@@ -49,7 +49,7 @@ def followed_while_it_stops(server: Server, run_id: str) -> bytes:
         return heard
 
 
-def check_same(server: Server, run_id: str, heard: bytes, shown: dict[str, Any]) -> None:
+def check_same(server: ServerProcess, run_id: str, heard: bytes, shown: dict[str, Any]) -> None:
     """The run as it was told before, to the byte, from any of its events on."""
     with client_of(server) as client:
         assert client.get(f"/v1/runs/{run_id}").json() == shown
@@ -65,7 +65,7 @@ def check_same(server: Server, run_id: str, heard: bytes, shown: dict[str, Any])
 
 
 def test_a_run_that_ended_before(tmp_path: Path) -> None:
-    plan = Plan(tmp_path)
+    plan = LaunchOptions(tmp_path)
     with serving(plan) as server, client_of(server) as client:
         run_id = begun(client, "/terminal echo hello")
         heard = followed(client, run_id)
@@ -85,7 +85,7 @@ def test_a_run_that_ended_before(tmp_path: Path) -> None:
 def test_a_run_that_was_under_way(
     text: str, drain: float, status: str, reason: str | None, tmp_path: Path
 ) -> None:
-    plan = Plan(tmp_path, ("--agent", AGENTS), {"drain_seconds": drain})
+    plan = LaunchOptions(tmp_path, ("--agent", AGENTS), {"drain_seconds": drain})
     with serving(plan) as server:
         with client_of(server) as client:
             run_id = begun(client, text)

@@ -12,7 +12,7 @@ import trio
 from openai import AsyncOpenAI
 
 from tests.e2e.sdk import MODEL, asked
-from tests.support.server_process import Server, eventually
+from tests.support.server_process import ServerProcess, eventually
 from tests.support.stored_records import turns
 
 pytestmark = [
@@ -69,18 +69,18 @@ stories = pytest.mark.parametrize("story", [plain_loop, helper, failure, whole, 
 
 
 @asynccontextmanager
-async def connected(server: Server) -> AsyncIterator[AsyncOpenAI]:
+async def connected(server: ServerProcess) -> AsyncIterator[AsyncOpenAI]:
     async with AsyncOpenAI(base_url=f"{server.url}/v1", api_key=server.key) as client:
         yield client
 
 
-def check_the_end(server: Server, story: Story, name: str) -> None:
+def check_the_end(server: ServerProcess, story: Story, name: str) -> None:
     if story is leaving:
         eventually(lambda: [turn.reason for turn in turns(server, name)] == ["client_disconnected"], 1)
 
 
 @stories
-async def test_under_trio(server: Server, story: Story) -> None:
+async def test_under_trio(server: ServerProcess, story: Story) -> None:
     with trio.fail_after(SECONDS):
         async with connected(server) as client:
             await story(client, "left-trio")
@@ -88,7 +88,7 @@ async def test_under_trio(server: Server, story: Story) -> None:
 
 
 @stories
-def test_under_asyncio(server: Server, story: Story) -> None:
+def test_under_asyncio(server: ServerProcess, story: Story) -> None:
     async def tell() -> None:
         async with connected(server) as client:
             await asyncio.wait_for(story(client, "left-asyncio"), SECONDS)
@@ -97,7 +97,7 @@ def test_under_asyncio(server: Server, story: Story) -> None:
     check_the_end(server, story, "left-asyncio")
 
 
-async def test_a_cancelled_reader_interrupts_the_agent(server: Server) -> None:
+async def test_a_cancelled_reader_interrupts_the_agent(server: ServerProcess) -> None:
     async with connected(server) as client:
         stream = await client.chat.completions.create(
             model=MODEL,

@@ -11,14 +11,14 @@ from openai import OpenAI
 
 from tests.e2e.agents_for_tests import runs_file
 from tests.e2e.sdk import MODEL, asked
-from tests.support.server_process import Server
+from tests.support.server_process import ServerProcess
 from tests.support.stored_records import turns
 
 pytestmark = pytest.mark.xdist_group("e2e-shared")
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[OpenAI]:
+def client(server: ServerProcess) -> Iterator[OpenAI]:
     """With the retries that everybody has."""
     with OpenAI(base_url=f"{server.url}/v1", api_key=server.key, timeout=20) as client:
         yield client
@@ -46,7 +46,7 @@ def test_truncation(client: OpenAI) -> None:
     assert answer.choices[0].message.content == "word1 word2 word3 word4 "
 
 
-def test_an_agent_that_raises_runs_once(client: OpenAI, server: Server) -> None:
+def test_an_agent_that_raises_runs_once(client: OpenAI, server: ServerProcess) -> None:
     with pytest.raises(openai.InternalServerError, match="out of coffee") as caught:
         client.chat.completions.create(
             model=MODEL, messages=asked("/fail out of coffee"), extra_headers=session("raises")
@@ -55,7 +55,7 @@ def test_an_agent_that_raises_runs_once(client: OpenAI, server: Server) -> None:
     assert [turn.status for turn in turns(server, "raises")] == ["failed"]
 
 
-def test_an_agent_without_an_answer_runs_once(client: OpenAI, server: Server) -> None:
+def test_an_agent_without_an_answer_runs_once(client: OpenAI, server: ServerProcess) -> None:
     with pytest.raises(openai.InternalServerError, match="no words left") as caught:
         client.chat.completions.create(
             model=MODEL, messages=asked("!nothing"), extra_headers=session("nothing")
@@ -65,7 +65,7 @@ def test_an_agent_without_an_answer_runs_once(client: OpenAI, server: Server) ->
     assert runs.read_text().splitlines() == ["run"]
 
 
-def test_a_session_goes_on(client: OpenAI, server: Server) -> None:
+def test_a_session_goes_on(client: OpenAI, server: ServerProcess) -> None:
     for text in ("/long 2", "/long 3"):
         raw = client.chat.completions.with_raw_response.create(
             model=MODEL, messages=[{"role": "user", "content": text}], extra_headers=session("two-turns")
@@ -85,7 +85,7 @@ def test_models(client: OpenAI) -> None:
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
 
 
-def test_a_wrong_key(server: Server) -> None:
+def test_a_wrong_key(server: ServerProcess) -> None:
     with OpenAI(base_url=f"{server.url}/v1", api_key="ht-not-the-key") as client:
         for call in (client.models.list, lambda: _ask(client)):
             with pytest.raises(openai.AuthenticationError) as caught:

@@ -11,7 +11,7 @@ from attrs import define, field
 from openai import OpenAI
 
 from tests.e2e.sdk import MODEL, asked
-from tests.support.server_process import Server, eventually
+from tests.support.server_process import ServerProcess, eventually
 from tests.support.stored_records import turns
 
 pytestmark = pytest.mark.xdist_group("e2e-shared")
@@ -63,7 +63,7 @@ both = pytest.mark.parametrize("listen", [plain_loop, helper])
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[OpenAI]:
+def client(server: ServerProcess) -> Iterator[OpenAI]:
     with OpenAI(base_url=f"{server.url}/v1", api_key=server.key, timeout=20) as client:
         yield client
 
@@ -136,7 +136,7 @@ def test_usage_with_the_helper(client: OpenAI) -> None:
     assert usage.total_tokens == usage.prompt_tokens + 5
 
 
-def test_leaving_in_mid_stream_interrupts_the_agent(client: OpenAI, server: Server) -> None:
+def test_leaving_in_mid_stream_interrupts_the_agent(client: OpenAI, server: ServerProcess) -> None:
     session = {"X-Hermes-Session-Id": "left-plain"}
     with client.chat.completions.create(
         model=MODEL, messages=asked("/long 100000"), stream=True, extra_headers=session
@@ -145,7 +145,7 @@ def test_leaving_in_mid_stream_interrupts_the_agent(client: OpenAI, server: Serv
     _was_interrupted(server, "left-plain", said)
 
 
-def test_leaving_the_helper_interrupts_the_agent(client: OpenAI, server: Server) -> None:
+def test_leaving_the_helper_interrupts_the_agent(client: OpenAI, server: ServerProcess) -> None:
     session = {"X-Hermes-Session-Id": "left-helper"}
     with client.chat.completions.stream(
         model=MODEL, messages=asked("/long 100000"), extra_headers=session
@@ -154,7 +154,7 @@ def test_leaving_the_helper_interrupts_the_agent(client: OpenAI, server: Server)
     _was_interrupted(server, "left-helper", said)
 
 
-def _was_interrupted(server: Server, session: str, said: str) -> None:
+def _was_interrupted(server: ServerProcess, session: str, said: str) -> None:
     eventually(lambda: bool(turns(server, session)), 1)
     (turn,) = turns(server, session)
     assert (turn.status, turn.reason) == ("incomplete", "client_disconnected")

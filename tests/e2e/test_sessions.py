@@ -9,28 +9,28 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.support.server_process import PATIENCE, Server, eventually
+from tests.support.server_process import TIMEOUT, ServerProcess, eventually
 from tests.support.session_stream_rules import check_whole
-from tests.support.socket_client import Talk, talking
+from tests.support.socket_client import RawConnection, open_connection
 
 pytestmark = pytest.mark.xdist_group("e2e-shared")
 
 PATH = "/api/sessions"
 
 
-def call(server: Server, method: str, path: str, body: Any = None) -> httpx2.Response:
+def call(server: ServerProcess, method: str, path: str, body: Any = None) -> httpx2.Response:
     headers = {"Authorization": f"Bearer {server.key}"}
-    with httpx2.Client(trust_env=False, timeout=PATIENCE) as http:
+    with httpx2.Client(trust_env=False, timeout=TIMEOUT) as http:
         return http.request(method, f"{server.url}{PATH}{path}", json=body, headers=headers)
 
 
-def new_session(server: Server) -> str:
+def new_session(server: ServerProcess) -> str:
     session_id = f"e2e-{uuid.uuid4().hex[:12]}"
     assert call(server, "POST", "", {"id": session_id}).status_code == 201
     return session_id
 
 
-def stream_bytes(server: Server, session_id: str, text: str, policy: str) -> bytes:
+def stream_bytes(server: ServerProcess, session_id: str, text: str, policy: str) -> bytes:
     """A streaming turn as it stands on the wire."""
     body = json.dumps({"message": text}).encode()
     lines = [
@@ -43,15 +43,15 @@ def stream_bytes(server: Server, session_id: str, text: str, policy: str) -> byt
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def body_of(talk: Talk) -> bytes:
+def body_of(talk: RawConnection) -> bytes:
     """What has come after the headers, in whole events."""
     body = talk.seen.partition(b"\r\n\r\n")[2]
     return body[: body.rindex(b"\n\n") + 2]
 
 
-def test_a_stream_that_was_cut_goes_on_byte_for_byte(server: Server) -> None:
+def test_a_stream_that_was_cut_goes_on_byte_for_byte(server: ServerProcess) -> None:
     session_id = new_session(server)
-    with talking(server) as talk:
+    with open_connection(server) as talk:
         talk.send(stream_bytes(server, session_id, "tokens=60 rate=100", "grace:30"))
         talk.until(b"t000010")
         talk.until(b"\n\n")
@@ -76,7 +76,7 @@ def test_a_stream_that_was_cut_goes_on_byte_for_byte(server: Server) -> None:
     assert call(server, "GET", f"/{session_id}/chat/stream?run_id={run_id}").status_code == 404
 
 
-def test_a_session_is_forked_and_both_go_on(server: Server) -> None:
+def test_a_session_is_forked_and_both_go_on(server: ServerProcess) -> None:
     session_id = new_session(server)
     chat = call(server, "POST", f"/{session_id}/chat", {"message": "/terminal echo hello"})
     assert chat.status_code == 200, chat.text
@@ -91,9 +91,9 @@ def test_a_session_is_forked_and_both_go_on(server: Server) -> None:
         assert call(server, "DELETE", f"/{each}").status_code == 200
 
 
-def test_deleting_a_session_stops_what_runs_in_it(server: Server) -> None:
+def test_deleting_a_session_stops_what_runs_in_it(server: ServerProcess) -> None:
     session_id = new_session(server)
-    with talking(server) as talk:
+    with open_connection(server) as talk:
         talk.send(stream_bytes(server, session_id, "!silent", "detach"))
         talk.until(b"ready")
         assert call(server, "DELETE", f"/{session_id}").status_code == 200

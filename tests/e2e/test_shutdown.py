@@ -12,9 +12,9 @@ import httpx2
 import pytest
 
 from tests.e2e.conftest import AGENTS, Launch, Measured
-from tests.support.server_process import Server, eventually
-from tests.support.socket_client import chat_bytes, chat_headers, listening, talking
-from tests.support.stored_records import Stored, turns
+from tests.support.server_process import ServerProcess, eventually
+from tests.support.socket_client import chat_bytes, chat_headers, open_chat_stream, open_connection
+from tests.support.stored_records import StoredTurn, turns
 
 pytestmark = pytest.mark.slow
 
@@ -22,13 +22,13 @@ HUGE = "tokens=10000000 size=200"
 BODY = {"messages": [{"role": "user", "content": "hello"}]}
 
 
-def only_turn(server: Server, session: str) -> Stored:
+def only_turn(server: ServerProcess, session: str) -> StoredTurn:
     (turn,) = turns(server, session)
     return turn
 
 
 @contextmanager
-def exit_within(server: Server, seconds: float, measured: Measured) -> Iterator[None]:
+def exit_within(server: ServerProcess, seconds: float, measured: Measured) -> Iterator[None]:
     """From the signal, which the block sends, to the end of the process."""
     begun = time.monotonic()
     yield
@@ -41,7 +41,7 @@ def exit_within(server: Server, seconds: float, measured: Measured) -> Iterator[
 @pytest.mark.xdist_group("e2e-shutdown-1")
 def test_a_stream_is_told_and_its_turn_is_kept(launch: Launch, measured: Measured) -> None:
     server = launch(drain_seconds=0.2)
-    with listening(server, "cut", "/terminal echo begun; sleep 60") as stream:
+    with open_chat_stream(server, "cut", "/terminal echo begun; sleep 60") as stream:
         stream.until('"running"')
         with exit_within(server, 2.5, measured):
             server.signal()
@@ -58,7 +58,7 @@ def test_a_drain_lets_runs_end_and_takes_no_new_ones(launch: Launch) -> None:
     server = launch("--agent", AGENTS, drain_seconds=20)
     headers = chat_headers(server, "late")
     with (
-        listening(server, "drained", "tokens=30 rate=20") as stream,
+        open_chat_stream(server, "drained", "tokens=30 rate=20") as stream,
         httpx2.Client(base_url=server.url, verify=False, trust_env=False, headers=headers) as client,
     ):
         stream.until("t000001")
@@ -78,7 +78,7 @@ def test_a_drain_lets_runs_end_and_takes_no_new_ones(launch: Launch) -> None:
 @pytest.mark.xdist_group("e2e-shutdown-1")
 def test_the_second_signal_ends_a_drain(launch: Launch, measured: Measured) -> None:
     server = launch("--agent", AGENTS, drain_seconds=60, expected="asked again")
-    with listening(server, "hurried", "!silent") as stream:
+    with open_chat_stream(server, "hurried", "!silent") as stream:
         stream.until("ready")
         server.signal()
         eventually(lambda: server.health()["gateway_state"] == "draining", 2)
@@ -91,7 +91,7 @@ def test_the_second_signal_ends_a_drain(launch: Launch, measured: Measured) -> N
 @pytest.mark.xdist_group("e2e-shutdown-2")
 def test_idle_connections_hold_nothing_up(launch: Launch, measured: Measured) -> None:
     server = launch()
-    with talking(server) as used, talking(server):
+    with open_connection(server) as used, open_connection(server):
         used.send(b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n")
         used.until(b'"ok"')
         with exit_within(server, 1.5, measured):
@@ -102,7 +102,7 @@ def test_idle_connections_hold_nothing_up(launch: Launch, measured: Measured) ->
 @pytest.mark.xdist_group("e2e-shutdown-2")
 def test_a_stalled_reader_holds_nothing_up(launch: Launch, measured: Measured) -> None:
     server = launch("--agent", AGENTS, drain_seconds=0.2, grace_seconds=0.5)
-    with talking(server, receive_buffer=4096) as talk:
+    with open_connection(server, receive_buffer=4096) as talk:
         talk.send(chat_bytes(server, "stalled", HUGE))
         talk.until(b"t000001")
         with exit_within(server, 6, measured):
@@ -115,7 +115,7 @@ def test_a_deaf_agent_holds_nothing_up(launch: Launch, measured: Measured) -> No
     server = launch(
         "--agent", AGENTS, drain_seconds=0, grace_seconds=0.3, expected="did not stop and was abandoned"
     )
-    with listening(server, "deaf", "!deaf 60") as stream:
+    with open_chat_stream(server, "deaf", "!deaf 60") as stream:
         stream.until("ready")
         with exit_within(server, 3, measured):
             server.signal()
@@ -127,7 +127,7 @@ def test_a_deaf_agent_holds_nothing_up(launch: Launch, measured: Measured) -> No
 def test_a_client_that_left_a_second_request_holds_nothing_up(launch: Launch, measured: Measured) -> None:
     """With the usual keep-alives: not one of them is needed to see the client leave."""
     server = launch("--agent", AGENTS)
-    with talking(server) as talk:
+    with open_connection(server) as talk:
         talk.send(chat_bytes(server, "left", "!silent") + b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n")
         talk.until(b"ready")
     eventually(lambda: server.is_idle, 2)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Launch
-from tests.support.server_process import Plan, Server, run, serving
-from tests.support.socket_client import listening
+from tests.support.server_process import LaunchOptions, ServerProcess, run, serving
+from tests.support.socket_client import open_chat_stream
 
 pytestmark = pytest.mark.xdist_group("e2e-startup")
 
@@ -40,33 +40,33 @@ def refusal(done: subprocess.CompletedProcess[str]) -> str:
 def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        line = refusal(run(Plan(tmp_path, ("--port", str(port)))))
+        line = refusal(run(LaunchOptions(tmp_path, ("--port", str(port)))))
     assert str(port) in line
     assert "in use" in line
 
 
 @pytest.mark.parametrize("agent", ["nobody", "json:no_such_factory"])
 def test_an_unknown_agent(tmp_path: Path, agent: str) -> None:
-    assert agent.partition(":")[0] in refusal(run(Plan(tmp_path, ("--agent", agent))))
+    assert agent.partition(":")[0] in refusal(run(LaunchOptions(tmp_path, ("--agent", agent))))
 
 
 def test_other_machines_need_a_key(tmp_path: Path) -> None:
-    assert "API_SERVER_KEY" in refusal(run(Plan(tmp_path, ("--host", "0.0.0.0"))))
+    assert "API_SERVER_KEY" in refusal(run(LaunchOptions(tmp_path, ("--host", "0.0.0.0"))))
 
 
 def test_one_data_folder_one_server(launch: Launch, tmp_path: Path) -> None:
     server = launch()
-    assert "hermes.db is already open" in refusal(run(Plan(tmp_path)))
+    assert "hermes.db is already open" in refusal(run(LaunchOptions(tmp_path)))
     assert server.is_idle
 
 
 def test_a_check_starts_nothing(tmp_path: Path) -> None:
-    done = run(Plan(tmp_path, ("--check",)))
+    done = run(LaunchOptions(tmp_path, ("--check",)))
     assert (done.returncode, done.stdout, done.stderr) == (0, "configuration ok\n", "")
     assert not (tmp_path / "data" / "hermes.db").exists()
 
 
-def full_greeting(server: Server) -> str:
+def full_greeting(server: ServerProcess) -> str:
     """With the lines after the marker that the start waits for."""
     assert server.process.stdout is not None
     while not server.greeting.endswith("\n\n") or "curl" not in server.greeting:
@@ -74,7 +74,7 @@ def full_greeting(server: Server) -> str:
     return server.greeting
 
 
-def run_example(server: Server) -> str:
+def run_example(server: ServerProcess) -> str:
     """What comes of the command in the greeting, as it stands there."""
     (command,) = (line for line in full_greeting(server).splitlines() if line.strip().startswith("curl"))
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=20, check=True)
@@ -82,13 +82,13 @@ def run_example(server: Server) -> str:
 
 
 def test_the_key_is_shown_once_and_the_example_works_always(tmp_path: Path) -> None:
-    with serving(Plan(tmp_path)) as first:
+    with serving(LaunchOptions(tmp_path)) as first:
         key = first.key
         assert first.shown_key == key
         assert "data: [DONE]" in run_example(first)
     kept = tmp_path / "data" / "api-key"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    with serving(Plan(tmp_path)) as second:
+    with serving(LaunchOptions(tmp_path)) as second:
         assert "hermes.tool.progress" in run_example(second)
         assert second.shown_key == ""
         assert key not in second.greeting
@@ -98,8 +98,8 @@ def test_the_key_is_shown_once_and_the_example_works_always(tmp_path: Path) -> N
 def test_an_agent_of_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "my_parrot.py").write_text(PARROT)
     with (
-        serving(Plan(tmp_path, ("--agent", "my_parrot:factory"), cwd=tmp_path)) as server,
-        listening(server, "parrot", "hello") as stream,
+        serving(LaunchOptions(tmp_path, ("--agent", "my_parrot:factory"), cwd=tmp_path)) as server,
+        open_chat_stream(server, "parrot", "hello") as stream,
     ):
         said = stream.rest()
     assert any("You said: hello" in data for data in said)
@@ -108,11 +108,11 @@ def test_an_agent_of_the_working_directory(tmp_path: Path) -> None:
 
 def test_a_relative_data_folder(tmp_path: Path) -> None:
     """It belongs to the working directory."""
-    with serving(Plan(tmp_path, settings={"data_dir": "data"}, cwd=tmp_path)) as server:
+    with serving(LaunchOptions(tmp_path, settings={"data_dir": "data"}, cwd=tmp_path)) as server:
         assert server.is_idle
         assert (tmp_path / "data" / "hermes.db").exists()
 
 
 def test_a_provider_that_refuses(tmp_path: Path) -> None:
-    line = refusal(run(Plan(tmp_path, ("--agent", "tests.support.providers:refusing"))))
+    line = refusal(run(LaunchOptions(tmp_path, ("--agent", "tests.support.providers:refusing"))))
     assert line == "Error: base_url: this agent needs one"

@@ -65,8 +65,8 @@ class Server:
 
 
 @define(eq=False)
-class _Stage(fakes.Stage):
-    """Hands a factory of ours to the rig."""
+class _Stage(fakes.ScriptedAgentFactory):
+    """Hands a factory of ours to the harness."""
 
     make_agent: Callable[[Any], Any] = lambda turn: None
 
@@ -83,15 +83,15 @@ async def open_server(
     run_seconds: float = 0.0,
 ) -> AsyncIterator[Server]:
     """Serve agents. ``make_agent`` gets the turn and returns an object with ``async def run(turn, say)``."""
-    async with fakes.open_rig(
+    async with fakes.open_harness(
         _Stage((), make_agent=make_agent),
         options=evolve(fakes.PLAIN, keepalive_seconds=keepalive_seconds),
         limits=evolve(DEFAULT_LIMITS, run=run_seconds, stall=NEVER, save=NEVER),
         max_runs=8,
         clock=clock.monotonic,
         wall_clock=clock.wall,
-    ) as rig:
-        yield Server(rig.client.app, rig.store)
+    ) as harness:
+        yield Server(harness.client.app, harness.store)
 
 
 # -- ids --

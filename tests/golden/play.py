@@ -14,7 +14,7 @@ from tests.golden.agent import Cues, Script, ScriptedAgent
 from tests.golden.client import Exchange, Request
 from tests.golden.driver import KEY, Clock, IdSource, Server, fixed_ids, open_server, turn_view
 from tests.golden.transcript import Transcript
-from tests.support.asgi import patience
+from tests.support.asgi import real_timeout
 
 Flow = Callable[["Play"], Awaitable[None]]
 
@@ -150,7 +150,7 @@ def play(scenario: Scenario) -> str:
     transcript = Transcript(scenario.about)
 
     async def main(ids: IdSource) -> None:
-        with patience():
+        with real_timeout():
             await Play(transcript, Clock(), ids, mock_clock).run(scenario.flow, **scenario.options)
 
     with fixed_ids() as ids:

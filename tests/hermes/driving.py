@@ -16,8 +16,8 @@ from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory,
 from hermes_trio.agents.hermes.provider import provider
 from hermes_trio.core.events import Event, Result
 from tests.hermes.scripted import Upstream
-from tests.support.agent_harness import Ear, turn
-from tests.support.fakes import Rig, Stage, open_rig
+from tests.support.agent_harness import EventRecorder, turn
+from tests.support.fakes import AppHarness, ScriptedAgentFactory, open_harness
 
 NOWHERE = Path("/nonexistent")
 
@@ -37,20 +37,20 @@ async def hermes(server: Upstream, **options: Any) -> AsyncIterator[AgentFactory
 async def one_turn(server: Upstream) -> None:
     """Import everything."""
     async with hermes(server) as factory:
-        await do(factory, turn("Hi"), Ear())
+        await do(factory, turn("Hi"), EventRecorder())
 
 
-async def do(factory: AgentFactory, request: TurnRequest, ear: Ear) -> Result:
+async def do(factory: AgentFactory, request: TurnRequest, recorder: EventRecorder) -> Result:
     """One turn in a thread, with nothing around it."""
     agent: Any = factory(AgentContext(request, NOWHERE))
-    result = await trio.to_thread.run_sync(agent.run, request, ear.emitter())
+    result = await trio.to_thread.run_sync(agent.run, request, recorder.emitter())
     assert isinstance(result, Result)
     return result
 
 
 @define(eq=False)
-class Real(Stage):
-    """Takes the place of a scripted agent in a rig."""
+class Real(ScriptedAgentFactory):
+    """Takes the place of a scripted agent in a harness."""
 
     made: AgentFactory = field(kw_only=True)
 
@@ -60,10 +60,10 @@ class Real(Stage):
 
 
 @asynccontextmanager
-async def serving(server: Upstream, **options: Any) -> AsyncIterator[Rig]:
+async def serving(server: Upstream, **options: Any) -> AsyncIterator[AppHarness]:
     """The whole server but its sockets."""
-    async with hermes(server, **options) as factory, open_rig(Real((), made=factory)) as rig:
-        yield rig
+    async with hermes(server, **options) as factory, open_harness(Real((), made=factory)) as harness:
+        yield harness
 
 
 class Stopwatch:

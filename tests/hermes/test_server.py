@@ -12,7 +12,7 @@ import trio
 from hermes_trio.core.messages import Message, ToolCall
 from tests.hermes.driving import serving
 from tests.hermes.scripted import Says, Upstream, Wants
-from tests.support.fakes import CHAT, Rig, ask, ask_stream
+from tests.support.fakes import CHAT, AppHarness, ask, ask_stream
 from tests.support.sse import Frame
 
 RESPONSES = "/v1/responses"
@@ -70,11 +70,11 @@ def said_to_model(asked: dict[str, Any]) -> list[tuple[str, str]]:
 async def test_three_turns_of_a_session(model: Upstream, home: Path) -> None:
     model.play(*three_turns())
     session = {"X-Hermes-Session-Id": "chained-chat"}
-    async with serving(model) as rig:
+    async with serving(model) as harness:
         answers = [
-            await rig.client.send(CHAT, ask(text), session) for text in ("first?", "second?", "third?")
+            await harness.client.send(CHAT, ask(text), session) for text in ("first?", "second?", "third?")
         ]
-        stored = await rig.store.load_messages("ann", "chained-chat")
+        stored = await harness.store.load_messages("ann", "chained-chat")
     contents = [answer.json["choices"][0]["message"]["content"] for answer in answers]
     assert contents == ["One.", "Two.", "Three."]
     assert {answer.headers["x-hermes-session-id"] for answer in answers} == {"chained-chat"}
@@ -87,14 +87,14 @@ async def test_three_turns_of_a_session(model: Upstream, home: Path) -> None:
 async def test_three_chained_responses(model: Upstream, home: Path) -> None:
     model.play(*three_turns())
     previous: dict[str, str] = {}
-    async with serving(model) as rig:
+    async with serving(model) as harness:
         for text in ("first?", "second?", "third?"):
-            answer = await rig.client.send(RESPONSES, {"input": text, **previous})
+            answer = await harness.client.send(RESPONSES, {"input": text, **previous})
             assert answer.json["status"] == "completed"
             previous = {"previous_response_id": answer.json["id"]}
-        session_id = rig.stage.turns[-1].session_id
-        stored = await rig.store.load_history("ann", previous["previous_response_id"])
-    assert {request.session_id for request in rig.stage.turns} == {session_id}
+        session_id = harness.agents.turns[-1].session_id
+        stored = await harness.store.load_history("ann", previous["previous_response_id"])
+    assert {request.session_id for request in harness.agents.turns} == {session_id}
     assert stored == EXACT
     assert stored_by_hermes(home, session_id) == EXACT_THERE
     assert said_to_model(model.requests[-1]) == EXACT_THERE[:-1]
@@ -102,8 +102,8 @@ async def test_three_chained_responses(model: Upstream, home: Path) -> None:
 
 async def test_a_streamed_turn_shows_its_tool(model: Upstream) -> None:
     model.play(*three_turns()[1:3])
-    async with serving(model) as rig:
-        answer = await rig.client.send(CHAT, ask_stream("second?"))
+    async with serving(model) as harness:
+        answer = await harness.client.send(CHAT, ask_stream("second?"))
     progress = [frame.json for frame in answer.frames if frame.event == "hermes.tool.progress"]
     assert [(each["toolCallId"], each["status"]) for each in progress] == [
         ("c1", "running"),
@@ -115,22 +115,22 @@ async def test_a_streamed_turn_shows_its_tool(model: Upstream) -> None:
 async def test_a_client_that_leaves_ends_the_turn(model: Upstream, home: Path) -> None:
     hold = threading.Event()
     model.play(Says(["Once upon"], hold=hold))
-    async with serving(model) as rig:
+    async with serving(model) as harness:
         session = {"X-Hermes-Session-Id": "left"}
-        async with rig.client.post(CHAT, ask_stream("A tale"), session) as exchange:
+        async with harness.client.post(CHAT, ask_stream("A tale"), session) as exchange:
             await exchange.content("Once upon")
             began = trio.current_time()
-        await until_idle(rig)
+        await until_idle(harness)
         assert trio.current_time() - began < 2
-        assert await rig.transcript("left") == [("user", "A tale"), ("assistant", "Once upon")]
+        assert await harness.transcript("left") == [("user", "A tale"), ("assistant", "Once upon")]
     hold.set()
-    assert rig.ends == [("incomplete", "client_disconnected")]
+    assert harness.ends == [("incomplete", "client_disconnected")]
     assert stored_by_hermes(home, "left")[:2] == [("user", "A tale"), ("assistant", "Once upon")]
 
 
-async def until_idle(rig: Rig) -> None:
+async def until_idle(harness: AppHarness) -> None:
     with trio.fail_after(10):
-        while not rig.is_idle:  # noqa: ASYNC110 - a thread tells nobody that it is gone
+        while not harness.is_idle:  # noqa: ASYNC110 - a thread tells nobody that it is gone
             await trio.sleep(0.005)
 
 
@@ -148,15 +148,15 @@ async def test_somebody_is_asked_and_the_answer_holds_for_the_session(
     calls = [Says(calls=[shell("c1", f"rm -r {victim}")]) for victim in victims]
     model.play(calls[0], Says(["Gone."]), calls[1], Says(["Gone too."]))
     session = {"X-Hermes-Session-Id": "cleaning"}
-    async with serving(model) as rig:
-        async with rig.client.post(CHAT, ask_stream("Clean up"), session) as exchange:
+    async with serving(model) as harness:
+        async with harness.client.post(CHAT, ask_stream("Clean up"), session) as exchange:
             while (frame := await exchange.frame()).event != "hermes.approval.request":
                 pass
             assert asked_of(frame)["toolCallId"] == "c1"
-            told = await rig.client.send(f"/v1/runs/{frame.json['id']}/approval", {"choice": "session"})
+            told = await harness.client.send(f"/v1/runs/{frame.json['id']}/approval", {"choice": "session"})
             assert told.json["resolved"] == 1
             first = await exchange.end()
-        second = await rig.client.send(CHAT, ask_stream("The other too"), session)
+        second = await harness.client.send(CHAT, ask_stream("The other too"), session)
     assert not any(victim.exists() for victim in victims)
     events = [[frame.event for frame in answer.frames if frame.event] for answer in (first, second)]
     assert events[0].count("hermes.approval.request") == 1
@@ -165,8 +165,8 @@ async def test_somebody_is_asked_and_the_answer_holds_for_the_session(
 
 async def test_a_failure_is_one_for_the_client(model: Upstream) -> None:
     model.play(Says(status=401))
-    async with serving(model) as rig:
-        answer = await rig.client.send(RESPONSES, {"input": "Hi"})
+    async with serving(model) as harness:
+        answer = await harness.client.send(RESPONSES, {"input": "Hi"})
     assert answer.json["status"] == "failed"
     assert "scripted 401" in answer.json["error"]["message"]
 
@@ -181,9 +181,9 @@ async def test_a_session_of_the_built_in_server_goes_on(model: Upstream, home: P
     database.close()
     model.play(Says(["Now."]), Says(["Later."]))
     session = {"X-Hermes-Session-Id": "old-one"}
-    async with serving(model, adopt_sessions=True) as rig:
-        await rig.client.send(CHAT, ask("now?"), session)
-        await rig.client.send(CHAT, ask("later?"), session)
+    async with serving(model, adopt_sessions=True) as harness:
+        await harness.client.send(CHAT, ask("now?"), session)
+        await harness.client.send(CHAT, ask("later?"), session)
     assert said_to_model(model.requests[1]) == [
         ("user", "before?"),
         ("assistant", "Before."),

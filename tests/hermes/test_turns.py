@@ -30,7 +30,7 @@ from hermes_trio.core.events import (
 from hermes_trio.core.messages import Usage
 from tests.hermes.driving import Stopwatch, do, hermes, interrupting_at
 from tests.hermes.scripted import Says, Upstream, Wants
-from tests.support.agent_harness import Ear, start, turn
+from tests.support.agent_harness import EventRecorder, start, turn
 
 ONE_CALL = Usage(11, 7, cached_tokens=3, reasoning_tokens=2)
 TWO_CALLS = Usage(22, 14, cached_tokens=6, reasoning_tokens=4)
@@ -42,10 +42,10 @@ def shell(call_id: str, command: str) -> Wants:
 
 async def test_text_comes_in_pieces(model: Upstream) -> None:
     model.play(Says(["Hel", "lo"]))
-    ear = Ear()
+    recorder = EventRecorder()
     async with hermes(model) as factory:
-        result = await do(factory, turn("Hi", instructions="Be brief."), ear)
-    assert ear.events == [Text("Hel"), Text("lo")]
+        result = await do(factory, turn("Hi", instructions="Be brief."), recorder)
+    assert recorder.events == [Text("Hel"), Text("lo")]
     assert result == Result("Hello", usage=ONE_CALL)
     (asked,) = model.requests
     assert asked["model"] == "scripted"
@@ -55,21 +55,21 @@ async def test_text_comes_in_pieces(model: Upstream) -> None:
 
 async def test_reasoning_is_not_text(model: Upstream) -> None:
     model.play(Says(["Hello"], reasoning=["hm", " yes"]))
-    ear = Ear()
+    recorder = EventRecorder()
     async with hermes(model) as factory:
-        await do(factory, turn("Hi"), ear)
-    assert (ear.reasoning, ear.text) == ("hm yes", "Hello")
-    assert [type(event) for event in ear.events] == [Reasoning, Reasoning, Text]
+        await do(factory, turn("Hi"), recorder)
+    assert (recorder.reasoning, recorder.text) == ("hm yes", "Hello")
+    assert [type(event) for event in recorder.events] == [Reasoning, Reasoning, Text]
 
 
 async def test_one_tool_runs_between_two_pieces_of_text(model: Upstream) -> None:
     model.play(Says(["Look:"], calls=[shell("c1", "echo found")]), Says(["Done."]))
-    ear = Ear()
+    recorder = EventRecorder()
     async with hermes(model) as factory:
-        result = await do(factory, turn("Look"), ear)
-    assert [type(event) for event in ear.events] == [Text, Text, ToolStarted, ToolCompleted, Text]
-    assert (ear.text, ear.events[-1]) == ("Look:\n\nDone.", Text("Done."))
-    ((name, args, output, is_error),) = ear.calls
+        result = await do(factory, turn("Look"), recorder)
+    assert [type(event) for event in recorder.events] == [Text, Text, ToolStarted, ToolCompleted, Text]
+    assert (recorder.text, recorder.events[-1]) == ("Look:\n\nDone.", Text("Done."))
+    ((name, args, output, is_error),) = recorder.calls
     assert (name, args, is_error) == ("terminal", {"command": "echo found"}, False)
     assert json.loads(output) == {"output": "found", "exit_code": 0, "error": None}
     assert (result.verdict, result.usage) == (Verdict.COMPLETED, TWO_CALLS)
@@ -83,10 +83,10 @@ async def test_one_tool_runs_between_two_pieces_of_text(model: Upstream) -> None
 
 async def test_a_command_that_fails_is_an_error(model: Upstream) -> None:
     model.play(Says(calls=[shell("c1", "exit 3")]), Says(["It failed."]))
-    ear = Ear()
+    recorder = EventRecorder()
     async with hermes(model) as factory:
-        await do(factory, turn("Try"), ear)
-    assert [is_error for _name, _args, _result, is_error in ear.calls] == [True]
+        await do(factory, turn("Try"), recorder)
+    assert [is_error for _name, _args, _result, is_error in recorder.calls] == [True]
 
 
 async def test_parallel_tools_keep_their_ids(model: Upstream, tmp_path: Path) -> None:
@@ -95,30 +95,30 @@ async def test_parallel_tools_keep_their_ids(model: Upstream, tmp_path: Path) ->
         path.write_text(f"I am {path.name}")
     reads = [Wants(f"c{at}", "read_file", {"path": str(path)}) for at, path in enumerate(paths)]
     model.play(Says(calls=reads), Says(["Read."]))
-    ear = Ear()
+    recorder = EventRecorder()
     async with hermes(model) as factory:
-        await do(factory, turn("Read"), ear)
-    started = [event.call_id for event in ear.events if isinstance(event, ToolStarted)]
+        await do(factory, turn("Read"), recorder)
+    started = [event.call_id for event in recorder.events if isinstance(event, ToolStarted)]
     assert started == ["c0", "c1", "c2"]
-    assert not any(isinstance(event, ToolAnnounced) for event in ear.events)
-    assert [f"I am {name}" in call[2] for name, call in zip("abc", ear.calls, strict=True)] == [True] * 3
+    assert not any(isinstance(event, ToolAnnounced) for event in recorder.events)
+    assert [f"I am {name}" in call[2] for name, call in zip("abc", recorder.calls, strict=True)] == [True] * 3
 
 
 async def test_a_model_that_refuses_is_a_failure(model: Upstream) -> None:
     model.play(*[Says(status=401)] * 9)
-    ear = Ear()
+    recorder = EventRecorder()
     async with hermes(model) as factory:
-        result = await do(factory, turn("Hi"), ear)
+        result = await do(factory, turn("Hi"), recorder)
     assert result.verdict is Verdict.FAILED
     assert "scripted 401" in result.error
-    assert ear.events == []
+    assert recorder.events == []
 
 
 @pytest.mark.slow
 async def test_a_model_that_is_out_of_order_is_a_failure(model: Upstream) -> None:
     model.play(*[Says(status=500)] * 9)
     async with hermes(model) as factory:
-        result = await do(factory, turn("Hi"), Ear())
+        result = await do(factory, turn("Hi"), EventRecorder())
     assert result.verdict is Verdict.FAILED
     assert "500" in result.error
     assert len(model.requests) > 1  # Hermes tries again by itself
@@ -135,14 +135,14 @@ async def test_an_interrupt_in_text_is_quick(model: Upstream, capsys: pytest.Cap
             watch.start()
             agent.interrupt("client_disconnected")
 
-        ear = Ear(on_event=interrupting_at(Text, interrupt))
-        result = await trio.to_thread.run_sync(agent.run, turn("Hi"), ear.emitter())
+        recorder = EventRecorder(on_event=interrupting_at(Text, interrupt))
+        result = await trio.to_thread.run_sync(agent.run, turn("Hi"), recorder.emitter())
         seconds = watch.seconds
     hold.set()
     with capsys.disabled():
         report("in text", seconds)
     assert result == Result("", Verdict.INTERRUPTED, "client_disconnected", usage=result.usage)
-    assert ear.text == "Once upon"
+    assert recorder.text == "Once upon"
     assert seconds < 0.5
 
 
@@ -163,8 +163,8 @@ async def test_an_interrupt_in_a_command_ends_it(
             watch.start()
             agent.interrupt("stop_requested")
 
-        ear = Ear(on_event=interrupting_at(ToolStarted, interrupt))
-        result = await trio.to_thread.run_sync(agent.run, turn("Wait"), ear.emitter())
+        recorder = EventRecorder(on_event=interrupting_at(ToolStarted, interrupt))
+        result = await trio.to_thread.run_sync(agent.run, turn("Wait"), recorder.emitter())
         seconds = watch.seconds
     with capsys.disabled():
         report("in a command", seconds)
@@ -200,9 +200,9 @@ async def test_an_interrupt_ends_one_turn_of_two(model: Upstream) -> None:
         token = trio.lowlevel.current_trio_token()
 
         async def one(name: str) -> None:
-            ear = Ear(on_event=lambda _event: token.run_sync_soon(begun[name].set))
+            recorder = EventRecorder(on_event=lambda _event: token.run_sync_soon(begun[name].set))
             request = TurnRequest(f"run_{name}", f"session_{name}", "Hi")
-            results[name] = await trio.to_thread.run_sync(agents[name].run, request, ear.emitter())
+            results[name] = await trio.to_thread.run_sync(agents[name].run, request, recorder.emitter())
 
         for name in agents:
             nursery.start_soon(one, name)
@@ -225,7 +225,7 @@ async def test_turns_leave_nothing_behind(model: Upstream) -> None:
     async with hermes(model) as factory:
         for _ in range(4):
             model.play(Says(["Look:"], calls=[shell("c1", "echo found")]), Says(["Done."]))
-            await do(factory, turn("Look"), Ear())
+            await do(factory, turn("Look"), EventRecorder())
             gc.collect()
             counts.append((len(os.listdir("/proc/self/fd")), threading.active_count()))
     assert counts[-1] <= counts[0], counts
@@ -242,15 +242,15 @@ async def test_a_dangerous_command_waits_for_an_answer(
     victim.mkdir()
     command = DANGEROUS.format(victim)
     model.play(Says(calls=[shell("c1", command)]), Says(["So be it."]))
-    ear = Ear(decision=Decision(choice, AnsweredBy.CLIENT))
+    recorder = EventRecorder(decision=Decision(choice, AnsweredBy.CLIENT))
     async with hermes(model) as factory:
-        result = await do(factory, turn("Clean up"), ear)
-    (wish,) = [event for event in ear.events if isinstance(event, ApprovalRequest)]
+        result = await do(factory, turn("Clean up"), recorder)
+    (wish,) = [event for event in recorder.events if isinstance(event, ApprovalRequest)]
     assert (wish.command, wish.call_id) == (command, "c1")
     assert wish.patterns != (command,)
     assert victim.exists() is not is_gone
     assert result.verdict is Verdict.COMPLETED
-    ((_name, _args, output, is_error),) = ear.calls
+    ((_name, _args, output, is_error),) = recorder.calls
     assert is_error is not is_gone
     assert ("denied" in output.lower()) is not is_gone
 
@@ -277,7 +277,7 @@ async def test_the_configuration_of_hermes_counts(model: Upstream, home: Path) -
     model.play(Says(["Hello"]))
     try:
         async with provider.open(AgentConfig(options={"skip_memory": True}), Path()) as factory:
-            assert (await do(factory, turn("Hi"), Ear())).text == "Hello"
+            assert (await do(factory, turn("Hi"), EventRecorder())).text == "Hello"
     finally:
         config.write_text(before)
     (asked,) = model.requests
@@ -291,15 +291,15 @@ async def test_no_setting_of_ours_reaches_a_tool(model: Upstream, monkeypatch: p
     for name in ("HERMES_TRIO_API_KEY", "API_SERVER_KEY", "DATABASE_URL", "OPENAI_API_KEY"):
         monkeypatch.setenv(name, f"canary-{name}")
     model.play(Says(calls=[shell("c1", "env; echo seen")]), Says(["So."]))
-    ear = Ear()
+    recorder = EventRecorder()
     async with hermes(model) as factory:
-        await do(factory, turn("Look"), ear)
-    assert "seen" in ear.calls[0][2]
-    assert "canary" not in ear.calls[0][2]
+        await do(factory, turn("Look"), recorder)
+    assert "seen" in recorder.calls[0][2]
+    assert "canary" not in recorder.calls[0][2]
 
 
 async def test_nothing_is_printed(model: Upstream, capsys: pytest.CaptureFixture[str]) -> None:
     model.play(Says(status=401))
     async with hermes(model) as factory:
-        await do(factory, turn("Hi"), Ear())
+        await do(factory, turn("Hi"), EventRecorder())
     assert capsys.readouterr().out == ""

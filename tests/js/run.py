@@ -34,11 +34,11 @@ def main() -> int:
 
 def test() -> int:
     """Run the tests against a server of their own."""
-    from tests.support.server_process import Plan, serving  # noqa: PLC0415  # the path to it is known by now
+    from tests.support.server_process import LaunchOptions, serving  # noqa: PLC0415  # the path to it is known by now
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        serving(Plan(Path(folder)), expected="refused a key") as server,
+        serving(LaunchOptions(Path(folder)), expected="refused a key") as server,
     ):
         return call("node", "--test", seconds=TEST_SECONDS, BASE_URL=server.url, API_KEY=server.key)
 

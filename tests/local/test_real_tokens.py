@@ -16,7 +16,7 @@ import httpx2
 import pytest
 from openai import OpenAI
 
-from tests.support.server_process import Plan, Server, eventually, kill, serving, start
+from tests.support.server_process import LaunchOptions, ServerProcess, eventually, kill, serving, start
 
 TIME = 300.0  # seconds; for the slowest machine
 MODEL = "hermes-agent"
@@ -36,23 +36,23 @@ def model_file() -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server whose agent is the model."""
     flags = ("--agent", "local", "--model-path", str(model_file()), "--tool", "none")
     settings = {"drain_seconds": 1, "upstream_read_seconds": TIME}
     with serving(
-        Plan(tmp_path_factory.mktemp("local"), flags, settings), expected="the model's server ended"
+        LaunchOptions(tmp_path_factory.mktemp("local"), flags, settings), expected="the model's server ended"
     ) as it:
         yield it
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[OpenAI]:
+def client(server: ServerProcess) -> Iterator[OpenAI]:
     with OpenAI(base_url=f"{server.url}/v1", api_key=server.key, timeout=TIME, max_retries=0) as client:
         yield client
 
 
-def child_of(server: Server) -> int:
+def child_of(server: ServerProcess) -> int:
     """The process that holds the model."""
     found = [int(pid) for task in Path(f"/proc/{server.pid}/task").iterdir() for pid in _children(task)]
     [child] = found
@@ -109,7 +109,7 @@ def test_an_answer_keeps_to_its_schema(client: OpenAI) -> None:
     assert found.keys() == {"city", "warm"}
 
 
-def test_a_run_that_is_stopped_in_the_middle_ends_at_once(server: Server, client: OpenAI) -> None:
+def test_a_run_that_is_stopped_in_the_middle_ends_at_once(server: ServerProcess, client: OpenAI) -> None:
     started = client.responses.create(model=MODEL, input=ASKED, background=True, max_output_tokens=2_000)
     eventually(lambda: bool(client.responses.retrieve(started.id).output_text))
     before = time.monotonic()
@@ -121,7 +121,7 @@ def test_a_run_that_is_stopped_in_the_middle_ends_at_once(server: Server, client
     test_a_chat_is_streamed(client)  # the model is free again
 
 
-def test_a_client_that_leaves_stops_the_model(server: Server, client: OpenAI) -> None:
+def test_a_client_that_leaves_stops_the_model(server: ServerProcess, client: OpenAI) -> None:
     stream = client.chat.completions.create(
         model=MODEL, messages=[{"role": "user", "content": ASKED}], max_tokens=2_000, stream=True
     )
@@ -131,7 +131,7 @@ def test_a_client_that_leaves_stops_the_model(server: Server, client: OpenAI) ->
     assert eventually(lambda: server.is_idle) < 5
 
 
-def test_a_model_that_dies_comes_back(server: Server, client: OpenAI) -> None:
+def test_a_model_that_dies_comes_back(server: ServerProcess, client: OpenAI) -> None:
     child = child_of(server)
     os.kill(child, signal.SIGKILL)
     eventually(lambda: "the model's server ended" in server.log)
@@ -139,7 +139,7 @@ def test_a_model_that_dies_comes_back(server: Server, client: OpenAI) -> None:
     assert child_of(server) != child
 
 
-def test_strangers_get_nothing_from_the_child(server: Server) -> None:
+def test_strangers_get_nothing_from_the_child(server: ServerProcess) -> None:
     ports = _listening(child_of(server))
     assert ports
     for port in ports:
@@ -163,7 +163,7 @@ def _listening(pid: int) -> list[int]:
 
 def test_the_model_dies_with_a_server_that_is_killed(tmp_path: Path) -> None:
     flags = ("--agent", "local", "--model-path", str(model_file()), "--tool", "none")
-    server = start(Plan(tmp_path, flags))
+    server = start(LaunchOptions(tmp_path, flags))
     try:
         pidfd = os.pidfd_open(child_of(server))
         server.signal(signal.SIGKILL)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.support.server_process import Plan, serving
+from tests.support.server_process import LaunchOptions, serving
 
 HERE = Path(__file__).parent
 PICTURES = HERE.parents[1] / "docs" / "pictures"
@@ -61,7 +61,7 @@ def serve_and_test(files: list[Path], browser: str, **more: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "config.toml")
         config.write_text(PROFILES, "utf-8")
-        plan = Plan(Path(folder), flags=("--config", str(config)))
+        plan = LaunchOptions(Path(folder), flags=("--config", str(config)))
         with serving(plan, expected="refused a key|a run failed|the agent failed") as server:
             ours = {"BASE_URL": server.url, "API_KEY": server.key, "GREETING": server.greeting}
             return node(files, BROWSER=browser, **ours, **more)

@@ -77,7 +77,7 @@ class Case:
 
 async def _one(house: House, clock: MockClock, case: Case, at: int) -> Scene:
     house.forget()
-    house.rig.site.admission.is_draining = False
+    house.harness.state.admission.is_draining = False
     shuffle(case.plan.seed)
     return Scene(house, case.route, at, clock)
 
@@ -115,7 +115,7 @@ def run_crashes(route: Route, script: Script) -> dict[str, int]:
 
 
 async def _make_session(house: House) -> None:
-    answer = await house.rig.client.send("/api/sessions", {"id": "s1"})
+    answer = await house.harness.client.send("/api/sessions", {"id": "s1"})
     assert answer.status == 201, answer.body
 
 
@@ -137,7 +137,7 @@ def run_endless(route: Route, way: Way) -> list[tuple[str, str]]:
             way.strike(scene)
             await house.until_quiet()
             check(await house.faults(), (route.name, way.name))
-            ends.extend(house.rig.ends)
+            ends.extend(house.harness.ends)
             nursery.cancel_scope.cancel()
 
     clock = MockClock()

@@ -59,12 +59,12 @@ def _faults_of_end(
     own = {Reason.AGENT_ERROR} if script.end else {Reason.NONE}
     if record.outcome.reason not in own | reasons:
         yield f"ended as {record.outcome}"
-    taken = scene.house.troupe.taken.get(record.header.run_id, "")
+    taken = scene.house.agents.taken.get(record.header.run_id, "")
     if kept_of_record(record).text != taken and not leeway.text:
         yield f"the agent was heard to say {taken!r}, the record has {kept_of_record(record).text!r}"
     told = [(str(record.outcome.status), str(record.outcome.reason))]
-    if scene.house.rig.ends != told:
-        yield f"counted as {scene.house.rig.ends}, stored as {told}"
+    if scene.house.harness.ends != told:
+        yield f"counted as {scene.house.harness.ends}, stored as {told}"
 
 
 def _faults_of_answers(scene: Scene) -> Iterator[str]:
@@ -104,7 +104,7 @@ async def _against_store(scene: Scene, heard: Heard, leeway: Leeway) -> list[str
 
 def _against_agent(scene: Scene, heard: Heard, leeway: Leeway) -> list[str]:
     """Of a run that is not stored there is only what its agent was heard to say."""
-    taken = scene.house.troupe.taken.get(heard.run_id, "")
+    taken = scene.house.agents.taken.get(heard.run_id, "")
     is_same = taken == heard.text if heard.ends else taken.startswith(heard.text)
     return [] if is_same or leeway.text else [f"said {taken!r}, heard {heard.text!r}"]
 

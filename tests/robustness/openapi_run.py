@@ -12,14 +12,17 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.server_process import Plan, serving
+from tests.support.server_process import LaunchOptions, serving
 
 EXAMPLES = 50  # for each operation
 
 
 def main(command: Sequence[str]) -> int:
     """Run it; returns its exit code."""
-    with tempfile.TemporaryDirectory() as folder, serving(Plan(Path(folder)), expected=".*") as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(LaunchOptions(Path(folder)), expected=".*") as server,
+    ):
         arguments = [
             "run",
             f"{server.url}/openapi.json",

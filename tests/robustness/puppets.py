@@ -17,13 +17,13 @@ from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.web.api.responses import to_items
 from tests.robustness.scenes import LIMITS
-from tests.support.fakes import Rig, Stage, make_rig
+from tests.support.fakes import AppHarness, ScriptedAgentFactory, make_harness
 
 OWNER, SUCCESSOR = "server", "successor"
 
 
 @define(eq=False)
-class Strings(Stage):
+class Strings(ScriptedAgentFactory):
     """Makes puppets, and finds them by the id of their run."""
 
     puppets: dict[str, Puppet] = field(factory=dict)
@@ -85,15 +85,15 @@ class Line:
 
 @define(eq=False)
 class Life:
-    """One process: a rig on a line to a store."""
+    """One process: a harness on a line to a store."""
 
-    rig: Rig
+    harness: AppHarness
     line: Line
 
     @property
     def strings(self) -> Strings:
         """Its agents."""
-        return cast("Strings", self.rig.stage)
+        return cast("Strings", self.harness.agents)
 
 
 @asynccontextmanager
@@ -102,9 +102,11 @@ async def open_life(store: MemoryStore) -> AsyncIterator[Life]:
     line = Line(store)
     await recover(store, SUCCESSOR, _items, lambda: 0.0)
     async with trio.open_nursery() as nursery:
-        rig = make_rig(Strings(()), nursery=nursery, store=cast("Store", line), limits=LIMITS, max_runs=100)
-        nursery.start_soon(rig.site.services.flusher.run)
-        yield Life(rig, line)
+        harness = make_harness(
+            Strings(()), nursery=nursery, store=cast("Store", line), limits=LIMITS, max_runs=100
+        )
+        nursery.start_soon(harness.state.services.flusher.run)
+        yield Life(harness, line)
         line.is_cut = True
         nursery.cancel_scope.cancel()
 

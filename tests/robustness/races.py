@@ -25,7 +25,7 @@ from tests.robustness.scenes import HELLO, LIMITS, TOOLS
 from tests.robustness.schedule import repeatable, shuffle, steps
 from tests.robustness.wires import Heard, Wire, hear
 from tests.robustness.witness import House, WatchedExchange, open_house
-from tests.support.asgi import JSON, NO_HEADERS, Answer, Headers
+from tests.support.asgi import JSON, NO_HEADERS, Headers, HttpResponse
 from tests.support.fakes import Ask, Step
 
 RESPONSES, RUNS = "/v1/responses", "/v1/runs"
@@ -52,18 +52,18 @@ class Round:
             nursery.start_soon(self.at_random, one)
             nursery.start_soon(self.at_random, other)
 
-    async def post(self, path: str, body: object = None, headers: Headers = NO_HEADERS) -> Answer:
+    async def post(self, path: str, body: object = None, headers: Headers = NO_HEADERS) -> HttpResponse:
         """A whole answer."""
         raw = b"" if body is None else json.dumps(body).encode()
         return await self.ended(self.house.exchange("POST", path, raw, {**JSON, **headers}, None))
 
-    async def get(self, path: str, method: str = "GET") -> Answer:
+    async def get(self, path: str, method: str = "GET") -> HttpResponse:
         """A whole answer."""
         return await self.ended(self.house.exchange(method, path, b"", {}, None))
 
-    async def ended(self, exchange: WatchedExchange) -> Answer:
+    async def ended(self, exchange: WatchedExchange) -> HttpResponse:
         """Run an exchange to its end."""
-        await exchange.run(self.house.rig.client.app)
+        await exchange.run(self.house.harness.client.app)
         check(exchange.faults)
         return exchange.answer
 
@@ -93,7 +93,7 @@ async def _stream(one: Round, path: str, body: object, headers: Headers = NO_HEA
 async def stop_and_finish(one: Round) -> str:
     """A run that is about to finish is stopped."""
     run_id = (await one.post(RUNS, {"input": "Hi"})).json["run_id"]
-    answers: list[Answer] = []
+    answers: list[HttpResponse] = []
 
     async def stop() -> None:
         answers.append(await one.post(f"{RUNS}/{run_id}/stop"))
@@ -109,17 +109,17 @@ async def stop_and_finish(one: Round) -> str:
 async def cancel_and_disconnect(one: Round) -> str:
     """A response is cancelled while its client leaves."""
     exchange = await _stream(one, RESPONSES, {"input": "Hi", "stream": True})
-    answers: list[Answer] = []
+    answers: list[HttpResponse] = []
 
     async def leave() -> None:
         exchange.disconnect()
 
     async def cancel() -> None:
-        if runs := one.house.rig.site.services.registry.list_for("ann"):
+        if runs := one.house.harness.state.services.registry.list_for("ann"):
             answers.append(await one.post(f"{RESPONSES}/{runs[0].header.run_id}/cancel"))
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(exchange.run, one.house.rig.client.app)
+        nursery.start_soon(exchange.run, one.house.harness.client.app)
         await one.both(leave, cancel)
     check(exchange.faults)
     if not one.house.runs:
@@ -138,7 +138,7 @@ async def resume_and_expiry(one: Round) -> str:
     blocks = first.body.split(b"\n\n")
     after = one.chance.randrange(len(blocks) - 3)
     run_id = hear(Wire.RESPONSES, first.body).run_id
-    answers: list[Answer] = []
+    answers: list[HttpResponse] = []
 
     async def resume() -> None:
         answers.append(await one.get(f"{RESPONSES}/{run_id}?stream=true&starting_after={after}"))
@@ -160,8 +160,8 @@ async def delete_and_stream(one: Round) -> str:
     """A response is deleted while somebody reads it."""
     answer = await one.post(RESPONSES, {"input": "Hi", "background": True})
     run_id = answer.json["id"]
-    read: list[Answer] = []
-    gone: list[Answer] = []
+    read: list[HttpResponse] = []
+    gone: list[HttpResponse] = []
 
     async def follow() -> None:
         read.append(await one.get(f"{RESPONSES}/{run_id}?stream=true"))
@@ -186,7 +186,7 @@ async def one_key_twice(one: Round) -> str:
     """Two requests with one key: one run, and the same bytes for both."""
     body, key = {"input": "Hi", "stream": True}, {"Idempotency-Key": f"k{one.chance.random()}"}
     both = [await _stream(one, RESPONSES, body, key) for _ in range(2)]
-    first, second = (partial(each.run, one.house.rig.client.app) for each in both)
+    first, second = (partial(each.run, one.house.harness.client.app) for each in both)
     await one.both(first, second)
     answers = [each.answer for each in both]
     assert [answer.status for answer in answers] == [200, 200]
@@ -202,7 +202,7 @@ async def approve_and_time_out(one: Round) -> str:
     """A question is answered at the moment when its time is up: it has one answer, and all tell the same one."""
     choice = one.chance.choice(["once", "session"])  # to remember takes a while, in which time goes on
     run_id = (await one.post(RUNS, {"input": "Hi"})).json["run_id"]
-    answers: list[Answer] = []
+    answers: list[HttpResponse] = []
 
     async def approve() -> None:
         answers.append(await one.post(f"{RUNS}/{run_id}/approval", {"choice": choice}))
@@ -222,8 +222,8 @@ async def approve_and_time_out(one: Round) -> str:
     assert str(record.outcome.status) == "completed" or record.outcome.failure.kind == "store_error", record
     told = [json.loads(line[6:]) for line in events.body.decode().split("\n") if line.startswith("data: ")]
     [said] = [event for event in told if event["event"] == "approval.responded"]
-    [decision] = one.house.troupe.decisions
-    one.house.troupe.decisions.clear()
+    [decision] = one.house.agents.decisions
+    one.house.agents.decisions.clear()
     assert (str(decision.choice), str(decision.by)) == (said["choice"], said["by"])
     assert (answers[0].status == 200) is (said["by"] == "client"), (answers, said)
     return str(said["by"])
@@ -232,7 +232,7 @@ async def approve_and_time_out(one: Round) -> str:
 async def two_turns_of_a_session(one: Round) -> str:
     """Two turns in one session at once: each is done alone or refused, and the transcript has them in order."""
     session = f"s{one.chance.random()}"
-    answers: list[Answer] = []
+    answers: list[HttpResponse] = []
 
     async def turn() -> None:
         body = {"input": "Hi", "session_id": session}
@@ -287,7 +287,7 @@ async def _play(race: Race, house: House, number: int) -> str:
     house.forget()
     shuffle(number)
     chance = random.Random(number)
-    house.troupe.dawdle = chance.randrange(race.dawdle)
+    house.agents.dawdle = chance.randrange(race.dawdle)
     how = await race.contest(Round(house, chance))
     await house.until_quiet()
     check(await house.faults(), (race.name, number))

@@ -23,7 +23,7 @@ from tests.robustness.invariants import (
     kept_of_record,
 )
 from tests.robustness.wires import Heard, Wire
-from tests.support.server_process import Server
+from tests.support.server_process import ServerProcess
 from tests.support.stored_records import unfinished
 
 CALM_SECONDS = 20.0  # only a server that does not come to rest is waited for so long
@@ -48,7 +48,7 @@ class Footprint:
         return [f"{name}: {now}, before {then}" for name, now, then in pairs if now > then]
 
 
-def footprint(server: Server) -> Footprint:
+def footprint(server: ServerProcess) -> Footprint:
     """What a server has in hand now. Asking takes a connection, which is the same each time."""
     health = server.health()
     return Footprint(
@@ -60,7 +60,7 @@ def footprint(server: Server) -> Footprint:
     )
 
 
-def descriptors(server: Server) -> Counter[str]:
+def descriptors(server: ServerProcess) -> Counter[str]:
     """What the process has open, by kind. The readers of the store open their log when they first need it."""
     kinds: Counter[str] = Counter()
     for name in os.listdir(f"/proc/{server.pid}/fd"):
@@ -70,18 +70,18 @@ def descriptors(server: Server) -> Counter[str]:
     return kinds
 
 
-def memory(server: Server) -> int:
+def memory(server: ServerProcess) -> int:
     """Resident kilobytes."""
     status = Path(f"/proc/{server.pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0])
 
 
-def at_rest(server: Server) -> Footprint:
+def at_rest(server: ServerProcess) -> Footprint:
     """What a server has in hand once it has been used and let be."""
     return _lowest(server, 1.0)
 
 
-def _lowest(server: Server, seconds: float) -> Footprint:
+def _lowest(server: ServerProcess, seconds: float) -> Footprint:
     found, begun = footprint(server), time.monotonic()
     while time.monotonic() - begun < seconds:
         now = footprint(server)
@@ -90,7 +90,7 @@ def _lowest(server: Server, seconds: float) -> Footprint:
     return found
 
 
-def faults_at_rest(server: Server, before: Footprint, idle_threads: int = 0) -> list[str]:
+def faults_at_rest(server: ServerProcess, before: Footprint, idle_threads: int = 0) -> list[str]:
     """What a server keeps that it did not have before, however long one waits; and runs that never ended.
 
     Args:
@@ -104,7 +104,7 @@ def faults_at_rest(server: Server, before: Footprint, idle_threads: int = 0) -> 
     return more
 
 
-def _more(server: Server, before: Footprint, idle_threads: int) -> list[str]:
+def _more(server: ServerProcess, before: Footprint, idle_threads: int) -> list[str]:
     now = footprint(server)
     allowed = Footprint(
         before.tasks, before.threads + idle_threads, before.descriptors, before.runs, before.slots
@@ -114,7 +114,7 @@ def _more(server: Server, before: Footprint, idle_threads: int) -> list[str]:
 
 
 @contextmanager
-def store_of(server: Server) -> Iterator[sqlite3.Connection]:
+def store_of(server: ServerProcess) -> Iterator[sqlite3.Connection]:
     """The records of a server, as another program may read them at any time."""
     path = server.plan.data_dir / "hermes.db"
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=20)) as connection:
@@ -126,7 +126,7 @@ def found_in(store: sqlite3.Connection, run_id: str) -> EndedRun | LiveRun | NoR
     return run_queries.find(store, DEFAULT_PRINCIPAL, run_id)
 
 
-def faults_of_all(server: Server, streams: Iterable[Heard], store_failed: bool = False) -> list[str]:
+def faults_of_all(server: ServerProcess, streams: Iterable[Heard], store_failed: bool = False) -> list[str]:
     """Where streams that were cut anywhere, or went to their end, break an invariant.
 
     Args:

@@ -15,7 +15,7 @@ from h2.errors import ErrorCodes
 
 from tests.crash.frames import parse_answer
 from tests.support.raw_http import H2Client
-from tests.support.server_process import Server
+from tests.support.server_process import ServerProcess
 
 Json = dict[str, Any]
 PIECE = 65536
@@ -35,7 +35,7 @@ class Target:
     key: str
 
     @staticmethod
-    def of(server: Server) -> Target:
+    def of(server: ServerProcess) -> Target:
         """Of a server that was started."""
         return Target(server.port, server.key)
 

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from tests.robustness.real_launch import command
 from tests.robustness.wires import Heard, Wire, hear
-from tests.support.server_process import PATIENCE, Plan, Server, serving
+from tests.support.server_process import TIMEOUT, LaunchOptions, ServerProcess, serving
 from tests.support.socket_client import PATH, chat_body
 
 long_session = pytest.mark.long_session
@@ -43,7 +43,7 @@ class Reply:
         return hear(Wire.CHAT, self.body)
 
 
-def chat(server: Server, text: str, seconds: float = PATIENCE) -> Reply:
+def chat(server: ServerProcess, text: str, seconds: float = TIMEOUT) -> Reply:
     """One turn, streamed, to its end or until it breaks off."""
     headers = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}
     body, status = b"", 0
@@ -59,17 +59,17 @@ def chat(server: Server, text: str, seconds: float = PATIENCE) -> Reply:
 
 
 @contextmanager
-def server_in(folder: Path, agent: str, expected: str = "", **more: Any) -> Iterator[Server]:
+def server_in(folder: Path, agent: str, expected: str = "", **more: Any) -> Iterator[ServerProcess]:
     """A server; what begins with ``fault_`` is wrong around it, the rest are its settings."""
     faults = {name.removeprefix("fault_"): value for name, value in more.items() if name.startswith("fault_")}
     settings = {name: value for name, value in more.items() if not name.startswith("fault_")}
-    plan = Plan(folder, ("--agent", agent), {"drain_seconds": 1, **settings}, command(**faults))
+    plan = LaunchOptions(folder, ("--agent", agent), {"drain_seconds": 1, **settings}, command(**faults))
     with serving(plan, expected=expected) as server:
         yield server
 
 
 @contextmanager
-def limited(server: Server, what: int, most: int) -> Iterator[None]:
+def limited(server: ServerProcess, what: int, most: int) -> Iterator[None]:
     """A resource of a server is scarce for the length of a block."""
     soft, hard = resource.prlimit(server.pid, what)
     resource.prlimit(server.pid, what, (most, hard))
@@ -79,7 +79,7 @@ def limited(server: Server, what: int, most: int) -> Iterator[None]:
         resource.prlimit(server.pid, what, (soft, hard))
 
 
-def limit_with_room(server: Server, room: int) -> int:
+def limit_with_room(server: ServerProcess, room: int) -> int:
     """The limit of descriptors under which so many more can be opened: each gets the lowest free number."""
     taken = {int(name) for name in os.listdir(f"/proc/{server.pid}/fd")}
     free = (number for number in count() if number not in taken)

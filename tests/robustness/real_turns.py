@@ -10,7 +10,7 @@ import httpx2
 from attrs import define, field
 
 from tests.robustness.wires import Heard, Wire, hear
-from tests.support.server_process import PATIENCE, Server
+from tests.support.server_process import TIMEOUT, ServerProcess
 
 PATHS = {Wire.CHAT: "/v1/chat/completions", Wire.RESPONSES: "/v1/responses"}
 
@@ -36,10 +36,10 @@ class Turn:
             return {"stream": True, "messages": [{"role": "user", "content": self.text}]}
         return {"stream": True, "input": self.text}
 
-    def run(self, server: Server, http2: bool) -> Turn:
+    def run(self, server: ServerProcess, http2: bool) -> Turn:
         """Read to the end."""
         headers = {"Authorization": f"Bearer {server.key}"}
-        options = {"http1": not http2, "http2": http2, "trust_env": False, "timeout": PATIENCE}
+        options = {"http1": not http2, "http2": http2, "trust_env": False, "timeout": TIMEOUT}
         url = server.url + PATHS[self.wire]
         with (
             suppress(httpx2.HTTPError),
@@ -59,7 +59,7 @@ class Crowd:
     turns: list[Turn] = field(factory=list)
     _futures: list[Future[Turn]] = field(factory=list)
 
-    def begin(self, pool: ThreadPoolExecutor, server: Server, turn: Turn) -> None:
+    def begin(self, pool: ThreadPoolExecutor, server: ServerProcess, turn: Turn) -> None:
         """One more; every second speaks HTTP/2."""
         self.turns.append(turn)
         self._futures.append(pool.submit(turn.run, server, len(self.turns) % 2 == 0))
@@ -70,11 +70,11 @@ class Crowd:
 
     def wait(self) -> list[Heard]:
         """What all of them heard."""
-        return [future.result(2 * PATIENCE).heard for future in self._futures]
+        return [future.result(2 * TIMEOUT).heard for future in self._futures]
 
 
 @contextmanager
-def turning(server: Server, texts: Sequence[str]) -> Iterator[Crowd]:
+def turning(server: ServerProcess, texts: Sequence[str]) -> Iterator[Crowd]:
     """Turns that have not ended when the block begins; their dialects take turns too."""
     with ThreadPoolExecutor(len(texts)) as pool:
         crowd = Crowd()

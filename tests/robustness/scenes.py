@@ -131,7 +131,7 @@ class Scene:
         self.exchange = exchange
         async with trio.open_nursery() as nursery:
             self.scope = nursery.cancel_scope
-            nursery.start_soon(exchange.run, self.house.rig.client.app)
+            nursery.start_soon(exchange.run, self.house.harness.client.app)
             with trio.move_on_after(PATIENCE):
                 await exchange.over.wait()
             exchange.disconnect()  # for a server that waits for a reader which will never read

@@ -29,8 +29,8 @@ from tests.robustness.invariants import (
 )
 from tests.robustness.report import Tally
 from tests.robustness.wires import Heard, Wire, hear
-from tests.support.asgi import patience
-from tests.support.fakes import Rig, Stage, open_rig
+from tests.support.asgi import real_timeout
+from tests.support.fakes import AppHarness, ScriptedAgentFactory, open_harness
 
 RESPONSES = "/v1/responses"
 STREAM = {"input": "Hi", "stream": True}
@@ -38,7 +38,7 @@ Play = Callable[[TurnRequest, Emitter], Any]
 
 
 @define(eq=False)
-class Wild(Stage):
+class Wild(ScriptedAgentFactory):
     """Makes agents that do just what a function does."""
 
     play: Play = field(default=lambda turn, emitter: None)
@@ -53,10 +53,10 @@ class _Wild:
     run: Play
 
 
-async def judged(rig: Rig, heard: Heard) -> EndedRun:
+async def judged(harness: AppHarness, heard: Heard) -> EndedRun:
     """The record of a stream, held against all invariants."""
     check(faults_of_stream(heard, 0))
-    found = await rig.store.find_run("ann", heard.run_id)
+    found = await harness.store.find_run("ann", heard.run_id)
     assert isinstance(found, EndedRun), found
     check(faults_of_record(kept_of_record(found)))
     check(faults_between(heard, kept_of_record(found)))
@@ -66,18 +66,18 @@ async def judged(rig: Rig, heard: Heard) -> EndedRun:
 async def streamed(play: Play) -> EndedRun:
     """What became of one turn of such an agent; the same server then serves a good one."""
     with capture_logs():
-        async with open_rig(Wild((), play=play)) as rig:
-            async with rig.client.post(RESPONSES, STREAM) as exchange:
+        async with open_harness(Wild((), play=play)) as harness:
+            async with harness.client.post(RESPONSES, STREAM) as exchange:
                 await exchange.over.wait()  # a flood takes a while; only the time limit of the test bounds it
             assert exchange.was_finished
             assert exchange.answer.status == 200, exchange.raw
             heard = hear(Wire.RESPONSES, exchange.raw)
             assert heard.is_closed
-            record = await judged(rig, heard)
-            rig.stage.play = lambda turn, emitter: "Fine."  # type: ignore[attr-defined]
-            good = await rig.client.send(RESPONSES, STREAM)
+            record = await judged(harness, heard)
+            harness.agents.play = lambda turn, emitter: "Fine."  # type: ignore[attr-defined]
+            good = await harness.client.send(RESPONSES, STREAM)
             assert hear(Wire.RESPONSES, good.body).text == "Fine."
-            await rig.until_idle()
+            await harness.until_idle()
             return record
 
 
@@ -299,8 +299,8 @@ def test_calls_after_the_server_is_gone(tally: Tally) -> None:
 
     async def main() -> None:
         with capture_logs():
-            async with open_rig(Wild((), play=play)) as rig:
-                assert (await rig.client.send("/v1/runs", {"input": "Hi"})).status == 202
+            async with open_harness(Wild((), play=play)) as harness:
+                assert (await harness.client.send("/v1/runs", {"input": "Hi"})).status == 202
                 while not ports:
                     await trio.lowlevel.checkpoint()
 
@@ -326,20 +326,20 @@ async def test_deaf_agents_hold_their_slots_and_nothing_else(mock_clock: MockClo
         return "too late"
 
     with capture_logs():
-        async with open_rig(Wild((), play=play)) as rig:
-            async with rig.client.post(RESPONSES, STREAM) as exchange:
+        async with open_harness(Wild((), play=play)) as harness:
+            async with harness.client.post(RESPONSES, STREAM) as exchange:
                 await exchange.frame_where(type="response.output_item.added")
                 exchange.disconnect()
                 await wait_all_tasks_blocked(0.01)
                 mock_clock.jump(6.0)  # the grace period
                 await exchange.end()
-            with patience():
-                await rig.site.services.registry.wait_empty()
-            record = await judged(rig, hear(Wire.RESPONSES, exchange.raw))
+            with real_timeout():
+                await harness.state.services.registry.wait_empty()
+            record = await judged(harness, hear(Wire.RESPONSES, exchange.raw))
             assert str(record.outcome.reason) == "client_disconnected"
-            assert rig.site.admission.in_use == 1  # the thread is still there
+            assert harness.state.admission.in_use == 1  # the thread is still there
             go.set()
-            await rig.until_idle()
+            await harness.until_idle()
     tally.add("agents", {"deaf": 1})
 
 

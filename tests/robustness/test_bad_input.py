@@ -18,7 +18,7 @@ from tests.robustness.scenes import HELLO, LIMITS
 from tests.robustness.schedule import repeatable
 from tests.robustness.wires import Wire, hear
 from tests.robustness.witness import House, open_house
-from tests.support.asgi import Answer, Exchange, make_scope
+from tests.support.asgi import Exchange, HttpResponse, make_scope
 from tests.support.fakes import KEY
 
 SESSIONS = 10  # parts of the full session, so that they can run side by side
@@ -33,7 +33,7 @@ def test_there_is_a_body_for_every_operation_that_takes_one() -> None:
 
 async def ids_of(house: House) -> dict[str, list[str]]:
     """One of everything, with its id."""
-    client = house.rig.client
+    client = house.harness.client
     response = (await client.send("/v1/responses", {"input": "Hi"})).json["id"]
     run = (await client.send("/v1/runs", {"input": "Hi"})).json["run_id"]
     session = (await client.send("/api/sessions", {"id": "s1"})).json["session"]["id"]
@@ -50,18 +50,18 @@ async def ids_of(house: House) -> dict[str, list[str]]:
     }
 
 
-async def answered(house: House, sent: Sent) -> Answer:
+async def answered(house: House, sent: Sent) -> HttpResponse:
     """The whole answer; fails if there is none."""
-    headers = {**house.rig.client.headers, **sent.headers}
+    headers = {**house.harness.client.headers, **sent.headers}
     exchange = Exchange(make_scope(sent.method, sent.target, headers))
     exchange.upload(sent.body)
     with trio.fail_after(PATIENCE):
-        await exchange.run(house.rig.client.app)
+        await exchange.run(house.harness.client.app)
     BOOK.look(Sought.SERVER_ERROR, exchange.answer.status >= 500)
     return exchange.answer
 
 
-def check_answer(sent: Sent, answer: Answer) -> None:
+def check_answer(sent: Sent, answer: HttpResponse) -> None:
     """What must hold of whatever is answered."""
     assert 200 <= answer.status < 500, (sent, answer)
     kind = dict(answer.raw_headers).get("content-type", "")
@@ -77,7 +77,7 @@ def check_answer(sent: Sent, answer: Answer) -> None:
 _WIRES = {"/chat/completions": Wire.CHAT, "/api/sessions": Wire.SESSION, "/v1/runs": Wire.RUNS, "/v1/responses": Wire.RESPONSES}  # fmt: skip
 
 
-def check_refusal(sent: Sent, answer: Answer) -> None:
+def check_refusal(sent: Sent, answer: HttpResponse) -> None:
     """In the envelope, with a text, and without anything that should not be seen."""
     error = answer.error
     assert set(error) == {"message", "type", "param", "code"}, (sent, answer)

@@ -41,7 +41,7 @@ from tests.robustness.report import Tally
 from tests.robustness.scenes import LIMITS
 from tests.robustness.schedule import repeatable
 from tests.robustness.wires import Wire, hear
-from tests.support.asgi import JSON, Answer, Exchange, make_scope
+from tests.support.asgi import JSON, Exchange, HttpResponse, make_scope
 
 pytestmark = pytest.mark.usefixtures("write_through")
 
@@ -135,14 +135,14 @@ class Server(RuleBasedStateMachine):
     # -- requests --
 
     async def _start(self, method: str, path: str, body: Any = None) -> Exchange:
-        scope = make_scope(method, path, {**self.life.rig.client.headers, **JSON})
+        scope = make_scope(method, path, {**self.life.harness.client.headers, **JSON})
         exchange = Exchange(scope)
         exchange.upload(b"" if body is None else json.dumps(body).encode())
-        self._nursery.start_soon(exchange.run, self.life.rig.client.app)
+        self._nursery.start_soon(exchange.run, self.life.harness.client.app)
         await wait_all_tasks_blocked()
         return exchange
 
-    def _ask(self, method: str, path: str, body: Any = None) -> Answer:
+    def _ask(self, method: str, path: str, body: Any = None) -> HttpResponse:
         exchange: Exchange = self.guest.call(self._start, method, path, body)
         assert exchange.over.is_set(), f"no answer to {method} {path}"
         assert exchange.answer.status < 500, exchange.answer
@@ -384,7 +384,7 @@ class Server(RuleBasedStateMachine):
     def nothing_is_left(self) -> None:
         """As many runs and slots as the model knows of."""
         live = sum(model.is_live for model in self.models)
-        site = self.life.rig.site
+        site = self.life.harness.state
         assert (len(site.services.registry), site.admission.in_use) == (live, live)
 
 

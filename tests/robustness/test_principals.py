@@ -18,7 +18,7 @@ from tests.robustness.report import Tally
 from tests.robustness.scenes import LIMITS
 from tests.robustness.schedule import repeatable
 from tests.robustness.witness import House, open_house
-from tests.support.asgi import Answer
+from tests.support.asgi import HttpResponse
 from tests.support.fakes import OTHER_KEY, Ask, bearer
 
 BOB = {**bearer(OTHER_KEY), "Content-Type": "application/json"}
@@ -39,7 +39,7 @@ class Things:
 
 async def made(house: House) -> Things:
     """One of everything, ended and live, full of what nobody else may see."""
-    client = house.rig.client
+    client = house.harness.client
     ended = (await client.send("/v1/responses", {"input": MARK, "metadata": {"a": MARK}})).json["id"]
     live = (await client.send("/v1/responses", {"input": MARK, "background": True})).json["id"]
     run = (await client.send("/v1/runs", {"input": MARK, "session_id": "ann-session"})).json["run_id"]
@@ -64,12 +64,12 @@ async def made(house: House) -> Things:
     )
 
 
-async def asked_by_bob(house: House, operation: Operation, path: str, query: str = "") -> Answer:
+async def asked_by_bob(house: House, operation: Operation, path: str, query: str = "") -> HttpResponse:
     """The same request that its owner would make."""
     body = BODIES.get((operation.method, operation.path))
     parts = [b"" if body is None else json.dumps(body).encode()]
     target = f"{path}?{query}" if query else path
-    async with house.rig.client.open(operation.method.upper(), target, parts, BOB) as exchange:
+    async with house.harness.client.open(operation.method.upper(), target, parts, BOB) as exchange:
         with trio.fail_after(1_000):
             await exchange.over.wait()
         return exchange.answer
@@ -96,7 +96,7 @@ async def everything(house: House, things: Things) -> dict[str, Any]:
         *(f"/v1/conversations/{each}/items" for each in things.ids["conversation_id"]),
         "/v1/runs?limit=100",
     ]
-    return {path: (await house.rig.client.get(path)).json for path in paths}
+    return {path: (await house.harness.client.get(path)).json for path in paths}
 
 
 def with_house(test: Any) -> None:
@@ -132,7 +132,7 @@ def test_every_route_with_every_foreign_id(tally: Tally) -> None:
     tally.add("foreign ids", {"by path": tried})
 
 
-def _is_own(operation: Operation, answer: Answer) -> bool:
+def _is_own(operation: Operation, answer: HttpResponse) -> bool:
     """A request that is refused before anything is looked up tells nothing."""
     return answer.status == 400 and answer.error["param"] == "run_id" and operation.method == "get"
 
@@ -153,10 +153,10 @@ def test_lists_and_continuations(tally: Tally) -> None:
             for foreign in (each for ids in things.ids.values() for each in ids):
                 assert foreign.encode() not in answer.body, operation.path
         for path, body, headers in _continuations(things):
-            house.troupe.turns.clear()
-            answer = await house.rig.client.send(path, body, {**BOB, **headers})
+            house.agents.turns.clear()
+            answer = await house.harness.client.send(path, body, {**BOB, **headers})
             tried += 1
-            assert answer.status == 404 or not any(MARK in str(turn.history) for turn in house.troupe.turns)
+            assert answer.status == 404 or not any(MARK in str(turn.history) for turn in house.agents.turns)
         assert await everything(house, things) == before
 
     with_house(play)

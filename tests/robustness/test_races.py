@@ -19,7 +19,7 @@ from tests.robustness.invariants import kept_of_record
 from tests.robustness.races import RACES, Race, run_race
 from tests.robustness.report import Tally
 from tests.runs.test_approvals import LIMITS, RM, Asker, asking, told
-from tests.support.run_harness import Notebook, Setting, rest_of, until_asked
+from tests.support.run_harness import RecordingStore, RunHarness, rest_of, until_asked
 
 pytestmark = pytest.mark.usefixtures("write_through")
 
@@ -34,7 +34,7 @@ def test_races(race: Race, full: bool, tally: Tally) -> None:
     tally.add("races", {race.name: sum(seen.values())})
 
 
-class SlowToRemember(Notebook):
+class SlowToRemember(RecordingStore):
     """A store that takes its time with an approval."""
 
     def __init__(self) -> None:
@@ -61,8 +61,8 @@ class Patient(Asker):
 async def test_time_is_up_while_an_answer_is_remembered(mock_clock: MockClock) -> None:
     """The one order of the last race that chance rarely finds: the answer came first, so it is the only one."""
     agent, store = Patient(RM), SlowToRemember()
-    setting = asking(agent, store)
-    async with setting.open() as run, trio.open_nursery() as nursery:
+    harness = asking(agent, store)
+    async with harness.open() as run, trio.open_nursery() as nursery:
         await until_asked(run)
         mock_clock.jump(
             LIMITS.approval - 1
@@ -74,8 +74,8 @@ async def test_time_is_up_while_an_answer_is_remembered(mock_clock: MockClock) -
         store.may_go_on.set()
         assert told(await rest_of(run)) == [(Choice.SESSION, AnsweredBy.CLIENT)]
     assert agent.decisions == [Decision(Choice.SESSION, AnsweredBy.CLIENT)]
-    assert setting.store.records[0].outcome.status == "completed"
-    setting.check_nothing_left()
+    assert harness.store.records[0].outcome.status == "completed"
+    harness.check_nothing_left()
 
 
 class Slow:
@@ -97,8 +97,8 @@ class Slow:
 async def test_what_waits_at_the_end_is_kept() -> None:
     """A reader holds the agent back, so that it has said more than anybody has taken when it is stopped."""
     agent = Slow(*"abcdef")
-    setting = Setting(agent)
-    async with setting.open() as run:
+    harness = RunHarness(agent)
+    async with harness.open() as run:
         with run.log.subscribe(applies_backpressure=True):
             await agent.said_all.wait()
             taken = "".join(change.text for change in run.log.read(0) if isinstance(change, TextAdded))
@@ -106,6 +106,6 @@ async def test_what_waits_at_the_end_is_kept() -> None:
             assert taken != "abcdef"
             run.stop(Reason.STOP_REQUESTED)
             await run.ended.wait()
-    [record] = setting.store.records
+    [record] = harness.store.records
     assert kept_of_record(record).text == "abcdef"
-    setting.check_nothing_left()
+    harness.check_nothing_left()

@@ -19,7 +19,7 @@ from tests.robustness.real_launch import command
 from tests.robustness.real_lines import Target
 from tests.robustness.real_visits import AT_ONCE, Notes, crowd
 from tests.robustness.report import Tally
-from tests.support.server_process import Plan, Server, serving
+from tests.support.server_process import LaunchOptions, ServerProcess, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-disconnects"), pytest.mark.timeout(1500)]
 
@@ -37,14 +37,14 @@ def some_seed() -> str:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Iterator[Server]:
+def target(tmp_path: Path) -> Iterator[ServerProcess]:
     settings = {"drain_seconds": 1, "max_runs": 1000, "stall_seconds": 4, "write_seconds": 4}
-    plan = Plan(tmp_path, ("--agent", "synthetic"), settings, command(sockets="quick"))
+    plan = LaunchOptions(tmp_path, ("--agent", "synthetic"), settings, command(sockets="quick"))
     with serving(plan, expected="gave up a reader") as running:
         yield running
 
 
-async def test_clients_that_leave_at_random(target: Server, full: bool, tally: Tally) -> None:
+async def test_clients_that_leave_at_random(target: ServerProcess, full: bool, tally: Tally) -> None:
     """In the session for ten minutes, which are the soak: nothing is left after any batch, and memory does not grow."""
     seed = some_seed()
     print(f"seed {seed}")  # noqa: T201 - for whoever has to repeat it
@@ -67,7 +67,7 @@ async def test_clients_that_leave_at_random(target: Server, full: bool, tally: T
         tally.add("soak", {"seconds": int(time.monotonic() - begun), "kilobytes of growth": max(0, growth)})
 
 
-async def _batch(target: Server, before: Footprint, seed: str, numbers: range, at_once: int) -> Notes:
+async def _batch(target: ServerProcess, before: Footprint, seed: str, numbers: range, at_once: int) -> Notes:
     notes = Notes()
     await crowd(Target.of(target), seed, numbers, notes, at_once)
     # While the vanished are still there: the server must find out about them by itself.
@@ -81,7 +81,7 @@ async def _batch(target: Server, before: Footprint, seed: str, numbers: range, a
     return notes
 
 
-async def _until_quiet(target: Server, notes: Notes) -> None:
+async def _until_quiet(target: ServerProcess, notes: Notes) -> None:
     """Let go of what the warm-up took."""
     await notes.forget_the_vanished()
     with trio.fail_after(30):

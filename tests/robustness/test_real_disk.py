@@ -21,7 +21,16 @@ from tests.robustness.real_servers import being_there, server_in, small_disk, un
 from tests.robustness.real_turns import Crowd, Turn, turning
 from tests.robustness.report import Tally
 from tests.robustness.wires import Heard, Wire
-from tests.support.server_process import PATIENCE, Plan, Server, eventually, has_ended, kill, processes, run
+from tests.support.server_process import (
+    TIMEOUT,
+    LaunchOptions,
+    ServerProcess,
+    eventually,
+    has_ended,
+    kill,
+    processes,
+    run,
+)
 from tests.support.server_process import _read_until as read_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-disk"), pytest.mark.timeout(600)]
@@ -54,7 +63,7 @@ def fill(folder: Path) -> Path:
     return ballast
 
 
-def check_trouble(server: Server, crowd: Crowd) -> list[Heard]:
+def check_trouble(server: ServerProcess, crowd: Crowd) -> list[Heard]:
     """Everybody is answered: a stream with its one end, or a refusal that says why."""
     heard = crowd.wait()
     for turn in crowd.turns:
@@ -65,7 +74,7 @@ def check_trouble(server: Server, crowd: Crowd) -> list[Heard]:
     return heard
 
 
-def check_recovery(server: Server, heard: list[Heard]) -> None:
+def check_recovery(server: ServerProcess, heard: list[Heard]) -> None:
     """New turns are as they should be, and those that were under way have their records."""
     eventually(lambda: server.health()["status"] == "ok")
     for wire in (Wire.CHAT, Wire.RESPONSES):
@@ -77,7 +86,7 @@ def check_recovery(server: Server, heard: list[Heard]) -> None:
     assert faults_of_all(server, heard, store_failed=True) == []
 
 
-def in_trouble(server: Server, tally: Tally, what: str) -> None:
+def in_trouble(server: ServerProcess, tally: Tally, what: str) -> None:
     """New turns while there is trouble."""
     with turning(server, TEXTS) as crowd:
         check_trouble(server, crowd)
@@ -115,7 +124,7 @@ def test_a_disk_that_can_only_be_read(tmp_path: Path, tally: Tally) -> None:
 def test_a_start_on_a_disk_that_can_only_be_read(tmp_path: Path, tally: Tally) -> None:
     with disk(tmp_path / "data") as place:
         subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
-        done = run(Plan(tmp_path, ("--agent", "synthetic"), {"api_key": "a-key-for-this-test"}))
+        done = run(LaunchOptions(tmp_path, ("--agent", "synthetic"), {"api_key": "a-key-for-this-test"}))
     assert done.returncode != 0
     assert "Traceback" not in done.stderr, done.stderr
     assert "ead-only" in done.stderr or "cannot" in done.stderr, done.stderr
@@ -147,10 +156,10 @@ def test_a_database_that_another_program_holds(
 @pytest.mark.parametrize("sink", ["full", "closed"])
 def test_a_log_that_nobody_takes(tmp_path: Path, sink: str, full: bool, tally: Tally) -> None:
     unless_short(full or sink == "full")
-    plan = Plan(tmp_path, ("--agent", "synthetic", "--log-level", "debug"), {"drain_seconds": 0.2})
+    plan = LaunchOptions(tmp_path, ("--agent", "synthetic", "--log-level", "debug"), {"drain_seconds": 0.2})
     tmp_path.mkdir(exist_ok=True)
     with log_sink(sink) as stderr:
-        server = Server(plan, f"sink-{sink}-{os.getpid()}", None, tmp_path / "log")  # type: ignore[arg-type]
+        server = ServerProcess(plan, f"sink-{sink}-{os.getpid()}", None, tmp_path / "log")  # type: ignore[arg-type]
         server.log_file.touch()
         server.process = plan.popen(server.mark, stdout=subprocess.PIPE, stderr=stderr)
     try:
@@ -164,7 +173,7 @@ def test_a_log_that_nobody_takes(tmp_path: Path, sink: str, full: bool, tally: T
         assert faults_of_all(server, heard) == []
         assert faults_at_rest(server, before, idle_threads=40) == []
         server.signal()
-        assert has_ended(server.process, PATIENCE)
+        assert has_ended(server.process, TIMEOUT)
         assert server.process.wait() == 0
     finally:
         kill(server)

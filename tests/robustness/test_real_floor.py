@@ -20,8 +20,8 @@ from tests.robustness.real_servers import being_there, chat, server_in
 from tests.robustness.real_turns import turning
 from tests.robustness.report import Tally
 from tests.robustness.wires import Heard, Wire, hear
-from tests.support.server_process import Server, eventually
-from tests.support.socket_client import chat_bytes, listening, talking
+from tests.support.server_process import ServerProcess, eventually
+from tests.support.socket_client import chat_bytes, open_chat_stream, open_connection
 from tests.support.stored_records import unfinished
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-floor"), pytest.mark.timeout(600)]
@@ -43,12 +43,12 @@ def test_a_full_house_is_asked_to_leave(tmp_path: Path, tally: Tally) -> None:
     expected = "gave up a reader|did not stop and was abandoned"
     with server_in(tmp_path, AGENTS, expected, **settings) as server, ExitStack() as house:
         for number in range(STALLED):
-            talk = house.enter_context(talking(server, receive_buffer=4096))
+            talk = house.enter_context(open_connection(server, receive_buffer=4096))
             talk.send(chat_bytes(server, f"stalled-{number}", HUGE))
             talk.until(b"t000001")
         for _ in range(IDLE):
-            house.enter_context(talking(server))
-        deaf = house.enter_context(listening(server, "deaf", "!deaf 60"))
+            house.enter_context(open_connection(server))
+        deaf = house.enter_context(open_chat_stream(server, "deaf", "!deaf 60"))
         deaf.until("ready")
         begun = server.signal()
         assert deaf.last_chunk()["error"]["code"] == "server_shutdown"
@@ -142,7 +142,7 @@ def test_a_disk_that_hangs(tmp_path: Path, tally: Tally) -> None:
     tally.add("store faults", {"turns whose store hangs": len(heard)})
 
 
-def _answered_in(server: Server, seconds: float) -> Iterator[float]:
+def _answered_in(server: ServerProcess, seconds: float) -> Iterator[float]:
     begun = time.monotonic()
     with httpx2.Client(trust_env=False) as http:
         while time.monotonic() - begun < seconds:

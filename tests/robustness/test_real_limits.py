@@ -18,8 +18,8 @@ from tests.e2e.conftest import AGENTS
 from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all
 from tests.robustness.real_servers import being_there, chat, limit_with_room, limited, server_in, unless_short
 from tests.robustness.report import Tally
-from tests.support.server_process import Server, eventually, processes
-from tests.support.socket_client import listening
+from tests.support.server_process import ServerProcess, eventually, processes
+from tests.support.socket_client import open_chat_stream
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-limits"), pytest.mark.timeout(600)]
 
@@ -28,16 +28,16 @@ TURNS = 30
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
     with server_in(tmp_path, AGENTS, expected="accept|EMFILE|Too many open files") as running:
         for _ in range(3):
             chat(running, TURN)
         yield running
 
 
-def test_the_limit_of_descriptors(server: Server, tally: Tally) -> None:
+def test_the_limit_of_descriptors(server: ServerProcess, tally: Tally) -> None:
     before = at_rest(server)
-    with listening(server, "victim", "tokens=60 rate=30") as victim, ExitStack() as idle:
+    with open_chat_stream(server, "victim", "tokens=60 rate=30") as victim, ExitStack() as idle:
         victim.until("t000001")
         with limited(server, resource.RLIMIT_NOFILE, limit_with_room(server, 10)):
             for _ in range(50):
@@ -49,7 +49,7 @@ def test_the_limit_of_descriptors(server: Server, tally: Tally) -> None:
     tally.add("process faults", {"connections beyond the limit of descriptors": 50})
 
 
-def test_a_tool_without_descriptors(server: Server, tally: Tally) -> None:
+def test_a_tool_without_descriptors(server: ServerProcess, tally: Tally) -> None:
     before = at_rest(server)
     # Enough for the connection, not for the pipes of a child.
     with limited(server, resource.RLIMIT_NOFILE, limit_with_room(server, 2)):
@@ -83,7 +83,9 @@ def test_the_limit_of_threads(tmp_path: Path, mode: str, full: bool, tally: Tall
 
 
 @pytest.mark.parametrize("script", ["kill -9 $$", "ulimit -v 100000; exec python3 -c 'bytearray(10**9)'"])
-def test_a_tool_that_runs_out_of_memory(server: Server, tmp_path: Path, script: str, tally: Tally) -> None:
+def test_a_tool_that_runs_out_of_memory(
+    server: ServerProcess, tmp_path: Path, script: str, tally: Tally
+) -> None:
     (tmp_path / "greedy").write_text(script)  # in a file, because commands that kill are asked about
     reply = chat(server, f"/terminal sh {tmp_path}/greedy")
     assert reply.heard.ends == (frozenset({"completed", "cancelled"}),)
@@ -91,9 +93,9 @@ def test_a_tool_that_runs_out_of_memory(server: Server, tmp_path: Path, script: 
     tally.add("process faults", {"children killed": 1})
 
 
-def test_a_child_that_is_killed_from_outside(server: Server, tally: Tally) -> None:
+def test_a_child_that_is_killed_from_outside(server: ServerProcess, tally: Tally) -> None:
     before, number = at_rest(server), f"60.{uuid.uuid4().int % 10**12}"
-    with listening(server, "killed", f"/terminal echo begun; sleep {number}") as stream:
+    with open_chat_stream(server, "killed", f"/terminal echo begun; sleep {number}") as stream:
         stream.until('"running"')
         eventually(lambda: processes(f"sleep\0{number}") != [])
         for pid in processes(number):

@@ -17,8 +17,8 @@ from tests.robustness.real_servers import long_session, server_in
 from tests.robustness.real_turns import turning
 from tests.robustness.report import Tally
 from tests.robustness.test_real_disconnects import some_seed
-from tests.support.server_process import Server, eventually
-from tests.support.socket_client import chat_bytes, talking
+from tests.support.server_process import ServerProcess, eventually
+from tests.support.socket_client import chat_bytes, open_connection
 from tests.support.stored_records import unfinished
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -56,8 +56,8 @@ def _term_round(folder: Path, dice: random.Random, about: str) -> None:
     settings = {"drain_seconds": dice.choice((0, 0.3, 30)), "grace_seconds": 1}
     with server_in(folder, "synthetic", "asked again|gave up a reader", **settings) as server:
         with (
-            talking(server, receive_buffer=4096) as stalled,
-            talking(server),
+            open_connection(server, receive_buffer=4096) as stalled,
+            open_connection(server),
             turning(server, [LONG] * 8) as crowd,
         ):
             # What is long enough fills all buffers: then the server waits for it, as long as it must.
@@ -118,7 +118,7 @@ def test_a_clock_that_jumps(tmp_path: Path, tally: Tally) -> None:
     tally.add("process faults", {"jumps of the wall clock": 3})
 
 
-def _jump(server: Server, shift: Path, seconds: int) -> None:
+def _jump(server: ServerProcess, shift: Path, seconds: int) -> None:
     draft = shift.with_suffix(".draft")
     draft.write_text(str(seconds))
     draft.rename(shift)

@@ -14,7 +14,7 @@ from tests.robustness.mangling import BODIES
 from tests.robustness.real_footprint import at_rest, faults_at_rest
 from tests.robustness.real_servers import being_there, server_in
 from tests.robustness.report import Tally
-from tests.support.server_process import PATIENCE, Server
+from tests.support.server_process import TIMEOUT, ServerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-limits")]
 
@@ -30,7 +30,7 @@ NEED_NONE = {
 EXPECTED = "thread|store failed|logs could not|saved late|failed"
 
 
-def asked(server: Server, operation: Operation, ids: dict[str, str]) -> httpx2.Response:
+def asked(server: ServerProcess, operation: Operation, ids: dict[str, str]) -> httpx2.Response:
     """A proper request, whole; streams are read to their end."""
     path = operation.path
     for name in operation.parameters:
@@ -38,14 +38,14 @@ def asked(server: Server, operation: Operation, ids: dict[str, str]) -> httpx2.R
     body = BODIES.get((operation.method, operation.path))
     headers = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}
     content = b"" if body is None else json.dumps(body).encode()
-    with httpx2.Client(trust_env=False, timeout=PATIENCE) as http:
+    with httpx2.Client(trust_env=False, timeout=TIMEOUT) as http:
         return http.request(operation.method.upper(), server.url + path, content=content, headers=headers)
 
 
-def made(server: Server) -> dict[str, str]:
+def made(server: ServerProcess) -> dict[str, str]:
     """The ids of one of everything."""
     headers = {"Authorization": f"Bearer {server.key}"}
-    with httpx2.Client(trust_env=False, timeout=PATIENCE, base_url=server.url, headers=headers) as http:
+    with httpx2.Client(trust_env=False, timeout=TIMEOUT, base_url=server.url, headers=headers) as http:
         response = http.post("/v1/responses", json={"input": "tokens=3"}).json()["id"]
         run = http.post("/v1/runs", json={"input": "tokens=3"}).json()["run_id"]
         session = http.post("/api/sessions", json={}).json()["session"]["id"]

@@ -20,7 +20,7 @@ from tests.robustness.real_lines import Ask, Line1, Target, request_bytes
 from tests.robustness.real_servers import chat, server_in
 from tests.robustness.real_visits import AT_ONCE
 from tests.robustness.report import Tally
-from tests.support.server_process import Server
+from tests.support.server_process import ServerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-senders"), pytest.mark.timeout(1500)]
 
@@ -37,7 +37,7 @@ IDLE, LORIS, READERS = 5_000, 1_000, 100
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
     settings = {"body_seconds": BODY_SECONDS, "stall_seconds": 1, "write_seconds": 1, "max_runs": 500}
     expected = "gave up a reader|connection_fault|refused a key"
     with server_in(tmp_path, "synthetic", expected, fault_sockets="quick", **settings) as running:
@@ -45,16 +45,16 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
-async def resting(server: Server) -> Footprint:
+async def resting(server: ServerProcess) -> Footprint:
     return await trio.to_thread.run_sync(at_rest, server)
 
 
-async def check_rest(server: Server, before: Footprint) -> None:
+async def check_rest(server: ServerProcess, before: Footprint) -> None:
     assert await trio.to_thread.run_sync(faults_at_rest, server, before, 2 * READERS) == []
 
 
 @asynccontextmanager
-async def watched(server: Server) -> AsyncIterator[None]:
+async def watched(server: ServerProcess) -> AsyncIterator[None]:
     """A stream that must not notice what goes on beside it."""
     async with trio.open_nursery() as nursery:
         target = Target.of(server)
@@ -87,7 +87,7 @@ async def until_closed(stream: trio.SocketStream, seconds: float = math.inf) -> 
     return seen
 
 
-async def test_slow_and_stalled_readers(server: Server, full: bool, tally: Tally) -> None:
+async def test_slow_and_stalled_readers(server: ServerProcess, full: bool, tally: Tally) -> None:
     """The stalled are given up in time, the slow are served, and neither costs memory."""
     before, count = await resting(server), READERS if full else 10
     kilobytes, target = memory(server), Target.of(server)
@@ -125,7 +125,7 @@ async def test_slow_and_stalled_readers(server: Server, full: bool, tally: Tally
     tally.add("memory", {f"kilobytes for {count} slow and {count} stalled readers": grown})
 
 
-async def test_slow_senders(server: Server, full: bool, tally: Tally) -> None:
+async def test_slow_senders(server: ServerProcess, full: bool, tally: Tally) -> None:
     """Heads and bodies that come byte by byte are waited for so long and not longer."""
     before, count = await resting(server), LORIS if full else 10
     target, statuses = Target.of(server), list[bytes]()
@@ -167,7 +167,7 @@ async def _quietly(send: object, *args: object) -> None:
         await send(*args)  # type: ignore[operator]
 
 
-async def test_pipelined_requests(server: Server, full: bool, tally: Tally) -> None:
+async def test_pipelined_requests(server: ServerProcess, full: bool, tally: Tally) -> None:
     """Answered in order; or the client leaves with some of them unanswered."""
     before, count, target = await resting(server), 500 if full else 20, Target.of(server)
     turn = request_bytes(Ask("POST", CHAT, {"messages": [{"role": "user", "content": "tokens=2"}]}), target)
@@ -199,7 +199,7 @@ async def test_pipelined_requests(server: Server, full: bool, tally: Tally) -> N
     tally.add("real clients", {"pipelines of seven requests": count})
 
 
-async def test_idle_connections(server: Server, full: bool, tally: Tally) -> None:
+async def test_idle_connections(server: ServerProcess, full: bool, tally: Tally) -> None:
     """Thousands of them harm nobody, and go when their time is over."""
     before, count = await resting(server), IDLE if full else 200
     async with watched(server):
@@ -216,7 +216,7 @@ async def test_idle_connections(server: Server, full: bool, tally: Tally) -> Non
     tally.add("real clients", {"idle connections": count})
 
 
-async def test_hostile_bytes(server: Server, full: bool, tally: Tally) -> None:
+async def test_hostile_bytes(server: ServerProcess, full: bool, tally: Tally) -> None:
     """Whatever comes: no 5xx, the stream beside it goes on, and nothing is left."""
     before, target, times = await resting(server), Target.of(server), 20 if full else 1
     statuses = Counter[bytes]()

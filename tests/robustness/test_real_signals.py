@@ -19,8 +19,8 @@ from tests.robustness.report import Tally
 from tests.robustness.test_real_disconnects import some_seed
 from tests.support.server_process import (
     MODULE,
-    Plan,
-    Server,
+    LaunchOptions,
+    ServerProcess,
     begin,
     eventually,
     kill,
@@ -44,7 +44,7 @@ by_signal = pytest.mark.parametrize("number", UNLOADED, ids=lambda number: numbe
 @by_signal
 def test_in_the_midst_of_the_start(tmp_path: Path, number: signal.Signals, tally: Tally) -> None:
     """A start that waits for something is called off, and leaves nothing that the next one would mind."""
-    plan = Plan(tmp_path, LINGERING)
+    plan = LaunchOptions(tmp_path, LINGERING)
     with being_there(tmp_path / HOLD_START):
         server = begin(plan)
         try:
@@ -63,7 +63,7 @@ def test_in_the_midst_of_the_start(tmp_path: Path, number: signal.Signals, tally
 @by_signal
 def test_in_the_midst_of_the_end(tmp_path: Path, number: signal.Signals, tally: Tally) -> None:
     """What was asked for goes on to its end, however often it is asked for again."""
-    with serving(Plan(tmp_path, LINGERING, {"drain_seconds": 0}), expected=EXPECTED) as server:
+    with serving(LaunchOptions(tmp_path, LINGERING, {"drain_seconds": 0}), expected=EXPECTED) as server:
         with turning(server, [LONG] * 4) as crowd, being_there(tmp_path / HOLD_END):
             eventually(crowd.have_begun)
             server.signal()
@@ -82,7 +82,7 @@ def test_in_the_midst_of_the_end(tmp_path: Path, number: signal.Signals, tally: 
 @by_signal
 def test_to_the_whole_group(tmp_path: Path, number: signal.Signals, tally: Tally) -> None:
     """As a service manager or a terminal sends it: the children of tools hear it too."""
-    plan = Plan(tmp_path, settings={"drain_seconds": 0.2}, command=("setsid", *MODULE))
+    plan = LaunchOptions(tmp_path, settings={"drain_seconds": 0.2}, command=("setsid", *MODULE))
     with serving(plan, expected=EXPECTED) as server:
         nap = f"60.{uuid.uuid4().int % 10**12}"
         with turning(server, [f"/terminal sleep {nap}"] * 4) as crowd:
@@ -104,7 +104,7 @@ def test_at_random_moments_of_the_start(tmp_path: Path, full: bool, tally: Tally
             "only in the full session"
         )  # chance needs many tries; the tests above choose their moments
     dice = random.Random(some_seed())
-    plan = Plan(tmp_path, ("--agent", "synthetic"))
+    plan = LaunchOptions(tmp_path, ("--agent", "synthetic"))
     seconds = _leave_runs_behind(plan)
     for _ in range(STARTS):
         number = dice.choice(list(UNLOADED))
@@ -123,10 +123,10 @@ def test_at_random_moments_of_the_start(tmp_path: Path, full: bool, tally: Tally
     tally.add("process faults", {"signals at a random moment of the start": STARTS})
 
 
-def _leave_runs_behind(plan: Plan) -> float:
+def _leave_runs_behind(plan: LaunchOptions) -> float:
     """Returns how long a start takes."""
     begun = time.monotonic()
-    server: Server = start(plan)
+    server: ServerProcess = start(plan)
     seconds = time.monotonic() - begun
     try:
         with turning(server, [LONG] * 8) as crowd:

@@ -25,8 +25,17 @@ from tests.robustness.real_proxy import Proxy, proxied
 from tests.robustness.real_servers import long_session
 from tests.robustness.report import Tally
 from tests.robustness.wires import Heard, Wire, hear
-from tests.support.scripted_upstream import Asked, Call, Say, Scripted, Step, calls, says, scripted
-from tests.support.server_process import Plan, Server, kill, start
+from tests.support.scripted_upstream import (
+    Call,
+    ReceivedRequest,
+    Say,
+    ScriptedUpstream,
+    Step,
+    calls,
+    says,
+    serve_scripts,
+)
+from tests.support.server_process import LaunchOptions, ServerProcess, kill, start
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-upstream"), pytest.mark.timeout(900)]
 
@@ -53,7 +62,7 @@ GARBAGE = (
 class Stand:
     """A server whose model is behind a bad line."""
 
-    server: Server
+    server: ServerProcess
     proxy: Proxy
     before: Footprint
     heard: dict[str, Heard] = field(factory=dict)
@@ -93,7 +102,7 @@ class Stand:
         assert await trio.to_thread.run_sync(faults_at_rest, self.server, self.before, 40) == []
 
 
-def answer(asked: Asked) -> Sequence[Step]:
+def answer(asked: ReceivedRequest) -> Sequence[Step]:
     """With a tool, if the user wants one and has had none yet."""
     messages = asked.json["messages"]
     if "tool" in messages[-1]["content"] and messages[-1]["role"] == "user":
@@ -104,14 +113,14 @@ def answer(asked: Asked) -> Sequence[Step]:
 @asynccontextmanager
 async def stand(folder: Path, turns: int, **settings: object) -> AsyncIterator[Stand]:
     """All of it."""
-    async with scripted(*[answer] * (2 * turns + 20)) as upstream, proxied(_port(upstream)) as proxy:
+    async with serve_scripts(*[answer] * (2 * turns + 20)) as upstream, proxied(_port(upstream)) as proxy:
         chosen = {
             "base_url": f"http://127.0.0.1:{proxy.port}/v1",
             "upstream_model": "m",
             "drain_seconds": 1,
             "upstream_retries": 0,
         }
-        server = await trio.to_thread.run_sync(start, Plan(folder, settings={**chosen, **settings}))
+        server = await trio.to_thread.run_sync(start, LaunchOptions(folder, settings={**chosen, **settings}))
         try:
             made = Stand(server, proxy, NOTHING)
             await made.turns(["hello", "hello with a tool"])
@@ -127,7 +136,7 @@ async def stand(folder: Path, turns: int, **settings: object) -> AsyncIterator[S
             await trio.to_thread.run_sync(kill, server)
 
 
-def _port(upstream: Scripted) -> int:
+def _port(upstream: ScriptedUpstream) -> int:
     return int(upstream.base_url.rpartition(":")[2].partition("/")[0])
 
 

@@ -51,12 +51,12 @@ def _cancel_owner(scene: Scene) -> None:
 
 
 def _stop(scene: Scene) -> None:
-    scene.house.rig.site.services.registry.stop_all(Reason.STOP_REQUESTED)
+    scene.house.harness.state.services.registry.stop_all(Reason.STOP_REQUESTED)
 
 
 def _drain(scene: Scene) -> None:
-    scene.house.rig.site.admission.is_draining = True
-    scene.house.rig.site.services.registry.stop_all(Reason.SERVER_SHUTDOWN)
+    scene.house.harness.state.admission.is_draining = True
+    scene.house.harness.state.services.registry.stop_all(Reason.SERVER_SHUTDOWN)
 
 
 def _freeze(scene: Scene) -> None:

@@ -22,7 +22,14 @@ from tests.robustness.invariants import IN_PROGRESS, Ledger, faults_of_record, k
 from tests.robustness.schedule import steps
 from tests.robustness.wires import Wire, hear
 from tests.support.asgi import Exchange, Headers, make_scope
-from tests.support.fakes import AsyncPlayer, NotingRegistry, Rig, Stage, Step, make_rig
+from tests.support.fakes import (
+    AppHarness,
+    AsyncScriptedAgent,
+    RecordingRegistry,
+    ScriptedAgentFactory,
+    Step,
+    make_harness,
+)
 
 STUCK = 2_000.0  # seconds of a mock clock after which nothing will happen any more
 
@@ -32,7 +39,7 @@ class Bug(Exception):
 
 
 @define(eq=False)
-class Troupe(Stage):
+class Troupe(ScriptedAgentFactory):
     """Makes agents that are tasks, and notes what of their words was taken: that must never be lost."""
 
     taken: dict[str, str] = field(factory=dict)
@@ -46,21 +53,21 @@ class Troupe(Stage):
 
 
 @define(eq=False)
-class Actor(AsyncPlayer):
+class Actor(AsyncScriptedAgent):
     """Plays the script of its troupe."""
 
     run_id: str
 
     async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> Result | str | None:
         """Play."""
-        cast("Troupe", self.stage).taken[self.run_id] = ""
+        cast("Troupe", self.agents).taken[self.run_id] = ""
         return await super().run(turn, emitter)
 
     async def _play(self, step: Step, emitter: AsyncEmitter) -> None:
-        await steps(cast("Troupe", self.stage).dawdle)
+        await steps(cast("Troupe", self.agents).dawdle)
         await super()._play(step, emitter)
         if isinstance(step, Text):
-            cast("Troupe", self.stage).taken[self.run_id] += step.text
+            cast("Troupe", self.agents).taken[self.run_id] += step.text
 
 
 class WitnessStore(MemoryStore):
@@ -139,40 +146,40 @@ def _whole_frames(body: bytes) -> bytes:
 
 @frozen
 class House:
-    """A rig whose every part is watched."""
+    """A harness whose every part is watched."""
 
-    rig: Rig
+    harness: AppHarness
     nursery: trio.Nursery
 
     @property
     def store(self) -> WitnessStore:
         """Its store."""
-        return cast("WitnessStore", self.rig.store)
+        return cast("WitnessStore", self.harness.store)
 
     @property
-    def troupe(self) -> Troupe:
+    def agents(self) -> Troupe:
         """Its agents."""
-        return cast("Troupe", self.rig.stage)
+        return cast("Troupe", self.harness.agents)
 
     @property
     def runs(self) -> list[Run]:
         """Every run since the last look."""
-        return cast("NotingRegistry", self.rig.site.services.registry).runs
+        return cast("RecordingRegistry", self.harness.state.services.registry).runs
 
     def forget(self) -> None:
         """Begin anew."""
         self.runs.clear()
-        self.rig.ends.clear()
-        self.troupe.turns.clear()
-        self.troupe.left.clear()
-        self.troupe.taken.clear()
+        self.harness.ends.clear()
+        self.agents.turns.clear()
+        self.agents.exits.clear()
+        self.agents.taken.clear()
         self.store.ends.clear()
 
     def exchange(
         self, method: str, path: str, body: bytes, headers: Headers, wire: Wire | None
     ) -> WatchedExchange:
         """A request that is about to be sent."""
-        scope = make_scope(method, path, {**self.rig.client.headers, **headers})
+        scope = make_scope(method, path, {**self.harness.client.headers, **headers})
         exchange = WatchedExchange(scope, self.store, wire)
         exchange.upload(body)
         return exchange
@@ -180,11 +187,11 @@ class House:
     async def until_quiet(self) -> None:
         """Wait, on a clock that jumps, until nothing is left to do; give up when nothing will happen any more."""
         with trio.move_on_after(STUCK):
-            while not self.rig.is_idle or self.rig.has_readers or self._unsaved():  # noqa: ASYNC110 - no event tells it
+            while not self.harness.is_idle or self.harness.has_readers or self._unsaved():  # noqa: ASYNC110 - no event tells it
                 await trio.sleep(0.5)
 
     def _unsaved(self) -> list[Any]:
-        return self.rig.site.services.flusher.ends._queue
+        return self.harness.state.services.flusher.ends._queue
 
     async def faults(self, may_be_unsaved: bool = False) -> list[str]:
         """What is left that must not be, and what is wrong with the records.
@@ -203,16 +210,16 @@ class House:
     @counted(Sought.LEAKED)
     def left_over(self) -> Iterator[str]:
         """What is still there, though nothing should be."""
-        site = self.rig.site
+        site = self.harness.state
         if live := len(site.services.registry):
             yield f"{live} runs are live"
         if site.admission.in_use:
             yield f"{site.admission.in_use} slots are taken"
         if site.session_locks.locked:
             yield f"sessions are locked: {site.session_locks.locked}"
-        if self.rig.has_readers:
+        if self.harness.has_readers:
             yield "somebody still reads"
-        if len(self.troupe.left) != len(self.troupe.taken):
+        if len(self.agents.exits) != len(self.agents.taken):
             yield "an agent is still at work"
         if self._unsaved():
             yield "ends are not saved"
@@ -249,7 +256,9 @@ async def open_house(
 ) -> AsyncIterator[House]:
     """A server that is watched, for as long as the block lasts."""
     async with trio.open_nursery() as nursery:
-        rig = make_rig(Troupe(tuple(script), end), nursery=nursery, store=store or WitnessStore(), **more)
-        nursery.start_soon(rig.site.services.flusher.run)
-        yield House(rig, nursery)
+        harness = make_harness(
+            Troupe(tuple(script), end), nursery=nursery, store=store or WitnessStore(), **more
+        )
+        nursery.start_soon(harness.state.services.flusher.run)
+        yield House(harness, nursery)
         nursery.cancel_scope.cancel()

@@ -22,7 +22,7 @@ from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.stores.base import StoreError
-from tests.support.run_harness import Notebook, Setting, rest_of, until_asked
+from tests.support.run_harness import RecordingStore, RunHarness, rest_of, until_asked
 
 LIMITS = RunLimits(approval=60.0)
 NO = ApprovalResponse(Choice.DENY)
@@ -53,11 +53,11 @@ class Asker:
 RM: Question = {"command": "rm -r x", "patterns": ["rm"]}
 
 
-def asking(agent: Asker, store: Notebook | None = None, can_ask: bool = True) -> Setting:
+def asking(agent: Asker, store: RecordingStore | None = None, can_ask: bool = True) -> RunHarness:
     """A run of an agent that asks."""
-    setting = Setting(agent, LIMITS, store)
-    setting.order = evolve(setting.order, can_ask=can_ask, persistence=Persistence.FULL)
-    return setting
+    harness = RunHarness(agent, LIMITS, store)
+    harness.order = evolve(harness.order, can_ask=can_ask, persistence=Persistence.FULL)
+    return harness
 
 
 def told(changes: list[Change]) -> list[tuple[Choice, AnsweredBy]]:
@@ -78,21 +78,21 @@ def state(run: Run) -> RunState:
 @pytest.mark.parametrize("choice", [Choice.ONCE, Choice.SESSION, Choice.ALWAYS, Choice.DENY])
 async def test_an_answer_lets_the_agent_go_on(choice: Choice) -> None:
     agent = Asker(RM)
-    setting = asking(agent)
-    async with setting.open() as run:
+    harness = asking(agent)
+    async with harness.open() as run:
         (question,) = await until_asked(run)
         assert (question.command, question.seconds) == ("rm -r x", 60.0)
         assert await run.answer(ApprovalResponse(choice)) == 1
         assert told(await rest_of(run)) == [(choice, AnsweredBy.CLIENT)]
     assert agent.decisions == [Decision(choice, AnsweredBy.CLIENT)]
     assert state(run) is RunState.COMPLETED
-    setting.check_nothing_left()
+    harness.check_nothing_left()
 
 
 async def test_no_answer_is_no(mock_clock: MockClock) -> None:
     agent = Asker(RM)
-    setting = asking(agent)
-    async with setting.open() as run:
+    harness = asking(agent)
+    async with harness.open() as run:
         await until_asked(run)
         mock_clock.jump(59.9)
         await wait_all_tasks_blocked()
@@ -102,7 +102,7 @@ async def test_no_answer_is_no(mock_clock: MockClock) -> None:
         with pytest.raises(NotPending):
             await run.answer(ONCE)
     assert agent.decisions == [Decision(Choice.DENY, AnsweredBy.TIMEOUT)]
-    setting.check_nothing_left()
+    harness.check_nothing_left()
 
 
 async def test_where_nobody_listens_the_answer_is_no_at_once() -> None:
@@ -114,15 +114,15 @@ async def test_where_nobody_listens_the_answer_is_no_at_once() -> None:
 
 async def test_the_end_of_the_run_answers() -> None:
     agent = Asker(RM, RM)
-    setting = asking(agent)
-    async with setting.open() as run:
+    harness = asking(agent)
+    async with harness.open() as run:
         assert len(await until_asked(run, 2)) == 2
         run.stop(Reason.STOP_REQUESTED)
         assert state(run) is RunState.STOPPING
         assert told(await rest_of(run)) == [(Choice.DENY, AnsweredBy.RUN_ENDED)] * 2
     assert agent.decisions == []
     assert state(run) is RunState.CANCELLED
-    setting.check_nothing_left()
+    harness.check_nothing_left()
 
 
 async def test_answers_go_to_the_oldest_to_one_or_to_all() -> None:
@@ -162,39 +162,39 @@ async def test_two_answers_at_once_one_wins() -> None:
 @pytest.mark.parametrize(("choice", "session_id"), [(Choice.SESSION, "session-1"), (Choice.ALWAYS, "")])
 async def test_what_is_remembered_is_not_asked_again(choice: Choice, session_id: str) -> None:
     agent = Asker(RM, then=[RM, {"command": "rm -r y", "patterns": ["rm"]}])
-    setting = asking(agent)
-    async with setting.open() as run:
+    harness = asking(agent)
+    async with harness.open() as run:
         await until_asked(run)
         await run.answer(ApprovalResponse(choice))
         assert len(told(await rest_of(run))) == 1, "the others are not even shown"
     remembered = Decision(Choice.ONCE, AnsweredBy.REMEMBERED)
     assert agent.decisions == [Decision(choice, AnsweredBy.CLIENT), remembered, remembered]
-    (grant,) = await setting.store.list_grants("ann")
+    (grant,) = await harness.store.list_grants("ann")
     assert (grant.session_id, grant.pattern) == (session_id, "rm")
 
 
 async def test_once_is_once() -> None:
     agent = Asker(RM, then=[RM])
-    setting = asking(agent)
-    async with setting.open() as run:
+    harness = asking(agent)
+    async with harness.open() as run:
         for _ in range(2):
             await until_asked(run)
             await run.answer(ONCE)
-    assert await setting.store.list_grants("ann") == ()
+    assert await harness.store.list_grants("ann") == ()
 
 
 async def test_always_is_not_taken_where_it_is_not_offered() -> None:
     agent = Asker({**RM, "allow_permanent": False})
-    setting = asking(agent)
-    async with setting.open() as run:
+    harness = asking(agent)
+    async with harness.open() as run:
         await until_asked(run)
         with pytest.raises(NotOffered):
             await run.answer(ApprovalResponse(Choice.ALWAYS))
         await run.answer(ApprovalResponse(Choice.SESSION))
-    assert [grant.session_id for grant in await setting.store.list_grants("ann")] == ["session-1"]
+    assert [grant.session_id for grant in await harness.store.list_grants("ann")] == ["session-1"]
 
 
-class Forgetful(Notebook):
+class Forgetful(RecordingStore):
     """A store that cannot remember approvals, or cannot read them."""
 
     def __init__(self, *broken: str) -> None:
@@ -232,7 +232,7 @@ async def test_what_cannot_be_read_is_asked() -> None:
     assert agent.decisions == [Decision(Choice.DENY, AnsweredBy.CLIENT)]
 
 
-class Slow(Notebook):
+class Slow(RecordingStore):
     """A store that never comes to an end with an approval."""
 
     async def grant(self, grants: Sequence[Grant]) -> None:

@@ -29,7 +29,7 @@ from hermes_trio.runs.persistence import (
 from hermes_trio.runs.supervisor import attach
 from hermes_trio.stores.memory import MemoryStore
 from tests.runs.house import Gated, header_of, open_house, whole
-from tests.support.run_harness import Script
+from tests.support.run_harness import EventReplayAgent
 
 SAID: list[Event] = [Text("one "), Text("two")]
 
@@ -114,7 +114,7 @@ async def test_a_retry_keeps_no_end_waiting(autojump_clock: MockClock, nursery: 
 
 
 async def test_the_end_waits_for_a_write_under_way() -> None:
-    store, agent = Gated(), Script(SAID, holds=True)
+    store, agent = Gated(), EventReplayAgent(SAID, holds=True)
     store.doors["append"] = trio.Event()
     async with open_house(agent, store, interval=0.0) as house:
         run, _ = await house.supervisor.start(house.order())
@@ -133,7 +133,7 @@ async def test_the_end_waits_for_a_write_under_way() -> None:
 async def test_nothing_is_written_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even when the write that the end waited for failed, and would be tried again."""
     monkeypatch.setattr(persistence, "RETRY_SECONDS", 0.0)
-    store, agent = Gated(), Script(SAID, holds=True)
+    store, agent = Gated(), EventReplayAgent(SAID, holds=True)
     store.doors["append"] = trio.Event()
     store.broken.add("append")
     async with open_house(agent, store, interval=0.0) as house:
@@ -153,7 +153,7 @@ async def test_nothing_is_written_after_the_end(monkeypatch: pytest.MonkeyPatch)
 
 async def test_an_end_that_the_store_refused_is_saved_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(persistence, "RETRY_SECONDS", 0.0)
-    store, agent = Gated(), Script(SAID)
+    store, agent = Gated(), EventReplayAgent(SAID)
     store.broken.add("end")
     async with open_house(agent, store, interval=0.0) as house:
         run, ticket = await house.supervisor.start(house.order())
@@ -241,7 +241,7 @@ async def test_a_store_that_does_not_keep_up_holds_the_agent_back(
 
 async def test_a_laggard_reads_the_same_bytes_from_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_log, "MEMORY_WINDOW", 100)
-    agent = Script([Text(f"{n} ") if n % 2 else Reasoning(f"{n} ") for n in range(1000)])
+    agent = EventReplayAgent([Text(f"{n} ") if n % 2 else Reasoning(f"{n} ") for n in range(1000)])
     async with open_house(agent, interval=0.0) as house:
         run, _ = await house.supervisor.start(house.order(policy=DETACH))
         with run.log.subscribe(applies_backpressure=True) as prompt, run.log.subscribe() as late:

@@ -29,7 +29,7 @@ from hermes_trio.runs.persistence import RETRY_SECONDS
 from hermes_trio.runs.supervisor import request_scoped_run
 from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.stores.base import StoreError
-from tests.support.run_harness import Notebook, Script, Setting, rest_of
+from tests.support.run_harness import EventReplayAgent, RecordingStore, RunHarness, rest_of
 from tests.support.turn_rules import played
 
 SCRIPT: list[Event] = [
@@ -64,26 +64,26 @@ def check(changes: list[Change], record: EndedRun, script: list[Event], reason: 
     assert said_by(record) == turn.text
 
 
-async def read_all(setting: Setting) -> None:
+async def read_all(harness: RunHarness) -> None:
     """A client that reads what there is."""
-    async with request_scoped_run(setting.services, setting.order) as changes:
+    async with request_scoped_run(harness.services, harness.order) as changes:
         async for _ in changes:
             pass
 
 
 async def test_a_finished_run_is_saved_before_it_is_told() -> None:
-    setting = Setting(Script([*SCRIPT, Finished(Result(session_id="moved"))]))
-    async with setting.open() as run:
+    harness = RunHarness(EventReplayAgent([*SCRIPT, Finished(Result(session_id="moved"))]))
+    async with harness.open() as run:
         with run.log.subscribe() as reader:
             async for batch in reader:
                 if any(isinstance(change, Ended) for change in batch):
-                    assert setting.store.records
-    [record] = setting.store.records
+                    assert harness.store.records
+    [record] = harness.store.records
     assert (record.outcome.status, record.outcome.session_id) == (Status.COMPLETED, "moved")
-    assert await setting.store.load_messages("ann", "session-1") == ()
-    messages = await setting.store.load_messages("ann", "moved")
+    assert await harness.store.load_messages("ann", "session-1") == ()
+    messages = await harness.store.load_messages("ann", "moved")
     assert messages == (Message("user", "hello"), *transcript(record.items))
-    setting.check_nothing_left()
+    harness.check_nothing_left()
 
 
 @pytest.mark.parametrize("script", PREFIXES)
@@ -91,11 +91,11 @@ async def test_a_finished_run_is_saved_before_it_is_told() -> None:
 async def test_a_stop_after_any_prefix_tells_and_saves_everything(
     script: list[Event], reason: Reason
 ) -> None:
-    agent = Script(script, holds=True)
-    setting = Setting(agent)
+    agent = EventReplayAgent(script, holds=True)
+    harness = RunHarness(agent)
     changes: list[Change] = []
 
-    async with setting.open() as run, trio.open_nursery() as nursery:
+    async with harness.open() as run, trio.open_nursery() as nursery:
 
         async def read() -> None:
             changes.extend(await rest_of(run))
@@ -103,69 +103,69 @@ async def test_a_stop_after_any_prefix_tells_and_saves_everything(
         nursery.start_soon(read)
         await agent.said_all.wait()
         run.stop(reason)
-    [record] = setting.store.records
+    [record] = harness.store.records
     check(changes, record, script, reason)
-    setting.check_nothing_left()
+    harness.check_nothing_left()
 
 
 @pytest.mark.parametrize("script", PREFIXES)
 async def test_a_client_that_leaves_after_any_prefix_loses_nothing(script: list[Event]) -> None:
-    agent = Script(script, holds=True)
-    setting = Setting(agent)
+    agent = EventReplayAgent(script, holds=True)
+    harness = RunHarness(agent)
     async with trio.open_nursery() as client:
-        client.start_soon(read_all, setting)
+        client.start_soon(read_all, harness)
         await agent.said_all.wait()
         client.cancel_scope.cancel()
-    [record] = setting.store.records
+    [record] = harness.store.records
     turn, _ = played(script)
     assert (record.outcome.status, record.outcome.reason) == (Status.INCOMPLETE, Reason.CLIENT_DISCONNECTED)
     assert said_by(record) == turn.text
-    setting.check_nothing_left()
+    harness.check_nothing_left()
 
 
 async def test_a_reader_that_just_leaves_ends_the_run() -> None:
-    setting = Setting(Script([Text("a")], holds=True))
-    async with request_scoped_run(setting.services, setting.order) as changes:
+    harness = RunHarness(EventReplayAgent([Text("a")], holds=True))
+    async with request_scoped_run(harness.services, harness.order) as changes:
         await changes.receive()
-    assert setting.store.records[0].outcome.reason is Reason.CLIENT_DISCONNECTED
-    setting.check_nothing_left()
+    assert harness.store.records[0].outcome.reason is Reason.CLIENT_DISCONNECTED
+    harness.check_nothing_left()
 
 
 async def test_a_cancelled_block_waits_for_the_end() -> None:
-    setting = Setting(Script([Text("a")], holds=True))
+    harness = RunHarness(EventReplayAgent([Text("a")], holds=True))
     with trio.CancelScope() as request:
-        async with request_scoped_run(setting.services, setting.order) as changes:
+        async with request_scoped_run(harness.services, harness.order) as changes:
             await changes.receive()
             request.cancel()
             await trio.sleep_forever()
-    assert setting.store.records[0].outcome.reason is Reason.CLIENT_DISCONNECTED
-    setting.check_nothing_left()
+    assert harness.store.records[0].outcome.reason is Reason.CLIENT_DISCONNECTED
+    harness.check_nothing_left()
 
 
 async def test_a_reader_that_fails_ends_the_run_as_our_fault() -> None:
-    setting = Setting(Script([Text("a")], holds=True))
+    harness = RunHarness(EventReplayAgent([Text("a")], holds=True))
     with pytest.RaisesGroup(ZeroDivisionError):
-        async with request_scoped_run(setting.services, setting.order):
+        async with request_scoped_run(harness.services, harness.order):
             raise ZeroDivisionError
-    assert setting.store.records[0].outcome.reason is Reason.SERVER_ERROR
-    setting.check_nothing_left()
+    assert harness.store.records[0].outcome.reason is Reason.SERVER_ERROR
+    harness.check_nothing_left()
 
 
 async def test_a_client_that_leaves_after_the_finish_changes_nothing() -> None:
-    setting = Setting(Script([Text("a"), Finished()]))
+    harness = RunHarness(EventReplayAgent([Text("a"), Finished()]))
     with trio.CancelScope() as request:
-        async with request_scoped_run(setting.services, setting.order) as changes:
+        async with request_scoped_run(harness.services, harness.order) as changes:
             async for batch in changes:
                 if isinstance(batch[-1], Ended):
                     request.cancel()
-    assert [record.outcome.status for record in setting.store.records] == [Status.COMPLETED]
+    assert [record.outcome.status for record in harness.store.records] == [Status.COMPLETED]
 
 
 async def test_an_agent_that_had_finished_is_complete_whatever_comes() -> None:
     """Cut after the agent returned but before the tracker heard of it."""
-    agent = Script([Text("all of it"), Finished()], holds=True)
-    setting = Setting(agent)
-    async with setting.open() as run:
+    agent = EventReplayAgent([Text("all of it"), Finished()], holds=True)
+    harness = RunHarness(agent)
+    async with harness.open() as run:
         await agent.said_all.wait()
         await wait_all_tasks_blocked()
         agent.may_end.set()
@@ -174,82 +174,82 @@ async def test_an_agent_that_had_finished_is_complete_whatever_comes() -> None:
         changes = await rest_of(run)
     assert isinstance(changes[-1], Ended)
     assert changes[-1].outcome.status is Status.COMPLETED
-    assert setting.store.records[0].outcome.status is Status.COMPLETED
+    assert harness.store.records[0].outcome.status is Status.COMPLETED
 
 
 async def test_a_stop_before_the_run_began() -> None:
-    setting = Setting(Script([Text("never")]))
-    async with setting.open() as run:
+    harness = RunHarness(EventReplayAgent([Text("never")]))
+    async with harness.open() as run:
         run.stop(Reason.STOP_REQUESTED)
         changes = await rest_of(run)
     assert [type(change) for change in changes] == [Ended]
-    assert setting.store.records[0].outcome.status is Status.CANCELLED
-    setting.check_nothing_left()
+    assert harness.store.records[0].outcome.status is Status.CANCELLED
+    harness.check_nothing_left()
 
 
 async def test_the_first_reason_counts() -> None:
-    agent = Script([Text("a")], holds=True)
-    setting = Setting(agent)
-    async with setting.open() as run:
+    agent = EventReplayAgent([Text("a")], holds=True)
+    harness = RunHarness(agent)
+    async with harness.open() as run:
         await agent.said_all.wait()
         run.stop(Reason.SERVER_SHUTDOWN)
         run.stop(Reason.STOP_REQUESTED)
         await rest_of(run)
-    assert setting.store.records[0].outcome.reason is Reason.SERVER_SHUTDOWN
+    assert harness.store.records[0].outcome.reason is Reason.SERVER_SHUTDOWN
 
 
 async def test_the_time_limit(mock_clock: MockClock) -> None:
-    agent = Script([Text("a")], holds=True)
-    setting = Setting(agent, RunLimits(run=30.0))
-    async with setting.open() as run:
+    agent = EventReplayAgent([Text("a")], holds=True)
+    harness = RunHarness(agent, RunLimits(run=30.0))
+    async with harness.open() as run:
         await agent.said_all.wait()
         await wait_all_tasks_blocked()
         mock_clock.jump(31.0)
         changes = await rest_of(run)
-    check(changes, setting.store.records[0], [Text("a")], Reason.TIMEOUT)
-    setting.check_nothing_left()
+    check(changes, harness.store.records[0], [Text("a")], Reason.TIMEOUT)
+    harness.check_nothing_left()
 
 
 async def test_a_reader_that_stops_reading(mock_clock: MockClock) -> None:
-    agent = Script([Text(str(n)) for n in range(2000)], holds=True)
-    setting = Setting(agent, RunLimits(stall=30.0))
-    async with setting.open() as run:
+    agent = EventReplayAgent([Text(str(n)) for n in range(2000)], holds=True)
+    harness = RunHarness(agent, RunLimits(stall=30.0))
+    async with harness.open() as run:
         run.log.subscribe(applies_backpressure=True)
         while run.log.has_room:  # the agent is a thread, and says nothing when it is held back
             await trio.lowlevel.checkpoint()
         mock_clock.jump(31.0)
         await run.ended.wait()
     assert not agent.said_all.is_set(), "the agent is held back by its reader"
-    [record] = setting.store.records
+    [record] = harness.store.records
     assert record.outcome.reason is Reason.STALLED_READER
-    setting.check_nothing_left()
+    harness.check_nothing_left()
 
 
 @pytest.mark.parametrize(("ahead", "is_held"), [(20, True), (10_000, False)])
 async def test_how_far_an_agent_may_be_ahead(ahead: int, is_held: bool) -> None:
-    agent = Script([Text("0123456789")] * 50, holds=True)
-    setting = Setting(agent, RunLimits(ahead=ahead))
-    async with setting.open() as run:
+    agent = EventReplayAgent([Text("0123456789")] * 50, holds=True)
+    harness = RunHarness(agent, RunLimits(ahead=ahead))
+    async with harness.open() as run:
         run.log.subscribe(applies_backpressure=True)
         while not run.log.end:  # it is made in a thread
             await trio.lowlevel.checkpoint()
         await wait_all_tasks_blocked()
         assert agent.said_all.is_set() is not is_held
         run.stop(Reason.STOP_REQUESTED)
-    setting.check_nothing_left()
+    harness.check_nothing_left()
 
 
 async def test_a_store_that_refuses_is_told_as_a_failure() -> None:
     async def refuse() -> None:
         raise StoreError("disk full")
 
-    setting = Setting(Script([Text("a"), Finished()]), store=Notebook(refuse))
-    async with setting.open() as run:
+    harness = RunHarness(EventReplayAgent([Text("a"), Finished()]), store=RecordingStore(refuse))
+    async with harness.open() as run:
         changes = await rest_of(run)
     assert isinstance(changes[-1], Ended)
     assert changes[-1].outcome.reason is Reason.SERVER_ERROR
     assert changes[-1].outcome.failure.message == "The answer could not be stored."
-    setting.check_nothing_left()
+    harness.check_nothing_left()
 
 
 async def test_a_store_that_hangs_is_given_up(mock_clock: MockClock) -> None:
@@ -259,9 +259,11 @@ async def test_a_store_that_hangs_is_given_up(mock_clock: MockClock) -> None:
         saving.set()
         await trio.sleep_forever()
 
-    setting = Setting(Script([Text("a"), Finished()]), RunLimits(save=10.0), Notebook(hang))
+    harness = RunHarness(
+        EventReplayAgent([Text("a"), Finished()]), RunLimits(save=10.0), RecordingStore(hang)
+    )
     changes: list[Change] = []
-    async with setting.open() as run, trio.open_nursery() as nursery:
+    async with harness.open() as run, trio.open_nursery() as nursery:
 
         async def read() -> None:
             changes.extend(await rest_of(run))
@@ -271,16 +273,16 @@ async def test_a_store_that_hangs_is_given_up(mock_clock: MockClock) -> None:
         mock_clock.jump(11.0)
     assert isinstance(changes[-1], Ended)
     assert changes[-1].outcome.status is Status.FAILED
-    setting.check_nothing_left()
+    harness.check_nothing_left()
 
 
 async def test_a_mistake_of_the_moment_is_made_good() -> None:
-    setting = Setting(Script([Text("a"), Finished()]), store=Notebook(failing(1)))
-    async with setting.open() as run:
+    harness = RunHarness(EventReplayAgent([Text("a"), Finished()]), store=RecordingStore(failing(1)))
+    async with harness.open() as run:
         changes = await rest_of(run)
     assert isinstance(changes[-1], Ended)
-    assert [record.outcome.status for record in setting.store.records] == [Status.COMPLETED]
-    setting.check_nothing_left()
+    assert [record.outcome.status for record in harness.store.records] == [Status.COMPLETED]
+    harness.check_nothing_left()
 
 
 def failing(times: int) -> Callable[[], Awaitable[None]]:
@@ -295,35 +297,35 @@ def failing(times: int) -> Callable[[], Awaitable[None]]:
 
 
 async def test_a_mistake_of_ours_takes_the_same_way_out(autojump_clock: MockClock) -> None:
-    agent = Script([Text("a"), Finished()])
-    setting = Setting(agent, store=Notebook(failing(2)))
+    agent = EventReplayAgent([Text("a"), Finished()])
+    harness = RunHarness(agent, store=RecordingStore(failing(2)))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(setting.services.flusher.run)
-        async with setting.open() as run:
+        nursery.start_soon(harness.services.flusher.run)
+        async with harness.open() as run:
             changes = await rest_of(run)
         assert isinstance(changes[-1], Ended)
         assert changes[-1].outcome.reason is Reason.SERVER_ERROR
         await trio.sleep(2 * RETRY_SECONDS)
         nursery.cancel_scope.cancel()
     # As it was told, with all that was said: the store took it a moment later.
-    assert [record.outcome for record in setting.store.records] == [changes[-1].outcome]
-    assert setting.store.records[0].items == (MessageItem("a"),)
-    setting.check_nothing_left()
+    assert [record.outcome for record in harness.store.records] == [changes[-1].outcome]
+    assert harness.store.records[0].items == (MessageItem("a"),)
+    harness.check_nothing_left()
 
 
 async def test_every_end_is_counted_as_it_was_told() -> None:
     async def refuse() -> None:
         raise StoreError("disk full")
 
-    setting = Setting(Script([Text("a"), Finished()]), store=Notebook(refuse))
-    await read_all(setting)
-    assert [outcome.reason for outcome in setting.ends] == [Reason.SERVER_ERROR]
+    harness = RunHarness(EventReplayAgent([Text("a"), Finished()]), store=RecordingStore(refuse))
+    await read_all(harness)
+    assert [outcome.reason for outcome in harness.ends] == [Reason.SERVER_ERROR]
 
 
 async def test_a_run_logs_its_start_and_its_end_under_its_id() -> None:
-    setting = Setting(Script([Text("a"), Finished(Result(usage=Usage(3, 4)))]))
+    harness = RunHarness(EventReplayAgent([Text("a"), Finished(Result(usage=Usage(3, 4)))]))
     with structlog.testing.capture_logs([structlog.contextvars.merge_contextvars]) as lines:
-        await read_all(setting)
+        await read_all(harness)
     assert structlog.contextvars.get_contextvars() == {}
     start, end = lines
     assert (start["event"], start["run_id"], start["kind"]) == ("run started", "run-1", "chat")
@@ -343,7 +345,7 @@ async def test_what_an_agent_raises_is_logged_under_the_id_of_its_run() -> None:
             raise ValueError("boom")
 
     with structlog.testing.capture_logs([structlog.contextvars.merge_contextvars]) as lines:
-        await read_all(Setting(Failing()))
+        await read_all(RunHarness(Failing()))
     [line] = [line for line in lines if line["log_level"] == "error"]
     assert line["run_id"] == "run-1"
     assert str(line["exc_info"]) == "boom"

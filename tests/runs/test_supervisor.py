@@ -16,7 +16,7 @@ from hermes_trio.runs.supervisor import attach
 from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.stores.base import StoreError
 from tests.runs.house import Gated, House, open_house, whole
-from tests.support.run_harness import Script
+from tests.support.run_harness import EventReplayAgent
 
 SCRIPT: list[Event] = [Text("one "), ToolStarted("a", "terminal"), ToolCompleted("a", "ok"), Text("two")]
 
@@ -29,7 +29,7 @@ async def listen(house: House, policy: DisconnectPolicy = INTERRUPT) -> None:
 
 
 async def test_start_returns_when_the_store_knows_of_the_run() -> None:
-    store, agent = Gated(), Script(SCRIPT, holds=True)
+    store, agent = Gated(), EventReplayAgent(SCRIPT, holds=True)
     store.doors["begin"] = trio.Event()
     async with open_house(agent, store) as house, trio.open_nursery() as nursery:
         nursery.start_soon(listen, house)
@@ -45,7 +45,7 @@ async def test_start_returns_when_the_store_knows_of_the_run() -> None:
 
 
 async def test_a_store_that_refuses_leaves_nothing() -> None:
-    store, agent = Gated(), Script(SCRIPT)
+    store, agent = Gated(), EventReplayAgent(SCRIPT)
     store.broken.add("begin")
     async with open_house(agent, store) as house:
         with pytest.raises(StoreError, match="the disk is full"):
@@ -62,7 +62,7 @@ async def test_a_store_that_refuses_leaves_nothing() -> None:
 async def test_a_run_that_begins_too_late_is_ended(autojump_clock: MockClock) -> None:
     store = Gated()
     store.doors["begin"] = trio.Event()
-    async with open_house(Script(SCRIPT), store, RunLimits(save=10.0)) as house:
+    async with open_house(EventReplayAgent(SCRIPT), store, RunLimits(save=10.0)) as house:
         order = house.order()
         with pytest.raises(StoreError, match="too long"):
             await house.supervisor.start(order)
@@ -80,7 +80,7 @@ async def test_a_request_cancelled_at_any_point_leaves_no_run_in_progress(
     ticks: int, policy: DisconnectPolicy
 ) -> None:
     """Each step of the scheduler is tried as the moment in which the client goes away."""
-    async with open_house(Script(SCRIPT), Gated()) as house:
+    async with open_house(EventReplayAgent(SCRIPT), Gated()) as house:
         with trio.CancelScope() as request:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(listen, house, policy)
@@ -97,7 +97,7 @@ async def test_a_request_cancelled_at_any_point_leaves_no_run_in_progress(
 
 
 async def test_interrupt_a_run_ends_with_its_last_listener() -> None:
-    agent = Script(SCRIPT, holds=True)
+    agent = EventReplayAgent(SCRIPT, holds=True)
     async with open_house(agent) as house:
         run, ticket = await house.supervisor.start(house.order())
         async with attach(run, ticket):
@@ -112,7 +112,7 @@ async def test_interrupt_a_run_ends_with_its_last_listener() -> None:
 
 
 async def test_grace_a_listener_that_comes_back_hears_everything(mock_clock: MockClock) -> None:
-    agent = Script(SCRIPT, holds=True)
+    agent = EventReplayAgent(SCRIPT, holds=True)
     async with open_house(agent, interval=0.0) as house:
         run, ticket = await house.supervisor.start(house.order(policy=DisconnectPolicy(30.0)))
         async with attach(run, ticket):
@@ -131,7 +131,7 @@ async def test_grace_a_listener_that_comes_back_hears_everything(mock_clock: Moc
 
 
 async def test_grace_does_not_last_for_ever(mock_clock: MockClock) -> None:
-    agent = Script(SCRIPT, holds=True)
+    agent = EventReplayAgent(SCRIPT, holds=True)
     async with open_house(agent, interval=0.0) as house:
         run, ticket = await house.supervisor.start(house.order(policy=DisconnectPolicy(30.0)))
         await agent.said_all.wait()
@@ -143,7 +143,7 @@ async def test_grace_does_not_last_for_ever(mock_clock: MockClock) -> None:
 
 
 async def test_detach_a_run_goes_on_alone() -> None:
-    agent = Script(SCRIPT, holds=True)
+    agent = EventReplayAgent(SCRIPT, holds=True)
     async with open_house(agent) as house:
         run, ticket = await house.supervisor.start(house.order(policy=DETACH))
         ticket.disconnect()
@@ -155,7 +155,7 @@ async def test_detach_a_run_goes_on_alone() -> None:
 
 
 async def test_the_end_of_the_server_ends_its_runs() -> None:
-    agents = {"run-1": Script(SCRIPT, holds=True), "run-2": Script(SCRIPT, holds=True)}
+    agents = {"run-1": EventReplayAgent(SCRIPT, holds=True), "run-2": EventReplayAgent(SCRIPT, holds=True)}
     async with open_house(agents) as house:
         for run_id, agent in agents.items():
             await house.supervisor.start(house.order(run_id, DETACH))
@@ -169,7 +169,7 @@ async def test_the_end_of_the_server_ends_its_runs() -> None:
 
 async def test_what_is_not_kept_does_not_touch_the_store() -> None:
     store = Gated()
-    async with open_house(Script(SCRIPT), store) as house:
+    async with open_house(EventReplayAgent(SCRIPT), store) as house:
         run, _ = await house.supervisor.start(house.order(keep=Persistence.NONE))
         await run.ended.wait()
     assert store.asked == []

@@ -13,7 +13,7 @@ from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.core.events import Finished, Result, Text
 from hermes_trio.core.messages import Usage
 from hermes_trio.runs import tracing
-from tests.support.run_harness import Script, Setting, rest_of
+from tests.support.run_harness import EventReplayAgent, RunHarness, rest_of
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     return exporter
 
 
-async def play(setting: Setting) -> None:
-    async with setting.open() as run:
+async def play(harness: RunHarness) -> None:
+    async with harness.open() as run:
         await rest_of(run)
 
 
 async def test_a_run_is_one_span(spans: InMemorySpanExporter) -> None:
-    await play(Setting(Script([Text("a"), Finished(Result(usage=Usage(3, 4)))])))
+    await play(RunHarness(EventReplayAgent([Text("a"), Finished(Result(usage=Usage(3, 4)))])))
     [span] = spans.get_finished_spans()
     assert span.name == "invoke_agent"
     assert span.attributes is not None
@@ -41,7 +41,7 @@ async def test_a_run_is_one_span(spans: InMemorySpanExporter) -> None:
 
 
 async def test_a_failed_run_is_an_error(spans: InMemorySpanExporter) -> None:
-    await play(Setting(Script([Finished()])))
+    await play(RunHarness(EventReplayAgent([Finished()])))
     [span] = spans.get_finished_spans()
     assert span.status.status_code is trace.StatusCode.ERROR
 
@@ -54,6 +54,6 @@ async def test_the_agent_works_inside_the_span(spans: InMemorySpanExporter) -> N
             seen.append(trace.get_current_span().get_span_context().span_id)
             return "looked"
 
-    await play(Setting(Looker()))
+    await play(RunHarness(Looker()))
     [span] = spans.get_finished_spans()
     assert seen == [span.context.span_id]

@@ -14,7 +14,16 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
 from hermes_trio.server.guards.stream import GuardedStream
-from tests.support.fakes import CHAT, KEY, NotingRegistry, Pause, Rig, Stage, bearer, open_rig
+from tests.support.fakes import (
+    CHAT,
+    KEY,
+    AppHarness,
+    Pause,
+    RecordingRegistry,
+    ScriptedAgentFactory,
+    bearer,
+    open_harness,
+)
 from tests.support.in_process_server import serving
 from tests.support.raw_http import connect, read_to_end, read_until
 
@@ -55,26 +64,32 @@ def request(path: str, stream: bool) -> bytes:
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_a_turn_that_ends(path: str, stream: bool, is_async: bool) -> None:
-    async with open_rig(Stage(SCRIPT, is_async=is_async)) as rig, serving(rig.client.app) as live:
+    async with (
+        open_harness(ScriptedAgentFactory(SCRIPT, is_async=is_async)) as harness,
+        serving(harness.client.app) as live,
+    ):
         with saved_garbage() as found:
             for _ in range(3):
                 async with await connect(live.port) as client:
                     await client.send_all(request(path, stream))
                     assert b"there" in await read_to_end(client)
-            await _until_left(rig, live.guards.connections)
+            await _until_left(harness, live.guards.connections)
         assert found == {}
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 async def test_a_client_that_leaves(path: str) -> None:
     pause = Pause()
-    async with open_rig(Stage([Text("Hi"), pause], is_async=True)) as rig, serving(rig.client.app) as live:
+    async with (
+        open_harness(ScriptedAgentFactory([Text("Hi"), pause], is_async=True)) as harness,
+        serving(harness.client.app) as live,
+    ):
         with saved_garbage() as found:
             async with await connect(live.port) as client:
                 await client.send_all(request(path, True))
                 await read_until(client, b"Hi")
             pause.go()
-            await _until_left(rig, live.guards.connections)
+            await _until_left(harness, live.guards.connections)
         assert found == {}
 
 
@@ -85,9 +100,9 @@ async def _until_closed(connections: set[GuardedStream]) -> None:
     await wait_all_tasks_blocked()
 
 
-async def _until_left(rig: Rig, connections: set[GuardedStream]) -> None:
-    registry = rig.site.services.registry
-    assert isinstance(registry, NotingRegistry)
+async def _until_left(harness: AppHarness, connections: set[GuardedStream]) -> None:
+    registry = harness.state.services.registry
+    assert isinstance(registry, RecordingRegistry)
     with trio.fail_after(5):
         await registry.wait_empty()
     await _until_closed(connections)

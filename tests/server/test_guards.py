@@ -23,16 +23,16 @@ from hermes_trio.server.guards.connection import GuardedTCPServer, handle_connec
 from hermes_trio.server.guards.http1 import GuardedH11Protocol
 from tests.server.apps import Demo
 from tests.support.fatal_packets import TRIGGERS, Trigger
-from tests.support.in_process_server import Live, hypercorn_serving, serving
+from tests.support.in_process_server import RunningServer, hypercorn_serving, serving
 from tests.support.raw_http import ask, connect, get, h2_client, read_until
 
-Serving = Callable[..., AbstractAsyncContextManager[Live]]
+Serving = Callable[..., AbstractAsyncContextManager[RunningServer]]
 both_ways = pytest.mark.parametrize("way", [serving, hypercorn_serving])
 every_trigger = pytest.mark.parametrize("trigger", TRIGGERS)
 CLOSE = "Connection: close"
 
 
-async def beside_a_stream(app: Demo, live: Live, trigger: Trigger) -> None:
+async def beside_a_stream(app: Demo, live: RunningServer, trigger: Trigger) -> None:
     """Run a trigger while another client reads a stream, which must go on as if nothing had happened."""
     async with await connect(live.port) as victim:
         await victim.send_all(get("/ticks"))

@@ -21,7 +21,7 @@ from hermes_trio.server.guards import Guards
 from hermes_trio.server.main import serve
 from hermes_trio.server.sockets import CannotListen, PortInUse, ensure_options, open_listening_sockets
 from tests.server.apps import Demo, Receive, Send, body, lifespan, start
-from tests.support.in_process_server import Live, hypercorn_serving, serving
+from tests.support.in_process_server import RunningServer, hypercorn_serving, serving
 from tests.support.raw_http import ask, connect, get, read_to_end, read_until
 
 WANTED = {
@@ -65,7 +65,7 @@ def test_connections_inherit_the_options(opened: list[socket.socket]) -> None:
     assert opened[0].getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 1
 
 
-def only_connection(live: Live) -> socket.socket:
+def only_connection(live: RunningServer) -> socket.socket:
     (one,) = live.guards.connections
     return socket.socket(fileno=socket.dup(one.socket.fileno()))
 

@@ -12,14 +12,14 @@ import trio
 from hermes_trio.server.config import hypercorn_config
 from hermes_trio.server.guards import Guards, stream
 from tests.server.apps import BIG, Demo, body, lifespan, start
-from tests.support.in_process_server import Live, hypercorn_serving, serving
+from tests.support.in_process_server import RunningServer, hypercorn_serving, serving
 from tests.support.raw_http import ask, connect, get, read_to_end, read_until
 
-Serving = Callable[..., AbstractAsyncContextManager[Live]]
+Serving = Callable[..., AbstractAsyncContextManager[RunningServer]]
 CLOSE = "Connection: close"
 
 
-async def stalled_reader(app: Demo, live: Live) -> trio.SocketStream:
+async def stalled_reader(app: Demo, live: RunningServer) -> trio.SocketStream:
     """A client that asked for a flood and takes none of it, with the server stuck in a write."""
     client = await connect(live.port)
     await client.send_all(get("/flood"))

@@ -15,7 +15,7 @@ import trio
 from hermes_trio.server.config import hypercorn_config
 from hermes_trio.server.guards import stream as guarded
 from tests.server.apps import BIG, Demo, body, lifespan, start
-from tests.support.in_process_server import Live, hypercorn_serving, serving
+from tests.support.in_process_server import RunningServer, hypercorn_serving, serving
 from tests.support.raw_http import connect, get, h2_client, read_to_end, read_until
 
 FILLER = get("/filler", "X: " + "x" * 1000) * 100  # more than we keep, less than the kernel does
@@ -39,7 +39,7 @@ async def half_close(client: trio.SocketStream) -> None:
 every_way_out = pytest.mark.parametrize("leave", [close, reset, half_close])
 
 
-async def no_connection(live: Live) -> None:
+async def no_connection(live: RunningServer) -> None:
     """All tasks of all connections end soon, not only when a timer does."""
     with trio.fail_after(2):
         while len(live.guards.connections):  # noqa: ASYNC110 - the register has no event, only a length
@@ -94,7 +94,7 @@ class Held:
 
 
 @asynccontextmanager
-async def holding(*parts: bytes) -> AsyncIterator[tuple[Held, Live, trio.SocketStream]]:
+async def holding(*parts: bytes) -> AsyncIterator[tuple[Held, RunningServer, trio.SocketStream]]:
     """A client that has sent some parts, one at a time, of which the first is a request that is held."""
     app = Held()
     async with serving(app, LONG) as live, await connect(live.port) as client:

@@ -16,7 +16,7 @@ from hermes_trio.server.config import hypercorn_config
 from hermes_trio.server.write_through import WriteThrough
 from tests.server.apps import Receive, Send, body, lifespan, start
 from tests.server.test_guards_tls import authority, connect_tls, secure
-from tests.support.in_process_server import Live, serving
+from tests.support.in_process_server import RunningServer, serving
 from tests.support.raw_http import H2Client, ask, connect, get, h2_client, read_to_end, read_until
 
 __all__ = ["authority", "secure"]
@@ -99,7 +99,7 @@ async def test_a_connection_serves_the_next_request() -> None:
             assert parsed(await read_until(client, b"0\r\n\r\n")) == b"one two three end"
 
 
-def with_small_buffer(live: Live) -> None:
+def with_small_buffer(live: RunningServer) -> None:
     """Let the kernel take little, so that writes are partial."""
     [connection] = live.guards.connections
     connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)

@@ -32,7 +32,7 @@ DENIED = Decision(Choice.DENY, AnsweredBy.NOBODY)
 
 
 @define
-class Ear:
+class EventRecorder:
     """Takes the place of an inbox: keeps what it hears, and may stop to listen at the n-th word."""
 
     ends_at: int = -1
@@ -92,7 +92,7 @@ def turn(text: str, **more: Any) -> TurnRequest:
 
 
 @define
-class BridgedRun:
+class AgentRun:
     """An agent behind the real bridge and inbox."""
 
     inbox: EventQueue
@@ -123,10 +123,10 @@ class BridgedRun:
 
 async def start(
     nursery: trio.Nursery, factory: AgentFactory, request: TurnRequest, workspace: Path
-) -> BridgedRun:
+) -> AgentRun:
     """Start an agent in a nursery; cancelling the run's scope calls it off."""
     host = AgentRuntime(factory, trio.CapacityLimiter(2), trio.CapacityLimiter(2))
-    run = BridgedRun(EventQueue())
+    run = AgentRun(EventQueue())
     bridge = AgentRunner(
         host, AgentContext(request, workspace), run.inbox, EventFactory("run_1"), PendingApprovals()
     )

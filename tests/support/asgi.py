@@ -22,17 +22,17 @@ from hermes_trio.web.middleware import AsgiApp
 from tests.support.sse import Frame, parse_frame, parse_sse
 from tests.support.write_through import WriteThroughSide
 
-PATIENCE = 10.0  # seconds after which a test has gone wrong
+TIMEOUT = 10.0  # seconds after which a test has gone wrong
 Headers = Mapping[str, str]
 NO_HEADERS: Headers = {}
 
 
 @contextmanager
-def patience() -> Iterator[None]:
+def real_timeout() -> Iterator[None]:
     """Fail a wait that takes too long, in real seconds: a mock clock may stand still."""
     with trio.CancelScope() as scope:
         token = trio.lowlevel.current_trio_token()
-        timer = threading.Timer(PATIENCE, token.run_sync_soon, [scope.cancel])
+        timer = threading.Timer(TIMEOUT, token.run_sync_soon, [scope.cancel])
         timer.daemon = True
         timer.start()
         try:
@@ -44,7 +44,7 @@ def patience() -> Iterator[None]:
 
 
 @frozen
-class Answer:
+class HttpResponse:
     """A whole response."""
 
     status: int
@@ -114,7 +114,7 @@ class Exchange:
         """Read again."""
         self._reads.set()
 
-    async def started(self) -> Answer:
+    async def started(self) -> HttpResponse:
         """Wait for the status line and the headers."""
         await self._until(lambda: bool(self._status))
         return self.answer
@@ -146,21 +146,21 @@ class Exchange:
             if not frame.comment:
                 said += frame.json["choices"][0]["delta"].get("content", "")
 
-    async def end(self) -> Answer:
+    async def end(self) -> HttpResponse:
         """Wait until the application has returned."""
-        with patience():
+        with real_timeout():
             await self.over.wait()
         return self.answer
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> HttpResponse:
         """What has arrived so far."""
-        return Answer(self._status, self._headers, self.raw)
+        return HttpResponse(self._status, self._headers, self.raw)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         if condition():
             return
-        with patience():
+        with real_timeout():
             while not condition():
                 assert not self.over.is_set(), f"the answer is over: {self.answer}"
                 await self._news.wait()
@@ -243,22 +243,22 @@ class Client:
         """Begin a POST with a JSON body."""
         return self.open("POST", path, [json.dumps(body).encode()], {**JSON, **headers})
 
-    async def get(self, path: str, headers: Headers = NO_HEADERS, method: str = "GET") -> Answer:
+    async def get(self, path: str, headers: Headers = NO_HEADERS, method: str = "GET") -> HttpResponse:
         """A whole answer to a request without a body."""
         async with self.open(method, path, headers=headers) as exchange:
             return await exchange.end()
 
-    async def send(self, path: str, body: object, headers: Headers = NO_HEADERS) -> Answer:
+    async def send(self, path: str, body: object, headers: Headers = NO_HEADERS) -> HttpResponse:
         """A whole answer to a POST."""
         async with self.post(path, body, headers) as exchange:
             return await self._ended(exchange)
 
-    async def send_raw(self, path: str, *parts: bytes, headers: Headers = NO_HEADERS) -> Answer:
+    async def send_raw(self, path: str, *parts: bytes, headers: Headers = NO_HEADERS) -> HttpResponse:
         """The same with a body of any bytes, in parts."""
         async with self.open("POST", path, parts, {**JSON, **headers}) as exchange:
             return await self._ended(exchange)
 
-    async def _ended(self, exchange: Exchange) -> Answer:
+    async def _ended(self, exchange: Exchange) -> HttpResponse:
         answer = await exchange.end()
         assert exchange.was_finished, "the answer was cut"
         return answer

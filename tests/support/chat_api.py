@@ -8,13 +8,13 @@ import msgspec
 from openai.types.chat import ChatCompletionChunk
 
 from hermes_trio.schema import replies
-from tests.support.asgi import Answer
+from tests.support.asgi import HttpResponse
 from tests.support.sse import Frame
 
 PROGRESS = "hermes.tool.progress"
 
 
-def chunks(answer: Answer) -> list[dict[str, Any]]:
+def chunks(answer: HttpResponse) -> list[dict[str, Any]]:
     """The chunks of a whole stream, in order: its form is checked on the way."""
     assert answer.status == 200
     frames = [frame for frame in answer.frames if not frame.comment]
@@ -50,17 +50,17 @@ def delta(chunk: dict[str, Any]) -> dict[str, Any]:
     return dict(choice["delta"])
 
 
-def deltas(answer: Answer) -> list[dict[str, Any]]:
+def deltas(answer: HttpResponse) -> list[dict[str, Any]]:
     """What all chunks with a choice add, the empty ones left out."""
     return [delta(chunk) for chunk in chunks(answer) if chunk["choices"] and delta(chunk)]
 
 
-def said(answer: Answer, name: str = "content") -> str:
+def said(answer: HttpResponse, name: str = "content") -> str:
     """All text, or all reasoning."""
     return "".join(added.get(name, "") for added in deltas(answer))
 
 
-def progress(answer: Answer) -> list[dict[str, Any]]:
+def progress(answer: HttpResponse) -> list[dict[str, Any]]:
     """The events about tools, without what makes them chunks."""
     told = [chunk for chunk in chunks(answer) if "toolCallId" in chunk]
     assert all(chunk["choices"] == [{"index": 0, "delta": {}, "finish_reason": None}] for chunk in told)
@@ -68,7 +68,7 @@ def progress(answer: Answer) -> list[dict[str, Any]]:
     return [{name: value for name, value in chunk.items() if name not in head} for chunk in told]
 
 
-def finish(answer: Answer) -> dict[str, Any]:
+def finish(answer: HttpResponse) -> dict[str, Any]:
     """The one chunk that has a finish reason; nothing but a usage chunk may come after it."""
     ends = [chunk for chunk in chunks(answer) if chunk["choices"] and chunk["choices"][0]["finish_reason"]]
     assert len(ends) == 1
@@ -78,6 +78,6 @@ def finish(answer: Answer) -> dict[str, Any]:
     return ends[0]
 
 
-def reason(answer: Answer) -> str:
+def reason(answer: HttpResponse) -> str:
     """The finish reason."""
     return str(finish(answer)["choices"][0]["finish_reason"])

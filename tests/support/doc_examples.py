@@ -101,7 +101,7 @@ def check_shown(shown: list[str], actual: str, place: str) -> None:
 
 
 @define
-class Server:
+class DocServer:
     """A server process and what it wrote so far."""
 
     process: subprocess.Popen[bytes]
@@ -129,7 +129,7 @@ class Server:
 
 
 @frozen
-class Reader:
+class Shell:
     """A person who follows the docs: home folder, environment and working directory."""
 
     folder: Path
@@ -150,13 +150,13 @@ class Reader:
         assert done.returncode == exit_code, f"{line}\n{output}"
         return output
 
-    def after_export(self, line: str) -> Reader:
+    def after_export(self, line: str) -> Shell:
         """The same person with the variables that a line exports."""
         pairs = (pair.partition("=") for pair in self.run(f"{line} && env -0").split("\0"))
         return evolve(self, environ={name: value for name, _, value in pairs if name})
 
     @contextmanager
-    def serving(self, line: str) -> Iterator[Server]:
+    def serving(self, line: str) -> Iterator[DocServer]:
         """The server that a command line starts."""
         log = self.folder / f"server-{time.monotonic_ns()}.log"
         with log.open("wb") as output:
@@ -164,7 +164,7 @@ class Reader:
             process = subprocess.Popen(
                 command, cwd=self.folder, env=self.environ, stdout=output, stderr=output
             )
-        server = Server(process, log)
+        server = DocServer(process, log)
         try:
             server.wait_until(lambda said: "Try it:" in said)
             yield server
@@ -185,11 +185,11 @@ def make_environment(home: Path) -> dict[str, str]:
 
 
 @define
-class Walk:
+class PageRunner:
     """One page, worked through from top to bottom."""
 
-    reader: Reader
-    server: Server
+    reader: Shell
+    server: DocServer
     servers: ExitStack
     output: str = ""
     handlers: Mapping[str, Callable[[Block], None]] = field(init=False)

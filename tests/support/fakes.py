@@ -46,7 +46,7 @@ from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.web.app import make_app
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.state import AppState, HealthCallbacks, WebOptions
-from tests.support.asgi import PATIENCE, Client, patience
+from tests.support.asgi import TIMEOUT, Client, real_timeout
 
 KEY = "key-of-ann-0123456789"
 OTHER_KEY = "key-of-bob-0123456789"
@@ -71,13 +71,13 @@ class Pause:
 
     async def wait_reached(self) -> None:
         """Return when the agent waits here."""
-        with patience():
+        with real_timeout():
             await self.reached.wait()
 
     def stop_here(self) -> None:
         """The agent's thread arrives."""
         self._token.run_sync_soon(self.reached.set)
-        assert self._go.wait(PATIENCE), "nobody let the agent go on"
+        assert self._go.wait(TIMEOUT), "nobody let the agent go on"
 
     def wake(self) -> None:
         """Let the agent's thread go on. Any thread."""
@@ -129,24 +129,24 @@ def _words(step: Event | None) -> tuple[str, list[Any]]:
 
 
 @define(eq=False)
-class Stage:
+class ScriptedAgentFactory:
     """Makes agents that all play the same script, and notes what becomes of them."""
 
     script: Sequence[Step]
     end: End = None
     is_async: bool = False
-    door: Pause | None = None  # holds the factory
+    factory_pause: Pause | None = None  # holds the factory
     turns: list[TurnRequest] = field(factory=list)
     interrupts: list[str] = field(factory=list)
-    left: list[str] = field(factory=list)  # how each agent's run was left
+    exits: list[str] = field(factory=list)  # how each agent's run was left
     decisions: list[Decision] = field(factory=list)
 
     def factory(self, context: AgentContext) -> Any:
         """Make an agent."""
-        if self.door is not None:
-            self.door.stop_here()
+        if self.factory_pause is not None:
+            self.factory_pause.stop_here()
         self.turns.append(context.turn)
-        return AsyncPlayer(self) if self.is_async else Player(self)
+        return AsyncScriptedAgent(self) if self.is_async else ScriptedAgent(self)
 
     def finish(self) -> Result | str | None:
         """The end of the script."""
@@ -155,37 +155,37 @@ class Stage:
         return self.end
 
     @contextmanager
-    def noting(self) -> Iterator[None]:
+    def recording_exit(self) -> Iterator[None]:
         """Note how the block is left."""
         try:
             yield
         except BaseException as error:
-            self.left.append(type(error).__name__)
+            self.exits.append(type(error).__name__)
             raise
-        self.left.append("")
+        self.exits.append("")
 
 
 @define(eq=False)
-class Player:
+class ScriptedAgent:
     """The agent that runs in a thread."""
 
-    stage: Stage
+    agents: ScriptedAgentFactory
     is_interrupted: bool = False
 
     def run(self, turn: TurnRequest, emitter: Emitter) -> Result | str | None:
         """Play the script."""
-        with self.stage.noting():
-            for step in self.stage.script:
+        with self.agents.recording_exit():
+            for step in self.agents.script:
                 self._play(step, emitter)
                 if self.is_interrupted:
                     return Result(verdict=Verdict.INTERRUPTED)
-            return self.stage.finish()
+            return self.agents.finish()
 
     def interrupt(self, reason: str) -> None:
         """Obey at once."""
         self.is_interrupted = True
-        self.stage.interrupts.append(reason)
-        for step in self.stage.script:
+        self.agents.interrupts.append(reason)
+        for step in self.agents.script:
             if isinstance(step, Pause):
                 step.wake()
 
@@ -193,36 +193,36 @@ class Player:
         if isinstance(step, Pause):
             step.stop_here()
         elif isinstance(step, Ask):
-            self.stage.decisions.append(emitter.ask(*step.words))
+            self.agents.decisions.append(emitter.ask(*step.words))
         else:
             method, args = _words(step)
             getattr(emitter, method)(*args)
 
 
 @define(eq=False)
-class AsyncPlayer:
+class AsyncScriptedAgent:
     """The agent that is a Trio task."""
 
-    stage: Stage
+    agents: ScriptedAgentFactory
 
     async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> Result | str | None:
         """Play the script."""
-        with self.stage.noting():
-            for step in self.stage.script:
+        with self.agents.recording_exit():
+            for step in self.agents.script:
                 await self._play(step, emitter)
-            return self.stage.finish()
+            return self.agents.finish()
 
     async def _play(self, step: Step, emitter: AsyncEmitter) -> None:
         if isinstance(step, Pause):
             await step.stop_here_in_trio()
         elif isinstance(step, Ask):
-            self.stage.decisions.append(await emitter.ask(*step.words))
+            self.agents.decisions.append(await emitter.ask(*step.words))
         else:
             method, args = _words(step)
             await getattr(emitter, method)(*args)
 
 
-NO_STAGES: Mapping[str, Stage] = {}
+NO_FACTORIES: Mapping[str, ScriptedAgentFactory] = {}
 
 
 class BrokenStore(MemoryStore):
@@ -254,7 +254,7 @@ class BrokenStore(MemoryStore):
             raise StoreError("the disk is on fire")
 
 
-class NotingRegistry(RunRegistry[Run]):
+class RecordingRegistry(RunRegistry[Run]):
     """Remembers every run that was ever live, to see what became of its readers."""
 
     def __init__(self) -> None:
@@ -267,12 +267,12 @@ class NotingRegistry(RunRegistry[Run]):
 
 
 @frozen
-class Rig:
+class AppHarness:
     """A server in memory: its parts, and a client that has a key."""
 
-    site: AppState
+    state: AppState
     client: Client
-    stage: Stage
+    agents: ScriptedAgentFactory
     store: Store
     ends: list[tuple[str, str]]  # status and reason of every run that ended
 
@@ -284,13 +284,13 @@ class Rig:
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs, and no slot or conversation is taken."""
-        is_held = self.site.admission.in_use or self.site.session_locks.locked
-        return not (len(self.site.services.registry) or is_held)
+        is_held = self.state.admission.in_use or self.state.session_locks.locked
+        return not (len(self.state.services.registry) or is_held)
 
     @property
     def has_readers(self) -> bool:
         """Whether anybody still reads the log of any run, live or not."""
-        registry = cast("NotingRegistry", self.site.services.registry)
+        registry = cast("RecordingRegistry", self.state.services.registry)
         return any(run.log._subscribers for run in registry.runs)
 
     async def transcript(self, session_id: str, principal: str = "ann") -> list[tuple[str, Any]]:
@@ -300,13 +300,13 @@ class Rig:
 
     async def until_idle(self) -> None:
         """Wait for threads that were abandoned: they tell nobody when they end."""
-        with patience():
+        with real_timeout():
             while not self.is_idle:
                 await trio.lowlevel.checkpoint()
 
 
-def make_rig(
-    script: Iterable[Step] | Stage = HELLO,
+def make_harness(
+    script: Iterable[Step] | ScriptedAgentFactory = HELLO,
     end: End = None,
     *,
     options: WebOptions = PLAIN,
@@ -320,10 +320,10 @@ def make_rig(
     nursery: trio.Nursery | None = None,
     wall_clock: Callable[[], float] = lambda: EPOCH,
     clock: Callable[[], float] = time.monotonic,
-    stages: Mapping[str, Stage] = NO_STAGES,
-) -> Rig:
+    profile_agents: Mapping[str, ScriptedAgentFactory] = NO_FACTORIES,
+) -> AppHarness:
     """A server whose agents play a script. In Trio only; runs that outlive their request need ``open_rig``."""
-    stage = script if isinstance(script, Stage) else Stage(tuple(script), end)
+    agents = script if isinstance(script, ScriptedAgentFactory) else ScriptedAgentFactory(tuple(script), end)
     store = store or MemoryStore()
     metrics = Metrics()
     ends: list[tuple[str, str]] = []
@@ -332,11 +332,11 @@ def make_rig(
         ends.append((str(outcome.status), str(outcome.reason)))
         metrics.run_ended(*ends[-1], seconds, outcome.usage.output_tokens)
 
-    host = AgentRuntime(stage.factory, trio.CapacityLimiter(10), trio.CapacityLimiter(10))
+    host = AgentRuntime(agents.factory, trio.CapacityLimiter(10), trio.CapacityLimiter(10))
     services = Services(
         host,
         store,
-        NotingRegistry(),
+        RecordingRegistry(),
         LogFlusher(store, 0.0),
         workspace,
         limits,
@@ -346,12 +346,12 @@ def make_rig(
         on_first_text=metrics.first_text,
         environments={
             name: AgentEnvironment(evolve(host, factory=other.factory), workspace / name)
-            for name, other in stages.items()
+            for name, other in profile_agents.items()
         },
     )
     health = HealthCallbacks(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
     supervisor = RunSupervisor(cast("trio.Nursery", nursery), services)
-    site = AppState(
+    state = AppState(
         options,
         keyring,
         Admission(max_runs),
@@ -361,18 +361,18 @@ def make_rig(
         health,
         metrics,
     )
-    return Rig(site, Client(make_app(site), bearer(KEY)), stage, store, ends)
+    return AppHarness(state, Client(make_app(state), bearer(KEY)), agents, store, ends)
 
 
 @asynccontextmanager
-async def open_rig(
-    script: Iterable[Step] | Stage = HELLO, end: End = None, **more: Any
-) -> AsyncIterator[Rig]:
+async def open_harness(
+    script: Iterable[Step] | ScriptedAgentFactory = HELLO, end: End = None, **more: Any
+) -> AsyncIterator[AppHarness]:
     """A server that can host runs."""
     async with trio.open_nursery() as nursery:
-        rig = make_rig(script, end, nursery=nursery, **more)
-        nursery.start_soon(rig.site.services.flusher.run)
-        yield rig
+        harness = make_harness(script, end, nursery=nursery, **more)
+        nursery.start_soon(harness.state.services.flusher.run)
+        yield harness
         nursery.cancel_scope.cancel()
 
 

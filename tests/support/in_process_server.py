@@ -22,7 +22,7 @@ SECONDS = 20  # less than the sixty of the timers that some tests must not wait 
 
 
 @define
-class Live:
+class RunningServer:
     """A server that runs now."""
 
     port: int
@@ -37,11 +37,11 @@ Way = Callable[..., Any]
 @asynccontextmanager
 async def serving(
     app: Any, config: ServerConfig | None = None, write_seconds: float = 2.0
-) -> AsyncIterator[Live]:
+) -> AsyncIterator[RunningServer]:
     """Our own ``serve``; stopped at the end of the block, and no test takes longer than it may."""
     config = config or hypercorn_config(graceful_seconds=0.05)
     sockets = open_listening_sockets("127.0.0.1", 0)
-    live = Live(sockets[0].getsockname()[1], Guards(write_seconds))
+    live = RunningServer(sockets[0].getsockname()[1], Guards(write_seconds))
     with trio.fail_after(SECONDS):
         async with trio.open_nursery() as nursery:
             run = partial(serve, app, sockets, config, live.stop.wait, live.guards)
@@ -53,11 +53,11 @@ async def serving(
 @asynccontextmanager
 async def hypercorn_serving(
     app: Any, config: Config | None = None, write_seconds: float = 2.0
-) -> AsyncIterator[Live]:
+) -> AsyncIterator[RunningServer]:
     """Hypercorn's ``serve`` with sockets of its own, as its command line runs it, with the guards installed."""
     config = config or Config.from_mapping(graceful_timeout=0.05, errorlog=None)
     config.bind = ["127.0.0.1:0"]
-    live = Live(0, Guards(write_seconds))
+    live = RunningServer(0, Guards(write_seconds))
     with installed(live.guards), trio.fail_after(SECONDS):
         async with trio.open_nursery() as nursery:
             run = partial(hypercorn.trio.serve, app, config, shutdown_trigger=live.stop.wait)
@@ -67,7 +67,7 @@ async def hypercorn_serving(
             live.stop.set()
 
 
-async def _run(run: Way, live: Live, task_status: trio.TaskStatus[list[str]]) -> None:
+async def _run(run: Way, live: RunningServer, task_status: trio.TaskStatus[list[str]]) -> None:
     try:
         await run(task_status=task_status)
     finally:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-PATIENCE = 5.0  # seconds until a test that hangs is a test that failed
+TIMEOUT = 5.0  # seconds until a test that hangs is a test that failed
 
 
-def has_ended(pid: int, seconds: float = PATIENCE) -> bool:
+def has_ended(pid: int, seconds: float = TIMEOUT) -> bool:
     """Whether a process ends within some seconds; returns as soon as it does."""
     try:
         pidfd = os.pidfd_open(pid)
@@ -59,5 +59,5 @@ def in_thread(work: Callable[[], object]) -> Iterator[None]:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     yield
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     assert not thread.is_alive()

@@ -13,41 +13,41 @@ from hermes_trio.agent.emitter import AsyncEmitter
 from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, TurnRequest
 from hermes_trio.core.errors import ConfigurationError
 
-NOTES = "notes"
+ACTIVITY_FILE = "notes"
 
 
-def notes_of(workspace: Path) -> list[str]:
+def read_activity(workspace: Path) -> list[str]:
     """All that happened so far in a workspace."""
-    path = workspace / NOTES
+    path = workspace / ACTIVITY_FILE
     return path.read_text().splitlines() if path.exists() else []
 
 
 @define
-class Diary:
+class ActivityLog:
     """Where a provider and its agents note what they do."""
 
     workspace: Path
 
     def note(self, line: str) -> None:
-        with (self.workspace / NOTES).open("a") as file:
+        with (self.workspace / ACTIVITY_FILE).open("a") as file:
             file.write(f"{line}\n")
 
 
 @frozen
-class Worker:
+class LoggingAgent:
     """Says who it is; asked to wait, it waits until it is called off."""
 
-    diary: Diary
+    activity: ActivityLog
     config: AgentConfig
 
     async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> None:
-        self.diary.note(f"began for {turn.principal}")
+        self.activity.note(f"began for {turn.principal}")
         try:
             await emitter.text(f"{self.config.profile or 'nobody'}: {self.config.model}: {turn.profile}")
             if turn.text == "wait":
                 await trio.sleep_forever()
         finally:
-            self.diary.note("ended")
+            self.activity.note("ended")
 
 
 class Provider:
@@ -57,21 +57,21 @@ class Provider:
     async def open(self, config: AgentConfig, workspace: Path) -> AsyncIterator[AgentFactory]:
         if config.model == "none":
             raise ConfigurationError("model: there is no model 'none'")
-        diary = Diary(workspace)
-        diary.note("opened")
+        activity = ActivityLog(workspace)
+        activity.note("opened")
 
-        def factory(context: AgentContext) -> Worker:
+        def factory(context: AgentContext) -> LoggingAgent:
             assert context.config is config
             assert context.workspace == workspace
-            return Worker(diary, config)
+            return LoggingAgent(activity, config)
 
         try:
             yield factory
         finally:
-            diary.note("closed")
+            activity.note("closed")
 
 
-class Refusing:
+class RefusingProvider:
     """Never works."""
 
     def open(self, config: AgentConfig, workspace: Path) -> None:
@@ -79,4 +79,4 @@ class Refusing:
 
 
 provider = Provider()
-refusing = Refusing()
+refusing = RefusingProvider()

@@ -15,8 +15,17 @@ from pydantic import TypeAdapter
 from hermes_trio.core.events import Event, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
 from hermes_trio.schema import replies
 from tests.core.test_responses_rules import TERMINAL, Reader
-from tests.support.asgi import Answer, Exchange, patience
-from tests.support.fakes import HELLO, OTHER_KEY, End, Rig, Stage, Step, bearer, open_rig
+from tests.support.asgi import Exchange, HttpResponse, real_timeout
+from tests.support.fakes import (
+    HELLO,
+    OTHER_KEY,
+    AppHarness,
+    End,
+    ScriptedAgentFactory,
+    Step,
+    bearer,
+    open_harness,
+)
 from tests.support.sse import Frame
 
 RESPONSES = "/v1/responses"
@@ -50,14 +59,14 @@ def stream(text: object = "Hi", /, **more: Any) -> Json:
 
 
 @asynccontextmanager
-async def idle_rig(
-    script: Iterable[Step] | Stage = HELLO, end: End = None, **more: Any
-) -> AsyncIterator[Rig]:
+async def idle_harness(
+    script: Iterable[Step] | ScriptedAgentFactory = HELLO, end: End = None, **more: Any
+) -> AsyncIterator[AppHarness]:
     """A server that can host runs; after the block nothing may be left of what it did."""
-    async with open_rig(script, end, **more) as rig:
-        yield rig
-        await rig.until_idle()
-        assert not rig.has_readers
+    async with open_harness(script, end, **more) as harness:
+        yield harness
+        await harness.until_idle()
+        assert not harness.has_readers
 
 
 @cache
@@ -83,7 +92,7 @@ def checked(response: Json) -> Json:
     return response
 
 
-def events(answer: Answer) -> list[Json]:
+def events(answer: HttpResponse) -> list[Json]:
     """The events of a whole stream: they follow all rules of the strictest reader."""
     assert answer.status == 200, answer.body
     frames = [frame for frame in answer.frames if not frame.comment]
@@ -93,14 +102,14 @@ def events(answer: Answer) -> list[Json]:
     return found
 
 
-def final(answer: Answer) -> Json:
+def final(answer: HttpResponse) -> Json:
     """The response in the terminal event."""
     last = events(answer)[-1]
     assert last["type"] in TERMINAL
     return dict(last["response"])
 
 
-def whole(answer: Answer) -> Json:
+def whole(answer: HttpResponse) -> Json:
     """A response that came in one piece."""
     assert answer.status == 200, answer.body
     return checked(answer.json)
@@ -123,9 +132,9 @@ def text_of(response: Json) -> str:
     return "".join(part["text"] for item in messages for part in item["content"])
 
 
-async def get(rig: Rig, response_id: str) -> Json:
+async def get(harness: AppHarness, response_id: str) -> Json:
     """A response as it is stored."""
-    return whole(await rig.client.get(f"{RESPONSES}/{response_id}"))
+    return whole(await harness.client.get(f"{RESPONSES}/{response_id}"))
 
 
 async def created(exchange: Exchange) -> str:
@@ -135,10 +144,10 @@ async def created(exchange: Exchange) -> str:
     return str(frame.json["response"]["id"])
 
 
-async def until_ended(rig: Rig, count: int = 1) -> None:
+async def until_ended(harness: AppHarness, count: int = 1) -> None:
     """Wait until so many runs have ended."""
-    with patience():
-        while len(rig.ends) < count:
+    with real_timeout():
+        while len(harness.ends) < count:
             await trio.lowlevel.checkpoint()
 
 

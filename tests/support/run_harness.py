@@ -24,10 +24,10 @@ from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import RunSpec, Services
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, RunLimits
 from hermes_trio.stores.memory import MemoryStore
-from tests.support.asgi import patience
+from tests.support.asgi import real_timeout
 
 
-class Script:
+class EventReplayAgent:
     """An agent that is a Trio task: says its events one by one, then waits until the test lets it end."""
 
     def __init__(self, events: Iterable[Event], holds: bool = False) -> None:
@@ -66,7 +66,7 @@ async def _say(emitter: AsyncEmitter, event: Event) -> None:
             raise AssertionError(other)
 
 
-class Notebook(MemoryStore):
+class RecordingStore(MemoryStore):
     """A store that also remembers what it was told, and does what a test wants first."""
 
     def __init__(self, before: Callable[[], Any] | None = None) -> None:
@@ -85,17 +85,17 @@ class Notebook(MemoryStore):
         self.records.append(ended)
 
 
-class Setting:
+class RunHarness:
     """Services for one run, and the order for it."""
 
     def __init__(
         self,
         agent: Any,
         limits: RunLimits = DEFAULT_LIMITS,
-        store: Notebook | None = None,
+        store: RecordingStore | None = None,
         grace: float = 1.0,
     ) -> None:
-        self.store = store or Notebook()
+        self.store = store or RecordingStore()
         self.admission = Admission(1)
         self.registry: RunRegistry[Run] = RunRegistry()
         host = AgentRuntime(lambda _: agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace)
@@ -136,7 +136,7 @@ async def rest_of(run: Run) -> list[Change]:
 
 async def until_asked(run: Run, count: int = 1) -> tuple[ApprovalRequested, ...]:
     """Wait until so many questions of a run are open."""
-    with patience(), run.log.subscribe() as reader:
+    with real_timeout(), run.log.subscribe() as reader:
         while len(run.status.open_approvals) < count:
             await reader.receive()
     return run.status.open_approvals

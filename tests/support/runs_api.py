@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from hermes_trio.schema import replies
-from tests.support.asgi import Answer, patience
-from tests.support.fakes import Rig
+from tests.support.asgi import HttpResponse, real_timeout
+from tests.support.fakes import AppHarness
 from tests.support.run_stream_rules import check_whole
 
 RUNS = "/v1/runs"
@@ -17,13 +17,13 @@ Json = dict[str, Any]
 
 
 async def started(
-    rig: Rig, text: object = "Hi", /, headers: dict[str, str] | None = None, **more: Any
+    harness: AppHarness, text: object = "Hi", /, headers: dict[str, str] | None = None, **more: Any
 ) -> str:
     """Start a run; returns its id."""
-    return run_id_of(await rig.client.send(RUNS, {"input": text, **more}, headers or {}))
+    return run_id_of(await harness.client.send(RUNS, {"input": text, **more}, headers or {}))
 
 
-def run_id_of(answer: Answer) -> str:
+def run_id_of(answer: HttpResponse) -> str:
     """The id of a run that was just started."""
     assert answer.status == 202, answer.body
     told = msgspec.convert(answer.json, replies.RunStarted)
@@ -32,17 +32,17 @@ def run_id_of(answer: Answer) -> str:
     return told.run_id
 
 
-async def shown(rig: Rig, run_id: str) -> Json:
+async def shown(harness: AppHarness, run_id: str) -> Json:
     """A run as it stands."""
-    answer = await rig.client.get(f"{RUNS}/{run_id}")
+    answer = await harness.client.get(f"{RUNS}/{run_id}")
     assert answer.status == 200, answer.body
     msgspec.convert(answer.json, replies.RunReply)
     return dict(answer.json)
 
 
-async def stopped(rig: Rig, run_id: str) -> str:
+async def stopped(harness: AppHarness, run_id: str) -> str:
     """Ask a run to stop; returns the status that is told."""
-    answer = await rig.client.get(f"{RUNS}/{run_id}/stop", method="POST")
+    answer = await harness.client.get(f"{RUNS}/{run_id}/stop", method="POST")
     assert answer.status == 200, answer.body
     told = msgspec.convert(answer.json, replies.RunStopped)
     assert set(answer.json) == {"run_id", "status"}
@@ -50,10 +50,10 @@ async def stopped(rig: Rig, run_id: str) -> str:
     return told.status
 
 
-async def followed(rig: Rig, run_id: str) -> list[Json]:
+async def followed(harness: AppHarness, run_id: str) -> list[Json]:
     """All events of a run, to its end."""
-    with patience():
-        answer = await rig.client.get(f"{RUNS}/{run_id}/events")
+    with real_timeout():
+        answer = await harness.client.get(f"{RUNS}/{run_id}/events")
     assert answer.status == 200, answer.body
     events = check_whole(answer.body)
     for event in events:

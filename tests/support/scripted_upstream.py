@@ -24,7 +24,7 @@ from typing import Any
 import trio
 from attrs import define, field, frozen
 
-from tests.support.asgi import patience
+from tests.support.asgi import real_timeout
 from tests.support.fakes import Pause
 
 Json = dict[str, Any]
@@ -158,7 +158,7 @@ def chunk(delta: Mapping[str, Any], reason: str | None = None) -> Json:
 
 
 @frozen
-class Asked:
+class ReceivedRequest:
     """A request that came."""
 
     method: str
@@ -172,17 +172,17 @@ class Asked:
         return json.loads(self.body)
 
 
-Script = Sequence[Step] | Callable[[Asked], Sequence[Step]]
+Script = Sequence[Step] | Callable[[ReceivedRequest], Sequence[Step]]
 
 
 @define(eq=False)
-class Scripted:
+class ScriptedUpstream:
     """The server, and what it saw."""
 
     base_url: str
     scripts: deque[Script]
-    requests: list[Asked] = field(factory=list)
-    unexpected: list[Asked] = field(factory=list)  # came when no script was left
+    requests: list[ReceivedRequest] = field(factory=list)
+    unexpected: list[ReceivedRequest] = field(factory=list)  # came when no script was left
     models: tuple[str, ...] = ()  # what it tells when it is asked
     connections: int = 0
     open_connections: int = 0
@@ -190,7 +190,7 @@ class Scripted:
 
     async def until_closed(self) -> None:
         """Wait until every client is gone."""
-        with patience():
+        with real_timeout():
             while self.open_connections:
                 await self._closed.wait()
 
@@ -199,15 +199,15 @@ class Scripted:
         self.connections += 1
         self.open_connections += 1
         try:
-            await self._converse(_Line(stream, self.connections))
-        except (trio.BrokenResourceError, trio.ClosedResourceError, _Over):
+            await self._converse(_Connection(stream, self.connections))
+        except (trio.BrokenResourceError, trio.ClosedResourceError, _ConnectionOver):
             pass  # the client left, or the script let it go
         finally:
             self.open_connections -= 1
             self._closed.set()
             self._closed = trio.Event()
 
-    async def _converse(self, line: _Line) -> None:
+    async def _converse(self, line: _Connection) -> None:
         while True:
             asked = await line.request()
             if asked.method == "GET":
@@ -220,7 +220,7 @@ class Scripted:
                 await line.play(step)
             await line.finish()
 
-    def _steps(self, asked: Asked) -> Sequence[Step]:
+    def _steps(self, asked: ReceivedRequest) -> Sequence[Step]:
         if not self.scripts:
             self.unexpected.append(asked)
             return [refusal(500, "the test has no script for this request")]
@@ -229,11 +229,11 @@ class Scripted:
 
 
 @asynccontextmanager
-async def scripted(*scripts: Script) -> AsyncIterator[Scripted]:
+async def serve_scripts(*scripts: Script) -> AsyncIterator[ScriptedUpstream]:
     """Serve the scripts, one for each request, for as long as the block runs."""
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listeners[0].socket.getsockname()[1]
-    upstream = Scripted(f"http://127.0.0.1:{port}/v1", deque(scripts))
+    upstream = ScriptedUpstream(f"http://127.0.0.1:{port}/v1", deque(scripts))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(trio.serve_listeners, upstream.serve, listeners))
         yield upstream
@@ -241,11 +241,11 @@ async def scripted(*scripts: Script) -> AsyncIterator[Scripted]:
     assert not upstream.unexpected, [asked.json for asked in upstream.unexpected]
 
 
-class _Over(Exception):
+class _ConnectionOver(Exception):
     """The connection is over."""
 
 
-class _Line:
+class _Connection:
     """One connection: reads requests, writes answers."""
 
     def __init__(self, stream: trio.SocketStream, number: int) -> None:
@@ -253,7 +253,7 @@ class _Line:
         self._buffer = b""
         self._is_streaming = False
 
-    async def request(self) -> Asked:
+    async def request(self) -> ReceivedRequest:
         """The next request."""
         while b"\r\n\r\n" not in self._buffer:
             await self._more()
@@ -265,12 +265,12 @@ class _Line:
         while len(self._buffer) < length:
             await self._more()
         body, self._buffer = self._buffer[:length], self._buffer[length:]
-        return Asked(method, path, headers, body, self._number)
+        return ReceivedRequest(method, path, headers, body, self._number)
 
     async def _more(self) -> None:
         got = await self._stream.receive_some()
         if not got:
-            raise _Over
+            raise _ConnectionOver
         self._buffer += got
 
     async def play(self, step: Step) -> None:
@@ -316,11 +316,11 @@ class _Line:
 
     def _reset(self) -> None:
         self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        raise _Over
+        raise _ConnectionOver
 
-    async def _left(self) -> _Over:
+    async def _left(self) -> _ConnectionOver:
         await self._begin()
-        return _Over()
+        return _ConnectionOver()
 
 
 def _bytes(step: Step) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ import httpx2
 from attrs import define, field, frozen
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30.0  # seconds; only a test that fails ever waits that long
+TIMEOUT = 30.0  # seconds; only a test that fails ever waits that long
 MARK = "E2E_MARK"
 MODULE = (sys.executable, "-m", "hermes_trio", "serve", "--port", "0")
 
@@ -33,12 +33,12 @@ _AGENT_FAILURE = re.compile(
 )
 
 
-class Unready(AssertionError):
+class StartupError(AssertionError):
     """The server did not come up."""
 
 
 @frozen
-class Plan:
+class LaunchOptions:
     """How to start a server."""
 
     folder: Path  # its data and its log are kept here
@@ -71,10 +71,10 @@ class Plan:
 
 
 @define
-class Server:
+class ServerProcess:
     """A process that serves."""
 
-    plan: Plan
+    plan: LaunchOptions
     mark: str
     process: subprocess.Popen[bytes]
     log_file: Path
@@ -118,7 +118,7 @@ class Server:
     def get(self, path: str) -> httpx2.Response:
         """Ask with the key, on a connection of its own."""
         headers = {"Authorization": f"Bearer {self.key}", "Connection": "close"}
-        with httpx2.Client(verify=self.trust, trust_env=False, timeout=PATIENCE) as client:
+        with httpx2.Client(verify=self.trust, trust_env=False, timeout=TIMEOUT) as client:
             return client.get(self.url + path, headers=headers)
 
     def health(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class Server:
         self.process.send_signal(number)
         return time.monotonic()
 
-    def wait(self, seconds: float = PATIENCE) -> int:
+    def wait(self, seconds: float = TIMEOUT) -> int:
         """The exit code. Fails when there is none within some seconds."""
         assert has_ended(self.process, seconds), f"still there after {seconds} s:\n{self.log}"
         return self.process.wait()
@@ -175,7 +175,7 @@ def _carries(folder: Path, text: bytes) -> bool:
     return text in (folder / "cmdline").read_bytes() or text in (folder / "environ").read_bytes()
 
 
-def eventually(holds: Callable[[], bool], seconds: float = PATIENCE) -> float:
+def eventually(holds: Callable[[], bool], seconds: float = TIMEOUT) -> float:
     """Look at another process until something holds; returns how long that took, fails when it takes too long."""
     begun = time.monotonic()
     while not holds():
@@ -185,7 +185,7 @@ def eventually(holds: Callable[[], bool], seconds: float = PATIENCE) -> float:
 
 
 @contextmanager
-def serving(plan: Plan, trust: Any = False, expected: str = "") -> Iterator[Server]:
+def serving(plan: LaunchOptions, trust: Any = False, expected: str = "") -> Iterator[ServerProcess]:
     """A server for the length of a block. It must end well, and with no complaint in its log but expected ones."""
     server = start(plan)
     server.trust = trust
@@ -197,7 +197,7 @@ def serving(plan: Plan, trust: Any = False, expected: str = "") -> Iterator[Serv
         kill(server)
 
 
-def start(plan: Plan) -> Server:
+def start(plan: LaunchOptions) -> ServerProcess:
     """Start a server and read its greeting."""
     server = begin(plan)
     try:
@@ -211,33 +211,33 @@ def start(plan: Plan) -> Server:
     return server
 
 
-def begin(plan: Plan, **options: Any) -> Server:
+def begin(plan: LaunchOptions, **options: Any) -> ServerProcess:
     """Start the process and wait for nothing."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     mark = uuid.uuid4().hex
     log_file = plan.folder / f"log-{mark}"
     with log_file.open("wb") as log:
         process = plan.popen(mark, stdout=subprocess.PIPE, stderr=log, **options)
-    return Server(plan, mark, process, log_file)
+    return ServerProcess(plan, mark, process, log_file)
 
 
-def _read_until(server: Server, text: bytes) -> str:
+def _read_until(server: ServerProcess, text: bytes) -> str:
     output = server.process.stdout
     assert output is not None
-    seen, deadline = b"", time.monotonic() + PATIENCE
+    seen, deadline = b"", time.monotonic() + TIMEOUT
     while text not in seen:
         ready = select.select([output], [], [], max(0.0, deadline - time.monotonic()))[0]
         data = os.read(output.fileno(), 65536) if ready else b""
         if not data:
-            raise Unready(f"no greeting in {seen!r}:\n{server.log}")
+            raise StartupError(f"no greeting in {seen!r}:\n{server.log}")
         seen += data
     return seen.decode()
 
 
-def kill(server: Server) -> None:
+def kill(server: ServerProcess) -> None:
     """Whatever happened, nothing of it outlives the test."""
     server.process.kill()
-    server.process.wait(PATIENCE)
+    server.process.wait(TIMEOUT)
     if server.process.stdout is not None:
         server.process.stdout.close()
     for pid in processes(server.mark):
@@ -245,7 +245,7 @@ def kill(server: Server) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def run(plan: Plan, extra: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+def run(plan: LaunchOptions, extra: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     """Start a command that should end by itself."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     return subprocess.run(
@@ -255,6 +255,6 @@ def run(plan: Plan, extra: Sequence[str] = ()) -> subprocess.CompletedProcess[st
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 from attrs import define
 
-from tests.support.server_process import PATIENCE, Server
+from tests.support.server_process import TIMEOUT, ServerProcess
 
 PATH = "/v1/chat/completions"
 
@@ -24,7 +24,7 @@ def chat_body(text: str, stream: bool = True) -> bytes:
     return json.dumps({"model": "hermes-agent", "stream": stream, "messages": messages}).encode()
 
 
-def chat_headers(server: Server, session: str) -> dict[str, str]:
+def chat_headers(server: ServerProcess, session: str) -> dict[str, str]:
     """What goes with it."""
     return {
         "Authorization": f"Bearer {server.key}",
@@ -34,7 +34,7 @@ def chat_headers(server: Server, session: str) -> dict[str, str]:
 
 
 @define
-class Talk:
+class RawConnection:
     """One HTTP/1.1 connection, byte by byte."""
 
     sock: socket.socket
@@ -74,17 +74,19 @@ class Talk:
 
 
 @contextmanager
-def talking(server: Server, receive_buffer: int = 0) -> Iterator[Talk]:
+def open_connection(server: ServerProcess, receive_buffer: int = 0) -> Iterator[RawConnection]:
     """A new connection."""
     with socket.socket() as sock:
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        sock.settimeout(PATIENCE)
+        sock.settimeout(TIMEOUT)
         sock.connect(("127.0.0.1", server.port))
-        yield Talk(sock)
+        yield RawConnection(sock)
 
 
-def chat_bytes(server: Server, session: str, text: str, stream: bool = True, close: bool = False) -> bytes:
+def chat_bytes(
+    server: ServerProcess, session: str, text: str, stream: bool = True, close: bool = False
+) -> bytes:
     """The same request as it stands on the wire."""
     body = chat_body(text, stream)
     headers = {
@@ -98,7 +100,7 @@ def chat_bytes(server: Server, session: str, text: str, stream: bool = True, clo
 
 
 @define
-class Listener:
+class StreamReader:
     """A stream that is read frame by frame."""
 
     lines: Iterator[str]
@@ -125,9 +127,9 @@ def data_of(lines: Iterable[str]) -> Iterator[str]:
 
 
 @contextmanager
-def listening(server: Server, session: str, text: str, **client: Any) -> Iterator[Listener]:
+def open_chat_stream(server: ServerProcess, session: str, text: str, **client: Any) -> Iterator[StreamReader]:
     """A chat stream."""
-    options = {"verify": server.trust, "trust_env": False, "timeout": PATIENCE, **client}
+    options = {"verify": server.trust, "trust_env": False, "timeout": TIMEOUT, **client}
     with (
         httpx2.Client(**options) as http,
         http.stream(
@@ -135,4 +137,4 @@ def listening(server: Server, session: str, text: str, **client: Any) -> Iterato
         ) as answer,
     ):
         assert answer.status_code == 200, answer.read()
-        yield Listener(answer.iter_lines())
+        yield StreamReader(answer.iter_lines())

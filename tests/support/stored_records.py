@@ -9,11 +9,11 @@ from typing import Any
 
 from attrs import frozen
 
-from tests.support.server_process import Server
+from tests.support.server_process import ServerProcess
 
 
 @frozen
-class Stored:
+class StoredTurn:
     """One turn of a session."""
 
     status: str
@@ -30,7 +30,7 @@ class Stored:
         return "".join(message["content"] for message in self.messages if message["role"] == role)
 
 
-def turns(server: Server, session: str) -> list[Stored]:
+def turns(server: ServerProcess, session: str) -> list[StoredTurn]:
     """The turns of a session, the oldest first."""
     with closing(_connect(server)) as database, database:
         query = (
@@ -38,24 +38,24 @@ def turns(server: Server, session: str) -> list[Stored]:
             " ORDER BY created_at + ended_after"
         )
         rows = database.execute(query, (session,)).fetchall()
-        return [Stored(status, reason, _messages(database, run)) for run, status, reason in rows]
+        return [StoredTurn(status, reason, _messages(database, run)) for run, status, reason in rows]
 
 
-def count(server: Server) -> int:
+def count(server: ServerProcess) -> int:
     """How many turns there are in all."""
     with closing(_connect(server)) as database:
         query = "SELECT count(*) FROM runs WHERE status <> 'in_progress'"
         return int(database.execute(query).fetchone()[0])
 
 
-def unfinished(server: Server) -> int:
+def unfinished(server: ServerProcess) -> int:
     """How many runs the store holds for live."""
     with closing(_connect(server)) as database:
         query = "SELECT count(*) FROM runs WHERE status = 'in_progress'"
         return int(database.execute(query).fetchone()[0])
 
 
-def _connect(server: Server) -> sqlite3.Connection:
+def _connect(server: ServerProcess) -> sqlite3.Connection:
     path = server.plan.data_dir / "hermes.db"
     return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5)
 

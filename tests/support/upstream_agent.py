@@ -17,7 +17,7 @@ from hermes_trio.agents.upstream.loop import UpstreamAgent
 from hermes_trio.agents.upstream.provider import open_model
 from hermes_trio.core.events import Event, Reasoning, Result, Text, ToolCompleted, ToolOutput, ToolStarted
 from hermes_trio.tools.base import Tool
-from tests.support.scripted_upstream import Script, Scripted, scripted
+from tests.support.scripted_upstream import Script, ScriptedUpstream, serve_scripts
 
 KEY = "canary-7f3a9c51d2e84b06"
 NOWHERE = Path("/nonexistent")
@@ -50,12 +50,12 @@ class Approval:
 
 
 @define(eq=False)
-class Ear:
+class RecordingEmitter:
     """A port that keeps what it hears."""
 
     is_approving: bool = True
     heard: list[Event | ClientCall | Question] = field(factory=list)
-    news: trio.Event = field(factory=trio.Event)
+    changed: trio.Event = field(factory=trio.Event)
 
     async def text(self, text: str | None) -> None:
         await self._hear(Text(text or ""))
@@ -82,7 +82,7 @@ class Ear:
     async def until(self, kind: type) -> None:
         """Wait until such a thing was said."""
         while not self.all(kind):
-            await self.news.wait()
+            await self.changed.wait()
 
     def all(self, kind: type) -> list[Any]:
         return [said for said in self.heard if isinstance(said, kind)]
@@ -103,22 +103,22 @@ class Ear:
     async def _hear(self, event: Event | ClientCall | Question) -> None:
         await trio.lowlevel.checkpoint()
         self.heard.append(event)
-        self.news.set()
-        self.news = trio.Event()
+        self.changed.set()
+        self.changed = trio.Event()
 
 
 @frozen
-class Stage:
+class UpstreamHarness:
     """A scripted upstream with an agent in front of it."""
 
-    upstream: Scripted
+    upstream: ScriptedUpstream
     agent: UpstreamAgent
-    ear: Ear = field(factory=Ear)
+    emitter: RecordingEmitter = field(factory=RecordingEmitter)
 
     async def turn(self, text: Any = "Hi", **more: Any) -> Result:
         """Do a turn."""
         turn = TurnRequest("run_0123456789ab", "session_1", text, **more)
-        return await self.agent.run(turn, cast("AsyncEmitter", self.ear))
+        return await self.agent.run(turn, cast("AsyncEmitter", self.emitter))
 
     @property
     def sent(self) -> list[Any]:
@@ -132,14 +132,16 @@ class Stage:
 
 
 @asynccontextmanager
-async def playing(*scripts: Script, tools: Iterable[Tool] = (), **config: Any) -> AsyncIterator[Stage]:
+async def open_upstream_harness(
+    *scripts: Script, tools: Iterable[Tool] = (), **config: Any
+) -> AsyncIterator[UpstreamHarness]:
     """An agent for these scripts. Every other argument is a field of the configuration or of its limits."""
     names = {attribute.name for attribute in attrs.fields(UpstreamLimits)}
     limits = UpstreamLimits(**{name: config.pop(name) for name in names & set(config)})
-    async with scripted(*scripts) as upstream:
+    async with serve_scripts(*scripts) as upstream:
         filled = AgentConfig(
             base_url=upstream.base_url, **{"model": "m", "api_key": KEY, **config}, limits=limits
         )
         async with open_model(filled) as model:
             shown = {tool.name: tool for tool in tools}
-            yield Stage(upstream, UpstreamAgent(filled, model, shown, NOWHERE))
+            yield UpstreamHarness(upstream, UpstreamAgent(filled, model, shown, NOWHERE))

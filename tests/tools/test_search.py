@@ -12,7 +12,7 @@ import trio
 from hermes_trio.tools import search
 from hermes_trio.tools.base import ToolError, ToolUse
 from hermes_trio.tools.search import search_files
-from tests.support.processes import PATIENCE, children
+from tests.support.processes import TIMEOUT, children
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ async def test_a_pattern_that_takes_for_ever_is_stopped(
 ) -> None:
     monkeypatch.setattr(search, "SEARCH_SECONDS", 0.5)
     (use.workspace / "z").write_text("a" * 5000 + "b")
-    with trio.fail_after(PATIENCE), pytest.raises(ToolError, match="simpler pattern"):
+    with trio.fail_after(TIMEOUT), pytest.raises(ToolError, match="simpler pattern"):
         await found(use, pattern="(a+)+$", path="z")
 
 

@@ -15,7 +15,7 @@ import pytest
 from attrs import define, field
 
 from hermes_trio.tools.terminal import CommandResult, Terminal
-from tests.support.processes import PATIENCE, has_ended, in_thread, nothing_left
+from tests.support.processes import TIMEOUT, has_ended, in_thread, nothing_left
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ class Listener:
             self.happened.set()
 
     def wait(self) -> str:
-        assert self.happened.wait(PATIENCE)
+        assert self.happened.wait(TIMEOUT)
         return self.heard
 
 
@@ -165,7 +165,7 @@ class TestStopping:
 
         def hang(text: str) -> None:
             heard(text)
-            assert go_on.wait(PATIENCE)
+            assert go_on.wait(TIMEOUT)
 
         with in_thread(lambda: terminal.run("echo $$; exec sleep 60", hang)):
             pid = int(heard.wait())
@@ -185,7 +185,7 @@ class TestStopping:
             heard.wait()
         terminal.stop()
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
         assert [result.interrupted for result in results] == [True] * 6
 
     def test_at_any_moment_of_the_start(self, tmp_path: Path) -> None:

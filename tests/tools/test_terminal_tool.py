@@ -10,7 +10,7 @@ import trio
 
 from hermes_trio.tools.base import NOT_APPROVED, ToolError, ToolUse
 from hermes_trio.tools.terminal import make_terminal
-from tests.support.processes import PATIENCE, children, has_ended
+from tests.support.processes import TIMEOUT, children, has_ended
 from tests.tools.uses import Question, Watcher
 
 
@@ -72,7 +72,7 @@ async def test_endless_output_is_bounded(watcher: Watcher) -> None:
     "command", ["echo $$\nsleep 600", "sh -c 'echo $$; exec sleep 600' & wait", "echo $$; yes"]
 )
 async def test_a_cancelled_call_ends_its_processes(command: str, watcher: Watcher) -> None:
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(TIMEOUT):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(make_terminal().run, {"command": command}, watcher.use())
             await watcher.happened.wait()
@@ -87,7 +87,7 @@ async def test_a_call_whose_listener_hangs_can_be_cancelled(tmp_path: Path) -> N
         listening.set()
         await trio.sleep_forever()
 
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(TIMEOUT):
         async with trio.open_nursery() as nursery:
             use = ToolUse("call_1", tmp_path, output=listen)
             nursery.start_soon(make_terminal().run, {"command": "echo x; sleep 600"}, use)

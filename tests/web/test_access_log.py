@@ -15,7 +15,7 @@ from hermes_trio.core.events import Text
 from hermes_trio.web.sse import StreamTruncated
 from hermes_trio.web.state import WebOptions
 from tests.support.asgi import Exchange, make_scope
-from tests.support.fakes import CHAT, KEY, Pause, Rig, ask, ask_stream, bearer, make_rig
+from tests.support.fakes import CHAT, KEY, AppHarness, Pause, ask, ask_stream, bearer, make_harness
 
 log = structlog.get_logger(__name__)
 Lines = list[dict[str, Any]]
@@ -39,8 +39,8 @@ def requests(lines: Lines) -> Lines:
 
 
 async def test_a_whole_response(lines: Lines) -> None:
-    rig = make_rig()
-    answer = await rig.client.send(CHAT, ask(), {"X-Request-Id": "mine"})
+    harness = make_harness()
+    answer = await harness.client.send(CHAT, ask(), {"X-Request-Id": "mine"})
     assert requests(lines) == [
         {
             "method": "POST",
@@ -56,8 +56,8 @@ async def test_a_whole_response(lines: Lines) -> None:
 
 async def test_a_stream_is_logged_when_it_ends(lines: Lines) -> None:
     pause = Pause()
-    rig = make_rig([Text("One"), pause, Text("two")])
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    harness = make_harness([Text("One"), pause, Text("two")])
+    async with harness.client.post(CHAT, ask_stream()) as exchange:
         await exchange.content("One")
         assert requests(lines) == []
         pause.go()
@@ -69,8 +69,8 @@ async def test_a_stream_is_logged_when_it_ends(lines: Lines) -> None:
 
 async def test_a_client_that_leaves_a_stream(lines: Lines) -> None:
     pause = Pause()
-    rig = make_rig([Text("One"), pause])
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    harness = make_harness([Text("One"), pause])
+    async with harness.client.post(CHAT, ask_stream()) as exchange:
         await exchange.content("One")
         exchange.disconnect()
         await exchange.end()
@@ -80,8 +80,8 @@ async def test_a_client_that_leaves_a_stream(lines: Lines) -> None:
 
 
 async def test_a_client_that_leaves_before_there_is_a_status(lines: Lines) -> None:
-    rig = make_rig()
-    async with rig.client.open("POST", CHAT, [b"{"], is_whole=False) as exchange:
+    harness = make_harness()
+    async with harness.client.open("POST", CHAT, [b"{"], is_whole=False) as exchange:
         await wait_all_tasks_blocked()
         exchange.disconnect()
         await exchange.end()
@@ -91,9 +91,9 @@ async def test_a_client_that_leaves_before_there_is_a_status(lines: Lines) -> No
 
 async def test_a_stream_that_is_cut(lines: Lines) -> None:
     """The transfer breaks, without a traceback in the log: the run gave its reader up, which is no mistake."""
-    rig = make_rig()
+    harness = make_harness()
 
-    @rig.app.get("/cut")
+    @harness.app.get("/cut")
     async def cut() -> Response:
         async def parts() -> AsyncIterator[bytes]:
             yield b"part"
@@ -101,7 +101,7 @@ async def test_a_stream_that_is_cut(lines: Lines) -> None:
 
         return Response(parts(), 200)
 
-    async with rig.client.open("GET", "/cut") as exchange:
+    async with harness.client.open("GET", "/cut") as exchange:
         await exchange.end()
     assert not exchange.was_finished
     [line] = requests(lines)
@@ -127,14 +127,14 @@ async def test_a_stream_that_is_cut(lines: Lines) -> None:
 async def test_every_response_is_logged(
     method: str, path: str, headers: dict[str, str], route: str, status: int, lines: Lines
 ) -> None:
-    await make_rig().client.get(path, headers, method)
+    await make_harness().client.get(path, headers, method)
     [line] = requests(lines)
     assert (line["method"], line["route"], line["status"]) == (method, route, status)
 
 
 async def test_a_request_without_a_key_has_no_principal(lines: Lines) -> None:
-    rig = make_rig()
-    await rig.client.get("/v1/models", {"Authorization": "Bearer wrong"})
+    harness = make_harness()
+    await harness.client.get("/v1/models", {"Authorization": "Bearer wrong"})
     [line] = requests(lines)
     assert (line["principal"], line["status"]) == ("", 401)
     [refusal] = [line for line in lines if line["event"] == "refused a key"]
@@ -142,28 +142,28 @@ async def test_a_request_without_a_key_has_no_principal(lines: Lines) -> None:
 
 
 async def test_it_can_be_switched_off(lines: Lines) -> None:
-    rig = make_rig(options=WebOptions(access_log=False))
-    assert (await rig.client.get("/health")).status == 200
+    harness = make_harness(options=WebOptions(access_log=False))
+    assert (await harness.client.get("/health")).status == 200
     assert lines == []
 
 
-async def request_in_this_task(rig: Rig, path: str) -> str:
+async def request_in_this_task(harness: AppHarness, path: str) -> str:
     """A request that is handled in the task of the caller, as a server may do on a connection that is kept alive."""
     exchange = Exchange(make_scope("GET", path, bearer(KEY)))
     exchange.upload(b"")
-    await exchange.run(rig.client.app)
+    await exchange.run(harness.client.app)
     return exchange.answer.headers["x-request-id"]
 
 
 async def test_requests_in_one_task_have_their_own_ids_and_leave_none_behind(lines: Lines) -> None:
-    rig = make_rig()
+    harness = make_harness()
 
-    @rig.app.get("/logs")
+    @harness.app.get("/logs")
     async def logs() -> str:
         log.info("in a view")
         return ""
 
-    first, second = await request_in_this_task(rig, "/logs"), await request_in_this_task(rig, "/logs")
+    first, second = await request_in_this_task(harness, "/logs"), await request_in_this_task(harness, "/logs")
     log.info("afterwards")
     assert first != second
     assert [(line["event"], line.get("request_id")) for line in lines] == [

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from hermes_trio.core.events import Text
 from hermes_trio.schema import replies
-from tests.support.asgi import Answer, Client
+from tests.support.asgi import Client, HttpResponse
 from tests.support.chat_api import chunks
-from tests.support.fakes import CHAT, Stage, ask, make_rig
+from tests.support.fakes import CHAT, ScriptedAgentFactory, ask, make_harness
 
 USER = {"role": "user", "content": "Hi"}
 
 
-def assert_proper(answer: Answer) -> None:
+def assert_proper(answer: HttpResponse) -> None:
     """An answer or a refusal, in its form."""
     if answer.status == 200:
         if answer.headers["content-type"] == "text/event-stream":
@@ -51,13 +51,13 @@ def assert_proper(answer: Answer) -> None:
     ],
 )  # fmt: skip
 async def test_what_is_not_the_json_we_take(raw: bytes) -> None:
-    rig = make_rig()
-    answer = await rig.client.send_raw(CHAT, raw)
+    harness = make_harness()
+    answer = await harness.client.send_raw(CHAT, raw)
     assert_proper(answer)
     assert answer.status == 400
     assert answer.error["code"] == "invalid_json"
     assert answer.error["message"].startswith("Invalid JSON")
-    assert rig.is_idle
+    assert harness.is_idle
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -111,12 +111,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("body", "param"), WRONG, ids=[f"{n}-{param}" for n, (_, param) in enumerate(WRONG)])
 async def test_wrong_types_are_named(body: dict[str, Any], param: str) -> None:
-    rig = make_rig()
-    answer = await rig.client.send(CHAT, body)
+    harness = make_harness()
+    answer = await harness.client.send(CHAT, body)
     assert_proper(answer)
     assert (answer.status, answer.error["param"]) == (400, param)
-    assert rig.stage.turns == []
-    assert rig.is_idle
+    assert harness.agents.turns == []
+    assert harness.is_idle
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ async def test_wrong_types_are_named(body: dict[str, Any], param: str) -> None:
     ],
 )
 async def test_what_is_not_ours_to_judge_passes(more: dict[str, Any]) -> None:
-    answer = await make_rig().client.send(CHAT, ask(**more))
+    answer = await make_harness().client.send(CHAT, ask(**more))
     assert_proper(answer)
     assert answer.status == 200
 
 
 async def test_a_secret_in_a_message_of_ours_is_masked() -> None:
     part = {"type": "sk-proj-0123456789abcdef"}
-    answer = await make_rig().client.send(CHAT, ask([part]))
+    answer = await make_harness().client.send(CHAT, ask([part]))
     assert answer.status == 400
     assert b"0123456789abcdef" not in answer.body
 
@@ -223,9 +223,9 @@ async def send_all(bodies: Sequence[bytes], client: Client) -> None:
 
 
 async def in_rig(bodies: Sequence[bytes]) -> None:
-    rig = make_rig(Stage([Text("Hi")], is_async=True))
-    await send_all(bodies, rig.client)
-    assert rig.is_idle
+    harness = make_harness(ScriptedAgentFactory([Text("Hi")], is_async=True))
+    await send_all(bodies, harness.client)
+    assert harness.is_idle
 
 
 @SEARCH
@@ -246,9 +246,9 @@ METHODS = st.sampled_from(["GET", "POST", "HEAD", "OPTIONS", "TRACE", "X"])
 
 
 async def knock(requests: Sequence[tuple[str, str, dict[str, str]]]) -> None:
-    rig = make_rig()
+    harness = make_harness()
     for method, path, headers in requests:
-        answer = await rig.client.get(path, headers, method)
+        answer = await harness.client.get(path, headers, method)
         assert answer.status < 500
         if answer.status >= 400:
             assert set(answer.error) == {"message", "type", "param", "code"}

@@ -16,7 +16,16 @@ from hermes_trio.web.state import WebOptions
 from tests.core.sse import parse
 from tests.support.asgi import Exchange
 from tests.support.chat_api import finish, reason, said
-from tests.support.fakes import CHAT, Pause, Stage, Step, ask, ask_stream, make_rig, open_rig
+from tests.support.fakes import (
+    CHAT,
+    Pause,
+    ScriptedAgentFactory,
+    Step,
+    ask,
+    ask_stream,
+    make_harness,
+    open_harness,
+)
 
 SESSION = {"X-Hermes-Session-Id": "s"}
 KEEPALIVE = b": keepalive\n\n"
@@ -31,25 +40,25 @@ async def keepalives_after(clock: MockClock, exchange: Exchange, seconds: float)
 
 
 async def test_a_comment_after_silence_before_the_agent_exists(mock_clock: MockClock) -> None:
-    door = Pause()
+    factory_pause = Pause()
     async with (
-        open_rig(Stage([Text("Hi")], door=door)) as rig,
-        rig.client.post(CHAT, ask_stream()) as exchange,
+        open_harness(ScriptedAgentFactory([Text("Hi")], factory_pause=factory_pause)) as harness,
+        harness.client.post(CHAT, ask_stream()) as exchange,
     ):
-        await door.wait_reached()
+        await factory_pause.wait_reached()
         assert await keepalives_after(mock_clock, exchange, 9.75) == 0
         assert await keepalives_after(mock_clock, exchange, 0.25) == 1
         assert await keepalives_after(mock_clock, exchange, 10) == 2
-        door.go()
+        factory_pause.go()
         assert said(await exchange.end()) == "Hi"
 
 
 async def test_a_comment_after_silence_in_the_middle(mock_clock: MockClock) -> None:
     first, second = Pause(), Pause()
-    stage = Stage([first, Text("One "), second, Text("two")], is_async=True)
+    agents = ScriptedAgentFactory([first, Text("One "), second, Text("two")], is_async=True)
     async with (
-        open_rig(stage, options=WebOptions(keepalive_seconds=3)) as rig,
-        rig.client.post(CHAT, ask_stream()) as exchange,
+        open_harness(agents, options=WebOptions(keepalive_seconds=3)) as harness,
+        harness.client.post(CHAT, ask_stream()) as exchange,
     ):
         await first.wait_reached()
         assert await keepalives_after(mock_clock, exchange, 2.75) == 0
@@ -66,7 +75,10 @@ async def test_a_comment_after_silence_in_the_middle(mock_clock: MockClock) -> N
 async def test_output_that_is_not_shown_is_silence(mock_clock: MockClock) -> None:
     first, second = Pause(), Pause()
     script: list[Step] = [ToolStarted("c", "t"), first, ToolOutput("c", "building"), second, Text(".")]
-    async with open_rig(Stage(script, is_async=True)) as rig, rig.client.post(CHAT, ask_stream()) as exchange:
+    async with (
+        open_harness(ScriptedAgentFactory(script, is_async=True)) as harness,
+        harness.client.post(CHAT, ask_stream()) as exchange,
+    ):
         await first.wait_reached()
         assert await keepalives_after(mock_clock, exchange, 6) == 0
         first.go()
@@ -76,8 +88,8 @@ async def test_output_that_is_not_shown_is_silence(mock_clock: MockClock) -> Non
 
 async def test_whole_answers_have_no_comments(mock_clock: MockClock) -> None:
     pause = Pause()
-    rig = make_rig(Stage([pause, Text("Hi")], is_async=True))
-    async with rig.client.post(CHAT, ask()) as exchange:
+    harness = make_harness(ScriptedAgentFactory([pause, Text("Hi")], is_async=True))
+    async with harness.client.post(CHAT, ask()) as exchange:
         await pause.wait_reached()
         assert await keepalives_after(mock_clock, exchange, 100) == 0
         pause.go()
@@ -89,10 +101,11 @@ async def test_a_reader_that_stops_reading_is_given_up(mock_clock: MockClock) ->
     more = [
         event for n in range(1, 10) for event in (Text(f"{n} "), Reasoning("."))
     ]  # of two kinds: not one piece
-    rig = make_rig(
-        Stage([first, Text("0 "), second, *more, third], is_async=True), limits=RunLimits(stall=30)
+    harness = make_harness(
+        ScriptedAgentFactory([first, Text("0 "), second, *more, third], is_async=True),
+        limits=RunLimits(stall=30),
     )
-    async with rig.client.post(CHAT, ask_stream("Go"), SESSION) as exchange:
+    async with harness.client.post(CHAT, ask_stream("Go"), SESSION) as exchange:
         await first.wait_reached()
         exchange.stall()
         first.go()
@@ -102,23 +115,25 @@ async def test_a_reader_that_stops_reading_is_given_up(mock_clock: MockClock) ->
         await wait_all_tasks_blocked()
         mock_clock.jump(29.75)
         await wait_all_tasks_blocked()
-        assert rig.ends == []
+        assert harness.ends == []
         mock_clock.jump(0.25)
         await wait_all_tasks_blocked()
-        assert rig.ends == [("incomplete", "stalled_reader")]
-        assert rig.is_idle  # the run is over, although the socket still holds the request
-        assert rig.stage.left == ["Cancelled"]
+        assert harness.ends == [("incomplete", "stalled_reader")]
+        assert harness.is_idle  # the run is over, although the socket still holds the request
+        assert harness.agents.exits == ["Cancelled"]
         exchange.read_on()
         frames = parse((await exchange.end()).body)
     assert frames[-1].data == "[DONE]"
     assert frames[-2].data["error"]["code"] == "stalled_reader"  # should it read on, it hears why
-    assert await rig.transcript("s") == [("user", "Go"), ("assistant", "0 1 2 3 4 5 6 7 8 9 ")]
+    assert await harness.transcript("s") == [("user", "Go"), ("assistant", "0 1 2 3 4 5 6 7 8 9 ")]
 
 
 async def test_a_slow_reader_loses_nothing(mock_clock: MockClock) -> None:
     pause = Pause()
-    rig = make_rig(Stage([pause, *(Text(f"{n} ") for n in range(1_000))], is_async=True))
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    harness = make_harness(
+        ScriptedAgentFactory([pause, *(Text(f"{n} ") for n in range(1_000))], is_async=True)
+    )
+    async with harness.client.post(CHAT, ask_stream()) as exchange:
         await pause.wait_reached()
         exchange.stall()
         pause.go()
@@ -131,8 +146,10 @@ async def test_a_slow_reader_loses_nothing(mock_clock: MockClock) -> None:
 @pytest.mark.parametrize("is_async", [True, False], ids=["task", "thread"])
 async def test_a_time_limit_is_told(mock_clock: MockClock, is_async: bool) -> None:
     pause = Pause()
-    rig = make_rig(Stage([Text("Half"), pause], None, is_async), limits=RunLimits(run=7))
-    async with rig.client.post(CHAT, ask_stream("Go"), SESSION) as exchange:
+    harness = make_harness(
+        ScriptedAgentFactory([Text("Half"), pause], None, is_async), limits=RunLimits(run=7)
+    )
+    async with harness.client.post(CHAT, ask_stream("Go"), SESSION) as exchange:
         await pause.wait_reached()
         await exchange.content("Half")
         mock_clock.jump(7)
@@ -140,15 +157,17 @@ async def test_a_time_limit_is_told(mock_clock: MockClock, is_async: bool) -> No
     assert reason(answer) == "error"
     assert finish(answer)["error"]["type"] == "timeout"
     assert finish(answer)["hermes"]["reason"] == "timeout"
-    assert rig.ends == [("incomplete", "timeout")]
-    assert await rig.transcript("s") == [("user", "Go"), ("assistant", "Half")]
-    assert rig.is_idle
+    assert harness.ends == [("incomplete", "timeout")]
+    assert await harness.transcript("s") == [("user", "Go"), ("assistant", "Half")]
+    assert harness.is_idle
 
 
 async def test_a_time_limit_in_a_whole_answer(mock_clock: MockClock) -> None:
     pause = Pause()
-    rig = make_rig(Stage([Text("Half"), pause], is_async=True), limits=RunLimits(run=7))
-    async with rig.client.post(CHAT, ask("Go")) as exchange:
+    harness = make_harness(
+        ScriptedAgentFactory([Text("Half"), pause], is_async=True), limits=RunLimits(run=7)
+    )
+    async with harness.client.post(CHAT, ask("Go")) as exchange:
         await pause.wait_reached()
         mock_clock.jump(7)
         answer = await exchange.end()
@@ -159,20 +178,20 @@ async def test_a_time_limit_in_a_whole_answer(mock_clock: MockClock) -> None:
 
 async def test_a_server_that_stops_says_so_in_the_stream() -> None:
     pause = Pause()
-    rig = make_rig([Text("Half"), pause])
-    async with rig.client.post(CHAT, ask_stream("Go"), SESSION) as exchange:
+    harness = make_harness([Text("Half"), pause])
+    async with harness.client.post(CHAT, ask_stream("Go"), SESSION) as exchange:
         await pause.wait_reached()
         await exchange.content("Half")
-        rig.site.services.registry.stop_all(Reason.SERVER_SHUTDOWN)
+        harness.state.services.registry.stop_all(Reason.SERVER_SHUTDOWN)
         answer = await exchange.end()
     assert finish(answer)["hermes"]["reason"] == "server_shutdown"
-    assert rig.stage.interrupts == ["server_shutdown"]
-    assert await rig.transcript("s") == [("user", "Go"), ("assistant", "Half")]
+    assert harness.agents.interrupts == ["server_shutdown"]
+    assert await harness.transcript("s") == [("user", "Go"), ("assistant", "Half")]
 
 
 async def test_a_body_that_takes_too_long(mock_clock: MockClock) -> None:
-    rig = make_rig(options=WebOptions(body_seconds=20))
-    async with rig.client.open("POST", CHAT, [b"{"], is_whole=False) as exchange:
+    harness = make_harness(options=WebOptions(body_seconds=20))
+    async with harness.client.open("POST", CHAT, [b"{"], is_whole=False) as exchange:
         await wait_all_tasks_blocked()
         mock_clock.jump(19.75)
         exchange.upload(b" ", more=True)  # a drop now and then changes nothing
@@ -182,4 +201,4 @@ async def test_a_body_that_takes_too_long(mock_clock: MockClock) -> None:
         answer = await exchange.end()
     assert answer.status == 408
     assert answer.error["code"] == "request_timeout"
-    assert rig.is_idle
+    assert harness.is_idle

@@ -15,18 +15,18 @@ from hermes_trio.core.events import (
     Verdict,
 )
 from hermes_trio.web.state import WebOptions
-from tests.support.asgi import Answer
+from tests.support.asgi import HttpResponse
 from tests.support.chat_api import PROGRESS, checked, progress, said
-from tests.support.fakes import CHAT, Pause, Stage, Step, ask_stream, make_rig
+from tests.support.fakes import CHAT, Pause, ScriptedAgentFactory, Step, ask_stream, make_harness
 
 ECHO = ToolStarted("call_1", "terminal", {"command": "echo hi"})
 ECHOED = ToolCompleted("call_1", "hi")
 
 
-async def stream(*script: Step, end: Result | Exception | None = None, **headers: str) -> Answer:
+async def stream(*script: Step, end: Result | Exception | None = None, **headers: str) -> HttpResponse:
     """The stream of a turn."""
-    rig = make_rig(script, end)
-    return await rig.client.send(CHAT, ask_stream(), headers)
+    harness = make_harness(script, end)
+    return await harness.client.send(CHAT, ask_stream(), headers)
 
 
 async def lives(*script: Step, end: Result | Exception | None = None) -> list[tuple[str, str, str]]:
@@ -66,8 +66,8 @@ async def test_the_fields_of_both_events() -> None:
 
 async def test_the_start_is_shown_while_the_tool_runs() -> None:
     pause = Pause()
-    rig = make_rig([ECHO, pause, ECHOED, Text("ok")])
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    harness = make_harness([ECHO, pause, ECHOED, Text("ok")])
+    async with harness.client.post(CHAT, ask_stream()) as exchange:
         frame = await exchange.frame_where(status="running")
         assert frame.event == PROGRESS
         checked(frame)
@@ -131,8 +131,8 @@ async def test_a_start_told_twice_is_shown_once() -> None:
 
 async def test_a_call_without_an_id_ends_with_the_run() -> None:
     pause = Pause()
-    rig = make_rig([ToolAnnounced("web_search", {"query": "cats"}), Text("."), pause])
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    harness = make_harness([ToolAnnounced("web_search", {"query": "cats"}), Text("."), pause])
+    async with harness.client.post(CHAT, ask_stream()) as exchange:
         running = (await exchange.frame_where(status="running")).json
         await pause.wait_reached()
         assert b'"completed"' not in exchange.raw
@@ -181,8 +181,10 @@ OPEN_WEBUI = {"X-OpenWebUI-Chat-Id": "1"}
     ],
 )
 async def test_the_status_line_of_open_webui(mode: str, headers: dict[str, str], is_shown: bool) -> None:
-    rig = make_rig(Stage([ECHO, ECHOED, Text(".")]), options=WebOptions(open_webui_status=mode))
-    events = progress(await rig.client.send(CHAT, ask_stream(), headers))
+    harness = make_harness(
+        ScriptedAgentFactory([ECHO, ECHOED, Text(".")]), options=WebOptions(open_webui_status=mode)
+    )
+    events = progress(await harness.client.send(CHAT, ask_stream(), headers))
     lines = [event.get("event") for event in events]
     description = "💻 terminal: echo hi"
     expected = [

@@ -8,9 +8,18 @@ import pytest
 
 from hermes_trio.core.events import Reasoning, Result, Text, ToolCompleted, ToolStarted, Verdict
 from hermes_trio.core.messages import Usage
-from tests.support.asgi import Answer
+from tests.support.asgi import HttpResponse
 from tests.support.chat_api import chunks, deltas, finish, progress, reason, said
-from tests.support.fakes import CHAT, BrokenStore, End, Pause, Stage, Step, ask_stream, make_rig
+from tests.support.fakes import (
+    CHAT,
+    BrokenStore,
+    End,
+    Pause,
+    ScriptedAgentFactory,
+    Step,
+    ask_stream,
+    make_harness,
+)
 
 USAGE = Usage(11, 7, 3, 2, 1)
 SHOWN_USAGE = {
@@ -23,13 +32,13 @@ SHOWN_USAGE = {
 SECRET = "sk-proj-0123456789abcdef"
 
 
-async def stream(script: list[Step], end: End = None, **body: object) -> Answer:
+async def stream(script: list[Step], end: End = None, **body: object) -> HttpResponse:
     """The stream of a turn, from agents of both kinds: they must not differ."""
     answers = []
     for is_async in (True, False):
-        rig = make_rig(Stage(script, end, is_async))
-        answers.append(await rig.client.send(CHAT, ask_stream(**body)))
-        assert rig.is_idle
+        harness = make_harness(ScriptedAgentFactory(script, end, is_async))
+        answers.append(await harness.client.send(CHAT, ask_stream(**body)))
+        assert harness.is_idle
     shapes = [(said(answer), progress(answer), finish(answer)["choices"]) for answer in answers]
     for shape in shapes:
         for event in shape[1]:
@@ -55,20 +64,20 @@ async def test_headers_and_frames() -> None:
 
 
 async def test_the_role_goes_out_before_the_agent_exists() -> None:
-    door = Pause()
-    rig = make_rig(Stage([Text("Hi")], door=door))
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    factory_pause = Pause()
+    harness = make_harness(ScriptedAgentFactory([Text("Hi")], factory_pause=factory_pause))
+    async with harness.client.post(CHAT, ask_stream()) as exchange:
         assert (await exchange.frame()).json["choices"][0]["delta"] == {"role": "assistant"}
-        await door.wait_reached()
-        assert rig.stage.turns == []
-        door.go()
+        await factory_pause.wait_reached()
+        assert harness.agents.turns == []
+        factory_pause.go()
         assert said(await exchange.end()) == "Hi"
 
 
 async def test_text_goes_out_while_the_agent_works() -> None:
     pause = Pause()
-    rig = make_rig([Text("One "), pause, Text("two")])
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    harness = make_harness([Text("One "), pause, Text("two")])
+    async with harness.client.post(CHAT, ask_stream()) as exchange:
         await exchange.content("One ")
         await pause.wait_reached()
         assert b"two" not in exchange.raw
@@ -165,12 +174,12 @@ async def test_a_failure_is_a_nested_error_without_secrets(end: End, kind: str) 
 
 
 async def test_a_factory_that_raises_is_a_failure() -> None:
-    rig = make_rig(Stage([]))
-    rig.stage.turns = None  # type: ignore[assignment]  # breaks the factory
-    answer = await rig.client.send(CHAT, ask_stream())
+    harness = make_harness(ScriptedAgentFactory([]))
+    harness.agents.turns = None  # type: ignore[assignment]  # breaks the factory
+    answer = await harness.client.send(CHAT, ask_stream())
     assert reason(answer) == "error"
     assert finish(answer)["error"]["type"] == "AttributeError"
-    assert rig.is_idle
+    assert harness.is_idle
 
 
 @pytest.mark.parametrize("end", [None, "", Result()])
@@ -188,8 +197,8 @@ async def test_an_agent_that_obeyed_an_interrupt_is_no_error() -> None:
 
 
 async def test_a_turn_that_cannot_be_stored_says_so() -> None:
-    rig = make_rig([Text("Answer")], store=BrokenStore("write"))
-    answer = await rig.client.send(CHAT, ask_stream())
+    harness = make_harness([Text("Answer")], store=BrokenStore("write"))
+    answer = await harness.client.send(CHAT, ask_stream())
     assert said(answer) == "Answer"
     assert reason(answer) == "error"
     assert finish(answer)["error"]["type"] == "store_error"
@@ -197,8 +206,8 @@ async def test_a_turn_that_cannot_be_stored_says_so() -> None:
 
 @pytest.mark.parametrize("switch", [True, 1, "true", " Yes ", "on"])
 async def test_spellings_of_stream(switch: object) -> None:
-    rig = make_rig()
-    answer = await rig.client.send(CHAT, {**ask_stream(), "stream": switch})
+    harness = make_harness()
+    answer = await harness.client.send(CHAT, {**ask_stream(), "stream": switch})
     assert said(answer) == "Hello world"
 
 

@@ -12,28 +12,37 @@ from openai.types.chat import ChatCompletion
 from hermes_trio.core.events import Reasoning, Result, Text, ToolCompleted, ToolStarted, Verdict
 from hermes_trio.core.messages import Message, Usage
 from hermes_trio.schema import replies
-from tests.support.asgi import Answer
-from tests.support.fakes import CHAT, BrokenStore, End, Rig, Stage, Step, ask, make_rig
+from tests.support.asgi import HttpResponse
+from tests.support.fakes import (
+    CHAT,
+    AppHarness,
+    BrokenStore,
+    End,
+    ScriptedAgentFactory,
+    Step,
+    ask,
+    make_harness,
+)
 
 SECRET = "sk-proj-0123456789abcdef"
 TOOL: tuple[Step, ...] = (ToolStarted("c", "terminal"), ToolCompleted("c", "hi"))
 
 
-async def answer_to(script: list[Step], end: End = None, **body: object) -> Answer:
+async def answer_to(script: list[Step], end: End = None, **body: object) -> HttpResponse:
     """The answer to a turn; whatever it is, it has its form."""
-    rig = make_rig(script, end)
-    answer = await rig.client.send(CHAT, ask(**body))
-    assert rig.is_idle
+    harness = make_harness(script, end)
+    answer = await harness.client.send(CHAT, ask(**body))
+    assert harness.is_idle
     assert answer.headers["content-type"] == "application/json"
     msgspec.convert(answer.json, replies.ChatCompletion if answer.status == 200 else replies.ErrorEnvelope)
     return answer
 
 
-def message(answer: Answer) -> Any:
+def message(answer: HttpResponse) -> Any:
     return answer.json["choices"][0]["message"]
 
 
-def reason(answer: Answer) -> Any:
+def reason(answer: HttpResponse) -> Any:
     return answer.json["choices"][0]["finish_reason"]
 
 
@@ -145,33 +154,33 @@ async def test_any_error_text_makes_a_good_header(text: str, shown: str | None) 
 
 
 async def test_a_turn_that_cannot_be_stored_says_so() -> None:
-    rig = make_rig([Text("Answer")], store=BrokenStore("write"))
-    answer = await rig.client.send(CHAT, ask())
+    harness = make_harness([Text("Answer")], store=BrokenStore("write"))
+    answer = await harness.client.send(CHAT, ask())
     assert (message(answer)["content"], reason(answer)) == ("Answer", "error")
     assert answer.json["hermes"]["error"] == "The answer could not be stored."
-    assert rig.ends == [("failed", "server_error")]  # as it was told
+    assert harness.ends == [("failed", "server_error")]  # as it was told
 
 
 async def test_a_mistake_of_ours_is_a_500_that_is_not_retried() -> None:
-    rig = make_rig(store=object())  # type: ignore[arg-type]  # a store without methods
-    answer = await rig.client.send(CHAT, ask(), {"X-Hermes-Session-Id": "s"})
+    harness = make_harness(store=object())  # type: ignore[arg-type]  # a store without methods
+    answer = await harness.client.send(CHAT, ask(), {"X-Hermes-Session-Id": "s"})
     assert answer.status == 500
     assert answer.error["code"] == "internal_error"
     assert "object" not in answer.error["message"]  # the details are for the log
     assert answer.headers["x-should-retry"] == "false"
-    assert rig.is_idle
+    assert harness.is_idle
 
 
 # -- what the agent is told --
 
 
-def asked(rig: Rig) -> Any:
-    (turn,) = rig.stage.turns
+def asked(harness: AppHarness) -> Any:
+    (turn,) = harness.agents.turns
     return turn
 
 
 async def test_messages_become_history_message_and_instructions() -> None:
-    rig = make_rig()
+    harness = make_harness()
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "One"},
@@ -180,10 +189,10 @@ async def test_messages_become_history_message_and_instructions() -> None:
         {"role": "developer", "content": [{"type": "text", "text": "Be kind."}]},
         {"role": "user", "content": [{"type": "text", "text": "Three"}, "four"]},
     ]
-    await rig.client.send(
+    await harness.client.send(
         CHAT, {"messages": messages, "temperature": 0.5, "max_completion_tokens": 9, "x": 1}
     )
-    turn = asked(rig)
+    turn = asked(harness)
     assert turn.instructions == "Be brief.\nBe kind."
     assert turn.message == "Three\nfour"
     assert [said.role for said in turn.history] == ["user", "assistant", "tool"]
@@ -194,15 +203,15 @@ async def test_messages_become_history_message_and_instructions() -> None:
 
 
 async def test_an_image_reaches_the_agent_unchanged() -> None:
-    rig = make_rig()
+    harness = make_harness()
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
-    await rig.client.send(CHAT, ask([{"type": "text", "text": "What?"}, image]))
-    assert asked(rig).message == ({"type": "text", "text": "What?"}, image)
-    assert asked(rig).text == "What?"
+    await harness.client.send(CHAT, ask([{"type": "text", "text": "What?"}, image]))
+    assert asked(harness).message == ({"type": "text", "text": "What?"}, image)
+    assert asked(harness).text == "What?"
 
 
 async def test_every_turn_has_an_agent_of_its_own() -> None:
-    rig = make_rig(Stage([Text("x")], is_async=True))
-    ids = [(await rig.client.send(CHAT, ask())).json["id"] for _ in range(3)]
-    assert [turn.run_id for turn in rig.stage.turns] == ids
+    harness = make_harness(ScriptedAgentFactory([Text("x")], is_async=True))
+    ids = [(await harness.client.send(CHAT, ask())).json["id"] for _ in range(3)]
+    assert [turn.run_id for turn in harness.agents.turns] == ids
     assert len(set(ids)) == 3

@@ -11,8 +11,8 @@ from openai.types.responses import Response
 from hermes_trio.core.events import ClientCall, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.messages import Message, ToolCall
 from tests.support.chat_api import chunks
-from tests.support.fakes import CHAT, Step, ask, ask_stream, make_rig
-from tests.support.responses_api import RESPONSES, idle_rig, say, stream
+from tests.support.fakes import CHAT, Step, ask, ask_stream, make_harness
+from tests.support.responses_api import RESPONSES, idle_harness, say, stream
 
 Json = dict[str, Any]
 ARGUMENTS = '{"city": "Oslo"}'
@@ -29,7 +29,7 @@ RESULTS = [
 
 
 async def test_chat_streamed() -> None:
-    answer = await make_rig(ASKED).client.send(CHAT, ask_stream())
+    answer = await make_harness(ASKED).client.send(CHAT, ask_stream())
     deltas = [chunk["choices"][0] for chunk in chunks(answer)]
     calls = [call for choice in deltas for call in choice["delta"].get("tool_calls", ())]
     assert calls == [
@@ -41,7 +41,7 @@ async def test_chat_streamed() -> None:
 
 
 async def test_chat_in_one_piece() -> None:
-    answer = await make_rig(ASKED[1:]).client.send(CHAT, ask())
+    answer = await make_harness(ASKED[1:]).client.send(CHAT, ask())
     (choice,) = ChatCompletion.model_validate(answer.json, strict=True).choices
     assert choice.finish_reason == "tool_calls"
     assert choice.message.content is None
@@ -49,26 +49,26 @@ async def test_chat_in_one_piece() -> None:
 
 
 async def test_chat_goes_on_from_what_the_client_sends() -> None:
-    rig = make_rig()
+    harness = make_harness()
     called = {"id": "call_a", "type": "function", "function": {"name": "get_weather", "arguments": ARGUMENTS}}
     said = [
         {"role": "user", "content": "Weather?"},
         {"role": "assistant", "content": None, "tool_calls": [called]},
         RESULTS[0],
     ]
-    assert (await rig.client.send(CHAT, {"messages": said})).status == 200
-    (turn,) = rig.stage.turns
+    assert (await harness.client.send(CHAT, {"messages": said})).status == 200
+    (turn,) = harness.agents.turns
     assert turn.message == ""
     assert [message.role for message in turn.history] == ["user", "assistant", "tool"]
     assert turn.history[-1] == Message("tool", "rain", tool_call_id="call_a")
 
 
 async def test_a_session_goes_on_from_the_results_alone() -> None:
-    rig = make_rig(ASKED)
-    await rig.client.send(CHAT, ask("Weather?"), SESSION)
-    rig.stage.script = [Text("Rain.")]
-    await rig.client.send(CHAT, {"messages": RESULTS}, SESSION)
-    turn = rig.stage.turns[-1]
+    harness = make_harness(ASKED)
+    await harness.client.send(CHAT, ask("Weather?"), SESSION)
+    harness.agents.script = [Text("Rain.")]
+    await harness.client.send(CHAT, {"messages": RESULTS}, SESSION)
+    turn = harness.agents.turns[-1]
     assert turn.message == ""
     calls = (ToolCall("call_a", "get_weather", ARGUMENTS), ToolCall("call_b", "get_time", "{}"))
     assert turn.history == (
@@ -77,25 +77,25 @@ async def test_a_session_goes_on_from_the_results_alone() -> None:
         Message("tool", "rain", tool_call_id="call_a"),
         Message("tool", "", tool_call_id="call_b"),
     )
-    roles = [role for role, _ in await rig.transcript("s")]
+    roles = [role for role, _ in await harness.transcript("s")]
     assert roles == ["user", "assistant", "tool", "tool", "assistant"]
 
 
 async def test_responses_and_the_chain() -> None:
-    async with idle_rig(ASKED) as rig:
-        first = (await rig.client.send(RESPONSES, say("Weather?"))).json
+    async with idle_harness(ASKED) as harness:
+        first = (await harness.client.send(RESPONSES, say("Weather?"))).json
         Response.model_validate(first, strict=False)
         kinds = [item["type"] for item in first["output"]]
         assert kinds == ["message", "function_call", "function_call"], "and no output: the client has it"
         assert first["output"][1]["arguments"] == ARGUMENTS
-        assert (await rig.client.get(f"{RESPONSES}/{first['id']}")).json["output"] == first["output"]
+        assert (await harness.client.get(f"{RESPONSES}/{first['id']}")).json["output"] == first["output"]
         results = [
             {"type": "function_call_output", "call_id": "call_a", "output": "rain"},
             {"type": "function_call_output", "call_id": "call_b", "output": "noon"},
         ]
-        rig.stage.script = [Text("Rain at noon.")]
-        await rig.client.send(RESPONSES, say(results, previous_response_id=first["id"]))
-        turn = rig.stage.turns[-1]
+        harness.agents.script = [Text("Rain at noon.")]
+        await harness.client.send(RESPONSES, say(results, previous_response_id=first["id"]))
+        turn = harness.agents.turns[-1]
         assert [(message.role, message.tool_call_id) for message in turn.history] == [
             ("user", ""), ("assistant", ""), ("tool", "call_a"), ("tool", "call_b"),
         ]  # fmt: skip
@@ -107,8 +107,8 @@ async def test_both_kinds_in_one_round() -> None:
         ToolCompleted("x", "ran"),
         ClientCall("x", "mine", "{}"),
     ]
-    async with idle_rig(script) as rig:
-        answer = await rig.client.send(RESPONSES, stream())
+    async with idle_harness(script) as harness:
+        answer = await harness.client.send(RESPONSES, stream())
         (final,) = [frame.json for frame in answer.frames if frame.event == "response.completed"]
         output = final["response"]["output"]
         assert [(item["type"], item["call_id"]) for item in output] == [

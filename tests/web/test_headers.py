@@ -9,8 +9,8 @@ import pytest
 from hermes_trio.core.events import Text
 from hermes_trio.web.headers import first_values
 from hermes_trio.web.state import WebOptions
-from tests.support.asgi import Answer, Client
-from tests.support.fakes import CHAT, ask, ask_stream, make_rig
+from tests.support.asgi import Client, HttpResponse
+from tests.support.fakes import CHAT, ask, ask_stream, make_harness
 
 PAGE = "https://page.test"
 OPEN_TO_PAGE = WebOptions(cors_origins=(PAGE, "http://localhost:3000"))
@@ -40,7 +40,7 @@ KINDS: dict[str, tuple[str, str, object, dict[str, str], int]] = {
 }
 
 
-async def ask_for(client: Client, kind: str, **more: str) -> Answer:
+async def ask_for(client: Client, kind: str, **more: str) -> HttpResponse:
     """An answer of each kind."""
     method, path, body, headers, status = KINDS[kind]
     extra = {name.replace("_", "-"): value for name, value in more.items()}
@@ -54,20 +54,20 @@ async def ask_for(client: Client, kind: str, **more: str) -> Answer:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_security_headers_and_a_request_id(kind: str) -> None:
-    answer = await ask_for(make_rig([Text("x")]).client, kind)
+    answer = await ask_for(make_harness([Text("x")]).client, kind)
     assert SECURITY.items() <= answer.headers.items()
     assert re.fullmatch(r"req_[0-9a-f]{32}", answer.headers["x-request-id"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_request_id_is_taken_over(kind: str) -> None:
-    answer = await ask_for(make_rig([Text("x")]).client, kind, X_Request_Id="my-id_1.2:3@x/4+5=")
+    answer = await ask_for(make_harness([Text("x")]).client, kind, X_Request_Id="my-id_1.2:3@x/4+5=")
     assert answer.headers["x-request-id"] == "my-id_1.2:3@x/4+5="
 
 
 @pytest.mark.parametrize("given", ["a b", "", "x" * 129, "<script>", 'a"b', "\xe9", "a,b", "a\tb"])
 async def test_a_bad_request_id_is_replaced(given: str) -> None:
-    answer = await make_rig().client.get("/health", {"X-Request-Id": given})
+    answer = await make_harness().client.get("/health", {"X-Request-Id": given})
     assert re.fullmatch(r"req_[0-9a-f]{32}", answer.headers["x-request-id"])
 
 
@@ -78,13 +78,13 @@ async def test_line_ends_in_a_header_are_refused_and_never_echoed() -> None:
         {"X-Hermes-Session-Key": evil},
         {"Origin": f"http://{evil}", "Host": evil},
     ):
-        answer = await make_rig(options=OPEN_TO_PAGE).client.get("/health", headers)
+        answer = await make_harness(options=OPEN_TO_PAGE).client.get("/health", headers)
         assert answer.status in {400, 403}
         assert not [value for value in answer.headers.values() if "Evil" in value]
 
 
 async def test_every_request_has_its_own_id() -> None:
-    client = make_rig().client
+    client = make_harness().client
     ids = {(await client.get("/health")).headers["x-request-id"] for _ in range(5)}
     assert len(ids) == 5
 
@@ -92,7 +92,7 @@ async def test_every_request_has_its_own_id() -> None:
 # -- CORS --
 
 
-def cors(answer: Answer) -> dict[str, str]:
+def cors(answer: HttpResponse) -> dict[str, str]:
     """The headers that browsers read."""
     return {name: value for name, value in answer.headers.items() if name.startswith("access-control-")}
 
@@ -100,7 +100,7 @@ def cors(answer: Answer) -> dict[str, str]:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_without_an_origin_there_is_nothing_to_say(kind: str) -> None:
     for options in (WebOptions(), OPEN_TO_PAGE):
-        answer = await ask_for(make_rig([Text("x")], options=options).client, kind)
+        answer = await ask_for(make_harness([Text("x")], options=options).client, kind)
         assert "access-control-allow-origin" not in answer.headers
 
 
@@ -110,19 +110,19 @@ async def test_without_an_origin_there_is_nothing_to_say(kind: str) -> None:
     "origin", ["https://evil.test", "null", "https://page.test.evil.test", "http://page.test"]
 )
 async def test_unknown_origins_are_refused(kind: str, origin: str, options: WebOptions) -> None:
-    rig = make_rig(options=options)
+    harness = make_harness(options=options)
     method, path, _, _, _ = KINDS[kind]
-    answer = await rig.client.get(path, {"Origin": origin}, method)
+    answer = await harness.client.get(path, {"Origin": origin}, method)
     assert answer.status == 403
     assert answer.error["code"] == "origin_not_allowed"
     assert set(answer.error) == {"message", "type", "param", "code"}
     assert cors(answer) == {}
-    assert rig.stage.turns == []
+    assert harness.agents.turns == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_allowed_origin_may_read_every_answer(kind: str) -> None:
-    answer = await ask_for(make_rig([Text("x")], options=OPEN_TO_PAGE).client, kind, Origin=PAGE)
+    answer = await ask_for(make_harness([Text("x")], options=OPEN_TO_PAGE).client, kind, Origin=PAGE)
     assert answer.headers["access-control-allow-origin"] == PAGE
     assert answer.headers["vary"] == "Origin"
     exposed = answer.headers["access-control-expose-headers"].split(", ")
@@ -134,13 +134,13 @@ async def test_an_allowed_origin_may_read_every_answer(kind: str) -> None:
 
 async def test_a_star_allows_everybody() -> None:
     options = WebOptions(cors_origins=("*",))
-    answer = await ask_for(make_rig(options=options).client, "stream", Origin="https://any.test")
+    answer = await ask_for(make_harness(options=options).client, "stream", Origin="https://any.test")
     assert answer.headers["access-control-allow-origin"] == "*"
 
 
 @pytest.mark.parametrize("kind", ["json", "stream", "preflight"])
 async def test_our_own_pages_need_no_permission(kind: str) -> None:
-    answer = await ask_for(make_rig().client, kind, Origin="http://server.test")
+    answer = await ask_for(make_harness().client, kind, Origin="http://server.test")
     assert cors(answer) == {}
 
 
@@ -153,7 +153,7 @@ SDK_HEADERS = (
 
 @pytest.mark.parametrize("asked", ["", SDK_HEADERS, "x-hermes-session-id, X-Hermes-Session-Key"])
 async def test_a_preflight(asked: str) -> None:
-    client = make_rig(options=OPEN_TO_PAGE).client
+    client = make_harness(options=OPEN_TO_PAGE).client
     client.headers = {}  # browsers send no key along
     headers = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": asked}
     answer = await client.get(CHAT, {"Origin": PAGE, **headers}, "OPTIONS")
@@ -167,7 +167,7 @@ async def test_a_preflight(asked: str) -> None:
 
 
 async def test_a_preflight_does_not_allow_everything() -> None:
-    client = make_rig(options=OPEN_TO_PAGE).client
+    client = make_harness(options=OPEN_TO_PAGE).client
     asked = {"Access-Control-Request-Headers": "x-evil, cookie, x-hermes-a b, x-stainless-os"}
     answer = await client.get(CHAT, {"Origin": PAGE, **asked}, "OPTIONS")
     allowed = answer.headers["access-control-allow-headers"].lower().split(", ")

@@ -18,11 +18,11 @@ from hermes_trio.schema import replies
 from hermes_trio.schema.replies import ShownSetting
 from hermes_trio.stores.sqlite import open_sqlite
 from hermes_trio.web.state import WebOptions
-from tests.support.asgi import Answer, Client
-from tests.support.fakes import CHAT, BrokenStore, Pause, ask, ask_stream, make_rig
+from tests.support.asgi import Client, HttpResponse
+from tests.support.fakes import CHAT, BrokenStore, Pause, ask, ask_stream, make_harness
 
 
-def described(answer: Answer, kind: type, status: int = 200) -> Any:
+def described(answer: HttpResponse, kind: type, status: int = 200) -> Any:
     """The answer, which has the fields of its class and no others."""
     assert answer.status == status
     assert answer.headers["content-type"] == "application/json"
@@ -33,12 +33,12 @@ def described(answer: Answer, kind: type, status: int = 200) -> Any:
 
 @pytest.mark.parametrize("path", ["/health", "/v1/health", "/health/live", "/health/"])
 async def test_health(path: str) -> None:
-    shown = described(await make_rig().client.get(path), replies.Health)
+    shown = described(await make_harness().client.get(path), replies.Health)
     assert shown == {"status": "ok", "platform": "hermes-agent", "version": __version__}
 
 
 async def test_health_of_a_server_that_is_not_ready() -> None:
-    client = make_rig(not_ready="draining").client
+    client = make_harness(not_ready="draining").client
     assert (await client.get("/health")).status == 200
     answer = await client.get("/health/ready")
     shown = described(answer, replies.Readiness, 503)
@@ -47,11 +47,11 @@ async def test_health_of_a_server_that_is_not_ready() -> None:
 
 
 async def test_readiness() -> None:
-    assert described(await make_rig().client.get("/health/ready"), replies.Readiness) == {"status": "ok"}
+    assert described(await make_harness().client.get("/health/ready"), replies.Readiness) == {"status": "ok"}
 
 
 async def test_detailed_health_at_rest() -> None:
-    shown = described(await make_rig(max_runs=7).client.get("/health/detailed"), replies.HealthDetails)
+    shown = described(await make_harness(max_runs=7).client.get("/health/detailed"), replies.HealthDetails)
     assert shown["status"] == shown["readiness"]["status"] == "ok"
     assert shown["readiness"]["checks"] == {
         "store": {"status": "ok"},
@@ -65,10 +65,10 @@ async def test_detailed_health_at_rest() -> None:
 
 async def test_detailed_health_at_work() -> None:
     pause = Pause()
-    rig = make_rig([pause, Text(".")])
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    harness = make_harness([pause, Text(".")])
+    async with harness.client.post(CHAT, ask_stream()) as exchange:
         await pause.wait_reached()
-        shown = described(await rig.client.get("/health/detailed"), replies.HealthDetails)
+        shown = described(await harness.client.get("/health/detailed"), replies.HealthDetails)
         pause.go()
         await exchange.end()
     assert (shown["active_agents"], shown["gateway_busy"]) == (1, True)
@@ -76,26 +76,26 @@ async def test_detailed_health_at_work() -> None:
 
 
 async def test_detailed_health_of_a_broken_store() -> None:
-    rig = make_rig(store=BrokenStore("read"))
-    shown = described(await rig.client.get("/health/detailed"), replies.HealthDetails)
+    harness = make_harness(store=BrokenStore("read"))
+    shown = described(await harness.client.get("/health/detailed"), replies.HealthDetails)
     assert shown["status"] == "degraded"
     assert shown["readiness"]["checks"]["store"] == {"status": "degraded", "detail": "the disk is on fire"}
 
 
 async def test_detailed_health_while_draining() -> None:
-    rig = make_rig(not_ready="draining")
-    rig.site.admission.is_draining = True
-    shown = described(await rig.client.get("/health/detailed"), replies.HealthDetails)
+    harness = make_harness(not_ready="draining")
+    harness.state.admission.is_draining = True
+    shown = described(await harness.client.get("/health/detailed"), replies.HealthDetails)
     assert (shown["status"], shown["gateway_state"]) == ("degraded", "draining")
 
 
 async def test_version() -> None:
-    assert described(await make_rig().client.get("/version"), replies.Version) == {"version": __version__}
+    assert described(await make_harness().client.get("/version"), replies.Version) == {"version": __version__}
 
 
 @pytest.mark.parametrize("name", ["hermes-agent", "org/model:v1", "kůň"])
 async def test_models(name: str) -> None:
-    client = make_rig(options=WebOptions(model_name=name)).client
+    client = make_harness(options=WebOptions(model_name=name)).client
     shown = described(await client.get("/v1/models"), replies.ModelList)
     (model,) = shown["data"]
     Model.model_validate(model, strict=True)
@@ -106,13 +106,13 @@ async def test_models(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gpt-x", "a/b", "hermes-agent/", "hermes-agent%20"])
 async def test_an_unknown_model(name: str) -> None:
-    answer = await make_rig().client.get(f"/v1/models/{name}")
+    answer = await make_harness().client.get(f"/v1/models/{name}")
     described(answer, replies.ErrorEnvelope, 404)
     assert (answer.error["code"], answer.error["param"]) == ("model_not_found", "model")
 
 
 async def test_capabilities() -> None:
-    shown = described(await make_rig().client.get("/v1/capabilities"), replies.Capabilities)
+    shown = described(await make_harness().client.get("/v1/capabilities"), replies.Capabilities)
     assert shown["object"] == "hermes.api_server.capabilities"
     assert shown["platform"] == "hermes-agent"
     assert shown["model"] == "hermes-agent"
@@ -149,12 +149,12 @@ async def test_capabilities() -> None:
 
 
 async def test_capabilities_tell_of_cors() -> None:
-    client = make_rig(options=WebOptions(cors_origins=("https://page.test",))).client
+    client = make_harness(options=WebOptions(cors_origins=("https://page.test",))).client
     assert (await client.get("/v1/capabilities")).json["features"]["cors"] is True
 
 
 async def test_every_endpoint_of_the_capabilities_answers() -> None:
-    client = make_rig().client
+    client = make_harness().client
     for endpoint in (await client.get("/v1/capabilities")).json["endpoints"].values():
         answer = await client.get(endpoint["path"], method=endpoint["method"])
         assert answer.status != 405
@@ -178,16 +178,16 @@ async def figures(client: Client) -> dict[str, float]:
 
 
 async def test_counts_move() -> None:
-    rig = make_rig([Text("x")])
+    harness = make_harness([Text("x")])
     chat = 'hermes_trio_http_requests_total{method="POST",route="/v1/chat/completions",status="%s"}'
     ended = 'hermes_trio_runs_total{reason="",status="completed"}'
-    before = await figures(rig.client)
+    before = await figures(harness.client)
     assert chat % 200 not in before
     for _ in range(2):
-        await rig.client.send(CHAT, ask_stream())
-    await rig.client.send(CHAT, ask())
-    await rig.client.send(CHAT, [])
-    after = await figures(rig.client)
+        await harness.client.send(CHAT, ask_stream())
+    await harness.client.send(CHAT, ask())
+    await harness.client.send(CHAT, [])
+    after = await figures(harness.client)
     assert (after[chat % 200], after[chat % 400], after[ended]) == (3, 1, 3)
     assert after["hermes_trio_run_seconds_count"] == 3
     assert (after["hermes_trio_runs_active"], after["hermes_trio_slots_in_use"]) == (0, 0)
@@ -195,10 +195,10 @@ async def test_counts_move() -> None:
 
 async def test_live_runs_are_counted() -> None:
     pause = Pause()
-    rig = make_rig([pause, Text(".")])
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    harness = make_harness([pause, Text(".")])
+    async with harness.client.post(CHAT, ask_stream()) as exchange:
         await pause.wait_reached()
-        shown = await figures(rig.client)
+        shown = await figures(harness.client)
         pause.go()
         await exchange.end()
     assert (shown["hermes_trio_runs_active"], shown["hermes_trio_slots_in_use"]) == (1, 1)
@@ -206,17 +206,17 @@ async def test_live_runs_are_counted() -> None:
 
 async def test_a_run_that_was_cut_is_counted_by_its_reason() -> None:
     pause = Pause()
-    rig = make_rig([Text("x"), pause])
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    harness = make_harness([Text("x"), pause])
+    async with harness.client.post(CHAT, ask_stream()) as exchange:
         await pause.wait_reached()
         exchange.disconnect()
         await exchange.end()
-    shown = await figures(rig.client)
+    shown = await figures(harness.client)
     assert shown['hermes_trio_runs_total{reason="client_disconnected",status="incomplete"}'] == 1
 
 
 async def test_labels_cannot_be_invented_by_clients() -> None:
-    client = make_rig().client
+    client = make_harness().client
     client_without_key = Client(client.app)
     for number in range(5):
         await client_without_key.get(f"/nowhere/{number}", method=f"M{number}")
@@ -229,14 +229,14 @@ async def test_labels_cannot_be_invented_by_clients() -> None:
 
 async def test_streams_events_and_first_words_are_counted() -> None:
     pause = Pause()
-    rig = make_rig([Text("one"), pause, Text("two")])
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    harness = make_harness([Text("one"), pause, Text("two")])
+    async with harness.client.post(CHAT, ask_stream()) as exchange:
         await exchange.content("one")
         await pause.wait_reached()
-        during = await figures(rig.client)
+        during = await figures(harness.client)
         pause.go()
         await exchange.end()
-    after = await figures(rig.client)
+    after = await figures(harness.client)
     assert (during["hermes_trio_streams_open"], after["hermes_trio_streams_open"]) == (1, 0)
     assert (during["hermes_trio_run_events_total"], after["hermes_trio_run_events_total"]) == (1, 3)
     assert (
@@ -247,20 +247,20 @@ async def test_streams_events_and_first_words_are_counted() -> None:
 
 
 async def test_tokens_are_counted_when_a_run_ends() -> None:
-    rig = make_rig([Text("x")], Result(usage=Usage(3, 40)))
-    await rig.client.send(CHAT, ask())
-    assert (await figures(rig.client))["hermes_trio_output_tokens_total"] == 40
+    harness = make_harness([Text("x")], Result(usage=Usage(3, 40)))
+    await harness.client.send(CHAT, ask())
+    assert (await figures(harness.client))["hermes_trio_output_tokens_total"] == 40
 
 
 async def test_commits_of_a_store_that_counts_them(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "db") as store:
-        rig = make_rig([Text("x")], store=store)
-        before = (await figures(rig.client))["hermes_trio_store_commits_total"]
-        await rig.client.send(CHAT, ask())
-        assert (await figures(rig.client))["hermes_trio_store_commits_total"] > before
+        harness = make_harness([Text("x")], store=store)
+        before = (await figures(harness.client))["hermes_trio_store_commits_total"]
+        await harness.client.send(CHAT, ask())
+        assert (await figures(harness.client))["hermes_trio_store_commits_total"] > before
 
 
 async def test_settings() -> None:
     options = WebOptions(settings=(ShownSetting("port", "8642", "Where to listen."),))
-    shown = described(await make_rig(options=options).client.get("/v1/settings"), replies.SettingList)
+    shown = described(await make_harness(options=options).client.get("/v1/settings"), replies.SettingList)
     assert shown["data"] == [{"name": "port", "value": "8642", "help": "Where to listen."}]

@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from hermes_trio.core.events import Text
 from hermes_trio.web.state import WebOptions
 from tests.support.chat_api import said
-from tests.support.fakes import CHAT, Pause, ask, ask_stream, make_rig
+from tests.support.fakes import CHAT, Pause, ask, ask_stream, make_harness
 
 SMALL = WebOptions(max_body_bytes=1_000)
 BODIES = [ask, ask_stream]
@@ -21,12 +21,14 @@ ENVELOPE = {"message", "type", "param", "code"}
 
 @pytest.mark.parametrize("length", ["1001", "99999999999999999999", "9" * 5_000, "0001001"])
 async def test_a_large_body_is_refused_by_its_length(length: str) -> None:
-    rig = make_rig(options=SMALL)
-    async with rig.client.open("POST", CHAT, [b"{"], {"Content-Length": length}, is_whole=False) as exchange:
+    harness = make_harness(options=SMALL)
+    async with harness.client.open(
+        "POST", CHAT, [b"{"], {"Content-Length": length}, is_whole=False
+    ) as exchange:
         answer = await exchange.end()
     assert answer.status == 413
     assert (answer.error["code"], set(answer.error)) == ("body_too_large", ENVELOPE)
-    assert rig.is_idle
+    assert harness.is_idle
 
 
 @pytest.mark.parametrize(
@@ -34,26 +36,26 @@ async def test_a_large_body_is_refused_by_its_length(length: str) -> None:
     [[b"x" * 1_001], [b"x" * 100] * 11, [b"x"] * 1_001, [b"x" * 1_000, b"x"], [b"x" * 999, b"", b"xx"]],
 )
 async def test_a_large_body_is_refused_while_it_comes(parts: list[bytes]) -> None:
-    rig = make_rig(options=SMALL)
-    async with rig.client.open("POST", CHAT, parts, is_whole=False) as exchange:
+    harness = make_harness(options=SMALL)
+    async with harness.client.open("POST", CHAT, parts, is_whole=False) as exchange:
         answer = await exchange.end()
     assert answer.status == 413
     assert (answer.error["code"], set(answer.error)) == ("body_too_large", ENVELOPE)
-    assert rig.is_idle
+    assert harness.is_idle
 
 
 async def test_a_body_of_just_the_limit_passes() -> None:
-    rig = make_rig(options=SMALL)
+    harness = make_harness(options=SMALL)
     body = json.dumps(ask()).encode().ljust(1_000)
-    answer = await rig.client.send_raw(CHAT, *(body[n : n + 1] for n in range(1_000)))
+    answer = await harness.client.send_raw(CHAT, *(body[n : n + 1] for n in range(1_000)))
     assert answer.status == 200
-    answer = await rig.client.send_raw(CHAT, body, headers={"Content-Length": "1000"})
+    answer = await harness.client.send_raw(CHAT, body, headers={"Content-Length": "1000"})
     assert answer.status == 200
 
 
 @pytest.mark.parametrize("length", ["abc", "-1", "1.5", "1e3", "٣".encode().decode("latin-1"), "1,1", "0x10"])
 async def test_a_length_that_is_no_number(length: str) -> None:
-    answer = await make_rig().client.send_raw(CHAT, b"{}", headers={"Content-Length": length})
+    answer = await make_harness().client.send_raw(CHAT, b"{}", headers={"Content-Length": length})
     assert answer.status == 400
     assert answer.error["code"] == "invalid_content_length"
     assert answer.error["param"] == "Content-Length"
@@ -61,13 +63,13 @@ async def test_a_length_that_is_no_number(length: str) -> None:
 
 async def test_two_framings_exclude_each_other() -> None:
     headers = {"Content-Length": "2", "Transfer-Encoding": "chunked"}
-    answer = await make_rig().client.send_raw(CHAT, b"{}", headers=headers)
+    answer = await make_harness().client.send_raw(CHAT, b"{}", headers=headers)
     assert (answer.status, answer.error["code"]) == (400, "invalid_framing")
 
 
 @pytest.mark.parametrize("target", ["?x", "", "*", "v1/models", "http://server.test/health"])
 async def test_a_target_that_is_no_path(target: str) -> None:
-    answer = await make_rig().client.get(target)
+    answer = await make_harness().client.get(target)
     assert (answer.status, answer.error["code"]) == (400, "invalid_path")
 
 
@@ -85,7 +87,7 @@ async def test_a_target_that_is_no_path(target: str) -> None:
     ],
 )
 async def test_an_unknown_path(path: str) -> None:
-    answer = await make_rig().client.get(path)
+    answer = await make_harness().client.get(path)
     assert answer.status == 404
     assert (answer.error["code"], set(answer.error)) == ("not_found", ENVELOPE)
 
@@ -101,7 +103,7 @@ async def test_an_unknown_path(path: str) -> None:
     ],
 )
 async def test_a_wrong_method(method: str, path: str, allowed: str) -> None:
-    answer = await make_rig().client.get(path, method=method)
+    answer = await make_harness().client.get(path, method=method)
     assert answer.status == 405
     assert (answer.error["code"], set(answer.error)) == ("method_not_allowed", ENVELOPE)
     assert allowed in answer.headers["allow"].split(", ")
@@ -110,10 +112,10 @@ async def test_a_wrong_method(method: str, path: str, allowed: str) -> None:
 @pytest.mark.parametrize("body", BODIES)
 async def test_too_many_runs_at_once(body: Any) -> None:
     pause = Pause()
-    rig = make_rig([pause, Text("Hi")], max_runs=1)
-    async with rig.client.post(CHAT, ask_stream()) as exchange:
+    harness = make_harness([pause, Text("Hi")], max_runs=1)
+    async with harness.client.post(CHAT, ask_stream()) as exchange:
         await pause.wait_reached()
-        refused = await rig.client.send(CHAT, body())
+        refused = await harness.client.send(CHAT, body())
         pause.go()
         assert said(await exchange.end()) == "Hi"
     assert refused.status == 429
@@ -121,42 +123,42 @@ async def test_too_many_runs_at_once(body: Any) -> None:
     assert refused.error["type"] == "rate_limit_error"
     assert refused.error["code"] == "rate_limit_exceeded"
     assert "max 1" in refused.error["message"]
-    assert len(rig.stage.turns) == 1
-    assert (await rig.client.send(CHAT, body())).status == 200
-    assert rig.is_idle
+    assert len(harness.agents.turns) == 1
+    assert (await harness.client.send(CHAT, body())).status == 200
+    assert harness.is_idle
 
 
 async def test_zero_means_no_limit() -> None:
     pause = Pause()
-    rig = make_rig([pause, Text("Hi")], max_runs=0)
+    harness = make_harness([pause, Text("Hi")], max_runs=0)
     async with AsyncExitStack() as stack:
-        exchanges = [await stack.enter_async_context(rig.client.post(CHAT, ask())) for _ in range(5)]
+        exchanges = [await stack.enter_async_context(harness.client.post(CHAT, ask())) for _ in range(5)]
         await wait_all_tasks_blocked()
-        assert rig.site.admission.in_use == 5
+        assert harness.state.admission.in_use == 5
         pause.go()
         assert [(await exchange.end()).status for exchange in exchanges] == [200] * 5
-    assert rig.is_idle
+    assert harness.is_idle
 
 
 @pytest.mark.parametrize("body", BODIES)
 async def test_draining(body: Any) -> None:
-    rig = make_rig()
-    rig.site.admission.is_draining = True
-    answer = await rig.client.send(CHAT, body())
+    harness = make_harness()
+    harness.state.admission.is_draining = True
+    answer = await harness.client.send(CHAT, body())
     assert answer.status == 503
     assert answer.headers["retry-after"] == "1"
     assert (answer.error["code"], answer.error["type"]) == ("gateway_draining", "server_error")
-    assert (await rig.client.get("/health")).status == 200
-    assert (await rig.client.get("/v1/models")).status == 200
+    assert (await harness.client.get("/health")).status == 200
+    assert (await harness.client.get("/v1/models")).status == 200
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b'{"messages": 1}', b"[]"])
 async def test_a_refused_request_gives_its_slot_back(raw: bytes) -> None:
-    rig = make_rig(max_runs=1)
+    harness = make_harness(max_runs=1)
     for _ in range(3):
-        assert (await rig.client.send_raw(CHAT, raw)).status == 400
-    assert rig.is_idle
-    assert (await rig.client.send(CHAT, ask())).status == 200
+        assert (await harness.client.send_raw(CHAT, raw)).status == 400
+    assert harness.is_idle
+    assert (await harness.client.send(CHAT, ask())).status == 200
 
 
 async def test_a_websocket_is_closed() -> None:
@@ -165,5 +167,5 @@ async def test_a_websocket_is_closed() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await make_rig().client.app({"type": "websocket", "path": "/", "headers": []}, None, send)
+    await make_harness().client.app({"type": "websocket", "path": "/", "headers": []}, None, send)
     assert sent == [{"type": "websocket.close", "code": 1003}]

@@ -11,7 +11,7 @@ import pytest
 from hermes_trio.core.events import Text
 from hermes_trio.web import media
 from tests.support.chat_api import said
-from tests.support.fakes import CHAT, ask, ask_stream, make_rig
+from tests.support.fakes import CHAT, ask, ask_stream, make_harness
 
 PIXEL = b"\x89PNG pixel"
 DATA = base64.b64encode(PIXEL).decode()
@@ -35,8 +35,8 @@ def workspace(tmp_path: Path) -> Path:
 
 async def shown(text: str, workspace: Path) -> str:
     """The content of an answer that says this."""
-    rig = make_rig([Text(text)], workspace=workspace)
-    answer = await rig.client.send(CHAT, ask())
+    harness = make_harness([Text(text)], workspace=workspace)
+    answer = await harness.client.send(CHAT, ask())
     assert answer.status == 200
     return str(answer.json["choices"][0]["message"]["content"])
 
@@ -89,12 +89,12 @@ async def test_several_images(workspace: Path) -> None:
 
 async def test_streams_are_never_rewritten(workspace: Path) -> None:
     tag = f"MEDIA:{workspace}/a.png"
-    rig = make_rig([Text(tag)], workspace=workspace)
-    assert said(await rig.client.send(CHAT, ask_stream())) == tag
+    harness = make_harness([Text(tag)], workspace=workspace)
+    assert said(await harness.client.send(CHAT, ask_stream())) == tag
 
 
 async def test_the_transcript_keeps_the_tag(workspace: Path) -> None:
     tag = f"MEDIA:{workspace}/a.png"
-    rig = make_rig([Text(tag)], workspace=workspace)
-    await rig.client.send(CHAT, ask(), {"X-Hermes-Session-Id": "s"})
-    assert (await rig.transcript("s"))[-1] == ("assistant", tag)
+    harness = make_harness([Text(tag)], workspace=workspace)
+    await harness.client.send(CHAT, ask(), {"X-Hermes-Session-Id": "s"})
+    assert (await harness.transcript("s"))[-1] == ("assistant", tag)

@@ -12,7 +12,7 @@ from hermes_trio import __version__
 from hermes_trio.schema.openapi import OPERATIONS, Operation, document
 from hermes_trio.web.static import is_static
 from scripts.update_openapi import PLACE, current
-from tests.support.fakes import make_rig
+from tests.support.fakes import make_harness
 
 DOCUMENT = document(__version__)
 
@@ -20,7 +20,9 @@ DOCUMENT = document(__version__)
 def routes() -> set[tuple[str, str]]:
     """Method and path of every route of the API, in the document's spelling. The page is for people."""
     rules = [
-        (rule.rule, method) for rule in make_rig().app.url_map.iter_rules() for method in rule.methods or ()
+        (rule.rule, method)
+        for rule in make_harness().app.url_map.iter_rules()
+        for method in rule.methods or ()
     ]
     rules = [(path, method) for path, method in rules if not is_static(path)]
     named = {(method.lower(), re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", path)) for path, method in rules}
@@ -47,7 +49,7 @@ def test_the_reference_is_up_to_date() -> None:
 
 
 async def test_the_document_is_served() -> None:
-    answer = await make_rig().client.get("/openapi.json")
+    answer = await make_harness().client.get("/openapi.json")
     assert answer.json == DOCUMENT
     assert answer.json["info"]["version"] == __version__
 
@@ -70,7 +72,7 @@ def test_path_parameters_are_declared(operation: Operation) -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: f"{op.method} {op.path}")
 async def test_the_document_tells_which_routes_are_open(operation: Operation) -> None:
-    client = make_rig().client
+    client = make_harness().client
     client.headers = {}
     answer = await client.get(operation.path, method=operation.method.upper())
     assert (answer.status != 401) is operation.is_open

@@ -10,8 +10,8 @@ import pytest
 
 from hermes_trio.web.state import ServedProfile, WebOptions
 from hermes_trio.web.static import FOLDER, load_page
-from tests.support.asgi import Answer, Client
-from tests.support.fakes import make_rig
+from tests.support.asgi import Client, HttpResponse
+from tests.support.fakes import make_harness
 
 PAGE = load_page()
 BUDGET = 150_000
@@ -20,7 +20,7 @@ CODER = WebOptions(profiles=(ServedProfile("coder", "coder-1", ("nobody",)),))
 
 def stranger(options: WebOptions = CODER) -> Client:
     """A browser that has no key yet."""
-    return Client(make_rig(options=options).client.app)
+    return Client(make_harness(options=options).client.app)
 
 
 def asset(name: str) -> str:
@@ -132,7 +132,7 @@ async def test_head() -> None:
     ],
 )
 async def test_nothing_else_is_served(path: str) -> None:
-    client = make_rig().client
+    client = make_harness().client
     answer = await client.get(path)
     assert answer.status == 404
     assert answer.error["code"] == "not_found"
@@ -140,13 +140,13 @@ async def test_nothing_else_is_served(path: str) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 async def test_the_page_is_only_read(method: str) -> None:
-    assert (await make_rig().client.get("/", method=method)).status == 405
+    assert (await make_harness().client.get("/", method=method)).status == 405
 
 
 # -- below the prefix of a profile --
 
 
-async def beside(path: str) -> Answer:
+async def beside(path: str) -> HttpResponse:
     return await stranger().get(path)
 
 

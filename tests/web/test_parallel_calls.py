@@ -8,8 +8,8 @@ from typing import Any
 from attrs import define, field
 
 from hermes_trio.core.events import Event, Text, ToolCompleted, ToolOutput, ToolStarted
-from tests.support.fakes import CHAT, Rig, ask_stream
-from tests.support.responses_api import RESPONSES, events, idle_rig, stream
+from tests.support.fakes import CHAT, AppHarness, ask_stream
+from tests.support.responses_api import RESPONSES, events, idle_harness, stream
 from tests.support.runs_api import Json, followed, started
 
 # Three at once, of one tool, that print in between each other and end in another order than they began.
@@ -54,13 +54,13 @@ class Seen:
         assert self.results == RESULTS
 
 
-async def runs_events(rig: Rig, run_id: str) -> list[Json]:
-    return [event for event in await followed(rig, run_id) if event["event"].startswith("tool.")]
+async def runs_events(harness: AppHarness, run_id: str) -> list[Json]:
+    return [event for event in await followed(harness, run_id) if event["event"].startswith("tool.")]
 
 
 async def test_chat() -> None:
-    async with idle_rig(SCRIPT) as rig:
-        answer = await rig.client.send(CHAT, ask_stream())
+    async with idle_harness(SCRIPT) as harness:
+        answer = await harness.client.send(CHAT, ask_stream())
         seen = Seen()
         progress = [frame.json for frame in answer.frames if frame.event == "hermes.tool.progress"]
         for event in progress:
@@ -73,10 +73,10 @@ async def test_chat() -> None:
 
 
 async def test_responses() -> None:
-    async with idle_rig(SCRIPT) as rig:
+    async with idle_harness(SCRIPT) as harness:
         seen = Seen()
         calls: dict[str, str] = {}
-        for event in events(await rig.client.send(RESPONSES, stream())):
+        for event in events(await harness.client.send(RESPONSES, stream())):
             item = event.get("item", {})
             match event["type"], item.get("type"):
                 case "response.output_item.added", "function_call":
@@ -93,9 +93,9 @@ async def test_responses() -> None:
 
 
 async def test_runs() -> None:
-    async with idle_rig(SCRIPT) as rig:
+    async with idle_harness(SCRIPT) as harness:
         seen = Seen()
-        for event in await runs_events(rig, await started(rig)):
+        for event in await runs_events(harness, await started(harness)):
             match event["event"]:
                 case "tool.started":
                     seen.started(event["toolCallId"], event["args"])
@@ -108,9 +108,9 @@ async def test_runs() -> None:
 
 
 async def test_the_runs_routes_tell_of_a_response_in_the_same_way() -> None:
-    async with idle_rig(SCRIPT) as rig:
-        response = events(await rig.client.send(RESPONSES, stream()))[-1]["response"]
-        of_run = await runs_events(rig, await started(rig))
-        of_response = await runs_events(rig, response["id"])
+    async with idle_harness(SCRIPT) as harness:
+        response = events(await harness.client.send(RESPONSES, stream()))[-1]["response"]
+        of_run = await runs_events(harness, await started(harness))
+        of_response = await runs_events(harness, response["id"])
         told = [(event["event"], event["toolCallId"]) for event in of_response]
         assert told == [(event["event"], event["toolCallId"]) for event in of_run]

@@ -13,10 +13,20 @@ import pytest
 from hermes_trio.core.events import Text
 from hermes_trio.schema.openapi import OPERATIONS, Operation
 from hermes_trio.web.state import ServedProfile, WebOptions
-from tests.support.asgi import Answer
+from tests.support.asgi import HttpResponse
 from tests.support.chat_api import said
-from tests.support.fakes import CHAT, KEY, OTHER_KEY, Pause, Rig, Stage, ask, ask_stream, bearer
-from tests.support.responses_api import BOB, idle_rig, stream
+from tests.support.fakes import (
+    CHAT,
+    KEY,
+    OTHER_KEY,
+    AppHarness,
+    Pause,
+    ScriptedAgentFactory,
+    ask,
+    ask_stream,
+    bearer,
+)
+from tests.support.responses_api import BOB, idle_harness, stream
 from tests.web.test_media import DATA, PIXEL
 
 OPTIONS = WebOptions(
@@ -31,20 +41,24 @@ RESPONSES, RUNS, CONVERSATIONS = "/v1/responses", "/v1/runs", "/v1/conversations
 
 
 @asynccontextmanager
-async def several(stages: dict[str, Stage] | None = None, **more: Any) -> AsyncIterator[Rig]:
+async def several(
+    profile_agents: dict[str, ScriptedAgentFactory] | None = None, **more: Any
+) -> AsyncIterator[AppHarness]:
     """A server with three profiles beside its own agent; ``hidden`` is for Bob."""
-    agents = {name: Stage((Text(words),)) for name, words in SAYINGS.items()} | (stages or {})
-    async with idle_rig((Text("I serve"),), options=OPTIONS, stages=agents, **more) as rig:
-        yield rig
+    agents = {name: ScriptedAgentFactory((Text(words),)) for name, words in SAYINGS.items()} | (
+        profile_agents or {}
+    )
+    async with idle_harness((Text("I serve"),), options=OPTIONS, profile_agents=agents, **more) as harness:
+        yield harness
 
 
-def content(answer: Answer) -> str:
+def content(answer: HttpResponse) -> str:
     """What a chat answer says."""
     assert answer.status == 200, answer.body
     return str(answer.json["choices"][0]["message"]["content"])
 
 
-def refusal(answer: Answer) -> tuple[int, str]:
+def refusal(answer: HttpResponse) -> tuple[int, str]:
     """Status and code of an error."""
     return answer.status, answer.error["code"]
 
@@ -70,35 +84,37 @@ def refusal(answer: Answer) -> tuple[int, str]:
 )
 async def test_prefix_or_model_choose_the_agent(path: str, model: str | None, words: str, shown: str) -> None:
     asked = {} if model is None else {"model": model}
-    async with several() as rig:
-        chat = await rig.client.send(f"{path}{CHAT}", ask(**asked))
-        response = await rig.client.send(f"{path}{RESPONSES}", {"input": "Hi", **asked})
-        streamed = await rig.client.send(f"{path}{CHAT}", ask_stream(**asked))
+    async with several() as harness:
+        chat = await harness.client.send(f"{path}{CHAT}", ask(**asked))
+        response = await harness.client.send(f"{path}{RESPONSES}", {"input": "Hi", **asked})
+        streamed = await harness.client.send(f"{path}{CHAT}", ask_stream(**asked))
     assert (content(chat), said(streamed)) == (words, words)
     assert response.json["output"][0]["content"][0]["text"] == words
     assert (chat.json["model"], response.json["model"]) == (shown, shown)
 
 
 async def test_an_agent_is_told_who_asks_and_for_which_profile() -> None:
-    stage = Stage((Text("x"),))
-    async with several({"coder": stage}) as rig:
-        await rig.client.send(f"/p/coder{CHAT}", ask())
-        await rig.client.send(f"/p/coder{RESPONSES}", {"input": "Hi"})
-        await rig.client.send(CHAT, ask(model="coder"))
-        await rig.client.send(CHAT, ask())
-    assert [(turn.principal, turn.profile) for turn in stage.turns] == [("ann", "coder")] * 3
-    assert [(turn.principal, turn.profile) for turn in rig.stage.turns] == [("ann", "")]
+    agents = ScriptedAgentFactory((Text("x"),))
+    async with several({"coder": agents}) as harness:
+        await harness.client.send(f"/p/coder{CHAT}", ask())
+        await harness.client.send(f"/p/coder{RESPONSES}", {"input": "Hi"})
+        await harness.client.send(CHAT, ask(model="coder"))
+        await harness.client.send(CHAT, ask())
+    assert [(turn.principal, turn.profile) for turn in agents.turns] == [("ann", "coder")] * 3
+    assert [(turn.principal, turn.profile) for turn in harness.agents.turns] == [("ann", "")]
 
 
 async def test_images_come_from_the_workspace_of_the_profile(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "coder"):
         folder.mkdir(exist_ok=True)
         (folder / "a.png").write_bytes(PIXEL)
-    stages = {"coder": Stage((Text(f"MEDIA:{tmp_path}/a.png MEDIA:{tmp_path}/coder/a.png"),))}
-    async with several(stages, workspace=tmp_path) as rig:
+    profile_agents = {
+        "coder": ScriptedAgentFactory((Text(f"MEDIA:{tmp_path}/a.png MEDIA:{tmp_path}/coder/a.png"),))
+    }
+    async with several(profile_agents, workspace=tmp_path) as harness:
         for answer in (
-            await rig.client.send(f"/p/coder{CHAT}", ask()),
-            await rig.client.send(CHAT, ask(model="coder")),
+            await harness.client.send(f"/p/coder{CHAT}", ask()),
+            await harness.client.send(CHAT, ask(model="coder")),
         ):
             assert content(answer) == f"MEDIA:{tmp_path}/a.png ![a.png](data:image/png;base64,{DATA})"
 
@@ -107,20 +123,20 @@ async def test_images_come_from_the_workspace_of_the_profile(tmp_path: Path) -> 
 
 
 async def test_a_model_that_is_not_for_everybody() -> None:
-    async with several() as rig:
+    async with several() as harness:
         for path, body in ((CHAT, ask(model="hidden")), (RESPONSES, {"input": "Hi", "model": "hidden"})):
-            answer = await rig.client.send(path, body)
+            answer = await harness.client.send(path, body)
             assert refusal(answer) == (404, "model_not_found")
             assert answer.error["param"] == "model"
-        assert refusal(await rig.client.send(RUNS, {"input": "Hi", "model": "hidden"})) == (
+        assert refusal(await harness.client.send(RUNS, {"input": "Hi", "model": "hidden"})) == (
             404,
             "model_not_found",
         )
-        assert content(await rig.client.send(CHAT, ask(model="hidden"), BOB)) == "I hide"
-    assert rig.ends == [("completed", "")]
+        assert content(await harness.client.send(CHAT, ask(model="hidden"), BOB)) == "I hide"
+    assert harness.ends == [("completed", "")]
 
 
-def described(answer: Answer) -> list[str]:
+def described(answer: HttpResponse) -> list[str]:
     """The ids of a list of models."""
     assert answer.status == 200
     assert {model["owned_by"] for model in answer.json["data"]} == {"hermes"}
@@ -129,8 +145,8 @@ def described(answer: Answer) -> list[str]:
 
 
 async def test_each_profile_is_a_model_for_those_who_may_use_it() -> None:
-    async with several() as rig:
-        client = rig.client
+    async with several() as harness:
+        client = harness.client
         assert described(await client.get("/v1/models")) == ["hermes-agent", "coder", "Fine writer"]
         assert described(await client.get("/v1/models", BOB)) == [
             "hermes-agent",
@@ -154,9 +170,11 @@ def path_of(operation: Operation) -> str:
     return re.sub(r"\{\w+\}", "none", operation.path)
 
 
-async def ask_for(rig: Rig, operation: Operation, prefix: str, headers: dict[str, str]) -> Answer:
+async def ask_for(
+    harness: AppHarness, operation: Operation, prefix: str, headers: dict[str, str]
+) -> HttpResponse:
     """Ask without a body: what comes back tells whether the route is there."""
-    return await rig.client.get(f"{prefix}{path_of(operation)}", headers, operation.method.upper())
+    return await harness.client.get(f"{prefix}{path_of(operation)}", headers, operation.method.upper())
 
 
 ALL = [pytest.param(operation, id=f"{operation.method} {operation.path}") for operation in OPERATIONS]
@@ -164,24 +182,26 @@ ALL = [pytest.param(operation, id=f"{operation.method} {operation.path}") for op
 
 @pytest.mark.parametrize("operation", ALL)
 async def test_every_route_is_there_under_a_prefix(operation: Operation) -> None:
-    async with several() as rig:
-        plain = await ask_for(rig, operation, "", {})
-        prefixed = await ask_for(rig, operation, "/p/coder", {})
+    async with several() as harness:
+        plain = await ask_for(harness, operation, "", {})
+        prefixed = await ask_for(harness, operation, "/p/coder", {})
         assert prefixed.status == plain.status
         assert plain.status < 400 or prefixed.error == plain.error
-        assert refusal(await ask_for(rig, operation, "/p/nobody", {})) == (404, "profile_not_found")
-        assert refusal(await ask_for(rig, operation, "/p/hidden", {})) == (404, "profile_not_found")
-        assert (await ask_for(rig, operation, "/p/hidden", BOB)).status == plain.status
+        assert refusal(await ask_for(harness, operation, "/p/nobody", {})) == (404, "profile_not_found")
+        assert refusal(await ask_for(harness, operation, "/p/hidden", {})) == (404, "profile_not_found")
+        assert (await ask_for(harness, operation, "/p/hidden", BOB)).status == plain.status
 
 
 @pytest.mark.parametrize("operation", ALL)
 async def test_without_a_key_a_prefix_changes_nothing(operation: Operation) -> None:
-    async with several() as rig:
-        rig.client.headers = {}
-        plain = await ask_for(rig, operation, "", {})
-        prefixed = await ask_for(rig, operation, "/p/coder", {})
+    async with several() as harness:
+        harness.client.headers = {}
+        plain = await ask_for(harness, operation, "", {})
+        prefixed = await ask_for(harness, operation, "/p/coder", {})
         assert (plain.status == 401) is (prefixed.status == 401) is (not operation.is_open)
-        hidden, unknown = [await ask_for(rig, operation, f"/p/{name}", {}) for name in ("hidden", "nobody")]
+        hidden, unknown = [
+            await ask_for(harness, operation, f"/p/{name}", {}) for name in ("hidden", "nobody")
+        ]
         expected = (404, "profile_not_found") if operation.is_open else (401, "invalid_api_key")
         assert refusal(hidden) == refusal(unknown) == expected
 
@@ -201,8 +221,8 @@ async def test_without_a_key_a_prefix_changes_nothing(operation: Operation) -> N
     ],
 )
 async def test_odd_paths(path: str, expected: tuple[int, str]) -> None:
-    async with several() as rig:
-        answer = await rig.client.get(path)
+    async with several() as harness:
+        answer = await harness.client.get(path)
         assert answer.status == expected[0]
         assert (answer.error["code"] == "profile_not_found") is (expected[1] == "profile_not_found")
 
@@ -211,8 +231,8 @@ async def test_odd_paths(path: str, expected: tuple[int, str]) -> None:
 
 
 async def test_responses_of_a_profile_are_its_own() -> None:
-    async with several() as rig:
-        client = rig.client
+    async with several() as harness:
+        client = harness.client
         made = (await client.send(f"/p/coder{RESPONSES}", {"input": "Hi"})).json["id"]
         own = (await client.send(RESPONSES, {"input": "Hi", "model": "coder"})).json["id"]
         assert (await client.get(f"/p/coder{RESPONSES}/{made}")).json["id"] == made
@@ -243,8 +263,8 @@ async def test_responses_of_a_profile_are_its_own() -> None:
 
 async def test_runs_of_a_profile_are_its_own() -> None:
     pause = Pause()
-    async with several({"coder": Stage((pause, Text("x")))}) as rig:
-        client = rig.client
+    async with several({"coder": ScriptedAgentFactory((pause, Text("x")))}) as harness:
+        client = harness.client
         run = (await client.send(f"/p/coder{RUNS}", {"input": "Hi"})).json["run_id"]
         await pause.wait_reached()
         for prefix in ("", "/p/writer"):
@@ -257,8 +277,8 @@ async def test_runs_of_a_profile_are_its_own() -> None:
 
 
 async def test_conversations_of_a_profile_are_its_own() -> None:
-    async with several() as rig:
-        client = rig.client
+    async with several() as harness:
+        client = harness.client
         made = (await client.send(f"/p/coder{CONVERSATIONS}", {})).json["id"]
         assert (await client.get(f"/p/coder{CONVERSATIONS}/{made}")).status == 200
         for prefix in ("", "/p/writer"):
@@ -270,7 +290,7 @@ async def test_conversations_of_a_profile_are_its_own() -> None:
         named = {"input": "Hi", "conversation": "shared name"}
         for prefix in ("", "/p/coder", "/p/writer"):
             assert (await client.send(f"{prefix}{RESPONSES}", named)).status == 200
-    histories = [len(turn.history) for turn in rig.stage.turns]
+    histories = [len(turn.history) for turn in harness.agents.turns]
     assert histories == [0]
 
 
@@ -278,38 +298,38 @@ async def test_a_busy_conversation_of_one_profile_does_not_hold_up_another() -> 
     pause = Pause()
     body = stream(conversation="same")
     async with (
-        several({"coder": Stage((pause, Text("x")))}) as rig,
-        rig.client.post(f"/p/coder{RESPONSES}", body) as busy,
+        several({"coder": ScriptedAgentFactory((pause, Text("x")))}) as harness,
+        harness.client.post(f"/p/coder{RESPONSES}", body) as busy,
     ):
         await pause.wait_reached()
-        assert (await rig.client.send(f"/p/coder{RESPONSES}", body)).status == 409
-        assert (await rig.client.send(f"/p/writer{RESPONSES}", body)).status == 200
+        assert (await harness.client.send(f"/p/coder{RESPONSES}", body)).status == 409
+        assert (await harness.client.send(f"/p/writer{RESPONSES}", body)).status == 200
         pause.go()
         assert (await busy.end()).status == 200
 
 
 async def test_sessions_of_a_profile_are_its_own() -> None:
     session = {"X-Hermes-Session-Id": "s1"}
-    coder = Stage((Text("I code"),))
-    async with several({"coder": coder}) as rig:
+    coder = ScriptedAgentFactory((Text("I code"),))
+    async with several({"coder": coder}) as harness:
         for _ in range(2):
-            await rig.client.send(f"/p/coder{CHAT}", ask("first"), session)
-            await rig.client.send(CHAT, ask("second"), session)
-        await rig.client.send(CHAT, ask("third", model="coder"), session)
-        assert await rig.transcript("s1", "ann/coder") == [("user", "first"), ("assistant", "I code")] * 2
+            await harness.client.send(f"/p/coder{CHAT}", ask("first"), session)
+            await harness.client.send(CHAT, ask("second"), session)
+        await harness.client.send(CHAT, ask("third", model="coder"), session)
+        assert await harness.transcript("s1", "ann/coder") == [("user", "first"), ("assistant", "I code")] * 2
     own = [("user", "second"), ("assistant", "I serve")] * 2
-    assert [len(turn.history) for turn in rig.stage.turns] == [0, 2]
+    assert [len(turn.history) for turn in harness.agents.turns] == [0, 2]
     assert [len(turn.history) for turn in coder.turns] == [0, 2, 4]
-    assert await rig.transcript("s1") == [*own, ("user", "third"), ("assistant", "I code")]
+    assert await harness.transcript("s1") == [*own, ("user", "third"), ("assistant", "I code")]
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES, RUNS])
 async def test_the_same_key_under_another_prefix_is_another_request(path: str) -> None:
     body = ask() if path == CHAT else {"input": "Hi"}
     key = {"Idempotency-Key": "k"}
-    async with several() as rig:
+    async with several() as harness:
         answers = [
-            await rig.client.send(f"{prefix}{path}", body, key)
+            await harness.client.send(f"{prefix}{path}", body, key)
             for prefix in ("", "/p/coder", "/p/writer", "/p/coder")
         ]
     names = [answer.json.get("run_id") or answer.json["id"] for answer in answers]
@@ -319,26 +339,26 @@ async def test_the_same_key_under_another_prefix_is_another_request(path: str) -
 
 
 async def test_principals_do_not_meet_in_a_profile() -> None:
-    async with several() as rig:
-        made = (await rig.client.send(f"/p/coder{RESPONSES}", {"input": "Hi"})).json["id"]
-        assert (await rig.client.get(f"/p/coder{RESPONSES}/{made}", bearer(OTHER_KEY))).status == 404
-        assert (await rig.client.get(f"/p/coder{RESPONSES}/{made}", bearer(KEY))).status == 200
+    async with several() as harness:
+        made = (await harness.client.send(f"/p/coder{RESPONSES}", {"input": "Hi"})).json["id"]
+        assert (await harness.client.get(f"/p/coder{RESPONSES}/{made}", bearer(OTHER_KEY))).status == 404
+        assert (await harness.client.get(f"/p/coder{RESPONSES}/{made}", bearer(KEY))).status == 200
 
 
 # Around
 
 
 async def test_figures_count_routes_without_prefixes() -> None:
-    async with several() as rig:
-        await rig.client.get("/p/coder/v1/models")
-        await rig.client.get("/p/nobody/v1/models")
-        text = (await rig.client.get("/p/coder/metrics")).body.decode()
+    async with several() as harness:
+        await harness.client.get("/p/coder/v1/models")
+        await harness.client.get("/p/nobody/v1/models")
+        text = (await harness.client.get("/p/coder/metrics")).body.decode()
     assert 'route="/v1/models"' in text
     assert "/p/" not in text
 
 
 async def test_browsers_may_ask_first() -> None:
-    async with several() as rig:
-        rig.client.headers = {}
-        answer = await rig.client.get(f"/p/coder{CHAT}", {"Origin": "http://server.test"}, "OPTIONS")
+    async with several() as harness:
+        harness.client.headers = {}
+        answer = await harness.client.get(f"/p/coder{CHAT}", {"Origin": "http://server.test"}, "OPTIONS")
     assert answer.status == 200

@@ -12,13 +12,23 @@ from structlog.testing import capture_logs
 from hermes_trio.core.events import Text
 from hermes_trio.web.state import ServedProfile, WebOptions
 from tests.support.asgi import Client
-from tests.support.fakes import CHAT, KEY, NOWHERE, Rig, Stage, ask, ask_stream, bearer, make_rig
+from tests.support.fakes import (
+    CHAT,
+    KEY,
+    NOWHERE,
+    AppHarness,
+    ScriptedAgentFactory,
+    ask,
+    ask_stream,
+    bearer,
+    make_harness,
+)
 
 # -- the test client that comes with Quart --
 
 
 async def test_health() -> None:
-    app = make_rig().app
+    app = make_harness().app
     assert type(app) is QuartTrio
     response = await app.test_client().get("/health")
     assert response.status_code == 200
@@ -28,33 +38,33 @@ async def test_health() -> None:
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["task", "thread"])
 async def test_a_chat_completion(is_async: bool) -> None:
-    rig = make_rig(Stage([Text("Hello"), Text(" world")], None, is_async))
-    response = await rig.app.test_client().post(CHAT, json=ask(), headers=bearer(KEY))
+    harness = make_harness(ScriptedAgentFactory([Text("Hello"), Text(" world")], None, is_async))
+    response = await harness.app.test_client().post(CHAT, json=ask(), headers=bearer(KEY))
     assert response.status_code == 200
     [choice] = (await response.get_json())["choices"]
     assert choice["message"]["content"] == "Hello world"
-    assert rig.is_idle
+    assert harness.is_idle
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["task", "thread"])
 async def test_a_streamed_chat_completion(is_async: bool) -> None:
-    rig = make_rig(Stage([Text("Hello"), Text(" world")], None, is_async))
-    response = await rig.app.test_client().post(CHAT, json=ask_stream(), headers=bearer(KEY))
+    harness = make_harness(ScriptedAgentFactory([Text("Hello"), Text(" world")], None, is_async))
+    response = await harness.app.test_client().post(CHAT, json=ask_stream(), headers=bearer(KEY))
     assert response.headers["Content-Type"] == "text/event-stream"
     body = await response.get_data(as_text=True)
     assert "Hello" in body
     assert body.endswith("data: [DONE]\n\n")
-    assert rig.is_idle
+    assert harness.is_idle
 
 
 async def test_a_request_without_a_key() -> None:
-    response = await make_rig().app.test_client().post(CHAT, json=ask())
+    response = await make_harness().app.test_client().post(CHAT, json=ask())
     assert response.status_code == 401
     assert (await response.get_json())["error"]["code"] == "invalid_api_key"
 
 
 async def test_exceptions_reach_the_test_when_the_application_is_under_test() -> None:
-    app = make_rig().app
+    app = make_harness().app
     app.testing = True
 
     @app.get("/broken")
@@ -69,8 +79,8 @@ async def test_exceptions_reach_the_test_when_the_application_is_under_test() ->
 
 
 async def test_hooks_and_signals_are_called() -> None:
-    rig = make_rig()
-    app, seen = rig.app, []
+    harness = make_harness()
+    app, seen = harness.app, []
 
     @app.before_request
     async def before() -> None:
@@ -92,25 +102,25 @@ async def test_hooks_and_signals_are_called() -> None:
         seen.append(f"finished {response.status_code}")
 
     with request_started.connected_to(started, app), request_finished.connected_to(finished, app):
-        answer = await rig.client.send(CHAT, ask_stream())
+        answer = await harness.client.send(CHAT, ask_stream())
     assert answer.headers["x-after"] == "yes"
     assert seen == ["started", "before POST", "finished 200", "teardown"]
 
 
 async def test_a_hook_may_answer_in_place_of_the_view() -> None:
-    rig = make_rig()
-    rig.app.before_request(lambda: ("closed for today", 503))
-    answer = await rig.client.send(CHAT, ask())
+    harness = make_harness()
+    harness.app.before_request(lambda: ("closed for today", 503))
+    answer = await harness.client.send(CHAT, ask())
     assert (answer.status, answer.body) == (503, b"closed for today")
-    assert rig.stage.turns == []
-    assert rig.is_idle
+    assert harness.agents.turns == []
+    assert harness.is_idle
 
 
 async def test_an_unhandled_exception_is_signalled_logged_and_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    rig = make_rig()
-    app, errors = rig.app, []
+    harness = make_harness()
+    app, errors = harness.app, []
 
     @app.get("/broken")
     async def broken() -> Response:
@@ -120,7 +130,7 @@ async def test_an_unhandled_exception_is_signalled_logged_and_answered(
         errors.append(type(exception))
 
     with got_request_exception.connected_to(note, app):
-        answer = await rig.client.get("/broken")
+        answer = await harness.client.get("/broken")
     assert (answer.status, answer.error["code"]) == (500, "internal_error")
     assert answer.headers["x-should-retry"] == "false"
     assert errors == [ZeroDivisionError]
@@ -129,35 +139,35 @@ async def test_an_unhandled_exception_is_signalled_logged_and_answered(
 
 
 async def test_routes_can_be_added_and_are_protected() -> None:
-    rig = make_rig()
-    app = rig.app
+    harness = make_harness()
+    app = harness.app
 
     @app.get("/extra")
     async def extra() -> str:
         return "extra"
 
-    assert (await rig.client.get("/extra")).body == b"extra"
-    rig.client.headers = {}
-    assert (await rig.client.get("/extra")).status == 401
+    assert (await harness.client.get("/extra")).body == b"extra"
+    harness.client.headers = {}
+    assert (await harness.client.get("/extra")).status == 401
 
 
 # -- mounted by another ASGI application --
 
 
-def mounted(rig: Rig, path: str) -> Client:
+def mounted(harness: AppHarness, path: str) -> Client:
     """A client of an application that has ours below a path, as the ASGI specification says it is done."""
 
     async def outer(scope: Any, receive: Any, send: Any) -> None:
         assert scope["path"].startswith(path)
-        await rig.client.app({**scope, "root_path": path}, receive, send)
+        await harness.client.app({**scope, "root_path": path}, receive, send)
 
     return Client(outer, bearer(KEY))
 
 
 @pytest.mark.parametrize("path", ["/agents", "/a/b", "/p", "/v1"])
 async def test_below_a_path(path: str) -> None:
-    rig = make_rig()
-    client = mounted(rig, path)
+    harness = make_harness()
+    client = mounted(harness, path)
     assert (await client.get(f"{path}/health")).status == 200
     answer = await client.send(f"{path}{CHAT}", ask())
     assert answer.json["choices"][0]["message"]["content"] == "Hello world"
@@ -168,12 +178,12 @@ async def test_below_a_path(path: str) -> None:
 
 async def test_a_profile_below_a_path() -> None:
     options = WebOptions(profiles=(ServedProfile("coder", "coder-model"),))
-    stage = Stage([Text("I am the coder")])
-    rig = make_rig(options=options, stages={"coder": stage}, workspace=NOWHERE)
-    client = mounted(rig, "/agents")
+    agents = ScriptedAgentFactory([Text("I am the coder")])
+    harness = make_harness(options=options, profile_agents={"coder": agents}, workspace=NOWHERE)
+    client = mounted(harness, "/agents")
     answer = await client.send(f"/agents/p/coder{CHAT}", ask())
     assert answer.json["model"] == "coder-model"
-    assert [turn.profile for turn in stage.turns] == ["coder"]
+    assert [turn.profile for turn in agents.turns] == ["coder"]
     assert (await client.get("/agents/p/nobody/v1/models")).error["code"] == "profile_not_found"
 
 
@@ -181,8 +191,8 @@ async def test_a_profile_below_a_path() -> None:
 
 
 async def test_a_mistake_after_the_start_breaks_the_response_off() -> None:
-    rig = make_rig()
-    app = rig.app
+    harness = make_harness()
+    app = harness.app
 
     @app.get("/breaks")
     async def breaks() -> Response:
@@ -193,7 +203,7 @@ async def test_a_mistake_after_the_start_breaks_the_response_off() -> None:
         return Response(parts(), 200)
 
     with capture_logs() as lines:
-        async with rig.client.open("GET", "/breaks") as exchange:
+        async with harness.client.open("GET", "/breaks") as exchange:
             answer = await exchange.end()
     assert (answer.status, answer.body) == (200, b"part")
     assert not exchange.was_finished

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from hermes_trio.core.events import Text
 from hermes_trio.schema import replies
 from tests.core.test_responses_rules import Reader
-from tests.support.asgi import Answer
-from tests.support.fakes import Rig, Stage
-from tests.support.responses_api import CONVERSATIONS, RESPONSES, idle_rig
+from tests.support.asgi import HttpResponse
+from tests.support.fakes import AppHarness, ScriptedAgentFactory
+from tests.support.responses_api import CONVERSATIONS, RESPONSES, idle_harness
 from tests.web.test_bad_input import JSON, encoded, places
 
 SEARCH = settings(max_examples=8, deadline=None)
@@ -59,7 +59,7 @@ RESPONSE: dict[str, Any] = {
 CONVERSATION: dict[str, Any] = {"items": ITEMS, "metadata": {"a": "b"}}
 
 
-def assert_proper(answer: Answer) -> None:
+def assert_proper(answer: HttpResponse) -> None:
     """An answer or a refusal, in its form."""
     if answer.status == 200:
         return
@@ -68,7 +68,7 @@ def assert_proper(answer: Answer) -> None:
     assert answer.error["message"]
 
 
-def assert_response(answer: Answer) -> None:
+def assert_response(answer: HttpResponse) -> None:
     """The same. What a client said wrong is repeated as it was, so the SDK's types need not hold here."""
     assert_proper(answer)
     if answer.status == 200 and answer.headers["content-type"] == "text/event-stream":
@@ -105,17 +105,17 @@ def bodies(good: Any) -> st.SearchStrategy[list[bytes]]:
     return st.lists(body, min_size=5, max_size=20)
 
 
-def quick() -> Stage:
-    return Stage([Text("Hi")], is_async=True)
+def quick() -> ScriptedAgentFactory:
+    return ScriptedAgentFactory([Text("Hi")], is_async=True)
 
 
 @SEARCH
 @given(bodies(RESPONSE))
 def test_any_body_of_a_response(raws: list[bytes]) -> None:
     async def send_all() -> None:
-        async with idle_rig(quick(), max_runs=0) as rig:
+        async with idle_harness(quick(), max_runs=0) as harness:
             for raw in raws:
-                assert_response(await rig.client.send_raw(RESPONSES, raw))
+                assert_response(await harness.client.send_raw(RESPONSES, raw))
 
     trio.run(send_all)
 
@@ -124,12 +124,12 @@ def test_any_body_of_a_response(raws: list[bytes]) -> None:
 @given(bodies(CONVERSATION))
 def test_any_body_of_a_conversation(raws: list[bytes]) -> None:
     async def send_all() -> None:
-        async with idle_rig(quick()) as rig:
-            made = (await rig.client.send(CONVERSATIONS, {})).json["id"]
+        async with idle_harness(quick()) as harness:
+            made = (await harness.client.send(CONVERSATIONS, {})).json["id"]
             for raw in raws:
                 for path in ("", f"/{made}", f"/{made}/items"):
-                    assert_proper(await rig.client.send_raw(f"{CONVERSATIONS}{path}", raw))
-            answer = await rig.client.send(RESPONSES, {"input": "Go", "conversation": made})
+                    assert_proper(await harness.client.send_raw(f"{CONVERSATIONS}{path}", raw))
+            answer = await harness.client.send(RESPONSES, {"input": "Go", "conversation": made})
             assert_response(answer)  # whatever was put in can be read
 
     trio.run(send_all)
@@ -160,22 +160,22 @@ HEADERS = st.dictionaries(
 Knock = tuple[tuple[str, str], str, dict[str, str], dict[str, str]]
 
 
-async def knock(rig: Rig, known: Sequence[str], request: Knock) -> None:
+async def knock(harness: AppHarness, known: Sequence[str], request: Knock) -> None:
     (method, pattern), name, query, headers = request
     for text in (name, *known):
         words = "&".join(f"{key}={quote(value)}" for key, value in query.items())
         path = pattern.replace("%", quote(text, safe=""))
-        assert_proper(await rig.client.get(f"{path}?{words}", headers, method))
-    assert_proper(await rig.client.send(RESPONSES, {"input": "Go"}, headers))
+        assert_proper(await harness.client.get(f"{path}?{words}", headers, method))
+    assert_proper(await harness.client.send(RESPONSES, {"input": "Go"}, headers))
 
 
 @SEARCH
 @given(st.lists(st.tuples(PLACES, WORDS, QUERIES, HEADERS), min_size=5, max_size=15))
 def test_any_path_query_and_header(requests: list[Knock]) -> None:
     async def send_all() -> None:
-        async with idle_rig(quick(), max_runs=0) as rig:
-            told = (await rig.client.send(RESPONSES, {"input": "Go", "conversation": "c"})).json
+        async with idle_harness(quick(), max_runs=0) as harness:
+            told = (await harness.client.send(RESPONSES, {"input": "Go", "conversation": "c"})).json
             for request in requests:
-                await knock(rig, (told["id"], "c"), request)
+                await knock(harness, (told["id"], "c"), request)
 
     trio.run(send_all)

@@ -12,7 +12,7 @@ from hermes_trio.core.events import Text
 from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
 from hermes_trio.stores.memory import MemoryStore
 from tests.support.asgi import Exchange
-from tests.support.fakes import BrokenStore, Pause, Stage
+from tests.support.fakes import BrokenStore, Pause, ScriptedAgentFactory
 from tests.support.responses_api import (
     RESPONSES,
     as_text,
@@ -20,7 +20,7 @@ from tests.support.responses_api import (
     created,
     final,
     get,
-    idle_rig,
+    idle_harness,
     reason_of,
     say,
     stream,
@@ -54,8 +54,10 @@ class NotingStore(MemoryStore):
 async def test_the_store_is_always_first() -> None:
     store, pause = NotingStore(), Pause()
     async with (
-        idle_rig(Stage([Text("Hi"), pause, Text("!")], is_async=True), store=store) as rig,
-        rig.client.post(RESPONSES, stream()) as store.exchange,
+        idle_harness(
+            ScriptedAgentFactory([Text("Hi"), pause, Text("!")], is_async=True), store=store
+        ) as harness,
+        harness.client.post(RESPONSES, stream()) as store.exchange,
     ):
         await pause.wait_reached()
         await store.exchange.frame_where(type="response.output_text.delta")
@@ -71,50 +73,52 @@ async def test_the_store_is_always_first() -> None:
 @pytest.mark.parametrize("is_async", [True, False], ids=["task", "thread"])
 async def test_a_response_can_be_fetched_while_it_runs(is_async: bool) -> None:
     pause = Pause()
-    async with idle_rig(Stage([Text("So far"), pause, Text(".")], None, is_async)) as rig:
-        async with rig.client.post(RESPONSES, stream()) as exchange:
+    async with idle_harness(
+        ScriptedAgentFactory([Text("So far"), pause, Text(".")], None, is_async)
+    ) as harness:
+        async with harness.client.post(RESPONSES, stream()) as exchange:
             response_id = await created(exchange)
             await pause.wait_reached()
             await exchange.frame_where(type="response.output_text.delta")
-            shown = await get(rig, response_id)
+            shown = await get(harness, response_id)
             assert (shown["status"], text_of(shown)) == ("in_progress", "So far")
             assert shown["usage"] is None
             pause.go()
             told = final(await exchange.end())
-        assert as_text(told) == await get(rig, response_id)
+        assert as_text(told) == await get(harness, response_id)
 
 
 async def test_a_response_can_be_fetched_before_its_agent_exists() -> None:
-    door = Pause()
+    factory_pause = Pause()
     async with (
-        idle_rig(Stage([Text("Hi")], door=door)) as rig,
-        rig.client.post(RESPONSES, stream()) as exchange,
+        idle_harness(ScriptedAgentFactory([Text("Hi")], factory_pause=factory_pause)) as harness,
+        harness.client.post(RESPONSES, stream()) as exchange,
     ):
         response_id = await created(exchange)
-        assert (await get(rig, response_id))["status"] == "in_progress"
-        door.go()
+        assert (await get(harness, response_id))["status"] == "in_progress"
+        factory_pause.go()
         await exchange.end()
 
 
 @pytest.mark.parametrize("body", [say(), stream(), say(background=True), say(conversation="c")])
 async def test_a_store_that_does_not_take_the_run(body: Any) -> None:
-    async with idle_rig(store=BrokenStore("begin")) as rig:
-        answer = await rig.client.send(RESPONSES, body)
+    async with idle_harness(store=BrokenStore("begin")) as harness:
+        answer = await harness.client.send(RESPONSES, body)
         assert (answer.status, answer.error["code"]) == (503, "session_db_unavailable")
         assert answer.headers["retry-after"] == "1"
-        assert rig.is_idle
-        assert (rig.stage.turns, rig.ends) == ([], [])
+        assert harness.is_idle
+        assert (harness.agents.turns, harness.ends) == ([], [])
 
 
 async def test_an_end_that_is_not_stored_is_a_failure() -> None:
-    async with idle_rig(store=BrokenStore("write")) as rig:
-        streamed = await rig.client.send(RESPONSES, stream(conversation="c"))
+    async with idle_harness(store=BrokenStore("write")) as harness:
+        streamed = await harness.client.send(RESPONSES, stream(conversation="c"))
         assert checked_event(streamed.frames[-2])["type"] == "response.failed"
-        told = whole(await rig.client.send(RESPONSES, say(conversation="c")))
+        told = whole(await harness.client.send(RESPONSES, say(conversation="c")))
         for response in (final(streamed), told):
             assert reason_of(response) == ("failed", "server_error")
             assert text_of(response) == "Hello world"
-        assert rig.ends == [("failed", "server_error")] * 2
+        assert harness.ends == [("failed", "server_error")] * 2
 
 
 class LateStore(MemoryStore):
@@ -140,15 +144,15 @@ class LateStore(MemoryStore):
 async def test_leaving_while_the_run_is_being_stored(body: Any, more: Any, end: Any) -> None:
     """The policy decides, as if the client had left a moment later."""
     store, pause = LateStore(), Pause()
-    async with idle_rig(Stage([pause, Text("Hi")], is_async=True), store=store) as rig:
-        async with rig.client.post(RESPONSES, body(conversation="c", **more)) as exchange:
+    async with idle_harness(ScriptedAgentFactory([pause, Text("Hi")], is_async=True), store=store) as harness:
+        async with harness.client.post(RESPONSES, body(conversation="c", **more)) as exchange:
             await store.pause.wait_reached()
             exchange.disconnect()
-            assert not rig.is_idle
+            assert not harness.is_idle
             store.pause.go()
             await exchange.end()
         await wait_all_tasks_blocked()
         pause.go()
-        await rig.until_idle()
-        assert rig.ends == [end]
-        assert whole(await rig.client.send(RESPONSES, say(conversation="c")))["status"] == "completed"
+        await harness.until_idle()
+        assert harness.ends == [end]
+        assert whole(await harness.client.send(RESPONSES, say(conversation="c")))["status"] == "completed"

@@ -17,8 +17,8 @@ from hermes_trio.core.events import Result, Text, Verdict
 from hermes_trio.core.records import RunHeader, RunPage, RunQuery, Stamp
 from hermes_trio.schema import replies
 from hermes_trio.stores.memory import MemoryStore
-from tests.support.fakes import CHAT, EPOCH, Pause, Rig, Stage, ask
-from tests.support.responses_api import BOB, RESPONSES, idle_rig, say, until_ended
+from tests.support.fakes import CHAT, EPOCH, AppHarness, Pause, ScriptedAgentFactory, ask
+from tests.support.responses_api import BOB, RESPONSES, idle_harness, say, until_ended
 from tests.support.runs_api import RUNS, Json, followed, shown, started, stopped
 from tests.web.test_runs_stop import LateStore
 
@@ -30,15 +30,15 @@ def ticking() -> Callable[[], float]:
 
 
 @asynccontextmanager
-async def ticking_rig(*args: Any, **more: Any) -> AsyncIterator[Rig]:
+async def ticking_rig(*args: Any, **more: Any) -> AsyncIterator[AppHarness]:
     """A server on which every run begins later than the one before."""
-    async with idle_rig(*args, max_runs=50, wall_clock=ticking(), **more) as rig:
-        yield rig
+    async with idle_harness(*args, max_runs=50, wall_clock=ticking(), **more) as harness:
+        yield harness
 
 
-async def listed(rig: Rig, query: str = "", headers: Any = None) -> Json:
+async def listed(harness: AppHarness, query: str = "", headers: Any = None) -> Json:
     """A page."""
-    answer = await rig.client.get(f"{RUNS}?{query}", headers or {})
+    answer = await harness.client.get(f"{RUNS}?{query}", headers or {})
     assert answer.status == 200, answer.body
     msgspec.convert(answer.json, replies.RunList)
     ids = [run["run_id"] for run in answer.json["data"]]
@@ -46,24 +46,24 @@ async def listed(rig: Rig, query: str = "", headers: Any = None) -> Json:
     return dict(answer.json)
 
 
-async def ids(rig: Rig, query: str = "", headers: Any = None) -> list[str]:
+async def ids(harness: AppHarness, query: str = "", headers: Any = None) -> list[str]:
     """The runs of a page."""
-    return [run["run_id"] for run in (await listed(rig, query, headers))["data"]]
+    return [run["run_id"] for run in (await listed(harness, query, headers))["data"]]
 
 
-async def ended_runs(rig: Rig, count: int, **more: Any) -> list[str]:
+async def ended_runs(harness: AppHarness, count: int, **more: Any) -> list[str]:
     """Some runs that have ended, newest first."""
     found: list[str] = []
     for _ in range(count):
-        found.insert(0, await started(rig, **more))
-        await followed(rig, found[0])
-    await rig.until_idle()
+        found.insert(0, await started(harness, **more))
+        await followed(harness, found[0])
+    await harness.until_idle()
     return found
 
 
 async def test_nothing_yet() -> None:
-    async with ticking_rig() as rig:
-        assert await listed(rig) == {
+    async with ticking_rig() as harness:
+        assert await listed(harness) == {
             "object": "list",
             "data": [],
             "first_id": None,
@@ -73,39 +73,39 @@ async def test_nothing_yet() -> None:
 
 
 async def test_runs_of_every_kind_as_they_stand() -> None:
-    async with ticking_rig() as rig:
-        [run] = await ended_runs(rig, 1, session_id="s", metadata={"a": "b"})
-        response = (await rig.client.send(RESPONSES, say())).json["id"]
-        chat = (await rig.client.send(CHAT, ask())).json["id"]
-        await rig.client.send(RESPONSES, say(store=False))
-        await rig.client.send(RESPONSES, say(store=False), {"Idempotency-Key": "k"})
-        page = await listed(rig)
+    async with ticking_rig() as harness:
+        [run] = await ended_runs(harness, 1, session_id="s", metadata={"a": "b"})
+        response = (await harness.client.send(RESPONSES, say())).json["id"]
+        chat = (await harness.client.send(CHAT, ask())).json["id"]
+        await harness.client.send(RESPONSES, say(store=False))
+        await harness.client.send(RESPONSES, say(store=False), {"Idempotency-Key": "k"})
+        page = await listed(harness)
         assert [(each["run_id"], each["kind"]) for each in page["data"]] == [
             (chat, "chat"),
             (response, "responses"),
             (run, "runs"),
         ]
         for each in page["data"]:
-            whole = await shown(rig, each["run_id"])
+            whole = await shown(harness, each["run_id"])
             assert whole.pop("output") == "Hello world"
             assert each == whole
-        assert await ids(rig, headers=BOB) == []
+        assert await ids(harness, headers=BOB) == []
 
 
 @pytest.mark.parametrize("order", ["", "desc", "asc"])
 @pytest.mark.parametrize("limit", [1, 2, 5])
 async def test_page_by_page(order: str, limit: int) -> None:
-    async with ticking_rig() as rig:
-        expected = await ended_runs(rig, 5)
-        assert len(await ids(rig, f"limit={limit}")) == limit
-        found = [run["run_id"] for run in await all_pages(rig, f"limit={limit}&order={order}")]
+    async with ticking_rig() as harness:
+        expected = await ended_runs(harness, 5)
+        assert len(await ids(harness, f"limit={limit}")) == limit
+        found = [run["run_id"] for run in await all_pages(harness, f"limit={limit}&order={order}")]
         assert found == (expected[::-1] if order == "asc" else expected)
 
 
 async def test_a_page_has_twenty_unless_asked_otherwise() -> None:
-    async with ticking_rig() as rig:
-        expected = await ended_runs(rig, 21)
-        page = await listed(rig)
+    async with ticking_rig() as harness:
+        expected = await ended_runs(harness, 21)
+        page = await listed(harness)
         assert [run["run_id"] for run in page["data"]] == expected[:20]
         assert page["has_more"]
 
@@ -118,17 +118,19 @@ async def test_a_page_has_twenty_unless_asked_otherwise() -> None:
     ],
 )  # fmt: skip
 async def test_what_is_refused(query: str, param: str) -> None:
-    async with ticking_rig() as rig:
-        answer = await rig.client.get(f"{RUNS}?{query}")
+    async with ticking_rig() as harness:
+        answer = await harness.client.get(f"{RUNS}?{query}")
         assert (answer.status, answer.error["param"]) == (400, param)
 
 
 async def test_after_what_is_not_there() -> None:
-    async with ticking_rig() as rig:
-        [run] = await ended_runs(rig, 1)
-        unstored = (await rig.client.send(RESPONSES, say(store=False), {"Idempotency-Key": "k"})).json["id"]
+    async with ticking_rig() as harness:
+        [run] = await ended_runs(harness, 1)
+        unstored = (await harness.client.send(RESPONSES, say(store=False), {"Idempotency-Key": "k"})).json[
+            "id"
+        ]
         for after, who in (("run_x", {}), (run, BOB), (unstored, {})):
-            answer = await rig.client.get(f"{RUNS}?after={after}", who)
+            answer = await harness.client.get(f"{RUNS}?after={after}", who)
             assert (answer.status, answer.error["param"]) == (404, "after")
             assert answer.error["code"] == "run_not_found"
 
@@ -143,74 +145,76 @@ ENDS = [
 
 
 async def test_by_status_kind_and_session() -> None:
-    async with ticking_rig([Text("Hi")]) as rig:
+    async with ticking_rig([Text("Hi")]) as harness:
         by_status: dict[str, list[str]] = {"completed": [], "cancelled": [], "failed": []}
         for end, status in ENDS:
-            rig.stage.end = end
-            by_status[status] = [*await ended_runs(rig, 1, session_id="s"), *by_status[status]]
+            harness.agents.end = end
+            by_status[status] = [*await ended_runs(harness, 1, session_id="s"), *by_status[status]]
         for status, expected in by_status.items():
-            assert await ids(rig, f"status={status}") == expected
-        both = await ids(rig, "status=failed,%20cancelled&session_id=s&kind=runs")
+            assert await ids(harness, f"status={status}") == expected
+        both = await ids(harness, "status=failed,%20cancelled&session_id=s&kind=runs")
         assert both == [*by_status["failed"], *by_status["cancelled"]]
-        assert await ids(rig, "status=queued,running,waiting_for_approval,stopping") == []
-        assert await ids(rig, "kind=chat,sessions") == []
-        assert await ids(rig, "session_id=t") == []
-        assert len(await ids(rig, "kind=chat,runs&session_id=s")) == len(ENDS)
+        assert await ids(harness, "status=queued,running,waiting_for_approval,stopping") == []
+        assert await ids(harness, "kind=chat,sessions") == []
+        assert await ids(harness, "session_id=t") == []
+        assert len(await ids(harness, "kind=chat,runs&session_id=s")) == len(ENDS)
 
 
 # -- what is live --
 
 
 async def test_live_runs_among_ended_ones() -> None:
-    async with ticking_rig() as rig:
-        [first] = await ended_runs(rig, 1)
+    async with ticking_rig() as harness:
+        [first] = await ended_runs(harness, 1)
         pauses = [Pause(), Pause()]
-        rig.stage.script, rig.stage.is_async = [Text("Hi"), pauses[0]], True
-        live = await started(rig, session_id="s")
+        harness.agents.script, harness.agents.is_async = [Text("Hi"), pauses[0]], True
+        live = await started(harness, session_id="s")
         await pauses[0].wait_reached()
-        rig.stage.script = [Text("Hi"), pauses[1]]
-        async with rig.client.post(CHAT, ask()) as chat:
+        harness.agents.script = [Text("Hi"), pauses[1]]
+        async with harness.client.post(CHAT, ask()) as chat:
             await pauses[1].wait_reached()
             await wait_all_tasks_blocked()
-            page = (await listed(rig))["data"]
+            page = (await listed(harness))["data"]
             assert [run["kind"] for run in page] == ["chat", "runs", "runs"]
             assert [run["status"] for run in page] == ["running", "running", "completed"]
             assert [run["last_event"] for run in page[:2]] == ["message.delta", "message.delta"]
             chat_id = page[0]["run_id"]
-            assert await ids(rig, "status=running") == [chat_id, live]
-            assert await ids(rig, "status=running&kind=chat") == [chat_id]
-            assert await ids(rig, "session_id=s") == [live]
-            assert await ids(rig, f"after={chat_id}") == [live, first]
-            assert await ids(rig, f"after={live}&order=asc") == [chat_id]
-            assert await ids(rig, "status=queued,waiting_for_approval,stopping,completed") == [first]
-            assert await ids(rig, headers=BOB) == []
+            assert await ids(harness, "status=running") == [chat_id, live]
+            assert await ids(harness, "status=running&kind=chat") == [chat_id]
+            assert await ids(harness, "session_id=s") == [live]
+            assert await ids(harness, f"after={chat_id}") == [live, first]
+            assert await ids(harness, f"after={live}&order=asc") == [chat_id]
+            assert await ids(harness, "status=queued,waiting_for_approval,stopping,completed") == [first]
+            assert await ids(harness, headers=BOB) == []
             for pause in pauses:
                 pause.go()
             await chat.end()
-        await until_ended(rig, 3)
-        assert await ids(rig, "status=completed") == [chat_id, live, first]
+        await until_ended(harness, 3)
+        assert await ids(harness, "status=completed") == [chat_id, live, first]
 
 
 async def test_what_is_stopping() -> None:
     pause, store = Pause(), LateStore()
-    async with ticking_rig(Stage([Text("Hi"), pause], is_async=True), store=store) as rig:
-        run_id = await started(rig)
+    async with ticking_rig(ScriptedAgentFactory([Text("Hi"), pause], is_async=True), store=store) as harness:
+        run_id = await started(harness)
         await pause.wait_reached()
-        assert await stopped(rig, run_id) == "stopping"
+        assert await stopped(harness, run_id) == "stopping"
         await store.pause.wait_reached()
-        assert await ids(rig, "status=stopping") == [run_id]
-        assert await ids(rig, "status=running") == []
+        assert await ids(harness, "status=stopping") == [run_id]
+        assert await ids(harness, "status=running") == []
         store.pause.go()
-        await until_ended(rig)
-        assert await ids(rig, "status=cancelled") == [run_id]
+        await until_ended(harness)
+        assert await ids(harness, "status=cancelled") == [run_id]
 
 
 async def test_what_another_process_runs() -> None:
-    async with ticking_rig() as rig:
-        await rig.store.begin_run(RunHeader("ann", Stamp("run_far", EPOCH, "m"), "runs", "s", ()), "another")
-        [run] = (await listed(rig, "status=running"))["data"]
+    async with ticking_rig() as harness:
+        await harness.store.begin_run(
+            RunHeader("ann", Stamp("run_far", EPOCH, "m"), "runs", "s", ()), "another"
+        )
+        [run] = (await listed(harness, "status=running"))["data"]
         assert (run["run_id"], run["status"]) == ("run_far", "running")
-        assert await ids(rig, "status=stopping") == []
+        assert await ids(harness, "status=stopping") == []
 
 
 class Unhurried(MemoryStore):
@@ -227,15 +231,15 @@ class Unhurried(MemoryStore):
 
 async def test_a_run_that_the_store_is_yet_to_hear_of() -> None:
     store = Unhurried()
-    async with ticking_rig(store=store) as rig, rig.client.post(RUNS, say()) as exchange:
+    async with ticking_rig(store=store) as harness, harness.client.post(RUNS, say()) as exchange:
         await store.pause.wait_reached()
-        [run] = rig.site.services.registry.list_for("ann")
-        assert await ids(rig) == []
-        assert (await rig.client.get(f"{RUNS}?after={run.header.run_id}")).status == 404
-        assert (await rig.client.get(f"{RUNS}/{run.header.run_id}")).status == 404
+        [run] = harness.state.services.registry.list_for("ann")
+        assert await ids(harness) == []
+        assert (await harness.client.get(f"{RUNS}?after={run.header.run_id}")).status == 404
+        assert (await harness.client.get(f"{RUNS}/{run.header.run_id}")).status == 404
         store.pause.go()
         assert (await exchange.end()).status == 202
-        assert len(await ids(rig)) == 1
+        assert len(await ids(harness)) == 1
 
 
 class SlowList(MemoryStore):
@@ -253,14 +257,14 @@ class SlowList(MemoryStore):
 @pytest.mark.parametrize("path", [CHAT, RUNS])
 async def test_a_run_that_ends_meanwhile_is_there_once(path: str) -> None:
     pause, store = Pause(), SlowList()
-    stage = Stage([Text("Hi"), pause], is_async=True)
-    async with ticking_rig(stage, store=store) as rig, trio.open_nursery() as nursery:
-        nursery.start_soon(rig.client.send, path, {**ask(), **say()})
+    agents = ScriptedAgentFactory([Text("Hi"), pause], is_async=True)
+    async with ticking_rig(agents, store=store) as harness, trio.open_nursery() as nursery:
+        nursery.start_soon(harness.client.send, path, {**ask(), **say()})
         await pause.wait_reached()
-        async with rig.client.open("GET", RUNS) as exchange:
+        async with harness.client.open("GET", RUNS) as exchange:
             await store.pause.wait_reached()
             pause.go()
-            await until_ended(rig)
+            await until_ended(harness)
             store.pause.go()
             [run] = (await exchange.end()).json["data"]
             assert run["status"] == "completed"
@@ -279,31 +283,31 @@ class ShortPages(MemoryStore):
 async def test_page_by_page_with_live_ones_in_between(seed: int, make_store: Any) -> None:
     """Whatever is live or ended, known to the store or not: each run once, in order."""
     chance = random.Random(seed)
-    door, open_door = Pause(), Pause()
+    factory_pause, open_door = Pause(), Pause()
     open_door.go()
-    stage = Stage([], "Hi", is_async=True)
-    async with ticking_rig(stage, store=make_store()) as rig, trio.open_nursery() as nursery:
+    agents = ScriptedAgentFactory([], "Hi", is_async=True)
+    async with ticking_rig(agents, store=make_store()) as harness, trio.open_nursery() as nursery:
         for _ in range(12):
             is_live = chance.random() < 0.4
-            rig.stage.script = [door if is_live else open_door]
+            harness.agents.script = [factory_pause if is_live else open_door]
             path = chance.choice([CHAT, RUNS, RESPONSES])
-            count = len(rig.ends)
-            nursery.start_soon(rig.client.send, path, {**ask(), **say()})
+            count = len(harness.ends)
+            nursery.start_soon(harness.client.send, path, {**ask(), **say()})
             await wait_all_tasks_blocked()
-            await (door.wait_reached() if is_live else until_ended(rig, count + 1))
-            door.reached = trio.Event()
+            await (factory_pause.wait_reached() if is_live else until_ended(harness, count + 1))
+            factory_pause.reached = trio.Event()
         for order in ("asc", "desc"):
-            began = [run["created_at"] for run in await all_pages(rig, f"limit=3&order={order}")]
+            began = [run["created_at"] for run in await all_pages(harness, f"limit=3&order={order}")]
             assert began == sorted(set(began), reverse=order == "desc")
             assert len(began) == 12
-        door.go()
+        factory_pause.go()
 
 
-async def all_pages(rig: Rig, query: str) -> list[Json]:
+async def all_pages(harness: AppHarness, query: str) -> list[Json]:
     """The runs of all pages."""
-    page = await listed(rig, query)
+    page = await listed(harness, query)
     found: list[Json] = page["data"]
     while page["has_more"]:
-        page = await listed(rig, f"{query}&after={page['last_id']}")
+        page = await listed(harness, f"{query}&after={page['last_id']}")
         found += page["data"]
     return found

@@ -16,9 +16,9 @@ from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.events import Text, ToolOutput, ToolStarted
 from hermes_trio.core.records import EndedRun, LogBatch
 from hermes_trio.stores.memory import MemoryStore
-from tests.support.asgi import PATIENCE
-from tests.support.fakes import Pause, Stage, Step
-from tests.support.responses_api import idle_rig
+from tests.support.asgi import TIMEOUT
+from tests.support.fakes import Pause, ScriptedAgentFactory, Step
+from tests.support.responses_api import idle_harness
 from tests.support.runs_api import followed, kinds, shown, started, stopped
 
 CANCELLED = {"event": "run.cancelled", "reason": "stop_requested"}
@@ -36,43 +36,43 @@ CANCELLED = {"event": "run.cancelled", "reason": "stop_requested"}
 )
 async def test_stop_in_the_middle(before: list[Step], is_async: bool) -> None:
     pause = Pause()
-    async with idle_rig(Stage([*before, pause, Text("never")], None, is_async)) as rig:
-        run_id = await started(rig)
+    async with idle_harness(ScriptedAgentFactory([*before, pause, Text("never")], None, is_async)) as harness:
+        run_id = await started(harness)
         await pause.wait_reached()
         await wait_all_tasks_blocked()
-        assert await stopped(rig, run_id) == "stopping"
-        events = await followed(rig, run_id)
+        assert await stopped(harness, run_id) == "stopping"
+        events = await followed(harness, run_id)
         assert events[-1].items() >= CANCELLED.items()
-        told = await shown(rig, run_id)
+        told = await shown(harness, run_id)
         assert (told["status"], told["reason"]) == ("cancelled", "stop_requested")
         said = "".join(event["delta"] for event in events if event["event"] == "message.delta")
         assert told["output"] == said == "".join(step.text for step in before if isinstance(step, Text))
         over = [event for event in events if event["event"] == "tool.completed"]
         assert [(event["status"], event["result"]) for event in over] in ([], [("cancelled", "building")])
-        assert await stopped(rig, run_id) == "cancelled"
-        assert rig.ends == [("cancelled", "stop_requested")]
+        assert await stopped(harness, run_id) == "cancelled"
+        assert harness.ends == [("cancelled", "stop_requested")]
 
 
 async def test_stop_while_the_agent_is_being_made() -> None:
-    door = Pause()
-    async with idle_rig(Stage([Text("never")], door=door)) as rig:
-        run_id = await started(rig)
-        await door.wait_reached()
-        assert await stopped(rig, run_id) == "stopping"
-        assert kinds(await followed(rig, run_id)) == ["run.started", "run.cancelled"]
-        door.go()
-        await rig.until_idle()
-        assert rig.stage.left == []
+    factory_pause = Pause()
+    async with idle_harness(ScriptedAgentFactory([Text("never")], factory_pause=factory_pause)) as harness:
+        run_id = await started(harness)
+        await factory_pause.wait_reached()
+        assert await stopped(harness, run_id) == "stopping"
+        assert kinds(await followed(harness, run_id)) == ["run.started", "run.cancelled"]
+        factory_pause.go()
+        await harness.until_idle()
+        assert harness.agents.exits == []
 
 
 async def test_stop_after_the_end_changes_nothing() -> None:
-    async with idle_rig() as rig:
-        run_id = await started(rig)
-        events = await followed(rig, run_id)
-        before = await shown(rig, run_id)
+    async with idle_harness() as harness:
+        run_id = await started(harness)
+        events = await followed(harness, run_id)
+        before = await shown(harness, run_id)
         for _ in range(3):
-            assert await stopped(rig, run_id) == "completed"
-        assert (await shown(rig, run_id), await followed(rig, run_id)) == (before, events)
+            assert await stopped(harness, run_id) == "completed"
+        assert (await shown(harness, run_id), await followed(harness, run_id)) == (before, events)
 
 
 class LateStore(MemoryStore):
@@ -89,7 +89,7 @@ class LateStore(MemoryStore):
         await super().end_run(ended, tail, items)
 
 
-class DeafStage(Stage):
+class DeafStage(ScriptedAgentFactory):
     """Makes an agent that no interrupt reaches."""
 
     def __init__(self) -> None:
@@ -102,42 +102,42 @@ class DeafStage(Stage):
     def run(self, turn: TurnRequest, emitter: Emitter) -> None:
         emitter.text("Half")
         self.works.set()
-        assert self.release.wait(PATIENCE)
+        assert self.release.wait(TIMEOUT)
 
 
 async def test_stop_of_a_thread_that_does_not_return(mock_clock: MockClock) -> None:
     """The end is told at once; the run is gone after the grace period; the slot is free when the thread is."""
-    stage = DeafStage()
-    async with idle_rig(stage) as rig:
-        run_id = await started(rig)
-        await trio.to_thread.run_sync(stage.works.wait)
+    agents = DeafStage()
+    async with idle_harness(agents) as harness:
+        run_id = await started(harness)
+        await trio.to_thread.run_sync(agents.works.wait)
         await wait_all_tasks_blocked()
-        assert await stopped(rig, run_id) == "stopping"
-        assert kinds(await followed(rig, run_id))[-1] == "run.cancelled"
-        assert (await shown(rig, run_id))["status"] == "cancelled"
-        assert await stopped(rig, run_id) == "cancelled"
-        assert len(rig.site.services.registry) == 1
+        assert await stopped(harness, run_id) == "stopping"
+        assert kinds(await followed(harness, run_id))[-1] == "run.cancelled"
+        assert (await shown(harness, run_id))["status"] == "cancelled"
+        assert await stopped(harness, run_id) == "cancelled"
+        assert len(harness.state.services.registry) == 1
         await wait_all_tasks_blocked()
         mock_clock.jump(5)
         await wait_all_tasks_blocked()
-        assert (len(rig.site.services.registry), rig.site.admission.in_use) == (0, 1)
-        stage.release.set()
+        assert (len(harness.state.services.registry), harness.state.admission.in_use) == (0, 1)
+        agents.release.set()
 
 
 async def test_the_status_while_it_stops() -> None:
     """Between the wish and the saved end there is a moment that a slow store makes long."""
     pause, store = Pause(), LateStore()
-    async with idle_rig(Stage([Text("Hi"), pause], is_async=True), store=store) as rig:
-        run_id = await started(rig)
+    async with idle_harness(ScriptedAgentFactory([Text("Hi"), pause], is_async=True), store=store) as harness:
+        run_id = await started(harness)
         await pause.wait_reached()
         await wait_all_tasks_blocked()
-        assert await stopped(rig, run_id) == "stopping"
+        assert await stopped(harness, run_id) == "stopping"
         await store.pause.wait_reached()
-        told = await shown(rig, run_id)
+        told = await shown(harness, run_id)
         assert (told["status"], told["last_event"]) == ("stopping", "message.delta")
-        assert await stopped(rig, run_id) == "stopping"
+        assert await stopped(harness, run_id) == "stopping"
         store.pause.go()
-        assert kinds(await followed(rig, run_id))[-1] == "run.cancelled"
+        assert kinds(await followed(harness, run_id))[-1] == "run.cancelled"
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["task", "thread"])
@@ -147,30 +147,32 @@ async def test_a_stop_that_races_the_end(is_async: bool) -> None:
     seen: dict[str, int] = {}
     for _ in range(60):
         pause = Pause()
-        async with idle_rig(Stage([Text("Hi"), pause, Text("!")], None, is_async)) as rig:
-            run_id = await started(rig)
+        async with idle_harness(
+            ScriptedAgentFactory([Text("Hi"), pause, Text("!")], None, is_async)
+        ) as harness:
+            run_id = await started(harness)
             await pause.wait_reached()
-            told = await _race(rig, run_id, pause, rng)
-            events = await followed(rig, run_id)
-            status = (await shown(rig, run_id))["status"]
+            told = await _race(harness, run_id, pause, rng)
+            events = await followed(harness, run_id)
+            status = (await shown(harness, run_id))["status"]
             assert events[-1]["event"] == f"run.{status}"
             assert told in {"stopping", status}
-            await rig.until_idle()
-            assert [end[0] for end in rig.ends] == [status]
-            assert await followed(rig, run_id) == events
-            assert await stopped(rig, run_id) == status
+            await harness.until_idle()
+            assert [end[0] for end in harness.ends] == [status]
+            assert await followed(harness, run_id) == events
+            assert await stopped(harness, run_id) == status
             seen[status] = seen.get(status, 0) + 1
     assert set(seen) == {"completed", "cancelled"}, seen
 
 
-async def _race(rig: Any, run_id: str, pause: Pause, rng: random.Random) -> str:
+async def _race(harness: Any, run_id: str, pause: Pause, rng: random.Random) -> str:
     """Let the agent finish so many steps before or after the stop is asked for."""
     answers: list[str] = []
 
     async def stop(after: int) -> None:
         for _ in range(after):
             await trio.lowlevel.checkpoint()
-        answers.append(await stopped(rig, run_id))
+        answers.append(await stopped(harness, run_id))
 
     async def finish(after: int) -> None:
         for _ in range(after):

@@ -15,8 +15,8 @@ from attrs import frozen
 from hermes_trio.core.dialects.runs import end_status
 from hermes_trio.core.events import Text
 from hermes_trio.core.records import EndedRun
-from tests.support.fakes import Pause, Rig, Stage
-from tests.support.responses_api import idle_rig
+from tests.support.fakes import AppHarness, Pause, ScriptedAgentFactory
+from tests.support.responses_api import idle_harness
 from tests.support.runs_api import followed, kinds, shown, started, stopped
 
 ROUNDS = 120
@@ -36,17 +36,17 @@ async def steps(count: int) -> None:
         await trio.lowlevel.checkpoint()
 
 
-async def race(rig: Rig, start: Start) -> tuple[str, str]:
+async def race(harness: AppHarness, start: Start) -> tuple[str, str]:
     """Stop a run that is about to finish; returns its id and what the stop was answered."""
     pause = Pause()
-    rig.stage.script = [Text("Hi"), pause, Text("!")]
-    run_id = await started(rig)
+    harness.agents.script = [Text("Hi"), pause, Text("!")]
+    run_id = await started(harness)
     await pause.wait_reached()
     answers: list[str] = []
 
     async def stop() -> None:
         await steps(start.stop)
-        answers.append(await stopped(rig, run_id))
+        answers.append(await stopped(harness, run_id))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stop)
@@ -55,12 +55,12 @@ async def race(rig: Rig, start: Start) -> tuple[str, str]:
     return run_id, answers[0]
 
 
-async def ended_as(rig: Rig, run_id: str) -> str:
+async def ended_as(harness: AppHarness, run_id: str) -> str:
     """How a run ended: as its events, its object and its record all say."""
-    events = await followed(rig, run_id)
+    events = await followed(harness, run_id)
     assert [kind for kind in kinds(events) if kind in TERMINAL] == [events[-1]["event"]]
-    told = await shown(rig, run_id)
-    record = await rig.store.find_run("ann", run_id)
+    told = await shown(harness, run_id)
+    record = await harness.store.find_run("ann", run_id)
     assert isinstance(record, EndedRun)
     assert events[-1]["event"] == f"run.{told['status']}"
     assert told["status"] == end_status(record.outcome)
@@ -73,16 +73,16 @@ async def ended_as(rig: Rig, run_id: str) -> str:
 async def test_many_races() -> None:
     chance = random.Random(5)
     seen: Counter[tuple[str, str]] = Counter()
-    async with idle_rig(Stage([], is_async=True)) as rig:
+    async with idle_harness(ScriptedAgentFactory([], is_async=True)) as harness:
         for n in range(ROUNDS):
-            run_id, answer = await race(rig, Start(n % 40, chance.randrange(20)))
-            status = await ended_as(rig, run_id)
+            run_id, answer = await race(harness, Start(n % 40, chance.randrange(20)))
+            status = await ended_as(harness, run_id)
             assert answer in {"stopping", status}
             seen[answer, status] += 1
-            await rig.until_idle()
-            assert len(rig.ends) == n + 1
-            assert rig.ends[-1][0] == status
+            await harness.until_idle()
+            assert len(harness.ends) == n + 1
+            assert harness.ends[-1][0] == status
             # Whoever is too late changes nothing.
-            assert await stopped(rig, run_id) == status
+            assert await stopped(harness, run_id) == status
     # Neither always wins, and a stop may be heard and still be too late.
     assert {("stopping", "cancelled"), ("completed", "completed")} <= set(seen), seen

@@ -34,7 +34,7 @@ from hermes_trio.core.events import (
 )
 from hermes_trio.core.messages import Message, Usage
 from tests.agents.hermes.fake_package import FakeAIAgent, FakePackage, done
-from tests.support.agent_harness import Ear, start, turn
+from tests.support.agent_harness import EventRecorder, start, turn
 
 USAGE = Usage(11, 7, cached_tokens=3, reasoning_tokens=2)
 NOWHERE = Path("/nonexistent")
@@ -56,10 +56,10 @@ async def opened(warm_up: bool = False, **config: Any) -> AsyncIterator[AgentFac
         yield factory
 
 
-async def do(factory: AgentFactory, request: TurnRequest, ear: Ear | None = None) -> Result:
+async def do(factory: AgentFactory, request: TurnRequest, recorder: EventRecorder | None = None) -> Result:
     """One turn in a thread, with nothing around it."""
     agent: Any = factory(AgentContext(request, NOWHERE))
-    result = await trio.to_thread.run_sync(agent.run, request, (ear or Ear()).emitter())
+    result = await trio.to_thread.run_sync(agent.run, request, (recorder or EventRecorder()).emitter())
     assert isinstance(result, Result)
     return result
 
@@ -192,10 +192,10 @@ async def test_what_it_says_is_said(package: FakePackage) -> None:
         return done("Hi")
 
     package.script = script
-    ear = Ear()
+    recorder = EventRecorder()
     async with opened() as factory:
-        await do(factory, turn("Hi"), ear)
-    kinds = [type(event).__name__ for event in ear.events]
+        await do(factory, turn("Hi"), recorder)
+    kinds = [type(event).__name__ for event in recorder.events]
     assert kinds == ["Text", "Text", "ToolStarted", "ToolCompleted", "ToolAnnounced"]
 
 
@@ -283,7 +283,7 @@ async def test_an_interrupt_before_the_agent_exists_is_kept(package: FakePackage
     async with opened() as factory:
         agent: Any = factory(AgentContext(turn("Hi"), NOWHERE))
         agent.interrupt("gone")
-        result = await trio.to_thread.run_sync(agent.run, turn("Hi"), Ear().emitter())
+        result = await trio.to_thread.run_sync(agent.run, turn("Hi"), EventRecorder().emitter())
     assert result == Result(verdict=Verdict.INTERRUPTED, error="gone")
     assert "running" not in package.events
     assert package.agent.released == 1
@@ -318,11 +318,11 @@ def wanting(*questions: dict[str, Any]) -> Callable[[FakeAIAgent], Mapping[str, 
 @pytest.mark.parametrize("choice", list(Choice))
 async def test_to_hermes_every_answer_is_for_this_once(package: FakePackage, choice: Choice) -> None:
     package.script = wanting(QUESTION)
-    ear = Ear(decision=Decision(choice, AnsweredBy.CLIENT))
+    recorder = EventRecorder(decision=Decision(choice, AnsweredBy.CLIENT))
     async with opened() as factory:
-        result = await do(factory, turn("Hi"), ear)
+        result = await do(factory, turn("Hi"), recorder)
     assert result.text == ("deny" if choice is Choice.DENY else "once")
-    (wish,) = ear.events
+    (wish,) = recorder.events
     assert isinstance(wish, ApprovalRequest)
     assert (wish.command, wish.description, wish.patterns) == ("rm -r x", "deletes", ("rm",))
     assert wish.allow_permanent
@@ -330,10 +330,10 @@ async def test_to_hermes_every_answer_is_for_this_once(package: FakePackage, cho
 
 async def test_what_hermes_advises_against_is_not_allowed_by_its_kind(package: FakePackage) -> None:
     package.script = wanting({**QUESTION, "smart_denied": True, "allow_permanent": False})
-    ear = Ear()
+    recorder = EventRecorder()
     async with opened() as factory:
-        await do(factory, turn("Hi"), ear)
-    (wish,) = ear.events
+        await do(factory, turn("Hi"), recorder)
+    (wish,) = recorder.events
     assert isinstance(wish, ApprovalRequest)
     assert wish.patterns == ("rm -r x",)
     assert not wish.allow_permanent
@@ -348,7 +348,7 @@ async def test_a_question_that_cannot_be_asked_is_answered_no(
 
     package.script = wanting(QUESTION)
     async with opened() as factory:
-        result = await do(factory, turn("Hi"), Ear(on_event=fail))
+        result = await do(factory, turn("Hi"), EventRecorder(on_event=fail))
     assert result.text == "deny"
 
 
@@ -383,7 +383,9 @@ async def test_without_the_private_names_commands_are_denied(
     package.install(monkeypatch, without=("tools.approval._gateway_queues",))
     package.script = wanting(QUESTION)
     async with opened() as factory:
-        result = await do(factory, turn("Hi"), Ear(decision=Decision(Choice.ONCE, AnsweredBy.CLIENT)))
+        result = await do(
+            factory, turn("Hi"), EventRecorder(decision=Decision(Choice.ONCE, AnsweredBy.CLIENT))
+        )
     assert result.text == "deny"
 
 
@@ -495,7 +497,7 @@ async def test_a_text_said_after_the_end_is_the_agents_own_affair(package: FakeP
         return done("Hi")
 
     package.script = script
-    ear = Ear(ends_at=0)
+    recorder = EventRecorder(ends_at=0)
     async with opened() as factory:
-        assert (await do(factory, turn("Hi"), ear)).text == "Hi"
-    assert not any(isinstance(event, ToolStarted) for event in ear.events)
+        assert (await do(factory, turn("Hi"), recorder)).text == "Hi"
+    assert not any(isinstance(event, ToolStarted) for event in recorder.events)

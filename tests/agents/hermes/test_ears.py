@@ -23,13 +23,13 @@ from hermes_trio.core.events import (
 from hermes_trio.core.messages import CallItem
 from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
-from tests.support.agent_harness import Ear
+from tests.support.agent_harness import EventRecorder
 
 
-def heard(ear: Ear) -> list[Event]:
+def heard(recorder: EventRecorder) -> list[Event]:
     """What was said, without times."""
     plain: list[Event] = []
-    for event in ear.events:
+    for event in recorder.events:
         match event:
             case ToolStarted(call_id, name, args, _):
                 plain.append(ToolStarted(call_id, name, args))
@@ -61,16 +61,16 @@ class Hermes:
         self.call["tool_complete_callback"](call_id, name, {}, result)
 
 
-def pair() -> tuple[Ear, Hermes]:
-    ear = Ear()
-    return ear, Hermes(Ears(ear.emitter()))
+def pair() -> tuple[EventRecorder, Hermes]:
+    recorder = EventRecorder()
+    return recorder, Hermes(Ears(recorder.emitter()))
 
 
 def test_text_and_reasoning_pass() -> None:
-    ear, hermes = pair()
+    recorder, hermes = pair()
     hermes.call["reasoning_callback"]("hm")
     hermes.call["stream_delta_callback"]("\n\nHi")
-    assert heard(ear) == [Reasoning("hm"), Text("\n\nHi")]
+    assert heard(recorder) == [Reasoning("hm"), Text("\n\nHi")]
 
 
 @pytest.mark.parametrize(
@@ -86,53 +86,57 @@ def test_text_and_reasoning_pass() -> None:
 def test_the_blank_line_belongs_to_the_text_before_the_tool(
     deltas: list[str | None], said: list[str]
 ) -> None:
-    ear, hermes = pair()
+    recorder, hermes = pair()
     for delta in deltas:
         hermes.call["stream_delta_callback"](delta)
-    assert heard(ear) == [Text(piece) for piece in said]
+    assert heard(recorder) == [Text(piece) for piece in said]
 
 
 def test_a_call_that_is_told_twice_is_shown_once_under_its_own_id() -> None:
-    ear, hermes = pair()
+    recorder, hermes = pair()
     hermes.start("terminal", {"command": "ls"})
     hermes.begin("c1", "terminal", {"command": "ls"})
     hermes.end("c1", "terminal", "a b", is_error=True)
-    assert heard(ear) == [
+    assert heard(recorder) == [
         ToolStarted("c1", "terminal", {"command": "ls"}),
         ToolCompleted("c1", "a b", is_error=True),
     ]
 
 
 def test_a_batch_keeps_its_ids() -> None:
-    ear, hermes = pair()
+    recorder, hermes = pair()
     for name in ("a", "b", "a"):
         hermes.start(name, {})
     for call_id, name in (("1", "a"), ("2", "b"), ("3", "a")):
         hermes.begin(call_id, name, {})
     for call_id, name in (("1", "a"), ("2", "b"), ("3", "a")):
         hermes.end(call_id, name, call_id)
-    started = [event.call_id for event in ear.events if isinstance(event, ToolStarted)]
+    started = [event.call_id for event in recorder.events if isinstance(event, ToolStarted)]
     assert started == ["1", "2", "3"]
-    assert not any(isinstance(event, ToolAnnounced) for event in ear.events)
-    assert [call[2] for call in ear.calls] == ["1", "2", "3"]
+    assert not any(isinstance(event, ToolAnnounced) for event in recorder.events)
+    assert [call[2] for call in recorder.calls] == ["1", "2", "3"]
 
 
 def test_a_call_without_an_id_is_shown_all_the_same() -> None:
-    ear, hermes = pair()
+    recorder, hermes = pair()
     hermes.start("terminal", {"command": "ls"})
     hermes.call["tool_progress_callback"]("tool.completed", "terminal", None, None, is_error=False)
     hermes.start("web", {})
     hermes.call["stream_delta_callback"]("Hi")
-    assert heard(ear) == [ToolAnnounced("terminal", {"command": "ls"}), ToolAnnounced("web", {}), Text("Hi")]
+    assert heard(recorder) == [
+        ToolAnnounced("terminal", {"command": "ls"}),
+        ToolAnnounced("web", {}),
+        Text("Hi"),
+    ]
 
 
 def test_the_turn_shows_one_call_for_both_kinds() -> None:
-    ear, hermes = pair()
+    recorder, hermes = pair()
     turn = Turn()
     hermes.start("terminal", {})
     hermes.begin("c1", "terminal", {})
     hermes.end("c1", "terminal", "ok")
-    for event in ear.events:
+    for event in recorder.events:
         turn.take(event)
     (item,) = turn.items
     assert isinstance(item, CallItem)
@@ -140,22 +144,22 @@ def test_the_turn_shows_one_call_for_both_kinds() -> None:
 
 
 def test_a_call_that_was_given_up_has_failed() -> None:
-    ear, hermes = pair()
+    recorder, hermes = pair()
     hermes.begin("c1", "terminal", {})
     hermes.call["tool_complete_callback"]("c1", "terminal", {}, "timed out")
-    assert heard(ear)[-1] == ToolCompleted("c1", "timed out", is_error=True)
+    assert heard(recorder)[-1] == ToolCompleted("c1", "timed out", is_error=True)
 
 
 def test_events_for_other_displays_say_nothing() -> None:
-    ear, hermes = pair()
+    recorder, hermes = pair()
     for event in ("reasoning.available", "_thinking", "subagent.start", "tool.output_risk", "moa.start"):
         hermes.call["tool_progress_callback"](event, "_thinking", "text", None, more=1)
     hermes.call["tool_progress_callback"]("_thinking", "a line")
-    assert heard(ear) == []
+    assert heard(recorder) == []
 
 
 def test_an_end_in_another_thread_does_not_decide_about_this_one() -> None:
-    ear, hermes = pair()
+    recorder, hermes = pair()
     hermes.begin("c1", "a", {})
     ended = ("tool.completed", "a", None, None)
     other = threading.Thread(
@@ -165,7 +169,7 @@ def test_an_end_in_another_thread_does_not_decide_about_this_one() -> None:
     other.join()
     hermes.call["tool_progress_callback"](*ended, is_error=True)
     hermes.call["tool_complete_callback"]("c1", "a", {}, "no")
-    assert heard(ear)[-1] == ToolCompleted("c1", "no", is_error=True)
+    assert heard(recorder)[-1] == ToolCompleted("c1", "no", is_error=True)
 
 
 class Told(Enum):
@@ -181,7 +185,7 @@ BATCHES = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
 
 @given(st.sampled_from(Told), BATCHES)
 def test_every_start_is_shown_once_and_ends_once(told: Told, batches: list[list[str]]) -> None:
-    ear, hermes = pair()
+    recorder, hermes = pair()
     ids: list[str] = []
     for names in batches:
         batch = [(f"c{len(ids) + at}", name) for at, name in enumerate(names)]
@@ -194,7 +198,7 @@ def test_every_start_is_shown_once_and_ends_once(told: Told, batches: list[list[
             hermes.end(call_id, name, call_id)
         hermes.call["stream_delta_callback"]("next")
     turn = Turn()
-    for event in [*ear.events, Finished()]:
+    for event in [*recorder.events, Finished()]:
         turn.take(event)
     calls = [item for item in turn.items if isinstance(item, CallItem)]
     assert len(calls) == len(ids)
@@ -203,6 +207,6 @@ def test_every_start_is_shown_once_and_ends_once(told: Told, batches: list[list[
 
 
 def test_the_end_of_the_run_is_told_to_whoever_speaks() -> None:
-    ears = Ears(Ear(ends_at=0).emitter())
+    ears = Ears(EventRecorder(ends_at=0).emitter())
     with pytest.raises(RunEnded):
         ears.text("Hi")

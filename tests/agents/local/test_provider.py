@@ -23,9 +23,9 @@ from hermes_trio.agents.local.child import Wish, live
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.events import Result, Verdict
 from tests.agents.local import fake_package
-from tests.support.asgi import patience
+from tests.support.asgi import real_timeout
 from tests.support.doc_examples import ROOT
-from tests.support.upstream_agent import Ear
+from tests.support.upstream_agent import RecordingEmitter
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @asynccontextmanager
 async def opened(config: AgentConfig, workspace: Path) -> AsyncIterator[AgentFactory]:
-    with patience():
+    with real_timeout():
         async with provider.open(config, workspace) as factory:
             yield factory
 
@@ -53,11 +53,11 @@ def configured(package: Path, **more: Any) -> AgentConfig:
 async def answer(factory: AgentFactory, text: str = "Hi") -> tuple[str, Result]:
     """What is said in one turn."""
     turn = TurnRequest("run_0123456789ab", "session", text)
-    ear = Ear()
+    emitter = RecordingEmitter()
     agent = cast("AsyncAgent", factory(AgentContext(turn, Path())))
-    result = await agent.run(turn, cast("AsyncEmitter", ear))
+    result = await agent.run(turn, cast("AsyncEmitter", emitter))
     assert isinstance(result, Result)
-    return ear.said, result
+    return emitter.said, result
 
 
 def ended(pid: int) -> bool:
@@ -102,7 +102,7 @@ async def test_a_child_that_dies_is_replaced(package: Path) -> None:
         first = int((await answer(factory, "pid"))[0])
         os.kill(first, signal.SIGKILL)
         assert ended(first)
-        with patience():
+        with real_timeout():
             said, result = await answer(factory, "pid")
             while result.verdict is not Verdict.COMPLETED:  # the news of the death had not come yet
                 said, result = await answer(factory, "pid")
@@ -164,7 +164,7 @@ async def test_a_child_that_does_not_end_is_killed(package: Path, monkeypatch: p
     monkeypatch.setattr("hermes_trio.agents.local.child.STOP_SECONDS", 0.05)
     deaf = 'import sys, time; sys.stdin.readline(); print(\'{"address": "http://127.0.0.1:1"}\', flush=True); time.sleep(3600)'
     ready = trio.Event()
-    with patience():
+    with real_timeout():
         async with trio.open_nursery() as nursery:
             wish = Wish(package)
             nursery.start_soon(live, wish, lambda _: ready.set(), (sys.executable, "-c", deaf))
@@ -174,7 +174,7 @@ async def test_a_child_that_does_not_end_is_killed(package: Path, monkeypatch: p
 
 
 async def test_a_child_that_cannot_listen_tells_its_end(package: Path) -> None:
-    with patience():
+    with real_timeout():
         why = await live(Wish(package), print, (sys.executable, "-c", "import sys; sys.exit('no memory')"))
     assert why == "exit code 1: no memory"
 

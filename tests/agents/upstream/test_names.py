@@ -7,7 +7,7 @@ from trio.testing import MockClock
 
 from hermes_trio.agents.upstream.names import FRESH_SECONDS, _ids
 from tests.support.scripted_upstream import says
-from tests.support.upstream_agent import playing
+from tests.support.upstream_agent import open_upstream_harness
 
 
 @pytest.mark.parametrize(
@@ -19,26 +19,26 @@ from tests.support.upstream_agent import playing
     ],
 )
 async def test_a_name_that_the_server_knows(served: tuple[str, ...], wanted: str, asked: str) -> None:
-    async with playing(says("Hi"), model="") as stage:
-        stage.upstream.models = served
-        await stage.turn(model=wanted)
-        assert stage.sent[0]["model"] == asked
+    async with open_upstream_harness(says("Hi"), model="") as harness:
+        harness.upstream.models = served
+        await harness.turn(model=wanted)
+        assert harness.sent[0]["model"] == asked
 
 
 async def test_the_settings_count(mock_clock: MockClock) -> None:
-    async with playing(says("Hi"), model="mine") as stage:
-        stage.upstream.models = ("other",)
-        await stage.turn(model="qwen")
-        assert stage.sent[0]["model"] == "mine"
+    async with open_upstream_harness(says("Hi"), model="mine") as harness:
+        harness.upstream.models = ("other",)
+        await harness.turn(model="qwen")
+        assert harness.sent[0]["model"] == "mine"
 
 
 async def test_it_is_asked_again_after_a_while(mock_clock: MockClock) -> None:
-    async with playing(says("a"), says("b"), says("c"), model="") as stage:
+    async with open_upstream_harness(says("a"), says("b"), says("c"), model="") as harness:
         for served, seconds in ((("old",), 0.0), (("new",), FRESH_SECONDS - 1), (("new",), 2.0)):
-            stage.upstream.models = served
+            harness.upstream.models = served
             mock_clock.jump(seconds)
-            await stage.turn()
-        assert [body["model"] for body in stage.sent] == ["old", "old", "new"]
+            await harness.turn()
+        assert [body["model"] for body in harness.sent] == ["old", "old", "new"]
 
 
 @pytest.mark.parametrize("odd", [None, [], {}, {"data": 1}, {"data": [1, {}, {"id": 2}, {"id": ""}]}])

@@ -15,8 +15,8 @@ from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory,
 from hermes_trio.agents.upstream import provider
 from tests.agents.upstream import tools_for_tests
 from tests.support import chat_api, fakes
-from tests.support.asgi import patience
-from tests.support.fakes import CHAT, Rig, ask_stream, open_rig
+from tests.support.asgi import real_timeout
+from tests.support.fakes import CHAT, AppHarness, ask_stream, open_harness
 from tests.support.responses_api import RESPONSES, events, final, stream, text_of
 from tests.support.runs_api import followed, shown, started, stopped
 from tests.support.scripted_upstream import (
@@ -30,14 +30,14 @@ from tests.support.scripted_upstream import (
     Reset,
     Say,
     Script,
-    Scripted,
+    ScriptedUpstream,
     Stall,
     Think,
     calls,
     chunk,
     refusal,
     says,
-    scripted,
+    serve_scripts,
     sse,
     whole,
 )
@@ -46,7 +46,7 @@ from tests.support.upstream_agent import KEY
 TOOLS = tuple(f"{tools_for_tests.__name__}:{name}" for name in ("paced", "failing"))
 
 
-class Behind(fakes.Stage):
+class Behind(fakes.ScriptedAgentFactory):
     """In the place of a scripted agent: the real one."""
 
     def __init__(self, factory: AgentFactory) -> None:
@@ -58,14 +58,17 @@ class Behind(fakes.Stage):
 
 
 @asynccontextmanager
-async def serving(*scripts: Script, read: float = 60.0) -> AsyncIterator[tuple[Rig, Scripted]]:
+async def serving(*scripts: Script, read: float = 60.0) -> AsyncIterator[tuple[AppHarness, ScriptedUpstream]]:
     """A server with the upstream agent in it, in front of a scripted upstream."""
-    async with scripted(*scripts) as upstream:
+    async with serve_scripts(*scripts) as upstream:
         limits = UpstreamLimits(read=read, retries=1)
         config = AgentConfig(base_url=upstream.base_url, api_key=KEY, model="m", tools=TOOLS, limits=limits)
-        async with provider.open(config, Path("/nonexistent")) as factory, open_rig(Behind(factory)) as rig:
-            yield rig, upstream
-            await rig.until_idle()
+        async with (
+            provider.open(config, Path("/nonexistent")) as factory,
+            open_harness(Behind(factory)) as harness,
+        ):
+            yield harness, upstream
+            await harness.until_idle()
 
 
 @frozen
@@ -80,8 +83,8 @@ class Seen:
     wire: str  # every byte
 
 
-async def on_chat(rig: Rig) -> Seen:
-    answer = await rig.client.send(CHAT, ask_stream())
+async def on_chat(harness: AppHarness) -> Seen:
+    answer = await harness.client.send(CHAT, ask_stream())
     told = [event for event in chat_api.progress(answer) if event["status"] != "running"]
     last = chat_api.finish(answer)
     return Seen(
@@ -94,8 +97,8 @@ async def on_chat(rig: Rig) -> Seen:
     )
 
 
-async def on_responses(rig: Rig) -> Seen:
-    answer = await rig.client.send(RESPONSES, stream())
+async def on_responses(harness: AppHarness) -> Seen:
+    answer = await harness.client.send(RESPONSES, stream())
     response = final(answer)
     output = response["output"]
     failures = {
@@ -115,10 +118,10 @@ async def on_responses(rig: Rig) -> Seen:
     )
 
 
-async def on_runs(rig: Rig) -> Seen:
-    run_id = await started(rig)
-    told = await followed(rig, run_id)
-    kept = await shown(rig, run_id)
+async def on_runs(harness: AppHarness) -> Seen:
+    run_id = await started(harness)
+    told = await followed(harness, run_id)
+    kept = await shown(harness, run_id)
 
     def by_kind(kind: str) -> list[Any]:
         return [event for event in told if event["event"] == kind]
@@ -133,7 +136,7 @@ async def on_runs(rig: Rig) -> Seen:
     )
 
 
-ROUTES: dict[str, Callable[[Rig], Awaitable[Seen]]] = {
+ROUTES: dict[str, Callable[[AppHarness], Awaitable[Seen]]] = {
     "chat": on_chat,
     "responses": on_responses,
     "runs": on_runs,
@@ -209,9 +212,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 async def test_every_script_ends_as_it_should(route: str, name: str) -> None:
     case = CASES[name]
-    async with serving(*case.scripts, read=case.read) as (rig, upstream):
-        with patience():
-            seen = await ROUTES[route](rig)
+    async with serving(*case.scripts, read=case.read) as (harness, upstream):
+        with real_timeout():
+            seen = await ROUTES[route](harness)
     assert (seen.text, seen.thought) == (case.text, case.thought)
     assert seen.ends == case.ends
     assert seen.end == ENDS[case.end][route]
@@ -225,15 +228,15 @@ async def test_every_script_ends_as_it_should(route: str, name: str) -> None:
 async def test_options_and_images_reach_the_model(route: str) -> None:
     image = "data:image/png;base64,AAAA"
     schema = {"name": "x", "schema": {"type": "object"}}
-    async with serving(says("{}")) as (rig, upstream):
+    async with serving(says("{}")) as (harness, upstream):
         if route == "chat":
             parts: list[Any] = [{"type": "image_url", "image_url": {"url": image}}]
             shape = {"response_format": {"type": "json_schema", "json_schema": schema}}
-            await rig.client.send(CHAT, ask_stream(parts, max_completion_tokens=9, **shape))
+            await harness.client.send(CHAT, ask_stream(parts, max_completion_tokens=9, **shape))
         else:
             parts = [{"role": "user", "content": [{"type": "input_image", "image_url": image}]}]
             shape = {"text": {"format": {"type": "json_schema", **schema}}}
-            await rig.client.send(
+            await harness.client.send(
                 RESPONSES, stream(parts, max_output_tokens=9, instructions="Look.", **shape)
             )
     [sent] = [asked.json for asked in upstream.requests]
@@ -245,9 +248,9 @@ async def test_options_and_images_reach_the_model(route: str) -> None:
 
 
 async def test_the_past_reaches_the_model_with_its_calls() -> None:
-    async with serving(FIRST, says("Found."), says("Again.")) as (rig, upstream):
-        first = final(await rig.client.send(RESPONSES, stream("One")))
-        await rig.client.send(RESPONSES, stream("Two", previous_response_id=first["id"]))
+    async with serving(FIRST, says("Found."), says("Again.")) as (harness, upstream):
+        first = final(await harness.client.send(RESPONSES, stream("One")))
+        await harness.client.send(RESPONSES, stream("Two", previous_response_id=first["id"]))
     told = upstream.requests[-1].json["messages"]
     assert [(message["role"], message["content"]) for message in told] == [
         ("user", "One"),
@@ -270,9 +273,9 @@ TOLD = [
 
 
 async def test_tools_of_the_client_on_responses() -> None:
-    async with serving(BOTH, says("In Oslo.")) as (rig, upstream):
+    async with serving(BOTH, says("In Oslo.")) as (harness, upstream):
         flat = {"type": "function", **GIVEN["function"]}
-        first = final(await rig.client.send(RESPONSES, stream("Where am I?", tools=[flat])))
+        first = final(await harness.client.send(RESPONSES, stream("Where am I?", tools=[flat])))
         assert [(item["type"], item["call_id"]) for item in first["output"]] == [
             ("function_call", "c2"),
             ("function_call_output", "c2"),
@@ -280,7 +283,7 @@ async def test_tools_of_the_client_on_responses() -> None:
         ]
         result = [{"type": "function_call_output", "call_id": "c1", "output": "Oslo"}]
         more = {"previous_response_id": first["id"], "tools": [flat]}
-        second = final(await rig.client.send(RESPONSES, stream(result, **more)))
+        second = final(await harness.client.send(RESPONSES, stream(result, **more)))
     assert (second["status"], text_of(second)) == ("completed", "In Oslo.")
     told = upstream.requests[-1].json["messages"]
     assert [(message["role"], message["content"]) for message in told] == TOLD
@@ -289,27 +292,27 @@ async def test_tools_of_the_client_on_responses() -> None:
 
 async def test_tools_of_the_client_on_chat() -> None:
     asked = {"role": "user", "content": "Where am I?"}
-    async with serving(BOTH, says("In Oslo.")) as (rig, upstream):
+    async with serving(BOTH, says("In Oslo.")) as (harness, upstream):
         body = {"messages": [asked], "tools": [GIVEN], "stream": True}
-        first = await rig.client.send(CHAT, body)
+        first = await harness.client.send(CHAT, body)
         assert chat_api.reason(first) == "tool_calls"
         made = [call for delta in chat_api.deltas(first) for call in delta.get("tool_calls", ())]
         assert [(call["id"], call["function"]["name"]) for call in made] == [("c1", "locate")]
         said = {"role": "assistant", "content": None, "tool_calls": made}
         result = {"role": "tool", "tool_call_id": "c1", "content": "Oslo"}
-        second = await rig.client.send(CHAT, {**body, "messages": [asked, said, result]})
+        second = await harness.client.send(CHAT, {**body, "messages": [asked, said, result]})
     assert (chat_api.reason(second), chat_api.said(second)) == ("stop", "In Oslo.")
     told = upstream.requests[-1].json["messages"]
     assert [message["content"] for message in told] == ["Where am I?", None, "Oslo"]
 
 
 async def test_a_stop_closes_the_connection_to_the_model() -> None:
-    async with serving([Say("So far"), Stall()]) as (rig, upstream):
-        run_id = await started(rig)
-        async with rig.client.open("GET", f"/v1/runs/{run_id}/events") as exchange:
+    async with serving([Say("So far"), Stall()]) as (harness, upstream):
+        run_id = await started(harness)
+        async with harness.client.open("GET", f"/v1/runs/{run_id}/events") as exchange:
             while b"So far" not in exchange.raw:
                 await exchange._news.wait()
-            await stopped(rig, run_id)
+            await stopped(harness, run_id)
             await exchange.end()
         await upstream.until_closed()
-        assert (await shown(rig, run_id))["status"] == "cancelled"
+        assert (await shown(harness, run_id))["status"] == "cancelled"

@@ -33,7 +33,7 @@ from tests.support.scripted_upstream import (
     sse,
     whole,
 )
-from tests.support.upstream_agent import KEY, playing
+from tests.support.upstream_agent import KEY, open_upstream_harness
 
 
 @tool
@@ -66,31 +66,31 @@ LOST: list[Script] = [
 
 @pytest.mark.parametrize("lost", LOST, ids=str)
 async def test_before_the_first_word_it_is_tried_again(lost: Script, autojump_clock: Any) -> None:
-    async with playing(lost, lost, says("Hello"), tools=[echo]) as stage:
-        result = await stage.turn()
-    assert (result.verdict, result.usage, stage.ear.said) == (Verdict.COMPLETED, Usage(5, 7), "Hello")
-    assert len({asked.connection for asked in stage.upstream.requests}) == 3
-    assert stage.sent[0] == stage.sent[1] == stage.sent[2]
+    async with open_upstream_harness(lost, lost, says("Hello"), tools=[echo]) as harness:
+        result = await harness.turn()
+    assert (result.verdict, result.usage, harness.emitter.said) == (Verdict.COMPLETED, Usage(5, 7), "Hello")
+    assert len({asked.connection for asked in harness.upstream.requests}) == 3
+    assert harness.sent[0] == harness.sent[1] == harness.sent[2]
 
 
 @pytest.mark.parametrize("lost", LOST, ids=str)
 async def test_the_number_of_tries_is_bounded(lost: Script, autojump_clock: Any) -> None:
-    async with playing(lost, lost, retries=1) as stage:
-        assert failed(await stage.turn()).startswith("The ")
-    assert stage.ear.heard == []
+    async with open_upstream_harness(lost, lost, retries=1) as harness:
+        assert failed(await harness.turn()).startswith("The ")
+    assert harness.emitter.heard == []
 
 
 async def test_the_waits_grow_up_to_a_limit(autojump_clock: Any) -> None:
-    async with playing(*[[refusal(500, "oops")]] * 7, retries=6) as stage:
+    async with open_upstream_harness(*[[refusal(500, "oops")]] * 7, retries=6) as harness:
         began = trio.current_time()
-        assert "oops" in failed(await stage.turn())
+        assert "oops" in failed(await harness.turn())
         assert trio.current_time() - began == pytest.approx(0.5 + 1 + 2 + 4 + 8 + 8, abs=0.1)
 
 
 async def test_a_lost_connection_is_replaced_at_once(autojump_clock: Any) -> None:
-    async with playing([Reset()], says("Hello")) as stage:
+    async with open_upstream_harness([Reset()], says("Hello")) as harness:
         began = trio.current_time()
-        await stage.turn()
+        await harness.turn()
         assert trio.current_time() - began < 0.1
 
 
@@ -98,30 +98,30 @@ async def test_nobody_listens(autojump_clock: Any) -> None:
     with trio.socket.socket() as taken:
         await taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        async with playing() as stage:
-            model = stage.agent.model
+        async with open_upstream_harness() as harness:
+            model = harness.agent.model
             model._url = model._url.copy_with(port=port)
-            error = failed(await stage.turn())
+            error = failed(await harness.turn())
     assert error == f"The model's server cannot be reached at 127.0.0.1:{port}: Connection refused"
 
 
 async def test_the_server_has_no_tls(autojump_clock: Any) -> None:
-    async with playing([], retries=0) as stage:
-        model = stage.agent.model
+    async with open_upstream_harness([], retries=0) as harness:
+        model = harness.agent.model
         model._url = model._url.copy_with(scheme="https")
-        error = failed(await stage.turn())
-        await stage.upstream.until_closed()
+        error = failed(await harness.turn())
+        await harness.upstream.until_closed()
     assert error.startswith("The model's server cannot be reached at 127.0.0.1:")
 
 
 @pytest.mark.parametrize("after", [[], [Raw(b": keep-alive\n\n")], [Call("echo", "{")]], ids=str)
 async def test_a_stall(after: list[Any], autojump_clock: Any) -> None:
     script = [*after, Stall()]
-    async with playing(script, script, read=7.0, retries=1) as stage:
+    async with open_upstream_harness(script, script, read=7.0, retries=1) as harness:
         began = trio.current_time()
-        assert failed(await stage.turn()) == "The model's server was silent for 7 s."
+        assert failed(await harness.turn()) == "The model's server was silent for 7 s."
         assert trio.current_time() - began == pytest.approx(14, abs=0.5)
-        await stage.upstream.until_closed()
+        await harness.upstream.until_closed()
 
 
 # -- after the first word: what was said stays, and nothing is said twice --
@@ -141,61 +141,61 @@ BROKEN: list[tuple[Any, str]] = [
 async def test_after_the_first_word_it_is_incomplete(
     word: Any, end: Any, error: str, autojump_clock: Any
 ) -> None:
-    async with playing([word, Event({"choices": [], "usage": USAGE}), end]) as stage:
-        result = await stage.turn()
+    async with open_upstream_harness([word, Event({"choices": [], "usage": USAGE}), end]) as harness:
+        result = await harness.turn()
     assert result.verdict is Verdict.INCOMPLETE
     assert error in result.error
     assert result.usage == Usage(5, 7)
-    assert stage.ear.said + stage.ear.thought == word.text
-    assert len(stage.sent) == 1
+    assert harness.emitter.said + harness.emitter.thought == word.text
+    assert len(harness.sent) == 1
 
 
 async def test_words_before_an_error_in_the_same_packet_are_kept() -> None:
     packet = sse(chunk({"content": "So far"})) + sse({"error": "no"})
-    async with playing([Raw(packet)]) as stage:
-        result = await stage.turn()
-    assert (result.verdict, stage.ear.said) == (Verdict.INCOMPLETE, "So far")
+    async with open_upstream_harness([Raw(packet)]) as harness:
+        result = await harness.turn()
+    assert (result.verdict, harness.emitter.said) == (Verdict.INCOMPLETE, "So far")
 
 
 async def test_a_failure_in_a_later_round_keeps_all_that_was_done() -> None:
     first = [Say("Looking. "), *calls(Call("echo"))]
-    async with playing(first, [refusal(401, "expired")], tools=[echo]) as stage:
-        result = await stage.turn()
+    async with open_upstream_harness(first, [refusal(401, "expired")], tools=[echo]) as harness:
+        result = await harness.turn()
     assert "expired" in failed(result)
     assert result.usage == Usage(5, 7)
-    assert (stage.ear.said, len(stage.ear.ends)) == ("Looking. ", 1)
+    assert (harness.emitter.said, len(harness.emitter.ends)) == ("Looking. ", 1)
 
 
 async def test_a_later_round_is_tried_again_too() -> None:
     first = [Say("Looking. "), *calls(Call("echo"))]
-    async with playing(first, [Reset()], says("Found."), tools=[echo]) as stage:
-        result = await stage.turn()
-    assert (result.verdict, stage.ear.said) == (Verdict.COMPLETED, "Looking. Found.")
+    async with open_upstream_harness(first, [Reset()], says("Found."), tools=[echo]) as harness:
+        result = await harness.turn()
+    assert (result.verdict, harness.emitter.said) == (Verdict.COMPLETED, "Looking. Found.")
 
 
 @pytest.mark.parametrize("end", [Reset(), Close()], ids=str)
 async def test_a_connection_that_breaks_after_the_finish_breaks_nothing(end: Any) -> None:
-    async with playing([Say("All said."), Finish(usage=USAGE, done=False), end]) as stage:
-        result = await stage.turn()
+    async with open_upstream_harness([Say("All said."), Finish(usage=USAGE, done=False), end]) as harness:
+        result = await harness.turn()
     assert (result.verdict, result.usage) == (Verdict.COMPLETED, Usage(5, 7))
 
 
 async def test_a_stream_without_the_mark_of_the_end() -> None:
-    async with playing([Say("All said."), Finish(usage=USAGE, done=False)]) as stage:
-        assert (await stage.turn()).verdict is Verdict.COMPLETED
+    async with open_upstream_harness([Say("All said."), Finish(usage=USAGE, done=False)]) as harness:
+        assert (await harness.turn()).verdict is Verdict.COMPLETED
 
 
 async def test_a_stream_that_is_held_open_after_its_end(autojump_clock: Any) -> None:
-    async with playing([Say("All said."), FINISH, Stall()]) as stage:
-        assert (await stage.turn()).verdict is Verdict.COMPLETED
-        await stage.upstream.until_closed()
+    async with open_upstream_harness([Say("All said."), FINISH, Stall()]) as harness:
+        assert (await harness.turn()).verdict is Verdict.COMPLETED
+        await harness.upstream.until_closed()
 
 
 async def test_connections_are_used_again() -> None:
-    async with playing(says("One"), says("Two")) as stage:
-        await stage.turn()
-        await stage.turn()
-    assert [asked.connection for asked in stage.upstream.requests] == [1, 1]
+    async with open_upstream_harness(says("One"), says("Two")) as harness:
+        await harness.turn()
+        await harness.turn()
+    assert [asked.connection for asked in harness.upstream.requests] == [1, 1]
 
 
 # -- refused --
@@ -226,8 +226,8 @@ async def test_connections_are_used_again() -> None:
     ids=str,
 )
 async def test_a_refusal_is_told_at_once(reply: Reply, begins: str, holds: str) -> None:
-    async with playing([reply]) as stage:
-        error = failed(await stage.turn())
+    async with open_upstream_harness([reply]) as harness:
+        error = failed(await harness.turn())
     assert error.startswith(begins)
     assert holds in error
     assert len(error) < 700
@@ -235,9 +235,9 @@ async def test_a_refusal_is_told_at_once(reply: Reply, begins: str, holds: str) 
 
 @pytest.mark.parametrize(("headers", "wait"), [({"Retry-After": "20"}, 20), ({}, 0.5)], ids=str)
 async def test_busy(headers: dict[str, str], wait: float, autojump_clock: Any) -> None:
-    async with playing([refusal(429, "slow down", headers)], says("Hello")) as stage:
+    async with open_upstream_harness([refusal(429, "slow down", headers)], says("Hello")) as harness:
         began = trio.current_time()
-        assert (await stage.turn()).verdict is Verdict.COMPLETED
+        assert (await harness.turn()).verdict is Verdict.COMPLETED
         assert trio.current_time() - began == pytest.approx(wait, abs=0.1)
 
 
@@ -260,31 +260,31 @@ async def test_busy(headers: dict[str, str], wait: float, autojump_clock: Any) -
     ids=lambda step: str(step)[:30],
 )
 async def test_garbage(garbage: Any) -> None:
-    async with playing([garbage]) as stage:
-        error = failed(await stage.turn())
+    async with open_upstream_harness([garbage]) as harness:
+        error = failed(await harness.turn())
     assert error.startswith("The model's server sent no valid chat completion: ")
-    assert stage.ear.heard == []
+    assert harness.emitter.heard == []
 
 
 async def test_an_event_without_end() -> None:
-    async with playing([Raw(b"data: " + b"x" * MAX_EVENT_BYTES), Stall()]) as stage:
-        assert f"more than {MAX_EVENT_BYTES} bytes" in failed(await stage.turn())
-        await stage.upstream.until_closed()
+    async with open_upstream_harness([Raw(b"data: " + b"x" * MAX_EVENT_BYTES), Stall()]) as harness:
+        assert f"more than {MAX_EVENT_BYTES} bytes" in failed(await harness.turn())
+        await harness.upstream.until_closed()
 
 
 async def test_half_characters_and_single_bytes() -> None:
     text = "Grüße, 世界 🌍"
     stream = sse(chunk({"content": text})) + sse(chunk({}, "stop")) + b"data: [DONE]\n\n"
-    async with playing([Raw(bytes([byte])) for byte in stream]) as stage:
-        assert (await stage.turn()).verdict is Verdict.COMPLETED
-    assert stage.ear.said == text
+    async with open_upstream_harness([Raw(bytes([byte])) for byte in stream]) as harness:
+        assert (await harness.turn()).verdict is Verdict.COMPLETED
+    assert harness.emitter.said == text
 
 
 async def test_many_chunks_in_one_packet_are_said_at_once() -> None:
     packet = b"".join(sse(chunk({"content": f"{n} "})) for n in range(100))
-    async with playing([Raw(packet), FINISH]) as stage:
-        await stage.turn()
-    assert stage.ear.heard == [Text("".join(f"{n} " for n in range(100)))]
+    async with open_upstream_harness([Raw(packet), FINISH]) as harness:
+        await harness.turn()
+    assert harness.emitter.heard == [Text("".join(f"{n} " for n in range(100)))]
 
 
 # -- servers that cannot stream --
@@ -302,28 +302,28 @@ async def test_many_chunks_in_one_packet_are_said_at_once() -> None:
 async def test_a_server_that_refuses_to_stream(no: Reply) -> None:
     called = whole("Looking. ", [Call("echo", {"text": "x"}, "c1")], "tool_calls", reasoning_content="Hm.")
     scripts: list[Script] = [[no], [called], [whole("Found.")], [whole("Again.")]]
-    async with playing(*scripts, tools=[echo]) as stage:
-        result = await stage.turn(options={"max_tokens": 9})
+    async with open_upstream_harness(*scripts, tools=[echo]) as harness:
+        result = await harness.turn(options={"max_tokens": 9})
         assert (result.verdict, result.usage) == (Verdict.COMPLETED, Usage(10, 14))
-        assert (stage.ear.thought, stage.ear.said) == ("Hm.", "Looking. Found.")
-        assert stage.ear.ends == [("c1", "echo: x", False)]
-        await stage.turn()
-    assert [sent["stream"] for sent in stage.sent] == [True, False, False, False]
-    assert "stream_options" not in stage.sent[1]
+        assert (harness.emitter.thought, harness.emitter.said) == ("Hm.", "Looking. Found.")
+        assert harness.emitter.ends == [("c1", "echo: x", False)]
+        await harness.turn()
+    assert [sent["stream"] for sent in harness.sent] == [True, False, False, False]
+    assert "stream_options" not in harness.sent[1]
 
 
 async def test_a_server_that_answers_in_one_piece() -> None:
-    async with playing([whole("Hello")], [whole("Again")]) as stage:
-        await stage.turn()
-        await stage.turn()
-    assert stage.ear.said == "HelloAgain"
-    assert [sent["stream"] for sent in stage.sent] == [True, False]
+    async with open_upstream_harness([whole("Hello")], [whole("Again")]) as harness:
+        await harness.turn()
+        await harness.turn()
+    assert harness.emitter.said == "HelloAgain"
+    assert [sent["stream"] for sent in harness.sent] == [True, False]
 
 
 async def test_a_whole_answer_may_take_longer(autojump_clock: Any) -> None:
-    async with playing([Stall()], options={"stream": False}, read=5.0, retries=0) as stage:
+    async with open_upstream_harness([Stall()], options={"stream": False}, read=5.0, retries=0) as harness:
         began = trio.current_time()
-        assert "was silent for 50 s" in failed(await stage.turn())
+        assert "was silent for 50 s" in failed(await harness.turn())
         assert trio.current_time() - began == pytest.approx(50, abs=0.5)
 
 
@@ -334,10 +334,10 @@ async def test_a_server_that_cannot_count_or_has_another_name_for_the_limit() ->
         says("Hello"),
         says("Again"),
     ]
-    async with playing(*scripts) as stage:
-        assert (await stage.turn(options={"max_tokens": 9})).verdict is Verdict.COMPLETED
-        await stage.turn(options={"max_tokens": 9})
-    for sent in stage.sent[2:]:
+    async with open_upstream_harness(*scripts) as harness:
+        assert (await harness.turn(options={"max_tokens": 9})).verdict is Verdict.COMPLETED
+        await harness.turn(options={"max_tokens": 9})
+    for sent in harness.sent[2:]:
         assert sent["stream"] is True
         assert sent["max_completion_tokens"] == 9
         assert sent.keys().isdisjoint({"stream_options", "max_tokens"})
@@ -345,10 +345,10 @@ async def test_a_server_that_cannot_count_or_has_another_name_for_the_limit() ->
 
 async def test_a_refusal_that_only_mentions_streams_teaches_nothing() -> None:
     no = refusal(400, "your prompt about a stream is odd")
-    async with playing([no], [no], says("Hello")) as stage:
-        assert "is odd" in failed(await stage.turn())
-        await stage.turn()
-    assert [sent["stream"] for sent in stage.sent] == [True, False, True]
+    async with open_upstream_harness([no], [no], says("Hello")) as harness:
+        assert "is odd" in failed(await harness.turn())
+        await harness.turn()
+    assert [sent["stream"] for sent in harness.sent] == [True, False, True]
 
 
 # -- secrets --
@@ -369,13 +369,15 @@ async def test_the_key_is_in_no_event_error_or_log(
         [refusal(401, f"{KEY}: {secret}")],
     ]
     caplog.set_level(logging.DEBUG)
-    async with playing(*scripts, tools=[leak], options={"headers": {"X-Team": secret}}) as stage:
-        results = [await stage.turn(), await stage.turn()]
-    assert stage.upstream.requests[0].headers["x-team"] == secret
+    async with open_upstream_harness(
+        *scripts, tools=[leak], options={"headers": {"X-Team": secret}}
+    ) as harness:
+        results = [await harness.turn(), await harness.turn()]
+    assert harness.upstream.requests[0].headers["x-team"] == secret
     assert [result.verdict for result in results] == [Verdict.INCOMPLETE, Verdict.FAILED]
     printed = capsys.readouterr()
     assert "a tool failed" in printed.out
-    for place in (results, stage.ear.heard, stage.messages, caplog.text, printed.out, printed.err):
+    for place in (results, harness.emitter.heard, harness.messages, caplog.text, printed.out, printed.err):
         assert KEY not in str(place)
         assert secret not in str(place)
-    assert KEY not in repr(stage.agent)
+    assert KEY not in repr(harness.agent)

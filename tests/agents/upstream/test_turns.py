@@ -26,7 +26,7 @@ from tests.support.scripted_upstream import (
     calls,
     says,
 )
-from tests.support.upstream_agent import ClientCall, Question, playing
+from tests.support.upstream_agent import ClientCall, Question, open_upstream_harness
 
 
 @tool
@@ -59,63 +59,68 @@ TOOLS = (echo, rest, broken, picky)
 
 
 async def test_text() -> None:
-    async with playing(says("Hel", "lo ", "wörld")) as stage:
-        result = await stage.turn("Hi")
+    async with open_upstream_harness(says("Hel", "lo ", "wörld")) as harness:
+        result = await harness.turn("Hi")
     assert (result.verdict, result.error, result.text) == (Verdict.COMPLETED, "", "")
     assert result.usage == Usage(5, 7)
-    assert stage.ear.said == "Hello wörld"
-    [sent] = stage.sent
+    assert harness.emitter.said == "Hello wörld"
+    [sent] = harness.sent
     assert sent == {
         "model": "m",
         "messages": [{"role": "user", "content": "Hi"}],
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    [asked] = stage.upstream.requests
+    [asked] = harness.upstream.requests
     assert (asked.method, asked.path) == ("POST", "/v1/chat/completions")
     assert asked.headers["authorization"].startswith("Bearer canary-")
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 async def test_reasoning(name: str) -> None:
-    async with playing([Think("Let me ", name), Think("see.", name), Say("Done"), FINISH]) as stage:
-        await stage.turn()
-    assert (stage.ear.thought, stage.ear.said) == ("Let me see.", "Done")
-    kinds = [type(event) for event in stage.ear.heard]
+    async with open_upstream_harness(
+        [Think("Let me ", name), Think("see.", name), Say("Done"), FINISH]
+    ) as harness:
+        await harness.turn()
+    assert (harness.emitter.thought, harness.emitter.said) == ("Let me see.", "Done")
+    kinds = [type(event) for event in harness.emitter.heard]
     assert kinds == sorted(kinds, key=[Reasoning, Text].index)
 
 
 async def test_text_is_said_as_it_comes() -> None:
     pause = Pause()
-    async with playing([Say("So far"), pause, Say("."), FINISH]) as stage, trio.open_nursery() as nursery:
-        nursery.start_soon(stage.turn)
+    async with (
+        open_upstream_harness([Say("So far"), pause, Say("."), FINISH]) as harness,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(harness.turn)
         await pause.wait_reached()
-        await stage.ear.until(Text)
-        assert stage.ear.said == "So far"
+        await harness.emitter.until(Text)
+        assert harness.emitter.said == "So far"
         pause.go()
-    assert stage.ear.said == "So far."
+    assert harness.emitter.said == "So far."
 
 
 async def test_one_tool() -> None:
     first = (Think("Hm."), Say("Looking. "), Call("echo", {"text": "é"}, "c1"), CALLED)
-    async with playing(first, says("Found."), tools=TOOLS) as stage:
-        result = await stage.turn()
+    async with open_upstream_harness(first, says("Found."), tools=TOOLS) as harness:
+        result = await harness.turn()
     assert (result.verdict, result.usage) == (Verdict.COMPLETED, Usage(10, 14))
-    assert stage.ear.heard == [
+    assert harness.emitter.heard == [
         Reasoning("Hm."),
         Text("Looking. "),
         ToolStarted("c1", "echo", {"text": "é"}),
         ToolCompleted("c1", "echo: é"),
         Text("Found."),
     ]
-    assert [tool["function"]["name"] for tool in stage.sent[0]["tools"]] == [
+    assert [tool["function"]["name"] for tool in harness.sent[0]["tools"]] == [
         "echo",
         "rest",
         "broken",
         "picky",
     ]
     function = {"name": "echo", "arguments": '{"text": "\\u00e9"}'}
-    assert stage.messages[1:] == [
+    assert harness.messages[1:] == [
         {
             "role": "assistant",
             "content": "Looking. ",
@@ -127,16 +132,18 @@ async def test_one_tool() -> None:
 
 async def test_three_tools_at_once_end_in_the_order_of_their_ends(autojump_clock: Any) -> None:
     made = [Call("rest", {"seconds": seconds}, f"c{n}") for n, seconds in enumerate([3, 1, 2])]
-    async with playing(calls(*made), says("Done"), tools=TOOLS) as stage:
+    async with open_upstream_harness(calls(*made), says("Done"), tools=TOOLS) as harness:
         began = trio.current_time()
-        await stage.turn()
+        await harness.turn()
         assert trio.current_time() - began == pytest.approx(3, abs=0.1)
-    starts = [event.call_id for event in stage.ear.all(ToolStarted)]
+    starts = [event.call_id for event in harness.emitter.all(ToolStarted)]
     assert starts == ["c0", "c1", "c2"]
-    assert stage.ear.heard.index(stage.ear.all(ToolCompleted)[0]) > 5  # they all ran before one ended
-    assert {event.call_id for event in stage.ear.all(ToolOutput)} == {"c0", "c1", "c2"}
-    assert [call_id for call_id, _, _ in stage.ear.ends] == ["c1", "c2", "c0"]
-    results = [(m["tool_call_id"], m["content"]) for m in stage.messages if m["role"] == "tool"]
+    assert (
+        harness.emitter.heard.index(harness.emitter.all(ToolCompleted)[0]) > 5
+    )  # they all ran before one ended
+    assert {event.call_id for event in harness.emitter.all(ToolOutput)} == {"c0", "c1", "c2"}
+    assert [call_id for call_id, _, _ in harness.emitter.ends] == ["c1", "c2", "c0"]
+    results = [(m["tool_call_id"], m["content"]) for m in harness.messages if m["role"] == "tool"]
     assert results == [("c0", "slept 3"), ("c1", "slept 1"), ("c2", "slept 2")]
 
 
@@ -152,20 +159,20 @@ async def test_three_tools_at_once_end_in_the_order_of_their_ends(autojump_clock
     ],
 )
 async def test_a_tool_error_is_told_to_the_model(call: Call, told: str) -> None:
-    async with playing(calls(call), says("I see."), tools=TOOLS) as stage:
-        result = await stage.turn()
-    assert (result.verdict, stage.ear.said) == (Verdict.COMPLETED, "I see.")
-    [(call_id, text, is_error)] = stage.ear.ends
+    async with open_upstream_harness(calls(call), says("I see."), tools=TOOLS) as harness:
+        result = await harness.turn()
+    assert (result.verdict, harness.emitter.said) == (Verdict.COMPLETED, "I see.")
+    [(call_id, text, is_error)] = harness.emitter.ends
     assert (call_id, is_error) == ("call_1", True)
     assert told in text
-    assert stage.messages[-1] == {"role": "tool", "tool_call_id": "call_1", "content": text}
+    assert harness.messages[-1] == {"role": "tool", "tool_call_id": "call_1", "content": text}
 
 
 async def test_a_tool_without_arguments() -> None:
-    async with playing(calls(Call("echo", "")), says("Done"), tools=TOOLS) as stage:
-        await stage.turn()
-    assert stage.ear.ends == [("call_1", "echo: ", False)]
-    assert stage.messages[-2]["tool_calls"][0]["function"]["arguments"] == "{}"
+    async with open_upstream_harness(calls(Call("echo", "")), says("Done"), tools=TOOLS) as harness:
+        await harness.turn()
+    assert harness.emitter.ends == [("call_1", "echo: ", False)]
+    assert harness.messages[-2]["tool_calls"][0]["function"]["arguments"] == "{}"
 
 
 @pytest.mark.parametrize("is_approving", [True, False])
@@ -174,11 +181,11 @@ async def test_a_tool_may_ask(is_approving: bool) -> None:
     async def careful(*, use: ToolUse) -> str:
         return "did it" if await use.ask("rm x", "deletes", ("rm",)) else "did not"
 
-    async with playing(calls(Call("careful")), says("Done"), tools=[careful]) as stage:
-        stage.ear.is_approving = is_approving
-        await stage.turn()
-    assert stage.ear.all(Question) == [Question("rm x", "deletes", ("rm",), "call_1")]
-    assert stage.ear.ends == [("call_1", "did it" if is_approving else "did not", False)]
+    async with open_upstream_harness(calls(Call("careful")), says("Done"), tools=[careful]) as harness:
+        harness.emitter.is_approving = is_approving
+        await harness.turn()
+    assert harness.emitter.all(Question) == [Question("rm x", "deletes", ("rm",), "call_1")]
+    assert harness.emitter.ends == [("call_1", "did it" if is_approving else "did not", False)]
 
 
 async def test_what_a_tool_knows() -> None:
@@ -188,9 +195,9 @@ async def test_what_a_tool_knows() -> None:
     async def look(*, use: ToolUse) -> None:
         seen.append(use)
 
-    async with playing(calls(Call("look")), says("Done"), tools=[look]) as stage:
-        await stage.turn(principal="ann")
-        assert seen[0].workspace == stage.agent.workspace
+    async with open_upstream_harness(calls(Call("look")), says("Done"), tools=[look]) as harness:
+        await harness.turn(principal="ann")
+        assert seen[0].workspace == harness.agent.workspace
     assert (seen[0].call_id, seen[0].session_id, seen[0].principal) == ("call_1", "session_1", "ann")
 
 
@@ -202,46 +209,53 @@ async def test_ids_that_are_missing_or_used_twice_are_replaced() -> None:
         Message("tool", "x", tool_call_id="c0"),
     )
     scripts = [calls(*nameless), calls(*again), calls(Call("echo", {}, "c0")), says("Done")]
-    async with playing(*scripts, tools=TOOLS) as stage:
-        await stage.turn(history=past)
-    made = [call["id"] for m in stage.messages for call in m.get("tool_calls", ())]
-    answered = [m["tool_call_id"] for m in stage.messages if m["role"] == "tool"]
+    async with open_upstream_harness(*scripts, tools=TOOLS) as harness:
+        await harness.turn(history=past)
+    made = [call["id"] for m in harness.messages for call in m.get("tool_calls", ())]
+    answered = [m["tool_call_id"] for m in harness.messages if m["role"] == "tool"]
     assert made == answered
     assert len(set(made)) == len(made) == 6
     assert {"c0", "c1"} < set(made)
-    assert sorted(result for _, result, _ in stage.ear.ends) == ["echo: ", *(f"echo: {c}" for c in "abcd")]
+    assert sorted(result for _, result, _ in harness.emitter.ends) == [
+        "echo: ",
+        *(f"echo: {c}" for c in "abcd"),
+    ]
 
 
 async def test_too_many_rounds() -> None:
     rounds = [calls(Call("echo", {}, f"c{n}")) for n in range(2)]
-    async with playing(*rounds, says("That is all I have."), tools=TOOLS, max_iterations=2) as stage:
-        result = await stage.turn()
+    async with open_upstream_harness(
+        *rounds, says("That is all I have."), tools=TOOLS, max_iterations=2
+    ) as harness:
+        result = await harness.turn()
     assert (result.verdict, result.error) == (
         Verdict.INCOMPLETE,
         "The turn reached its limit of 2 model calls.",
     )
-    assert stage.ear.said == "That is all I have."
-    assert len(stage.ear.ends) == 2
-    assert [sent.get("tool_choice") for sent in stage.sent] == [None, None, "none"]
+    assert harness.emitter.said == "That is all I have."
+    assert len(harness.emitter.ends) == 2
+    assert [sent.get("tool_choice") for sent in harness.sent] == [None, None, "none"]
 
 
 async def test_a_model_that_calls_tools_to_the_very_end() -> None:
     rounds = [calls(Call("echo", {}, f"c{n}")) for n in range(2)]
-    async with playing(*rounds, tools=TOOLS, max_iterations=1) as stage:
-        result = await stage.turn()
+    async with open_upstream_harness(*rounds, tools=TOOLS, max_iterations=1) as harness:
+        result = await harness.turn()
     assert result.verdict is Verdict.INCOMPLETE
-    assert len(stage.ear.ends) == 1
+    assert len(harness.emitter.ends) == 1
 
 
 @pytest.mark.parametrize(
     ("reason", "verdict"), [("length", Verdict.TRUNCATED), ("content_filter", Verdict.INCOMPLETE)]
 )
 async def test_an_answer_that_was_cut(reason: str, verdict: Verdict) -> None:
-    async with playing([Say("Once upon"), Call("echo", '{"te'), Finish(reason, USAGE)], tools=TOOLS) as stage:
-        result = await stage.turn()
-    assert (result.verdict, result.usage, stage.ear.said) == (verdict, Usage(5, 7), "Once upon")
+    async with open_upstream_harness(
+        [Say("Once upon"), Call("echo", '{"te'), Finish(reason, USAGE)], tools=TOOLS
+    ) as harness:
+        result = await harness.turn()
+    assert (result.verdict, result.usage, harness.emitter.said) == (verdict, Usage(5, 7), "Once upon")
     assert result.error
-    assert stage.ear.ends == []
+    assert harness.emitter.ends == []
 
 
 # -- tools of the client --
@@ -259,20 +273,20 @@ FLAT: dict[str, Any] = {
 @pytest.mark.parametrize("given", [GIVEN, FLAT], ids=["chat", "responses"])
 async def test_a_call_for_the_client_ends_the_turn(given: Any) -> None:
     script = [Say("Where are you? "), *calls(Call("locate", {"deep": [1]}, "c1"))]
-    async with playing(script, tools=TOOLS) as stage:
-        result = await stage.turn(options={"tools": [given, {"type": "web_search"}]})
+    async with open_upstream_harness(script, tools=TOOLS) as harness:
+        result = await harness.turn(options={"tools": [given, {"type": "web_search"}]})
     assert (result.verdict, result.usage) == (Verdict.COMPLETED, Usage(5, 7))
-    assert stage.ear.heard == [Text("Where are you? "), ClientCall("c1", "locate", '{"deep": [1]}')]
-    assert stage.sent[0]["tools"][-1] == GIVEN
-    assert len(stage.sent[0]["tools"]) == len(TOOLS) + 1
+    assert harness.emitter.heard == [Text("Where are you? "), ClientCall("c1", "locate", '{"deep": [1]}')]
+    assert harness.sent[0]["tools"][-1] == GIVEN
+    assert len(harness.sent[0]["tools"]) == len(TOOLS) + 1
 
 
 async def test_server_tools_run_before_the_client_gets_its_calls() -> None:
     made = [Call("locate", {}, "c1"), Call("echo", {"text": "x"}, "c2"), Call("locate", {}, "c3")]
-    async with playing(calls(*made), tools=TOOLS) as stage:
-        result = await stage.turn(options={"tools": [GIVEN]})
+    async with open_upstream_harness(calls(*made), tools=TOOLS) as harness:
+        result = await harness.turn(options={"tools": [GIVEN]})
     assert result.verdict is Verdict.COMPLETED
-    assert stage.ear.heard == [
+    assert harness.emitter.heard == [
         ToolStarted("c2", "echo", {"text": "x"}),
         ToolCompleted("c2", "echo: x"),
         ClientCall("c1", "locate", "{}"),
@@ -282,10 +296,10 @@ async def test_server_tools_run_before_the_client_gets_its_calls() -> None:
 
 async def test_a_tool_of_the_client_wins_over_one_of_ours() -> None:
     given = {"type": "function", "name": "echo", "parameters": {"type": "object"}}
-    async with playing(calls(Call("echo", {}, "c1")), tools=TOOLS) as stage:
-        await stage.turn(options={"tools": [given]})
-    assert stage.ear.heard == [ClientCall("c1", "echo", "{}")]
-    names = [tool["function"]["name"] for tool in stage.sent[0]["tools"]]
+    async with open_upstream_harness(calls(Call("echo", {}, "c1")), tools=TOOLS) as harness:
+        await harness.turn(options={"tools": [given]})
+    assert harness.emitter.heard == [ClientCall("c1", "echo", "{}")]
+    names = [tool["function"]["name"] for tool in harness.sent[0]["tools"]]
     assert sorted(names) == sorted(["echo", "rest", "broken", "picky"])
 
 
@@ -296,9 +310,9 @@ async def test_the_turn_goes_on_when_the_client_has_the_result() -> None:
         Message("tool", "Oslo", tool_call_id="c1"),
         Message("tool", "Rome", tool_call_id="c2"),
     )
-    async with playing(says("In Oslo or Rome.")) as stage:
-        await stage.turn("", history=past, options={"tools": [GIVEN]})
-    assert [(m["role"], m["content"]) for m in stage.messages] == [
+    async with open_upstream_harness(says("In Oslo or Rome.")) as harness:
+        await harness.turn("", history=past, options={"tools": [GIVEN]})
+    assert [(m["role"], m["content"]) for m in harness.messages] == [
         ("user", "Where am I?"),
         ("assistant", None),
         ("tool", "Oslo"),
@@ -308,36 +322,36 @@ async def test_the_turn_goes_on_when_the_client_has_the_result() -> None:
 
 async def test_a_forced_call_is_forced_once() -> None:
     chosen = {"type": "function", "name": "echo"}
-    async with playing(calls(Call("echo")), says("Done"), tools=TOOLS) as stage:
-        await stage.turn(options={"tool_choice": chosen, "parallel_tool_calls": False})
+    async with open_upstream_harness(calls(Call("echo")), says("Done"), tools=TOOLS) as harness:
+        await harness.turn(options={"tool_choice": chosen, "parallel_tool_calls": False})
     forced = {"type": "function", "function": {"name": "echo"}}
-    assert [sent["tool_choice"] for sent in stage.sent] == [forced, "auto"]
-    assert all(sent["parallel_tool_calls"] is False for sent in stage.sent)
+    assert [sent["tool_choice"] for sent in harness.sent] == [forced, "auto"]
+    assert all(sent["parallel_tool_calls"] is False for sent in harness.sent)
 
 
 # -- called off --
 
 
 async def test_cancelled_in_the_middle_of_a_stream() -> None:
-    async with playing([Say("So far"), Stall()]) as stage:
+    async with open_upstream_harness([Say("So far"), Stall()]) as harness:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(stage.turn)
-            await stage.ear.until(Text)
+            nursery.start_soon(harness.turn)
+            await harness.emitter.until(Text)
             nursery.cancel_scope.cancel()
-        await stage.upstream.until_closed()
-    assert stage.ear.said == "So far"
+        await harness.upstream.until_closed()
+    assert harness.emitter.said == "So far"
 
 
 async def test_cancelled_before_the_first_byte() -> None:
     pause = Pause()
-    async with playing([pause]) as stage:
+    async with open_upstream_harness([pause]) as harness:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(stage.turn)
+            nursery.start_soon(harness.turn)
             await pause.wait_reached()
             nursery.cancel_scope.cancel()
         pause.go()
-        await stage.upstream.until_closed()
-    assert stage.ear.heard == []
+        await harness.upstream.until_closed()
+    assert harness.emitter.heard == []
 
 
 async def test_cancelled_while_tools_run() -> None:
@@ -352,13 +366,13 @@ async def test_cancelled_while_tools_run() -> None:
             left.append(name)
 
     made = [Call("hang", {"name": name}, name) for name in "ab"]
-    async with playing(calls(*made), tools=[hang]) as stage, trio.open_nursery() as nursery:
-        nursery.start_soon(stage.turn)
-        while len(stage.ear.all(ToolOutput)) < 2:
-            await stage.ear.news.wait()
+    async with open_upstream_harness(calls(*made), tools=[hang]) as harness, trio.open_nursery() as nursery:
+        nursery.start_soon(harness.turn)
+        while len(harness.emitter.all(ToolOutput)) < 2:
+            await harness.emitter.changed.wait()
         nursery.cancel_scope.cancel()
     assert sorted(left) == ["a", "b"]
-    assert stage.ear.ends == []
+    assert harness.emitter.ends == []
 
 
 async def test_a_run_that_is_over_is_no_error_of_the_tool() -> None:
@@ -366,10 +380,10 @@ async def test_a_run_that_is_over_is_no_error_of_the_tool() -> None:
     async def late() -> str:
         raise RunEnded
 
-    async with playing(calls(Call("late")), tools=[late]) as stage:
+    async with open_upstream_harness(calls(Call("late")), tools=[late]) as harness:
         with pytest.RaisesGroup(RunEnded):
-            await stage.turn()
-    assert stage.ear.ends == []
+            await harness.turn()
+    assert harness.emitter.ends == []
 
 
 async def test_pieces_of_calls_are_joined() -> None:
@@ -380,7 +394,9 @@ async def test_pieces_of_calls_are_joined() -> None:
         {"index": 1, "function": {"arguments": 'xt": "b"}'}},
         {"index": 0, "function": {"arguments": '"}'}},
     ]
-    async with playing([*(Calls((piece,)) for piece in pieces), CALLED], says("Done"), tools=TOOLS) as stage:
-        await stage.turn()
-    assert sorted(stage.ear.ends) == [("c1", "echo: a", False), ("c2", "echo: b", False)]
-    assert json.loads(stage.messages[-3]["tool_calls"][0]["function"]["arguments"]) == {"text": "a"}
+    async with open_upstream_harness(
+        [*(Calls((piece,)) for piece in pieces), CALLED], says("Done"), tools=TOOLS
+    ) as harness:
+        await harness.turn()
+    assert sorted(harness.emitter.ends) == [("c1", "echo: a", False), ("c2", "echo: b", False)]
+    assert json.loads(harness.messages[-3]["tool_calls"][0]["function"]["arguments"]) == {"text": "a"}
