@@ -13,8 +13,7 @@ from hermes_trio.stores.base import StoreError
 from hermes_trio.web import errors
 from hermes_trio.web.api import approvals, chat, conversations, info, responses, runs, sessions
 from hermes_trio.web.auth import authenticate
-from hermes_trio.web.headers import Cors
-from hermes_trio.web.middleware import BoundaryMiddleware
+from hermes_trio.web.middleware import BoundaryMiddleware, Cors
 from hermes_trio.web.request import STATE_KEY, app_state
 from hermes_trio.web.state import AppState
 from hermes_trio.web.static import load_page, make_page_blueprint

@@ -12,7 +12,7 @@ from pathlib import Path
 import trio
 
 from hermes_trio.core.dialects.chat import BatchReply, ChatCollector
-from hermes_trio.web.profiles import choose_agent
+from hermes_trio.web.auth import choose_agent
 from hermes_trio.web.request import app_state
 
 MAX_BYTES = 5 * 1024 * 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import structlog
@@ -19,10 +19,10 @@ from attrs import define, field, frozen
 from hermes_trio.core.dialects.wire import encode
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.runs.delivery import EXTENSION
-from hermes_trio.web.headers import SECURITY, Cors, RawHeaders, first_values, is_request_id
 from hermes_trio.web.request import SCOPE_KEY, RequestContext
 from hermes_trio.web.sse import StreamTruncated
 
+RawHeaders = list[tuple[bytes, bytes]]
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -34,6 +34,31 @@ log = structlog.get_logger(__name__)
 _MAX_LENGTH_DIGITS = 20
 _PROFILE_PREFIX = re.compile(r"/p/(?P<name>[^/]+)(?=/|$)")
 _LINE_END = re.compile(rb"[\r\n\0]")
+
+
+SECURITY: RawHeaders = [
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"strict-transport-security", b"max-age=31536000; includeSubDomains"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"x-xss-protection", b"0"),
+]
+
+METHODS = b"GET, POST, PATCH, DELETE, OPTIONS"
+EXPOSED = (
+    b"X-Hermes-Session-Id, X-Hermes-Session-Key, X-Hermes-Completed, X-Hermes-Partial, X-Hermes-Error, "
+    b"X-Request-Id, Retry-After, Idempotency-Replayed"
+)
+# What browsers may send. SDKs in a browser add a changing set of X-Stainless headers, so whole families are allowed.
+ALWAYS_ALLOWED = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "X-Request-Id")
+_ALLOWED = re.compile(
+    r"authorization|content-type|accept|idempotency-key|last-event-id|x-request-id"
+    r"|x-hermes-[a-z-]+|x-stainless-[a-z-]+|openai-[a-z-]+",
+    re.IGNORECASE,
+)
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 
 
 @frozen
@@ -104,6 +129,44 @@ class _Exchange:
 
 
 @frozen
+class Cors:
+    """Cross-origin rules. No origins: no CORS headers, and only same-origin pages may call."""
+
+    origins: frozenset[str]
+
+    def allows(self, origin: str, host: str) -> bool:
+        """Whether a request may pass: without an origin, from the same origin, or from an allowed one."""
+        if not origin:
+            return True
+        same = origin.isprintable() and origin.partition("://")[2] == host != ""
+        return same or "*" in self.origins or origin in self.origins
+
+    def headers(self, origin: str) -> RawHeaders:
+        """Return the headers of a response to an allowed origin."""
+        if not origin or not self.origins:
+            return []
+        shown = b"*" if "*" in self.origins else origin.encode("latin-1")
+        return [
+            (b"access-control-allow-origin", shown),
+            (b"access-control-expose-headers", EXPOSED),
+            (b"vary", b"Origin"),
+        ]
+
+    def preflight(self, origin: str, requested: str) -> RawHeaders:
+        """Return the headers that answer a preflight request for some request headers."""
+        if not self.origins:
+            return []
+        extra = [name.strip() for name in requested.split(",") if _ALLOWED.fullmatch(name.strip())]
+        names = dict.fromkeys([*ALWAYS_ALLOWED, *extra])
+        return [
+            *self.headers(origin),
+            (b"access-control-allow-methods", METHODS),
+            (b"access-control-allow-headers", ", ".join(names).encode("latin-1")),
+            (b"access-control-max-age", b"600"),
+        ]
+
+
+@frozen
 class BoundaryMiddleware:
     """Wraps ``app.asgi_app``. WebSockets are refused, lifespan messages pass through."""
 
@@ -157,7 +220,7 @@ class BoundaryMiddleware:
 
     def _prepare(self, scope: Scope, exchange: _Exchange) -> tuple[RequestContext, _Reply | None]:
         """Make the context of a request, and the reply to one that must not or need not reach the application."""
-        headers = first_values(scope["headers"])
+        headers = _first_values(scope["headers"])
         context = RequestContext(_request_id(headers))
         if exchange.can_write_through and self.write_through:
             context.try_send = exchange.try_send
@@ -177,9 +240,19 @@ class BoundaryMiddleware:
         return context, None
 
 
+def _first_values(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Index raw headers by lower-case name; of repeated headers the first one counts."""
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(headers)}
+
+
+def _is_request_id(text: str) -> bool:
+    """Whether a request id that a client sent can be used as it is."""
+    return _REQUEST_ID.fullmatch(text) is not None
+
+
 def _request_id(headers: Mapping[str, str]) -> str:
     given = headers.get("x-request-id", "")
-    return given if is_request_id(given) else f"req_{secrets.token_hex(16)}"
+    return given if _is_request_id(given) else f"req_{secrets.token_hex(16)}"
 
 
 def _check_request(scope: Scope, headers: Mapping[str, str], max_body_bytes: int) -> None:

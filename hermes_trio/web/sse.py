@@ -25,9 +25,14 @@ from hermes_trio.runs.log import ChangeReader, Changes
 from hermes_trio.runs.spec import RunStats
 from hermes_trio.schema.parsing import SESSION_ID_HEADER
 from hermes_trio.web.errors import json_response
-from hermes_trio.web.headers import STREAM_HEADERS
 from hermes_trio.web.request import app_state, current_request
 from hermes_trio.web.start_run import Start, StartedRun
+
+STREAM_HEADERS = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",
+}
 
 
 class Dialect(Protocol):

@@ -34,7 +34,7 @@ from hermes_trio.runs.spec import Items, Persistence, RunSpec
 from hermes_trio.runs.supervisor import attach, request_scoped_run
 from hermes_trio.schema.conversations import InputItem, with_ids
 from hermes_trio.stores.base import Store, StoreError
-from hermes_trio.web.profiles import choose_agent
+from hermes_trio.web.auth import choose_agent
 from hermes_trio.web.request import (
     SessionHeaders,
     app_state,

@@ -308,7 +308,7 @@ MUTANTS = (
     ),
     Mutant(
         "write through while an ordinary send is in progress",
-        "server/write_through.py",
+        "server/guards/middleware.py",
         "        if not self._is_chunked or self._sends:\n",
         "        if not self._is_chunked:\n",
         f"{WRITE_THROUGH}::test_an_ordinary_send_in_progress_is_not_overtaken",

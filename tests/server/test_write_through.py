@@ -13,7 +13,7 @@ import trio
 
 from hermes_trio.runs.delivery import EXTENSION
 from hermes_trio.server.config import hypercorn_config
-from hermes_trio.server.write_through import WriteThrough
+from hermes_trio.server.guards.middleware import WriteThroughExtension
 from tests.server.apps import Receive, Send, body, lifespan, start
 from tests.server.test_guards_tls import authority, connect_tls, secure
 from tests.support.in_process_server import RunningServer, serving
@@ -24,7 +24,7 @@ __all__ = ["authority", "secure"]
 CLOSE = "Connection: close"
 BIG = b"".join(b"%07d\n" % number for number in range(1_000_000))
 
-Act = Callable[[WriteThrough, Send], Awaitable[None]]
+Act = Callable[[WriteThroughExtension, Send], Awaitable[None]]
 
 
 class App:
@@ -41,7 +41,7 @@ class App:
             return
         self.offered.append(scope["extensions"].get(EXTENSION))
         try:
-            offered = self.offered[-1] or WriteThrough(lambda _: False)
+            offered = self.offered[-1] or WriteThroughExtension(lambda _: False)
             assert not offered.try_send(b"too early")
             await start(send, self._status, *self._headers)
             await self._act(offered, send)
@@ -63,7 +63,7 @@ def parsed(answer: bytes, method: str = "GET") -> bytes:
     return seen
 
 
-async def three_parts(offered: WriteThrough, send: Send) -> None:
+async def three_parts(offered: WriteThroughExtension, send: Send) -> None:
     """One by one, the way a writer does it: at once if that works, else the ordinary way."""
     for part in (b"one ", b"", b"two ", b"three "):
         if not offered.try_send(part):
@@ -76,7 +76,7 @@ async def test_parts_are_on_the_wire_at_once(method: str) -> None:
     results: list[bool] = []
     go = trio.Event()
 
-    async def act(offered: WriteThrough, send: Send) -> None:
+    async def act(offered: WriteThroughExtension, send: Send) -> None:
         results.extend(offered.try_send(part) for part in (b"one ", b"", b"two"))
         await go.wait()
         await body(send, b" three ", more=True)
@@ -108,7 +108,7 @@ def with_small_buffer(live: RunningServer) -> None:
 async def test_a_partial_write_loses_and_repeats_nothing() -> None:
     results: list[bool] = []
 
-    async def act(offered: WriteThrough, send: Send) -> None:
+    async def act(offered: WriteThroughExtension, send: Send) -> None:
         with_small_buffer(live)
         for size in (10, 1_000, 100_000, 7, 1_000_000, 1):
             for part in (BIG[:size], BIG[-size:]):
@@ -126,7 +126,7 @@ async def test_a_partial_write_loses_and_repeats_nothing() -> None:
 
 
 async def test_a_partial_write_to_a_stalled_reader_ends_at_the_deadline() -> None:
-    async def act(offered: WriteThrough, send: Send) -> None:
+    async def act(offered: WriteThroughExtension, send: Send) -> None:
         assert not offered.try_send(BIG)
         await body(send, BIG, more=True)
 
@@ -139,7 +139,7 @@ async def test_a_partial_write_to_a_stalled_reader_ends_at_the_deadline() -> Non
 
 @pytest.mark.parametrize(("data", "more"), [(b"another", True), (BIG[:-1], True), (b"", False)])
 async def test_who_does_not_repeat_a_partial_write_loses_the_connection(data: bytes, more: bool) -> None:
-    async def act(offered: WriteThrough, send: Send) -> None:
+    async def act(offered: WriteThroughExtension, send: Send) -> None:
         assert not offered.try_send(BIG)
         with pytest.raises(RuntimeError, match="must begin with the chunk"):
             await body(send, data, more)
@@ -157,7 +157,7 @@ async def test_an_ordinary_send_in_progress_is_not_overtaken() -> None:
     results: list[bool] = []
     seen = b""
 
-    async def act(offered: WriteThrough, send: Send) -> None:
+    async def act(offered: WriteThroughExtension, send: Send) -> None:
         nonlocal seen
         async with trio.open_nursery() as nursery:
             nursery.start_soon(body, send, BIG, True)
@@ -180,7 +180,7 @@ async def test_an_ordinary_send_in_progress_is_not_overtaken() -> None:
 async def test_a_client_that_is_gone_raises_nothing() -> None:
     left = trio.Event()
 
-    async def act(offered: WriteThrough, send: Send) -> None:
+    async def act(offered: WriteThroughExtension, send: Send) -> None:
         await left.wait()
         for _ in range(100):
             offered.try_send(b"x" * 1_000)
@@ -199,7 +199,7 @@ async def test_a_client_that_is_gone_raises_nothing() -> None:
 
 
 async def test_the_descriptor_of_a_closed_connection_is_not_written_to() -> None:
-    async def act(offered: WriteThrough, send: Send) -> None:
+    async def act(offered: WriteThroughExtension, send: Send) -> None:
         [connection] = live.guards.connections
         await connection.abort()
         ours, theirs = socket.socketpair()  # which gets the number of the closed one
@@ -230,7 +230,7 @@ LENGTH = (b"Content-Length", b"17")
 async def test_it_is_inert_where_there_are_no_chunks(
     line: str, headers: tuple[tuple[bytes, bytes], ...], status: int, end: bytes
 ) -> None:
-    async def act(offered: WriteThrough, send: Send) -> None:
+    async def act(offered: WriteThroughExtension, send: Send) -> None:
         assert not offered.try_send(b"not in chunks")
         await three_parts(offered, send)
 

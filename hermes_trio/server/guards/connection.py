@@ -98,7 +98,7 @@ def _location(error: BaseException) -> str:
 
 
 class WriteLock:
-    """The lock around Hypercorn's writes, acquired in spite of cancellation; see `_Exchange.send` for the defect.
+    """The lock around Hypercorn's writes, acquired in spite of cancellation; see `_GuardedExchange.send` for the defect.
 
     Waiting for it is bounded because every write has a deadline.
     """

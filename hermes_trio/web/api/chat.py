@@ -10,9 +10,9 @@ from hermes_trio.core.dialects.chat import ChatCollector, ChatOptions, ChatStrea
 from hermes_trio.core.messages import Message
 from hermes_trio.schema.chat import ChatRequest, parse_chat
 from hermes_trio.schema.parsing import SESSION_ID_HEADER
+from hermes_trio.web.history import lock_session, session_target
 from hermes_trio.web.media import reply_with_media
 from hermes_trio.web.request import SessionHeaders, app_state, body, principal
-from hermes_trio.web.session_lock import lock_session, session_target
 from hermes_trio.web.sse import collected_response, sse_response
 from hermes_trio.web.start_run import NewRun, RunKind, TurnInput, reserve_slot, start_run
 

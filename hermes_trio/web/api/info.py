@@ -12,9 +12,9 @@ from quart import Blueprint, Response
 from hermes_trio import __version__
 from hermes_trio.schema.openapi import document
 from hermes_trio.stores.base import CommitCounter, StoreError
+from hermes_trio.web.auth import choose_agent, model_names, model_not_found
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.metrics import Snapshot
-from hermes_trio.web.profiles import choose_agent, model_names, model_not_found
 from hermes_trio.web.request import app_state
 
 PLATFORM = "hermes-agent"  # what clients of the Hermes API server look for

@@ -21,7 +21,7 @@ from hermes_trio.runs.spec import Items, Persistence
 from hermes_trio.schema.conversations import item_list
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses
 from hermes_trio.web.errors import json_response
-from hermes_trio.web.history import TurnHistory, find_session_target, load_history
+from hermes_trio.web.history import TurnHistory, find_session_target, load_history, lock_session
 from hermes_trio.web.request import (
     MAX_INTEGER,
     SessionHeaders,
@@ -32,7 +32,6 @@ from hermes_trio.web.request import (
     order_param,
     principal,
 )
-from hermes_trio.web.session_lock import lock_session
 from hermes_trio.web.sse import collected_response, sse_response
 from hermes_trio.web.start_run import (
     NewRun,

@@ -49,7 +49,14 @@ from hermes_trio.runs.spec import Persistence
 from hermes_trio.schema.runs import RunRequest, parse_run
 from hermes_trio.web.api.responses import turn_input
 from hermes_trio.web.errors import json_response
-from hermes_trio.web.history import find_session_target, load_history, new_session_target
+from hermes_trio.web.history import (
+    SessionTarget,
+    find_session_target,
+    load_history,
+    lock_session,
+    new_session_target,
+    session_target,
+)
 from hermes_trio.web.request import (
     SessionHeaders,
     app_state,
@@ -60,7 +67,6 @@ from hermes_trio.web.request import (
     last_seq,
     principal,
 )
-from hermes_trio.web.session_lock import SessionTarget, lock_session, session_target
 from hermes_trio.web.sse import sse_response
 from hermes_trio.web.start_run import (
     NewRun,

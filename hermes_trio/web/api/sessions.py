@@ -41,6 +41,7 @@ from hermes_trio.schema.sessions import (
     parse_session_update,
 )
 from hermes_trio.web.errors import json_response
+from hermes_trio.web.history import lock_session, session_target
 from hermes_trio.web.media import reply_with_media
 from hermes_trio.web.request import (
     MAX_INTEGER,
@@ -53,7 +54,6 @@ from hermes_trio.web.request import (
     last_seq,
     principal,
 )
-from hermes_trio.web.session_lock import lock_session, session_target
 from hermes_trio.web.sse import collected_response, sse_response
 from hermes_trio.web.start_run import (
     NewRun,

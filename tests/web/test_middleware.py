@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hermes_trio.core.events import Text
-from hermes_trio.web.headers import first_values
+from hermes_trio.web.middleware import _first_values
 from hermes_trio.web.state import WebOptions
 from tests.support.asgi import Client, HttpResponse
 from tests.support.fakes import CHAT, ask, ask_stream, make_harness
@@ -177,4 +177,4 @@ async def test_a_preflight_does_not_allow_everything() -> None:
 
 def test_names_are_read_in_lower_case_and_the_first_of_each_counts() -> None:
     given = [(b"Host", b"a"), (b"host", b"b"), (b"X-Odd\xc4", b"\xe4"), (b"x-odd\xe4", b"d")]
-    assert first_values(given) == {"host": "a", "x-oddä": "ä"}
+    assert _first_values(given) == {"host": "a", "x-oddä": "ä"}
