@@ -1,4 +1,4 @@
-"""``python -m scripts.update_diagrams`` draws the state machines of the reference anew, from the tables in the code."""
+"""``python -m scripts.update_diagrams`` regenerates the diagrams of the documentation."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 PAGE = "state_machines.md"
 
 MACHINES = (
-    Machine("state_call", "A tool call", "What a client sees of one call of a tool.", CALL_TRANSITIONS, CallState.NEW),
-    Machine("state_turn", "A turn", "The record of a run: it ends exactly once.", TURN_TRANSITIONS, TurnState.OPEN),
-    Machine("state_run", "A run", "The status of a run, in the words of the Runs API.", RUN_TRANSITIONS, RunState.QUEUED),
+    Machine("state_call", "A tool call", "A tool call as clients see it.", CALL_TRANSITIONS, CallState.NEW),
+    Machine("state_turn", "A turn", "The reducer of a run. It ends exactly once.", TURN_TRANSITIONS, TurnState.OPEN),
+    Machine("state_run", "A run", "The status of a run, as the Runs API reports it.", RUN_TRANSITIONS, RunState.QUEUED),
 )  # fmt: skip
 
 INTRODUCTION = """\
 # State machines
 
-Every allowed transition is listed in a table of `hermes_trio.core.state`. This page is generated from those tables by
-`python -m scripts.update_diagrams`, and a test fails when it is stale. A transition that a
-table does not list raises an error and changes nothing.
+Every allowed transition is listed in a table of `hermes_trio.core.state`. This page is generated
+from those tables by `python -m scripts.update_diagrams`, and a test fails when it is stale. A
+transition that a table does not list raises an error and changes nothing.
 """
 
 
@@ -45,13 +45,13 @@ def _section(machine: Machine) -> str:
 
 def _lines(machine: Machine) -> Iterator[str]:
     yield f"## {machine.title}\n"
-    yield f"{machine.about} It begins as `{machine.first}`.\n"
+    yield f"{machine.about} The initial state is `{machine.first}`.\n"
     yield f"![{machine.title}: the states and transitions of the table below]({machine.name}.svg)\n"
     yield "| state | transition | next state |"
     yield "|---|---|---|"
     for (state, transition), target in machine.table.items():
         yield f"| `{state}` | {transition} | `{target}` |"
-    yield "\nNothing leads out of " + " and ".join(f"`{state}`" for state in machine.ends) + "."
+    yield "\nTerminal states: " + ", ".join(f"`{state}`" for state in machine.ends) + "."
 
 
 if __name__ == "__main__":
