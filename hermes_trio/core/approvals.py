@@ -1,4 +1,4 @@
-"""Questions of an agent: may I do this? Asked once, answered once, by somebody or by the end of the run."""
+"""Approval requests: each is opened once and resolved once, by an answer or by the end of the turn."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from hermes_trio.core.events import AnsweredBy, ApprovalAnswered, ApprovalReques
 
 @frozen
 class Decision:
-    """What came of a question."""
+    """The answer an agent receives to its request."""
 
     choice: Choice
     by: AnsweredBy
 
     @property
     def approved(self) -> bool:
-        """Whether the agent may go on."""
+        """Whether the agent may proceed."""
         return self.choice is not Choice.DENY
 
 
 @frozen
 class Grant:
-    """An approval that is remembered: whoever asks for the same pattern again need not wait."""
+    """A remembered approval: later requests with the same pattern are approved without asking."""
 
     principal: str
     session_id: str  # "" for all sessions of the principal
@@ -33,45 +33,42 @@ class Grant:
     made_at: float
 
 
-def offered(request: ApprovalRequested) -> tuple[Choice, ...]:
-    """The answers that a question takes."""
+def offered_choices(request: ApprovalRequested) -> tuple[Choice, ...]:
+    """Return the answers that a request accepts."""
     permanent = (Choice.ALWAYS,) if request.allow_permanent else ()
     return (Choice.ONCE, Choice.SESSION, *permanent, Choice.DENY)
 
 
 class OpenApprovals:
-    """The open questions of one turn."""
+    """The unanswered approval requests of one turn."""
 
     def __init__(self) -> None:
         self._open: dict[str, ApprovalRequested] = {}
 
-    def ask(self, wish: ApprovalRequest, call_id: str) -> Iterator[ApprovalRequested]:
-        """A question, shown under the id of its call; nothing if it was asked before."""
-        if wish.approval_id in self._open:
+    def request(self, event: ApprovalRequest, call_id: str) -> Iterator[ApprovalRequested]:
+        """Open a request, shown under the id of its call. Yields nothing if it is open already."""
+        if event.approval_id in self._open:
             return
         request = ApprovalRequested(
-            wish.approval_id,
+            event.approval_id,
             call_id,
-            wish.command,
-            wish.description,
-            wish.patterns,
-            wish.allow_permanent,
-            wish.seconds,
-            wish.at,
+            event.command,
+            event.description,
+            event.patterns,
+            event.allow_permanent,
+            event.seconds,
+            event.at,
         )
-        self._open[wish.approval_id] = request
+        self._open[event.approval_id] = request
         yield request
 
-    def answer(self, answer: ApprovalAnswered) -> Iterator[ApprovalResolved]:
-        """Close a question; nothing if it is not open."""
-        if (request := self._open.pop(answer.approval_id, None)) is not None:
-            yield _resolved(request, answer)
+    def resolve(self, answer: ApprovalAnswered) -> Iterator[ApprovalResolved]:
+        """Close a request. Yields nothing if it is not open."""
+        request = self._open.pop(answer.approval_id, None)
+        if request is not None:
+            yield ApprovalResolved(request.approval_id, request.call_id, answer.choice, answer.by, answer.at)
 
     def close(self, at: float) -> Iterator[ApprovalResolved]:
-        """The turn is over: nobody can answer any more, so the answer is no."""
+        """Deny every open request, because the turn has ended."""
         for approval_id in tuple(self._open):
-            yield from self.answer(ApprovalAnswered(approval_id, Choice.DENY, AnsweredBy.RUN_ENDED, at))
-
-
-def _resolved(request: ApprovalRequested, answer: ApprovalAnswered) -> ApprovalResolved:
-    return ApprovalResolved(request.approval_id, request.call_id, answer.choice, answer.by, answer.at)
+            yield from self.resolve(ApprovalAnswered(approval_id, Choice.DENY, AnsweredBy.RUN_ENDED, at))

@@ -1,4 +1,4 @@
-"""What a turn reports after filtering. A run's log is the list of these; every stream and record is made from it."""
+"""The changes a turn reports after filtering. A run's log is a list of them; streams and records derive from it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hermes_trio.core.state import CallState
 
 @frozen
 class TextAdded:
-    """More of the visible answer."""
+    """Text was added to the visible answer."""
 
-    item: int  # the position in the turn's items
+    item: int  # position in the turn's items
     text: str
 
 
 @frozen
 class ReasoningAdded:
-    """More thinking."""
+    """Reasoning was added."""
 
     item: int
     text: str
@@ -30,7 +30,7 @@ class ReasoningAdded:
 
 @frozen
 class CallStarted:
-    """A tool call is running."""
+    """A tool call started."""
 
     item: int
     call_id: str
@@ -41,7 +41,7 @@ class CallStarted:
 
 @frozen
 class ToolOutputAdded:
-    """A running call printed something."""
+    """A running call produced output."""
 
     item: int
     call_id: str
@@ -50,7 +50,7 @@ class ToolOutputAdded:
 
 @frozen
 class CallEnded:
-    """A tool call is over."""
+    """A tool call ended."""
 
     item: int
     call_id: str
@@ -63,7 +63,7 @@ class CallEnded:
 
 @frozen
 class ClientToolCalled:
-    """A tool of the client's is called: the client runs it and comes back with the result."""
+    """A tool of the client was called: the client runs it and sends the result in its next request."""
 
     item: int
     call_id: str
@@ -73,10 +73,10 @@ class ClientToolCalled:
 
 @frozen
 class ApprovalRequested:
-    """The agent waits for somebody's word."""
+    """The agent waits for an approval."""
 
     approval_id: str
-    call_id: str  # of the call that is shown; "" for none
+    call_id: str  # of the visible call it belongs to, "" for none
     command: str
     description: str
     patterns: tuple[str, ...]
@@ -87,7 +87,7 @@ class ApprovalRequested:
 
 @frozen
 class ApprovalResolved:
-    """The agent knows."""
+    """An approval request was answered."""
 
     approval_id: str
     call_id: str
@@ -98,7 +98,7 @@ class ApprovalResolved:
 
 @frozen
 class Ended:
-    """The turn is over. Nothing follows."""
+    """The turn ended. Always the last change."""
 
     outcome: Outcome
     at: float = 0.0  # seconds since the run began

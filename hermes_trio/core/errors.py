@@ -1,4 +1,4 @@
-"""What goes wrong, as values: one envelope for every error that a client can see."""
+"""Errors that reach a client or an operator, and the one envelope in which clients see them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ RATE_LIMIT = "rate_limit_error"
 
 @frozen
 class ApiError(Exception):
-    """A refusal that reaches the client as the OpenAI error envelope.
-
-    Raised by the pure parts too: it is a value that happens to travel up.
-    """
+    """An error that the client receives in OpenAI's envelope, with an HTTP status and headers."""
 
     status: int
     message: str
@@ -28,15 +25,15 @@ class ApiError(Exception):
     extra: Mapping[str, Any] = field(factory=dict)
 
     def envelope(self) -> dict[str, Any]:
-        """The body of the answer."""
+        """Return the body of the HTTP response."""
         shown = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
         return {"error": {**shown, **self.extra}}
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """The client's mistake, named by the parameter that holds it."""
+    """Return a 400 that names the offending parameter."""
     return ApiError(400, message, param=param, code=code)
 
 
 class ConfigurationError(Exception):
-    """The server cannot start as it was told to. The text is one line for the person at the terminal."""
+    """The server cannot start with its configuration. The message is one line for the operator."""

@@ -1,4 +1,4 @@
-"""What an agent can say while it works. Each event is one frozen value; times are seconds since the run began."""
+"""The events an agent emits. Each is one frozen value; times (``at``) are seconds since the run began."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Text:
 
 @frozen
 class Reasoning:
-    """A piece of thinking that is shown apart from the answer."""
+    """A piece of reasoning, shown apart from the answer."""
 
     text: str
 
 
 @frozen
 class ToolStarted:
-    """A tool call begins. The id ties it to its end."""
+    """A tool call starts. ``call_id`` links it to its completion."""
 
     call_id: str
     name: str
@@ -39,7 +39,7 @@ class ToolStarted:
 
 @frozen
 class ToolAnnounced:
-    """A tool call begins, told by a producer that has no call ids and will not tell the end."""
+    """A tool call starts, reported by a source that has no call ids and does not report the end."""
 
     name: str
     args: Mapping[str, Any] = field(factory=dict)
@@ -48,7 +48,7 @@ class ToolAnnounced:
 
 @frozen
 class ToolOutput:
-    """A piece of output of a call that still runs."""
+    """A piece of output of a running call."""
 
     call_id: str
     text: str
@@ -66,49 +66,49 @@ class ToolCompleted:
 
 @frozen
 class ClientCall:
-    """The agent calls a tool of the client's. Nobody runs it here: it is part of the answer."""
+    """The agent calls a tool that the client provides. The server does not run it: the call is part of the answer."""
 
     call_id: str
     name: str
-    arguments: str = "{}"  # the JSON text, as the model wrote it
+    arguments: str = "{}"  # JSON text, as the model wrote it
 
 
 class Choice(StrEnum):
-    """The answers to the wish of an agent."""
+    """The answers to an approval request."""
 
     ONCE = "once"
-    SESSION = "session"  # this and its like, for as long as the session lasts
+    SESSION = "session"  # also for matching requests later in the session
     ALWAYS = "always"
     DENY = "deny"
 
 
 class AnsweredBy(StrEnum):
-    """Who answered."""
+    """What resolved an approval request."""
 
     CLIENT = "client"
-    REMEMBERED = "remembered"  # an earlier answer holds; the question is not even shown
+    REMEMBERED = "remembered"  # by an earlier answer; clients do not see the request
     TIMEOUT = "timeout"
-    NOBODY = "nobody"  # there is no one to ask on this route
+    NOBODY = "nobody"  # the route cannot ask a client
     RUN_ENDED = "run_ended"
 
 
 @frozen
 class ApprovalRequest:
-    """The agent wants to do something that somebody has to allow, and waits."""
+    """The agent asks for permission and waits for the answer."""
 
     approval_id: str
-    call_id: str  # the tool call it belongs to, if any
+    call_id: str  # the tool call it belongs to, "" for none
     command: str
     description: str = ""
-    patterns: tuple[str, ...] = ()  # what an answer for longer than once is remembered by
+    patterns: tuple[str, ...] = ()  # the keys under which a lasting answer is remembered
     allow_permanent: bool = True
-    seconds: float = 0.0  # how long there is to answer
+    seconds: float = 0.0  # time allowed for the answer
     at: float = 0.0
 
 
 @frozen
 class ApprovalAnswered:
-    """The wish is granted or denied."""
+    """An approval request is granted or denied."""
 
     approval_id: str
     choice: Choice
@@ -117,12 +117,12 @@ class ApprovalAnswered:
 
 
 class Verdict(StrEnum):
-    """What the agent itself says of its turn."""
+    """How the agent itself judges its turn."""
 
     COMPLETED = "completed"
     TRUNCATED = "truncated"  # the model ran out of output tokens
-    INCOMPLETE = "incomplete"  # it gave up in the middle
-    INTERRUPTED = "interrupted"  # it obeyed an interrupt
+    INCOMPLETE = "incomplete"  # it gave up before it was done
+    INTERRUPTED = "interrupted"  # it stopped when interrupted
     FAILED = "failed"
 
 
@@ -130,11 +130,11 @@ class Verdict(StrEnum):
 class Result:
     """What an agent returns at the end of its turn."""
 
-    text: str = ""  # the final answer; may repeat what was streamed
+    text: str = ""  # the final answer; may repeat text that was streamed
     verdict: Verdict = Verdict.COMPLETED
     error: str = ""
     usage: Usage = NO_USAGE
-    session_id: str = ""  # set when the agent moved on to another session
+    session_id: str = ""  # set if the agent continued in another session
 
 
 EMPTY_RESULT = Result()
@@ -172,11 +172,11 @@ Event = (
 )
 
 
-EventOrText = Event | str  # a str is a piece of the answer that has not become a Text yet
+EventOrText = Event | str  # a str stands for Text(str): queues carry most text that way
 
 
 def coalesce(events: Sequence[EventOrText]) -> list[Event]:
-    """Join adjacent pieces of text, of reasoning and of one tool's output, so that one change carries each."""
+    """Merge adjacent pieces of text, reasoning, or output of one call, so that each becomes a single change."""
     joined: list[Event] = []
     for kind, adjacent in groupby(events, key=type):
         if kind is str:

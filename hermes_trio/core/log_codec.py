@@ -1,4 +1,4 @@
-"""Changes as bytes and back: the written form of a run's log."""
+"""Encode changes and items to bytes and back: the stored form of a run's log and record."""
 
 from __future__ import annotations
 
@@ -31,31 +31,28 @@ from hermes_trio.core.state import CallState
 _TINY = 2**9
 _SMALL = 2**12
 _SMALL_WINDOW, _SMALL_MEMORY = 12, 4
-_QUICK = 1
+_FASTEST = 1
 
 
 def compress(text: str) -> bytes:
-    """ASCII, compressed so that :func:`zlib.decompress` takes it back.
+    """Compress ASCII text into a zlib stream (RFC 1950).
 
-    What is compressed is mostly short, and then the memory that zlib prepares for long texts takes most of its time.
+    Most texts are short, and for those the memory that zlib allocates by default dominates the cost. Texts up to 512
+    bytes are therefore stored uncompressed, in a valid stream with a checksum; texts up to 4 KiB use a small window.
     """
     data = text.encode("ascii")
-    if len(data) <= _TINY:
-        return _as_it_is(data)
-    if len(data) > _SMALL:
-        return zlib.compress(data, _QUICK)
-    small = zlib.compressobj(_QUICK, zlib.DEFLATED, _SMALL_WINDOW, _SMALL_MEMORY)
+    length = len(data)
+    if length <= _TINY:
+        # One stored block of RFC 1951.
+        block = length.to_bytes(2, "little") + (length ^ 0xFFFF).to_bytes(2, "little") + data
+        return b"\x78\x01\x01" + block + zlib.adler32(data).to_bytes(4, "big")
+    if length > _SMALL:
+        return zlib.compress(data, _FASTEST)
+    small = zlib.compressobj(_FASTEST, zlib.DEFLATED, _SMALL_WINDOW, _SMALL_MEMORY)
     return small.compress(data) + small.flush()
 
 
-def _as_it_is(data: bytes) -> bytes:
-    """In the same format (RFC 1950, with one stored block of RFC 1951) and with a checksum, but not compressed."""
-    length = len(data)
-    block = length.to_bytes(2, "little") + (length ^ 0xFFFF).to_bytes(2, "little") + data
-    return b"\x78\x01\x01" + block + zlib.adler32(data).to_bytes(4, "big")
-
-
-# Short names, because they stand in every row. A name that was once given is never given to another class.
+# Tags are short because every row carries one. They are stored: never change one or reuse it for another class.
 _CHANGES: dict[str, type[Change]] = {
     "t": TextAdded,
     "r": ReasoningAdded,
@@ -73,48 +70,48 @@ _ITEMS: dict[str, type[Item]] = {
     "c": CallItem,
     "k": ClientCallItem,
 }
-_NAMES_OF_CHANGES = {kind: name for name, kind in _CHANGES.items()}
-_NAMES_OF_ITEMS = {kind: name for name, kind in _ITEMS.items()}
+_CHANGE_TAGS = {kind: tag for tag, kind in _CHANGES.items()}
+_ITEM_TAGS = {kind: tag for tag, kind in _ITEMS.items()}
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class DecodeError(Exception):
-    """The bytes are no log of ours."""
+    """The bytes were not written by this module, or are damaged."""
 
 
 def encode_changes(changes: Iterable[Change]) -> bytes:
-    """Compressed JSON."""
-    return _pack(_NAMES_OF_CHANGES, changes)
+    """Encode changes as compressed JSON."""
+    return _encode(_CHANGE_TAGS, changes)
 
 
 def decode_changes(body: bytes) -> tuple[Change, ...]:
-    """The changes again.
+    """Decode what ``encode_changes`` wrote.
 
     Raises:
-        DecodeError: it is not what ``encode_changes`` wrote.
+        DecodeError: the bytes are not an encoded log.
     """
-    return tuple(_unpack(body, _change))
+    return _decode(body, _CHANGES)
 
 
 def encode_items(items: Iterable[Item]) -> bytes:
-    """Compressed JSON."""
-    return _pack(_NAMES_OF_ITEMS, items)
+    """Encode items as compressed JSON."""
+    return _encode(_ITEM_TAGS, items)
 
 
 def decode_items(body: bytes) -> tuple[Item, ...]:
-    """The items again.
+    """Decode what ``encode_items`` wrote.
 
     Raises:
-        DecodeError: it is not what ``encode_items`` wrote.
+        DecodeError: the bytes are not encoded items.
     """
-    return tuple(_unpack(body, _item))
+    return _decode(body, _ITEMS)
 
 
 def decode_outcome(text: str) -> Outcome:
-    """An outcome from JSON text with its fields by name.
+    """Decode an outcome from a JSON object of its fields.
 
     Raises:
-        DecodeError: it is no such text.
+        DecodeError: the text is not such an object.
     """
     try:
         return _outcome(json.loads(text))
@@ -122,65 +119,31 @@ def decode_outcome(text: str) -> Outcome:
         raise DecodeError(str(error)) from error
 
 
-def _pack(names: Mapping[type[Any], str], values: Iterable[Any]) -> bytes:
-    rows = [[names[type(value)], *_values(value)] for value in values]
+def _encode(tags: Mapping[type[Any], str], values: Iterable[Any]) -> bytes:
+    rows = []
+    for value in values:
+        kind = value.__class__
+        rows.append([tags[kind], *(_jsonable(getattr(value, name)) for name in field_names(kind))])
     return compress(_ENCODER.encode(rows))
 
 
-def _values(value: Any) -> list[Any]:
-    return [_plain(getattr(value, name)) for name in field_names(value.__class__)]
-
-
-def _plain(value: Any) -> Any:
+def _jsonable(value: Any) -> Any:
     if is_value(value.__class__):
-        return {name: _plain(getattr(value, name)) for name in field_names(value.__class__)}
+        return {name: _jsonable(getattr(value, name)) for name in field_names(value.__class__)}
     return value.value if isinstance(value, Enum) else value
 
 
-def _unpack(body: bytes, make: Callable[[list[Any]], Any]) -> Iterable[Any]:
+def _decode(body: bytes, kinds: Mapping[str, type[Any]]) -> tuple[Any, ...]:
+    decoded = []
     try:
-        return [make(row) for row in json.loads(zlib.decompress(body))]
+        for tag, *values in json.loads(zlib.decompress(body)):
+            kind = kinds[tag]
+            for position, converter in _CONVERTERS.get(kind, ()):
+                values[position] = converter(values[position])
+            decoded.append(kind(*values))
     except (ValueError, TypeError, KeyError, IndexError, zlib.error) as error:
         raise DecodeError(str(error)) from error
-
-
-def _change(row: list[Any]) -> Change:
-    kind, values = _CHANGES[row[0]], row[1:]
-    if (read := _READERS.get(kind)) is not None:
-        read(values)
-    return kind(*values)
-
-
-def _read_end(values: list[Any]) -> None:
-    values[0] = _outcome(values[0])
-
-
-def _read_call_end(values: list[Any]) -> None:
-    values[3] = CallState(values[3])
-
-
-def _read_request(values: list[Any]) -> None:
-    values[4] = tuple(values[4])
-
-
-def _read_answer(values: list[Any]) -> None:
-    values[2], values[3] = Choice(values[2]), AnsweredBy(values[3])
-
-
-# What JSON has no type for, put right in place.
-_READERS: dict[type[Change], Callable[[list[Any]], None]] = {
-    Ended: _read_end,
-    CallEnded: _read_call_end,
-    ApprovalRequested: _read_request,
-    ApprovalResolved: _read_answer,
-}
-
-
-def _item(row: list[Any]) -> Item:
-    kind, values = _ITEMS[row[0]], row[1:]
-    if kind is CallItem:
-        values[3] = CallState(values[3])
-    return kind(*values)
+    return tuple(decoded)
 
 
 def _outcome(fields: dict[str, Any]) -> Outcome:
@@ -194,18 +157,28 @@ def _outcome(fields: dict[str, Any]) -> Outcome:
     )
 
 
+# Fields that JSON has no type for: their position in the row, and what converts them.
+_CONVERTERS: Mapping[type[Any], tuple[tuple[int, Callable[[Any], Any]], ...]] = {
+    Ended: ((0, _outcome),),
+    CallEnded: ((3, CallState),),
+    ApprovalRequested: ((4, tuple),),
+    ApprovalResolved: ((2, Choice), (3, AnsweredBy)),
+    CallItem: ((3, CallState),),
+}
+
+
 @cache
 def is_value(kind: type[Any]) -> bool:
-    """Whether a class is one of attrs."""
+    """Return whether a class is an attrs class. Cached: it is asked for every stored value."""
     return attrs.has(kind)
 
 
 @cache
 def field_names(kind: type[Any]) -> tuple[str, ...]:
-    """The names of its fields, in order."""
+    """Return the field names of an attrs class, in order."""
     return tuple(field.name for field in attrs.fields(kind))
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """The fields of a value, which stay what they are."""
+    """Return the fields of an attrs value, without converting them."""
     return {name: getattr(value, name) for name in field_names(value.__class__)}

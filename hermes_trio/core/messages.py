@@ -1,4 +1,4 @@
-"""What was said: the messages of a conversation as values."""
+"""Messages of a conversation, items of a turn, and the transcript that turns items into messages."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from attrs import define, field, frozen
 
 from hermes_trio.core.state import CallState
 
-# A plain text, or the parts of a multimodal message as JSON objects.
+# Text, or the parts of a multimodal message as JSON objects.
 Content = str | tuple[Mapping[str, Any], ...]
 
 
 @frozen
 class ToolCall:
-    """A call that an assistant message made."""
+    """A call made by an assistant message."""
 
     call_id: str
     name: str
-    arguments: str  # the JSON text
+    arguments: str  # JSON text
 
 
 @frozen
 class Message:
-    """One message of a transcript, in the roles of the Chat Completions API."""
+    """One message of a transcript, with the roles of the Chat Completions API."""
 
     role: str
     content: Content
@@ -47,7 +47,7 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
-        """Everything that was read and written."""
+        """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
 
@@ -63,14 +63,14 @@ class MessageItem:
 
 @frozen
 class ReasoningItem:
-    """Thinking between two other items."""
+    """Reasoning between two other items."""
 
     text: str
 
 
 @frozen
 class CallItem:
-    """A tool call with all that is known of it. Never shortened: only what is shown is."""
+    """A tool call, complete: only its display is ever shortened."""
 
     call_id: str
     name: str
@@ -79,26 +79,26 @@ class CallItem:
     result: str
     is_error: bool
     duration: float
-    # When it ended, as a place in the order of things: after so many items had begun, and as the so-manieth result.
+    # Where its result stands in the output: after the first `after` items, and as result number `rank`.
     after: int = 0
     rank: int = 0
 
 
 @frozen
 class ClientCallItem:
-    """A call of a tool that the client runs. Its result, if it comes, is in what the client says next."""
+    """A call of a tool that the client runs. The result, if any, arrives in a later request."""
 
     call_id: str
     name: str
     arguments: str
 
 
-Item = MessageItem | ReasoningItem | CallItem | ClientCallItem
+Item = MessageItem | ReasoningItem | CallItem | ClientCallItem  # in the order in which they began
 
 
 @define
 class _Round:
-    """One assistant message in the making, with the results of its calls."""
+    """One assistant message under construction, and the results of its calls."""
 
     text: str = ""
     reasoning: str = ""
@@ -107,41 +107,37 @@ class _Round:
     def messages(self) -> list[Message]:
         if not (self.text or self.reasoning or self.calls):
             return []
-        said = Message(
-            "assistant", self.text, tool_calls=tuple(map(_asked, self.calls)), reasoning=self.reasoning
-        )
-        return [said, *(_result(call) for call in self.calls if isinstance(call, CallItem))]
+        calls = tuple(map(_tool_call, self.calls))
+        assistant = Message("assistant", self.text, tool_calls=calls, reasoning=self.reasoning)
+        return [assistant, *(_result_message(call) for call in self.calls if isinstance(call, CallItem))]
 
 
 def transcript(items: tuple[Item, ...]) -> tuple[Message, ...]:
-    """What the agent did, as messages: each call stands before its result.
+    """Convert items to messages, each call before its result.
 
-    Every call has one, except those of the client's tools: their results are what the client says next.
+    Calls of the client's tools have no result here: it is part of the client's next request.
     """
     rounds = [_Round()]
     for item in items:
         if not isinstance(item, CallItem | ClientCallItem) and rounds[-1].calls:
             rounds.append(_Round())
-        _put(rounds[-1], item)
+        match item:
+            case MessageItem(text):
+                rounds[-1].text += text
+            case ReasoningItem(text):
+                rounds[-1].reasoning += text
+            case _:
+                rounds[-1].calls.append(item)
     return tuple(message for each in rounds for message in each.messages())
 
 
-def _put(into: _Round, item: Item) -> None:
-    match item:
-        case MessageItem(text):
-            into.text += text
-        case ReasoningItem(text):
-            into.reasoning += text
-        case _:
-            into.calls.append(item)
-
-
-def _asked(call: CallItem | ClientCallItem) -> ToolCall:
+def _tool_call(call: CallItem | ClientCallItem) -> ToolCall:
     arguments = call.arguments if isinstance(call, ClientCallItem) else json.dumps(call.args)
     return ToolCall(call.call_id, call.name, arguments)
 
 
-def _result(call: CallItem) -> Message:
-    cut = call.state is not CallState.COMPLETED
-    content = f"{call.result}\n[cancelled before it ended]".lstrip() if cut else call.result
+def _result_message(call: CallItem) -> Message:
+    content = call.result
+    if call.state is not CallState.COMPLETED:
+        content = f"{content}\n[cancelled before it ended]".lstrip()
     return Message("tool", content, tool_call_id=call.call_id, name=call.name)

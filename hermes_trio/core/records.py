@@ -1,4 +1,4 @@
-"""What the store keeps of a run."""
+"""Values that the store keeps and returns: runs, their logs, conversations, idempotency records."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from hermes_trio.core.outcome import Outcome, Reason, Status
 
 @frozen
 class Stamp:
-    """Given once, when the run is made."""
+    """Identity of a run, fixed when it is created. Stored headers nest it under the key ``stamp``."""
 
     run_id: str
     created_at: float  # seconds since the epoch
-    model: str  # as the client asked for it
+    model: str  # as requested by the client
 
     @property
     def created(self) -> int:
-        """The whole seconds that the wire shows."""
+        """The creation time in whole seconds, as the OpenAI APIs show it."""
         return int(self.created_at)
 
 
@@ -33,51 +33,53 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @frozen
 class RunHeader:
-    """Everything that is known of a run when it begins. Its streams and its record repeat it."""
+    """Everything known about a run when it begins. Field names are part of the stored form."""
 
     principal: str
     stamp: Stamp
-    kind: str  # the API it was started by: chat, responses, ...
+    kind: str  # the API that started it: chat, responses, runs, sessions
     session_id: str
-    messages: tuple[Message, ...]  # what the client said in this turn, without history
-    parent: str = ""  # the run that this one continues
-    conversation: str = ""  # the conversation it belongs to
+    messages: tuple[Message, ...]  # what the client sent in this turn, without history
+    parent: str = ""  # the run it continues, "" for none
+    conversation: str = ""  # the conversation it belongs to, "" for none
     instructions: str = ""
     background: bool = False
-    request: Mapping[str, Any] = NOTHING  # fields of the request that answers repeat, as JSON
-    input_items: tuple[Mapping[str, Any], ...] = ()  # the input as the API shows it, each item with an id
+    request: Mapping[str, Any] = NOTHING  # fields of the request that replies repeat, as JSON
+    input_items: tuple[
+        Mapping[str, Any], ...
+    ] = ()  # the input in the form the API shows, each item with an id
 
     @property
     def run_id(self) -> str:
-        """The id that clients know."""
+        """The public id of the run."""
         return self.stamp.run_id
 
     @property
     def is_stored(self) -> bool:
-        """Whether it may be shown later. If not, it is kept only to answer the same request again."""
+        """Whether clients may retrieve the run later. If not, it is kept only for idempotent replays."""
         return self.request.get("store") is not False
 
 
 @frozen
 class LiveRun:
-    """A run that has begun and not ended."""
+    """A run in progress."""
 
     header: RunHeader
 
 
 @frozen
 class EndedRun:
-    """A run in its terminal form. Items are whole: only what is shown is ever shortened."""
+    """The terminal record of a run, with complete items: only their display is ever shortened."""
 
     header: RunHeader
     items: tuple[Item, ...]
     outcome: Outcome
-    ended_after: float  # seconds since it began
+    ended_after: float  # seconds after creation
 
 
 @frozen
 class RunEnd:
-    """A run in its terminal form without what was said in it, as lists show it."""
+    """The terminal record of a run without its items, as lists show it."""
 
     header: RunHeader
     outcome: Outcome
@@ -86,38 +88,38 @@ class RunEnd:
 
 @frozen
 class NoRun:
-    """There is no such run, or it is somebody else's."""
+    """The run does not exist, or belongs to another principal."""
 
 
 @frozen(order=True)
 class RunCursor:
-    """Where a run stands in a list: by the time it began, then by its id."""
+    """A position in a list of runs, which are ordered by creation time and id."""
 
     created_at: float
     run_id: str = ""
 
 
-NEWEST = RunCursor(math.inf)  # the place before which all runs began
+NEWEST = RunCursor(math.inf)  # after every run
 OLDEST = RunCursor(-math.inf)
 ALL_ENDS = frozenset(product(Status, Reason))
 
 
 @frozen
 class RunQuery:
-    """Which runs are wanted, and how many."""
+    """Filter, order and page of a list of runs."""
 
     after: RunCursor = NEWEST
     limit: int = 20
     newest_first: bool = True
-    live: bool = True  # runs in progress are wanted
-    ends: frozenset[tuple[Status, Reason]] = ALL_ENDS  # those that ended so are wanted
+    live: bool = True  # include runs in progress
+    ends: frozenset[tuple[Status, Reason]] = ALL_ENDS  # include runs that ended this way
     kinds: frozenset[str] = frozenset()  # empty = all
     session_id: str = ""  # "" = all
 
 
 @frozen
 class RunPage:
-    """Some runs of a list, in the order that was asked for."""
+    """One page of runs, in the requested order."""
 
     runs: tuple[LiveRun | RunEnd, ...]
     has_more: bool
@@ -125,18 +127,18 @@ class RunPage:
 
 @frozen
 class LogBatch:
-    """Some changes of a run's log, in order."""
+    """Consecutive changes of a run's log, encoded."""
 
     principal: str
     run_id: str
-    first: int  # the number of the first change
-    body: bytes  # the changes, encoded and compressed
+    first: int  # number of the first change
+    body: bytes  # from encode_changes()
     count: int
 
 
 @frozen
 class Conversation:
-    """A named list of items that turns read from and add to."""
+    """A list of items that turns read from and append to, without the items."""
 
     principal: str
     conversation_id: str
@@ -146,12 +148,12 @@ class Conversation:
 
 @frozen
 class NoConversation:
-    """There is no such conversation, or it is somebody else's."""
+    """The conversation does not exist, or belongs to another principal."""
 
 
 @frozen
 class ItemPage:
-    """Some items of a list, in the order that was asked for."""
+    """One page of items, in the requested order."""
 
     items: tuple[Mapping[str, Any], ...]
     has_more: bool
@@ -159,38 +161,36 @@ class ItemPage:
 
 @frozen
 class IdempotencyRecord:
-    """A client's word that a request with this key is one and the same, however often it comes."""
+    """An ``Idempotency-Key`` and the run that the first request with it started."""
 
     principal: str
     route: str
     key: str
-    fingerprint: str  # of the body: the same key with another body is a mistake
-    run_id: str  # the run that this request would start
+    fingerprint: str  # of the body: the same key with a different body is an error
+    run_id: str  # the run that this request starts
     made_at: float
 
 
 @frozen
 class Retention:
-    """What may be forgotten, and when."""
+    """How long records are kept, and how many."""
 
-    log_seconds: float = 3600.0  # a log may be replayed for so long after the end of its run
+    log_seconds: float = 3600.0  # how long a log can be replayed after its run ended
     idempotency_seconds: float = 86_400.0
-    max_runs: int = 100_000  # ended runs, least recently used first; 0 = no limit
-    max_bytes: int = 0  # of their records; 0 = no limit
+    max_runs: int = 100_000  # ended runs; the least recently used go first; 0 = no limit
+    max_bytes: int = 0  # total size of their records; 0 = no limit
 
 
 @frozen
 class PurgeResult:
-    """What a clean-up removed."""
+    """What enforcing the retention removed."""
 
     runs: int = 0
     logs: int = 0
     idempotency_records: int = 0
 
 
-_BETWEEN = "/"  # no name of a principal or of a profile has one, so no two pairs share a scope
-
-
 def record_owner(principal: str, profile: str) -> str:
-    """The owner of records: the principal alone, or, below the prefix of a profile, both."""
-    return f"{principal}{_BETWEEN}{profile}" if profile else principal
+    """Return the owner under which records are stored: the principal, and the profile if the route has one."""
+    # Names of principals and profiles contain no slash, so different pairs have different owners.
+    return f"{principal}/{profile}" if profile else principal

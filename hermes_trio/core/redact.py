@@ -1,9 +1,9 @@
-"""Secrets masked in text that leaves the process: error messages, labels, headers.
+"""Mask secrets in text that leaves the process: error messages, labels, headers.
 
-Every pattern is linear: a run that is scanned is either consumed by the match or bounded in length, so no character is
-looked at more than a fixed number of times. One mask can uncover another match (a masked value may have hidden the
-end of a URL's credentials), therefore the patterns are applied until nothing changes; that is also what makes
-``redact`` idempotent. It ends because every change turns characters into ``***`` and none adds others.
+Every pattern is linear: a scanned run is either consumed by the match or bounded in length, so no character is examined
+more than a fixed number of times. One mask can expose another match (a masked value may have hidden the end of a URL's
+credentials), so the patterns are applied until nothing changes, which also makes ``redact`` idempotent. This terminates
+because each change replaces characters by ``***`` and adds no others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PEM = re.compile(
     r"""
     -----BEGIN[ ][A-Z0-9 ]{0,40}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
     (?: .*? -----END[ ][A-Z0-9 ]{0,40}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
-      | .*  # cut short: all that follows may belong to the key
+      | .*  # truncated: everything after it may belong to the key
     )""",
     re.VERBOSE | re.DOTALL,
 )
@@ -33,7 +33,7 @@ _PAIR = re.compile(
         )
         \\?["']? [ \t]* [:=]=?>? [ \t]* (?: [bru](?=["']) )?
     )
-    (?! (?:null|none|true|false|undefined)\b | \*\*\*@ )  # nothing to hide, or hidden already
+    (?! (?:null|none|true|false|undefined)\b | \*\*\*@ )  # nothing to hide, or masked already
     (?: (\\"(?:{_SCHEME})?) (?: [^"\\\n]++ | \\\\(?:\\.|[^\\\n]) )++
       | ("(?:{_SCHEME})?) (?: [^"\\\n]++ | \\. )++
       | ('(?:{_SCHEME})?) (?: [^'\\\n]++ | \\. )++
@@ -42,7 +42,7 @@ _PAIR = re.compile(
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 
-# Without a header's name only what looks like a token counts: prose speaks of "bearer tokens" and "basic authentication".
+# Without a header name, match only what looks like a token: prose mentions "bearer tokens" and "basic authentication".
 _BEARER = re.compile(
     r"""
     \b((?:bearer|basic)[ \t]+)
@@ -50,7 +50,7 @@ _BEARER = re.compile(
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 
-# The prefix says whose key it was and nothing more. The tail takes in all that could belong to the key, JWT segments too.
+# The prefix is kept: it only identifies the provider. The tail covers everything that may belong to the key, also JWT segments.
 _KEY = re.compile(
     r"""
     (?<![A-Za-z0-9])
@@ -66,7 +66,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def redact(text: str) -> str:
-    """The text with everything masked that looks like a secret."""
+    """Mask everything in the text that looks like a secret."""
     masked = _once(text)
     while masked != text:
         text, masked = masked, _once(masked)
@@ -74,7 +74,7 @@ def redact(text: str) -> str:
 
 
 def header_safe(text: str, limit: int = 200) -> str:
-    """The text as one ASCII line that any HTTP library takes for a header value."""
+    """Convert the text to one ASCII line that every HTTP library accepts as a header value."""
     line = _CONTROL.sub(" ", text).encode("ascii", "replace").decode("ascii").strip()
     return line[: max(limit, 0)].rstrip()
 
@@ -87,5 +87,5 @@ def _once(text: str) -> str:
 
 
 def _masked(match: re.Match[str]) -> str:
-    """What stands before the secret, and the mask in its place."""
+    """Keep what precedes the secret and mask the secret."""
     return "".join(part for part in match.groups() if part) + MASK

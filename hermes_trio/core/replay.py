@@ -1,4 +1,4 @@
-"""From a log back to the turn that wrote it."""
+"""Rebuild a turn from its log."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ from hermes_trio.core.turn import Turn
 
 
 class ReplayedTurn:
-    """A turn fed from its own changes. What the turn had filtered is not in the log, so nothing is filtered twice."""
+    """A turn fed with the changes it once reported, so that it reaches the same state."""
 
     def __init__(self, changes: Iterable[Change] = ()) -> None:
         self.turn = Turn()
-        self.at = 0.0  # the latest moment that the log knows
+        self.at = 0.0  # the latest time in the log
         self._starts: dict[str, float] = {}
         for change in changes:
             self.take(change)
 
     def take(self, change: Change) -> None:
-        """One more change. The end is left to whoever ends the turn."""
+        """Apply one change. ``Ended`` is ignored: the caller ends the turn."""
         for event in self._events(change):
             self.turn.take(event)
 
     def _events(self, change: Change) -> Iterable[Event]:
         match change:
             case CallEnded() if change.state is not CallState.COMPLETED:
-                return  # what the end of the turn closed comes again when the turn is ended again
+                return  # closed by the end of the turn: ending it again repeats this change
             case ApprovalResolved() if change.by is AnsweredBy.RUN_ENDED:
                 return
             case Ended():
                 return
             case _:
-                yield self._AGAIN[type(change)](self, change)
+                yield self._EVENTS[type(change)](self, change)
 
     def _text(self, change: TextAdded) -> Event:
         return Text(change.text)
@@ -71,7 +71,7 @@ class ReplayedTurn:
     def _client_call(self, change: ClientToolCalled) -> Event:
         return ClientCall(change.call_id, change.name, change.arguments)
 
-    def _wish(self, change: ApprovalRequested) -> Event:
+    def _request(self, change: ApprovalRequested) -> Event:
         self.at = max(self.at, change.at)
         return ApprovalRequest(
             change.approval_id,
@@ -98,13 +98,13 @@ class ReplayedTurn:
         self.at = max(self.at, at)
         return ToolCompleted(change.call_id, change.result, change.is_error, at)
 
-    _AGAIN: ClassVar[Mapping[type[Change], Callable[[ReplayedTurn, Any], Event]]] = {
+    _EVENTS: ClassVar[Mapping[type[Change], Callable[[ReplayedTurn, Any], Event]]] = {
         TextAdded: _text,
         ReasoningAdded: _reasoning,
         CallStarted: _start,
         ToolOutputAdded: _output,
         CallEnded: _end,
         ClientToolCalled: _client_call,
-        ApprovalRequested: _wish,
+        ApprovalRequested: _request,
         ApprovalResolved: _answer,
     }

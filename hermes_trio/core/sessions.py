@@ -1,4 +1,4 @@
-"""Sessions as values: what the store keeps of them beside what was said."""
+"""Sessions as values: what the store keeps about a session beside its messages."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hermes_trio.core.messages import Content, Message, Usage
 
 MAX_TITLE = 100  # characters
 PREVIEW_CHARACTERS = 60
-MANY = 2**40  # no counter of one run is larger: their sum must fit wherever it is kept
+MAX_COUNT = 2**40  # bound on each counter of one run, so that sums fit into 64 bits
 
-BRANCHED = "branched"  # why a session ended that was forked
-COMPRESSED = "compression"  # why a session ended whose agent moved on to another
+BRANCHED = "branched"  # end reason of a session that was forked
+COMPRESSED = "compression"  # end reason of a session whose agent continued in another one
 
 _NUMBER = re.compile(r" #[0-9]+$")
 
 
 @frozen
 class Counters:
-    """What there is in a session, and what it took."""
+    """Totals of a session."""
 
     message_count: int = 0
     tool_call_count: int = 0
@@ -39,31 +39,31 @@ NO_COUNTS = Counters()
 
 @frozen
 class Session:
-    """A transcript without its messages."""
+    """A session, without its messages."""
 
     principal: str
     session_id: str
-    kind: str  # the API that made it: chat, responses, runs, sessions
+    kind: str  # the API that created it: chat, responses, runs, sessions
     created_at: float
-    updated_at: float  # when something was last begun or said in it
+    updated_at: float  # when a run last began or ended in it
     model: str = ""
-    title: str = ""  # "" for none; the others are unique for each principal
+    title: str = ""  # unique per principal; "" for none
     system_prompt: str = ""
-    preview: str = ""  # the beginning of the first user message
-    ended_at: float = 0.0  # 0 while it has not ended
+    preview: str = ""  # start of the first user message
+    ended_at: float = 0.0  # 0 while it is open
     end_reason: str = ""
-    parent: str = ""  # the session that it was forked from or continues
+    parent: str = ""  # the session it was forked from or continues
     counters: Counters = NO_COUNTS
 
 
 @frozen
 class NoSession:
-    """There is no such session, or it is somebody else's."""
+    """The session does not exist, or belongs to another principal."""
 
 
 @frozen
 class SessionExists:
-    """A session of this id is there already."""
+    """A session with this id exists already."""
 
 
 @frozen
@@ -78,12 +78,12 @@ class SessionBusy:
 
 @frozen
 class SessionDeleted:
-    """The session and all that was said in it are gone."""
+    """The session and its messages were deleted."""
 
 
 @frozen
 class SessionChange:
-    """What is to become of a session. The first end reason wins; "" is none."""
+    """An update of a session. The first end reason wins; "" sets none."""
 
     sets_title: bool = False
     title: str = ""  # "" removes the title
@@ -92,17 +92,17 @@ class SessionChange:
 
 @frozen
 class SessionQuery:
-    """Which sessions are wanted."""
+    """Filter and page of a list of sessions."""
 
     limit: int = 50
     offset: int = 0
     kind: str = ""  # "" for all
-    include_children: bool = False  # also those that go on elsewhere
+    include_children: bool = False  # include sessions that were forked or continued
 
 
 @frozen
 class SessionPage:
-    """Some sessions, the one with the latest activity first."""
+    """One page of sessions, latest activity first."""
 
     sessions: tuple[Session, ...]
     has_more: bool
@@ -110,24 +110,24 @@ class SessionPage:
 
 @frozen
 class StoredMessage:
-    """A message in its place."""
+    """A message at its position in a session."""
 
     number: int  # counts from 1 in its session
     message: Message
     at: float  # seconds since the epoch
-    run_id: str  # the run in which it was said, also when it was copied from another session
+    run_id: str  # the run it belongs to, even if copied from another session
 
 
 @frozen
 class MessagePage:
-    """Some messages of a session, in the order they were said."""
+    """One page of a session's messages, in order."""
 
     messages: tuple[StoredMessage, ...]
     has_more: bool
 
 
-def counters(messages: Iterable[Message], usage: Usage) -> Counters:
-    """What one run adds."""
+def count_run(messages: Iterable[Message], usage: Usage) -> Counters:
+    """Return what one run adds to the totals of its session."""
     said = tuple(messages)
     return Counters(
         message_count=len(said),
@@ -142,11 +142,11 @@ def counters(messages: Iterable[Message], usage: Usage) -> Counters:
 
 
 def _bounded(number: int) -> int:
-    return max(0, min(number, MANY))
+    return max(0, min(number, MAX_COUNT))
 
 
-def preview(messages: Iterable[Message]) -> str:
-    """The beginning of the first user message in one line, "" if there is none with text."""
+def build_preview(messages: Iterable[Message]) -> str:
+    """Return the start of the first user message with text, in one line; "" if there is none."""
     said = (_text(message.content) for message in messages if message.role == "user")
     return next(filter(None, said), "")
 
@@ -154,18 +154,18 @@ def preview(messages: Iterable[Message]) -> str:
 def _text(content: Content) -> str:
     if not isinstance(content, str):
         content = " ".join(str(part.get("text") or "") for part in content)
-    # No more is looked at: a pasted file has millions of words.
+    # Only the start is split into words: a pasted file may have millions.
     words = " ".join(content[: 50 * PREVIEW_CHARACTERS].split())
     return words if len(words) <= PREVIEW_CHARACTERS else f"{words[: PREVIEW_CHARACTERS - 1]}…"
 
 
 def base_title(title: str) -> str:
-    """A title without its number."""
+    """Return a title without its number."""
     return _NUMBER.sub("", title)
 
 
 def next_title(title: str, taken: Container[str]) -> str:
-    """The next free numbered title: after ``T`` or ``T #2`` comes ``T #3``, unless it is taken. No title has none."""
+    """Return the first free numbered title: ``T #2``, ``T #3``, … for ``T`` or ``T #7``; "" if the title is empty."""
     base = base_title(title)
     numbered = (_numbered(base, number) for number in count(2))
     return next(each for each in numbered if each not in taken) if base else ""

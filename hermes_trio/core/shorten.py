@@ -1,8 +1,8 @@
-"""Long values made short enough to show: the record keeps them whole, an event carries these.
+"""Values copied into JSON types and cut to a size that can be shown. Records keep the originals; events carry these.
 
 ``shorten_json`` works with a budget in bytes of ASCII-escaped JSON, the form that goes on the wire. A container shares its
-budget among its children: those that need less than a fair share are kept whole, the rest divide what is left. A child
-is never measured beyond its share, so the work grows with the budget and not with the value.
+budget among its children: those that need less than a fair share are kept whole, the others divide the rest. A child is
+never measured beyond its share, so the cost is bounded by the budget, not by the size of the value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from math import isfinite
 from typing import Any
 
 DEFAULT_LIMIT = 16 * 1024
@@ -23,13 +22,13 @@ MIN_LIMIT = 64
 _TOO_DEEP = "..."
 _LEFT_OUT = "... [{} characters left out]"
 _KEY_LIMIT = 120
-# The least that one entry of a shortened container gets: a key, a number and punctuation.
+# Minimum for one entry of a shortened container: a key, a number and punctuation.
 _MIN_SHARE = 160
-_TAIL = 48  # room for the note about entries that were left out
+_TAIL = 48  # reserved for the note about omitted entries
 
 
 def shorten(text: str, limit: int) -> str:
-    """At most ``limit`` characters: the head, then a note saying how many were left out."""
+    """Cut a text to ``limit`` characters: its start and a note that says how many characters were left out."""
     if len(text) <= limit:
         return text
     room = limit - len(_LEFT_OUT.format(len(text)))
@@ -39,12 +38,12 @@ def shorten(text: str, limit: int) -> str:
 
 
 def shorten_json(value: Any, limit: int = DEFAULT_LIMIT, depth: int = DEFAULT_DEPTH) -> Any:
-    """A copy that JSON can encode, in at most ``limit`` bytes (64 or more) and ``depth`` levels."""
+    """Return a copy that encodes as JSON in at most ``limit`` bytes (64 or more) and ``depth`` levels."""
     return _fit(value, max(limit, MIN_LIMIT), depth)
 
 
 def encodable(text: str) -> str:
-    """The text with lone surrogates replaced: strict UTF-8 encoders refuse them."""
+    """Replace lone surrogates, which strict UTF-8 encoders reject."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -56,11 +55,11 @@ def _fit(value: Any, budget: int, depth: int) -> Any:
         return _fit_text(shown, budget)
     if isinstance(shown, Mapping):
         return _fit_object(shown, budget, depth)
-    return _fit_array(shown, budget, depth)  # any other scalar fits the smallest budget there is
+    return _fit_array(shown, budget, depth)  # every other scalar fits the smallest budget
 
 
 def _fit_text(text: str, budget: int) -> str:
-    # Escapes make some characters up to twelve bytes long, so the longest cut that fits has to be searched for.
+    # An escaped character takes up to twelve bytes, so the longest cut that fits is found by bisection.
     cuts = range(budget)
     best = bisect_right(cuts, budget, key=lambda cut: _text_size(shorten(text, cut), budget))
     return encodable(shorten(text, best - 1))
@@ -88,12 +87,12 @@ def _fit_object(items: Mapping[Any, Any], budget: int, depth: int) -> Any:
 
 
 def _entries(budget: int) -> int:
-    """How many entries a container with this budget may show when not all of it fits."""
+    """Return how many entries to show of a container that does not fit its budget."""
     return (budget - _TAIL) // _MIN_SHARE
 
 
 def _shares(children: list[Any], overheads: list[int], budget: int, depth: int) -> list[int]:
-    """What each child may use: all it needs if that is little, else an equal part of what is left."""
+    """Return the budget of each child: what it needs if that is little, else an equal part of the rest."""
     spare = budget - _TAIL - sum(overheads) - 2 * len(children)
     fair = spare // len(children)
     needs = [_size(_shown(child, depth - 1), fair, depth - 1) for child in children]
@@ -107,40 +106,33 @@ def _left_out(count: int) -> str:
 
 
 def _shown(value: Any, depth: int) -> Any:
-    """One level of the value in JSON's own types."""
+    """Convert one level of a value to JSON types."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
         return _integer(value)
     if isinstance(value, float):
-        return float(value) if isfinite(value) else repr(float(value))  # NaN and infinity are not JSON
+        return float(value) if math.isfinite(value) else repr(float(value))  # NaN and infinity are not JSON
     if isinstance(value, Mapping | list | tuple):
         return value if depth > 0 or not value else _TOO_DEEP
-    return _described(value)
+    return safe_str(value)
 
 
 def _integer(value: int) -> int | str:
-    # Strict encoders refuse what does not fit into 64 bits, and Python refuses to print really long numbers.
+    # Strict encoders reject integers over 64 bits, and Python refuses to print very long ones.
     bits = value.bit_length()
     if bits < 64:
         return int(value)
     return str(int(value)) if bits < 128 else f"[integer of {bits} bits]"
 
 
-def _described(value: object) -> str:
-    try:
-        return str(value)
-    except Exception:  # noqa: BLE001 - whatever a foreign __str__ does, showing progress must not fail a run
-        return f"<{type(value).__name__}>"
-
-
 def _key(key: Any) -> str:
-    text = _described(key)
+    text = safe_str(key)
     return encodable(text) if _text_size(text, _KEY_LIMIT) <= _KEY_LIMIT else _fit_text(text, _KEY_LIMIT)
 
 
 def _size(shown: Any, cap: int, depth: int) -> int:
-    """Bytes of the encoded copy; counting stops once it is above the cap."""
+    """Return the encoded size in bytes. Counting stops above ``cap``."""
     if isinstance(shown, str):
         return _text_size(shown, cap)
     if isinstance(shown, Mapping):
@@ -161,7 +153,7 @@ def _sum_sizes(entries: Iterable[tuple[int, Any]], cap: int, depth: int) -> int:
 
 
 def _text_size(text: str, cap: int) -> int:
-    # Every character takes a byte at least: a long text need not be encoded to be too long.
+    # Every character takes at least one byte, so a long text need not be encoded.
     return cap + 1 if len(text) > cap else len(json.dumps(encodable(text)))
 
 
@@ -175,18 +167,18 @@ def _copy(shown: Any, depth: int) -> Any:
     return shown
 
 
-MAX_DEPTH = 32
-MAX_BITS = 1024
+_MAX_DEPTH = 32
+_MAX_BITS = 1024
 
 
-def to_jsonable(value: object, depth: int = MAX_DEPTH) -> Any:
-    """A copy made of JSON types only: nobody can change it afterwards, and encoding it cannot fail."""
+def to_jsonable(value: object, depth: int = _MAX_DEPTH) -> Any:
+    """Copy a value into JSON types. The copy shares nothing mutable with the original and always encodes."""
     match value:
         case None | bool() | str():
             return value
         case int():
-            # Python refuses to write out numbers of thousands of digits.
-            return int(value) if value.bit_length() <= MAX_BITS else hex(value)
+            # Python refuses to print integers of thousands of digits.
+            return int(value) if value.bit_length() <= _MAX_BITS else hex(value)
         case float() if math.isfinite(value):
             return float(value)
         case Mapping() if depth:
@@ -197,57 +189,55 @@ def to_jsonable(value: object, depth: int = MAX_DEPTH) -> Any:
 
 
 def safe_str(value: object) -> str:
-    """A text for any value, even for one whose own ``__str__`` fails."""
-    if isinstance(value, str):
-        return str(value)
+    """Convert a value to text, even if its ``__str__`` raises."""
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - somebody else's code; its failure must not become ours
+    except Exception:  # noqa: BLE001 - foreign code; its failure must not fail the run
         return f"<{type(value).__name__}>"
 
 
-LIMIT = 1_000_000  # characters: a tool may print for hours
+MAX_OUTPUT = 1_000_000  # characters: a tool may print for hours
 
 
 class HeadTailBuffer:
-    """The beginning and the end of a text that grows; what was between them is counted."""
+    """A growing text of bounded size: it keeps the start and the end, and counts what it dropped between."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = MAX_OUTPUT) -> None:
         self._head: list[str] = []
-        self._room = limit // 2
+        self._head_room = limit // 2
         self._tail: deque[str] = deque()
         self._tail_limit = limit - limit // 2
-        self._tail_size = self._left_out = 0
+        self._tail_size = self._dropped = 0
 
     def add(self, text: str) -> None:
-        """More of it."""
-        head = text[: self._room]
-        self._room -= len(head)
+        """Append text."""
+        head = text[: self._head_room]
+        self._head_room -= len(head)
         if head:
             self._head.append(head)
         if rest := text[len(head) :]:
             self._tail.append(rest)
             self._tail_size += len(rest)
-            self._shrink()
+            self._trim()
 
-    def _shrink(self) -> None:
+    def _trim(self) -> None:
         surplus = self._tail_size - self._tail_limit
         while surplus > 0:
             oldest = self._tail.popleft()
             if len(oldest) > surplus:
                 self._tail.appendleft(oldest[surplus:])
             dropped = min(len(oldest), surplus)
-            self._left_out += dropped
+            self._dropped += dropped
             self._tail_size -= dropped
             surplus -= dropped
 
     @property
     def is_cut(self) -> bool:
-        """Whether some of it was dropped."""
-        return self._left_out > 0
+        """Whether text was dropped."""
+        return self._dropped > 0
 
     @property
     def text(self) -> str:
-        """All of it, or its two ends around a note."""
-        note = f"\n[... {self._left_out} characters left out ...]\n" if self.is_cut else ""
+        """The whole text, or its start and end around a note."""
+        note = f"\n[... {self._dropped} characters left out ...]\n" if self.is_cut else ""
         return "".join((*self._head, note, *self._tail))

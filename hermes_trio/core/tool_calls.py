@@ -1,8 +1,8 @@
-"""The book of a turn's tool calls: which are shown, under which id, and what becomes of them.
+"""The tool calls of a turn: which are shown, under which id, and how each ends.
 
-Agents are careless with ids. Some give none, some tell each start twice (once with an id, once without), some use
-an id again in the next round. The book turns all of that into one rule: every call that is shown has an id of its
-own, is started once and ended once.
+Agents are careless with ids. Some give none, some report each start twice (once with an id, once without), some reuse an
+id in the next round. ``ToolCalls`` reduces all of that to one rule: every visible call has its own id, is started once
+and ended once.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from hermes_trio.core.state import CallState, CallTransition, next_call_state
 
 @define(eq=False)
 class Call:
-    """One shown call while the turn is open."""
+    """One visible call while the turn is open."""
 
     item: int
     call_id: str
     name: str
     args: Mapping[str, Any]
     at: float
-    has_end: bool  # its producer will tell when it ends
+    reports_end: bool  # the agent will report its completion
     state: CallState = CallState.NEW
-    printed: HeadTailBuffer = field(factory=HeadTailBuffer)
+    output: HeadTailBuffer = field(factory=HeadTailBuffer)
     result: str = ""
     is_error: bool = False
     duration: float = 0.0
@@ -38,30 +38,29 @@ class Call:
     rank: int = 0
 
     def start(self) -> None:
-        """The call is running from now on."""
+        """Mark the call as running."""
         self.state = next_call_state(self.state, CallTransition.START)
 
     def finish(self, result: str, is_error: bool, at: float) -> None:
-        """The call ended by itself."""
+        """Record that the call completed."""
         self.state = next_call_state(self.state, CallTransition.FINISH)
         self.result, self.is_error = result, is_error
         self.duration = max(0.0, at - self.at)
 
     def abandon(self, at: float) -> None:
-        """The run ended before the call did: what it had printed is its result."""
+        """Record that the run ended before the call did. Its output so far becomes its result."""
         self.state = next_call_state(self.state, CallTransition.ABANDON)
-        self.result, self.is_error = self.printed.text, True
+        self.result, self.is_error = self.output.text, True
         self.duration = max(0.0, at - self.at)
 
     def as_item(self) -> CallItem:
-        """The call as a value."""
-        result = self.printed.text if self.state is CallState.RUNNING else self.result
+        """Return the call as a value. A running call shows its output so far as its result."""
         return CallItem(
             self.call_id,
             self.name,
             self.args,
             self.state,
-            result,
+            self.output.text if self.state is CallState.RUNNING else self.result,
             self.is_error,
             self.duration,
             self.after,
@@ -70,49 +69,54 @@ class Call:
 
 
 class ToolCalls:
-    """Every call of one turn."""
+    """Every visible call of one turn."""
 
     def __init__(self) -> None:
         self._all: list[Call] = []
         self._shown_ids: set[str] = set()
         self._uses: defaultdict[str, int] = defaultdict(int)
         self._by_agent_id: dict[str, Call] = {}
-        # Starts that only one of the two kinds of callback has told so far, by tool name.
-        self._noticed: defaultdict[str, list[Call]] = defaultdict(list)
-        self._announced: defaultdict[str, int] = defaultdict(int)
+        # Starts reported so far by only one of the two callbacks (with and without id), by tool name.
+        self._without_id: defaultdict[str, list[Call]] = defaultdict(list)
+        self._with_id: defaultdict[str, int] = defaultdict(int)
 
     def start(self, event: ToolStarted, item: int) -> Call | None:
-        """Open a call, or nothing if this start was told before."""
+        """Open a call. Return None if its start was reported before."""
         if self.running(event.call_id) is not None:
             return None
-        if self._noticed[event.name]:
-            self._claim(event)
+        if self._without_id[event.name]:
+            # The call is visible already. From now on this id refers to it, and its end will be reported.
+            call = self._without_id[event.name].pop(0)
+            call.reports_end = True
+            self._by_agent_id[event.call_id] = call
             return None
-        self._announced[event.name] += 1
-        call = Call(item, self._fresh_id(event.call_id), event.name, event.args, event.at, has_end=True)
+        self._with_id[event.name] += 1
+        call_id = self._unique_id(event.call_id)
+        call = self._open(Call(item, call_id, event.name, event.args, event.at, reports_end=True))
         self._by_agent_id[event.call_id] = call
-        return self._open(call)
+        return call
 
-    def notice(self, event: ToolAnnounced, item: int) -> Call | None:
-        """Open a call that has no id, or nothing if its start was told with one."""
-        if self._announced[event.name]:
-            self._announced[event.name] -= 1
+    def announce(self, event: ToolAnnounced, item: int) -> Call | None:
+        """Open a call that has no id. Return None if its start was reported with one."""
+        if self._with_id[event.name]:
+            self._with_id[event.name] -= 1
             return None
-        call = Call(item, self._fresh_id("call"), event.name, event.args, event.at, has_end=False)
-        self._noticed[event.name].append(call)
-        return self._open(call)
+        call_id = self._unique_id("call")
+        call = self._open(Call(item, call_id, event.name, event.args, event.at, reports_end=False))
+        self._without_id[event.name].append(call)
+        return call
 
-    def id_for_client(self, wanted: str) -> str:
-        """The id under which a call of the client's tool is shown: the agent's, unless another call has it."""
-        return self._fresh_id(wanted or "call")
+    def client_call_id(self, wanted: str) -> str:
+        """Return the id under which to show a call of a client's tool: the agent's, unless it is taken."""
+        return self._unique_id(wanted or "call")
 
     def running(self, agent_id: str) -> Call | None:
-        """The running call that the agent means by an id; nothing for orphans and for calls that ended."""
+        """Return the running call that the agent knows by an id, None for unknown and ended calls."""
         call = self._by_agent_id.get(agent_id)
         return call if call is not None and call.state is CallState.RUNNING else None
 
     def still_running(self) -> Iterator[Call]:
-        """What is open, in the order of the starts."""
+        """Iterate over the running calls, in the order of their starts."""
         return (call for call in self._all if call.state is CallState.RUNNING)
 
     def _open(self, call: Call) -> Call:
@@ -120,16 +124,10 @@ class ToolCalls:
         self._all.append(call)
         return call
 
-    def _claim(self, event: ToolStarted) -> None:
-        """The call was shown already, without an id: from now on this id means it, and its end will be told."""
-        call = self._noticed[event.name].pop(0)
-        call.has_end = True
-        self._by_agent_id[event.call_id] = call
-
-    def _fresh_id(self, wanted: str) -> str:
+    def _unique_id(self, wanted: str) -> str:
         self._uses[wanted] += 1
         shown = wanted if self._uses[wanted] == 1 else f"{wanted}-{self._uses[wanted]}"
         if shown in self._shown_ids:
-            return self._fresh_id(wanted)
+            return self._unique_id(wanted)
         self._shown_ids.add(shown)
         return shown

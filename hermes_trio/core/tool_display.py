@@ -1,4 +1,4 @@
-"""How a tool call looks to a person: a picture and a line of text, made from its name and arguments."""
+"""How a tool call is shown to a person: an emoji and one line of text, from its name and arguments."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hermes_trio.core.shorten import encodable
 Args = Mapping[str, Any]
 
 DEFAULT_EMOJI = "⚡"
-# A preview is one line on a screen; without a bound a pasted file would travel in every progress event.
+# A preview is one line on a screen; unbounded, a pasted file would be part of every progress event.
 DEFAULT_LIMIT = 1_000
-_SCANNED = 8_000  # no more of an argument is ever looked at
-_NESTED = 4  # nor deeper into lists of lists
+_SCANNED = 8_000  # longest prefix of an argument that is examined
+_NESTED = 4  # deepest nesting of lists that is examined
 
 _EMOJI = {
     "browser_back": "◀️",
@@ -72,22 +72,25 @@ _LIKELY_ARGUMENTS = ("query", "text", "command", "path", "name", "prompt", "code
 
 
 def emoji(name: str) -> str:
-    """The picture of a tool."""
+    """Return the emoji of a tool."""
     return _EMOJI.get(name, DEFAULT_EMOJI)
 
 
 def is_internal(name: str) -> bool:
-    """Whether a tool is the agent's own business and never shown."""
+    """Return whether a tool is internal to the agent and never shown."""
     return name.startswith("_")
 
 
 def label(name: str, args: Args | None, limit: int = DEFAULT_LIMIT) -> str:
-    """What to show for a call: its preview, or the tool's name."""
+    """Return the label of a call: its preview, or the name of the tool."""
     return preview(name, args, limit) or name
 
 
 def preview(name: str, args: Args | None, limit: int = DEFAULT_LIMIT) -> str:
-    """The call in one line, "" when nothing can be said. Arguments of any shape are fine: a model wrote them."""
+    """Summarise a call in one line, "" if there is nothing to show.
+
+    Arguments may have any shape, because a model wrote them.
+    """
     if not isinstance(args, Mapping) or not args:
         return ""
     build = _BUILDERS.get(name)
@@ -96,26 +99,26 @@ def preview(name: str, args: Args | None, limit: int = DEFAULT_LIMIT) -> str:
 
 
 def _main(name: str, args: Args) -> str:
-    """The argument that says most about the call."""
+    """Return the most informative argument."""
     if name in _MAIN_ARGUMENT:
         return _text(args.get(_MAIN_ARGUMENT[name]))
     return next(filter(None, (_text(args.get(key)) for key in _LIKELY_ARGUMENTS)), "")
 
 
 def _text(value: object) -> str:
-    """A value as text, "" when it has none that is worth showing."""
+    """Convert a value to text, "" if it has none worth showing."""
     for _ in range(_NESTED):
         if isinstance(value, list | tuple):
             value = value[0] if value else None
     if isinstance(value, str):
         return value[:_SCANNED]
-    if isinstance(value, int) and value.bit_length() > 64:  # Python refuses to print really long ones
+    if isinstance(value, int) and value.bit_length() > 64:  # Python refuses to print very long ones
         return ""
     return str(value) if isinstance(value, int | float) else ""
 
 
 def _whole(value: object) -> int:
-    """A positive whole number, else 0."""
+    """Return a positive integer, 0 for everything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63 else 0
 
 
@@ -141,7 +144,7 @@ def _read_file(args: Args) -> str:
 
 
 def _lines(first: int, count: int) -> str:
-    """The lines read: L5, or L5-14."""
+    """Format a range of lines: L5 or L5-14."""
     if not first and not count:
         return ""
     first = first or 1
@@ -162,7 +165,7 @@ def _process(args: Args) -> str:
     return " ".join((action, _text(args.get("session_id"))[:16], quoted, waited))
 
 
-# action of the memory tool: its sign, and the argument that tells which entry
+# action of the memory tool: its sign, and the argument that identifies the entry
 _MEMORY = {"add": ("+", "content"), "replace": ("~", "old_text"), "remove": ("-", "old_text")}
 
 
@@ -194,7 +197,7 @@ _BUILDERS: dict[str, Callable[[Args], str]] = {
 
 
 _FILTERS = frozenset({"head", "tail", "wc", "sort", "uniq"})
-# Preparation, and the closing words of compound commands.
+# Set-up commands, and the closing words of compound commands.
 _SETUP = frozenset(
     {
         "cd",
@@ -238,7 +241,11 @@ _KEPT = frozenset({"text", "open", "close"})
 
 
 def shell_preview(command: str) -> str:
-    """The first command that matters, and how many more there are."""
+    """Summarise a shell command: the first part that matters, and the number of further ones.
+
+    Reads just enough of the shell's grammar (quotes, brackets, here-documents, separators, redirections) not to cut in
+    the wrong place. For display only: no decision is based on it.
+    """
     shown = [line for line in map(_pipeline, _split(command)) if line and not _is_noise(line)]
     if not shown:
         return " ".join(command.split())
@@ -247,7 +254,7 @@ def shell_preview(command: str) -> str:
 
 
 def _split(command: str) -> list[list[str]]:
-    """The command lines, each as the parts of its pipeline, redirections and comments cut."""
+    """Split into command lines, each a list of pipeline parts, without redirections and comments."""
     lines = [[""]]
     position = depth = 0
     while match := _TOKEN.match(command, position):
@@ -265,14 +272,14 @@ def _split(command: str) -> list[list[str]]:
 
 
 def _after_heredoc(command: str, position: int, word: str) -> int:
-    """Where the shell reads on after the document; its text is data and not commands."""
+    """Return where the shell continues after the here-document, whose text is data."""
     start = command.find("\n", position)
     end = re.compile(rf"^\t*{word}$", re.MULTILINE).search(command, start) if start >= 0 else None
     return end.end() if end else len(command)
 
 
 def _pipeline(parts: list[str]) -> str:
-    """One line, without the filters at its end that only shape the output."""
+    """Join a pipeline, without trailing filters that only shape the output."""
     words = [part.split() for part in parts]
     while len(words) > 1 and words[-1][:1] and words[-1][0] in _FILTERS:
         words.pop()
@@ -280,5 +287,5 @@ def _pipeline(parts: list[str]) -> str:
 
 
 def _is_noise(line: str) -> bool:
-    """Whether the line only prepares the ground or prints a separator."""
+    """Return whether the line only sets things up or prints a separator."""
     return line.split(maxsplit=1)[0] in _SETUP or bool(_ASSIGNMENT.match(line) or _MARKER_ECHO.match(line))

@@ -1,14 +1,14 @@
-"""The one pure record of a run.
+"""The pure reducer of a run: events in, changes out.
 
-A turn takes the events of an agent in the order they were said, filters them once, and reports changes. Streams,
-stored records and batch replies are all made from those changes, so they cannot disagree. What is filtered:
+A turn takes the events of an agent in order, filters them once, and reports changes. Streams, stored records and batch
+replies all derive from those changes, so they cannot disagree. Filtered out are:
 
-* tools whose name begins with an underscore, and everything that belongs to them;
-* ends and output of calls that never started, starts and ends told twice;
-* empty pieces of text, and everything said after the end.
+* tools whose name starts with an underscore, and everything that belongs to them;
+* output and ends of calls that never started, and starts and ends reported twice;
+* empty text, and every event after the end.
 
-A turn ends exactly once: by the agent's own word (``Finished``, ``AgentFailed``) or by ``cancel``. Ending closes every
-question and every call that is still open, so nothing is left waiting or running on anybody's screen.
+A turn ends exactly once: with the agent (``Finished``, ``AgentFailed``) or by ``cancel``. Ending it closes every approval
+request and every call that is still open, so no client is left showing one as pending.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from hermes_trio.core.tool_display import is_internal
 
 @define(eq=False)
 class _TextItem:
-    """A growing piece of text or reasoning."""
+    """A message or reasoning item that may still grow."""
 
     kind: type[MessageItem | ReasoningItem]
     parts: list[str] = field(factory=list)
@@ -65,7 +65,7 @@ class _TextItem:
 
 @define(eq=False)
 class _ClientCall:
-    """A call that the client runs."""
+    """A call of a tool that the client runs."""
 
     item: ClientCallItem
 
@@ -74,11 +74,11 @@ class _ClientCall:
 
 
 class NotEnded(Exception):
-    """The outcome was asked of a turn that is still open."""
+    """The outcome of a turn was requested before it ended."""
 
 
 class Turn:
-    """Events in, changes out."""
+    """One turn of an agent. Not thread-safe: one task feeds it."""
 
     def __init__(self) -> None:
         self._state = TurnState.OPEN
@@ -90,7 +90,7 @@ class Turn:
 
     @property
     def is_open(self) -> bool:
-        """Whether the turn still takes events."""
+        """Whether the turn still accepts events."""
         return self._state is TurnState.OPEN
 
     @property
@@ -98,7 +98,7 @@ class Turn:
         """How the turn ended.
 
         Raises:
-            NotEnded: it did not yet.
+            NotEnded: the turn is still open.
         """
         if self._outcome is None:
             raise NotEnded
@@ -106,7 +106,7 @@ class Turn:
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """Everything so far, as values."""
+        """All items so far, as values."""
         return tuple([part.as_item() for part in self._parts])
 
     @property
@@ -115,7 +115,7 @@ class Turn:
         return "".join(item.text for item in self.items if isinstance(item, MessageItem))
 
     def take(self, event: Event) -> tuple[Change, ...]:
-        """Feed one event; returns what it changed, which may be nothing."""
+        """Process one event. Return the changes it caused, possibly none."""
         if self._state is not TurnState.OPEN:
             return ()
         return tuple(self._HANDLERS[type(event)](self, event))
@@ -126,7 +126,7 @@ class Turn:
             return ()
         return self._end(Outcome.from_cancellation(reason), at)
 
-    # What nearly every turn has is taken without a generator, which would take longer than the rest.
+    # The handlers of frequent events return tuples: creating a generator would cost more than the rest of the work.
 
     def _take_text(self, event: Text) -> tuple[Change, ...]:
         text = event.text
@@ -140,65 +140,64 @@ class Turn:
         if is_internal(event.name):
             return
         if not event.call_id:
-            yield from self._take_notice(ToolAnnounced(event.name, event.args, event.at))
+            yield from self._take_announcement(ToolAnnounced(event.name, event.args, event.at))
             return
         yield from self._show(self._calls.start(event, len(self._parts)))
 
-    def _take_notice(self, event: ToolAnnounced) -> Iterator[Change]:
+    def _take_announcement(self, event: ToolAnnounced) -> Iterator[Change]:
         if not is_internal(event.name):
-            yield from self._show(self._calls.notice(event, len(self._parts)))
+            yield from self._show(self._calls.announce(event, len(self._parts)))
 
     def _take_output(self, event: ToolOutput) -> Iterator[Change]:
         call = self._calls.running(event.call_id)
         if call is not None and event.text:
-            call.printed.add(event.text)
+            call.output.add(event.text)
             yield ToolOutputAdded(call.item, call.call_id, event.text)
 
     def _take_completion(self, event: ToolCompleted) -> Iterator[Change]:
         call = self._calls.running(event.call_id)
         if call is not None:
             call.finish(event.result, event.is_error, event.at)
-            yield self._over(call)
+            yield self._close(call)
 
     def _take_client_call(self, event: ClientCall) -> Iterator[Change]:
-        call_id = self._calls.id_for_client(event.call_id)
+        call_id = self._calls.client_call_id(event.call_id)
         self._parts.append(_ClientCall(ClientCallItem(call_id, event.name, event.arguments)))
         yield ClientToolCalled(len(self._parts) - 1, call_id, event.name, event.arguments)
 
-    def _take_wish(self, event: ApprovalRequest) -> Iterator[Change]:
+    def _take_request(self, event: ApprovalRequest) -> Iterator[Change]:
         call = self._calls.running(event.call_id)
-        yield from self._approvals.ask(event, "" if call is None else call.call_id)
+        yield from self._approvals.request(event, "" if call is None else call.call_id)
 
     def _take_answer(self, event: ApprovalAnswered) -> Iterator[Change]:
-        yield from self._approvals.answer(event)
+        yield from self._approvals.resolve(event)
 
     def _take_finish(self, event: Finished) -> tuple[Change, ...]:
+        # The text of a failed turn is its error message, not part of the answer.
         rest = "" if event.result.verdict is Verdict.FAILED else self._unsent(event.result)
-        said = self._take_text(Text(rest)) if rest else ()
-        return (
-            *said,
-            *self._end(Outcome.from_result(event.result, is_empty=not self._has_answer()), event.at),
-        )
+        added = self._take_text(Text(rest))
+        outcome = Outcome.from_result(event.result, is_empty=self._last_part() is None)
+        return (*added, *self._end(outcome, event.at))
 
-    def _take_crash(self, event: AgentFailed) -> tuple[Change, ...]:
+    def _take_failure(self, event: AgentFailed) -> tuple[Change, ...]:
         return self._end(Outcome.from_failure(event), event.at)
 
     _HANDLERS: ClassVar[Mapping[type[Event], Callable[[Turn, Any], Iterable[Change]]]] = {
         Text: _take_text,
         Reasoning: _take_reasoning,
         ToolStarted: _take_start,
-        ToolAnnounced: _take_notice,
+        ToolAnnounced: _take_announcement,
         ToolOutput: _take_output,
         ToolCompleted: _take_completion,
         ClientCall: _take_client_call,
-        ApprovalRequest: _take_wish,
+        ApprovalRequest: _take_request,
         ApprovalAnswered: _take_answer,
         Finished: _take_finish,
-        AgentFailed: _take_crash,
+        AgentFailed: _take_failure,
     }
 
     def _write(self, kind: type[MessageItem | ReasoningItem], text: str) -> int:
-        """Add text to the last item if it is of the same kind, else begin a new one; returns its position."""
+        """Append text to the last item if it is of the same kind, else to a new one. Return its position."""
         last = self._parts[-1] if self._parts else None
         if type(last) is _TextItem and last.kind is kind:
             last.parts.append(text)
@@ -211,7 +210,7 @@ class Turn:
             self._parts.append(call)
             yield CallStarted(call.item, call.call_id, call.name, call.args, call.at)
 
-    def _over(self, call: Call) -> CallEnded:
+    def _close(self, call: Call) -> CallEnded:
         call.after, call.rank = len(self._parts), self._results
         self._results += 1
         return CallEnded(
@@ -223,36 +222,29 @@ class Turn:
         self._outcome = outcome
         closed: list[Change] = [*self._approvals.close(at)]
         for call in self._calls.still_running():
-            if outcome.status is Status.COMPLETED and not call.has_end:
-                call.finish(call.printed.text, is_error=False, at=at)
+            if outcome.status is Status.COMPLETED and not call.reports_end:
+                call.finish(call.output.text, is_error=False, at=at)
             else:
                 call.abandon(at)
-            closed.append(self._over(call))
+            closed.append(self._close(call))
         return (*closed, Ended(outcome, at))
 
-    def _has_answer(self) -> bool:
-        return self._last_part() is not None
-
     def _unsent(self, result: Result) -> str:
-        """The part of the final answer that was never streamed."""
+        """Return the part of the final answer that was not streamed."""
         if not (final := result.text.strip()):
             return ""
-        streamed = self._last_message().strip()
+        last = self._last_part()
+        streamed = "".join(last.parts).strip() if type(last) is _TextItem else ""
         if streamed.endswith(final):
             return ""
         if not streamed:
             return result.text
         if final.startswith(streamed):
             return final[len(streamed) :]
-        return f"\n\n{result.text}"  # another text than the one that was streamed: both are kept
-
-    def _last_message(self) -> str:
-        """The text since the last tool call."""
-        last = self._last_part()
-        return "".join(last.parts) if type(last) is _TextItem else ""
+        return f"\n\n{result.text}"  # differs from the streamed text: keep both
 
     def _last_part(self) -> _TextItem | Call | _ClientCall | None:
-        """The last that is more than reasoning."""
+        """Return the last part that is not reasoning."""
         for part in reversed(self._parts):
             if not (type(part) is _TextItem and part.kind is ReasoningItem):
                 return part

@@ -14,7 +14,7 @@ import trio
 from attrs import evolve, frozen
 
 from hermes_trio.agent.approvals import PendingApprovals
-from hermes_trio.core.approvals import Decision, Grant, offered
+from hermes_trio.core.approvals import Decision, Grant, offered_choices
 from hermes_trio.core.changes import ApprovalRequested
 from hermes_trio.core.events import AnsweredBy, ApprovalAnswered, ApprovalRequest, Choice, Event
 from hermes_trio.core.records import RunHeader
@@ -107,7 +107,7 @@ class Approvals:
         chosen = pending if answer.everything else pending[:1]
         if not chosen:
             raise NotPending
-        if any(answer.choice not in offered(question) for question in chosen):
+        if any(answer.choice not in offered_choices(question) for question in chosen):
             raise NotOffered
         return chosen
 

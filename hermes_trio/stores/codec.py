@@ -28,7 +28,7 @@ from hermes_trio.core.log_codec import (
 from hermes_trio.core.messages import Message, transcript
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
-from hermes_trio.core.sessions import Counters, counters
+from hermes_trio.core.sessions import Counters, count_run
 from hermes_trio.stores.base import CorruptRecord, StoreError
 
 T = TypeVar("T")
@@ -199,7 +199,7 @@ def encode_run(ended: EndedRun) -> EncodedRun:
             encode_plain_json(message) if type(message.content) is str else encode_json(message)
             for message in messages
         ),
-        counters=counters(messages, ended.outcome.usage),
+        counters=count_run(messages, ended.outcome.usage),
     )
 
 

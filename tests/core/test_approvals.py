@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 
-from hermes_trio.core.approvals import Decision, offered
+from hermes_trio.core.approvals import Decision, offered_choices
 from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, CallStarted, Change, Ended
 from hermes_trio.core.dialects.chat import APPROVAL_REQUEST, APPROVAL_RESPONDED, ChatOptions, ChatStream
 from hermes_trio.core.dialects.responses import ResponsesCollector
@@ -74,8 +74,8 @@ def test_the_end_denies_what_is_open() -> None:
 @pytest.mark.parametrize("permanent", [True, False])
 def test_what_is_offered(permanent: bool) -> None:
     request = ApprovalRequested("q", "", "x", "", (), permanent, 1.0, 0.0)
-    assert (Choice.ALWAYS in offered(request)) is permanent
-    assert {Choice.ONCE, Choice.SESSION, Choice.DENY} <= set(offered(request))
+    assert (Choice.ALWAYS in offered_choices(request)) is permanent
+    assert {Choice.ONCE, Choice.SESSION, Choice.DENY} <= set(offered_choices(request))
 
 
 def test_only_a_denial_stops_the_agent() -> None:

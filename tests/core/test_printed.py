@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_trio.core.events import Event, Text, ToolOutput, coalesce
-from hermes_trio.core.shorten import LIMIT, HeadTailBuffer
+from hermes_trio.core.shorten import MAX_OUTPUT, HeadTailBuffer
 from hermes_trio.core.tool_calls import Call
 
 
@@ -25,15 +25,15 @@ def test_the_two_ends_are_kept(pieces: list[str], limit: int) -> None:
 
 
 def test_a_call_that_prints_for_hours_takes_bounded_memory() -> None:
-    call = Call(0, "c", "terminal", {}, 0.0, has_end=True)
+    call = Call(0, "c", "terminal", {}, 0.0, reports_end=True)
     call.start()
     for _ in range(1_000):
-        call.printed.add("x" * 100_000)
+        call.output.add("x" * 100_000)
     call.abandon(1.0)
-    assert LIMIT <= len(call.result) < LIMIT + 100
+    assert MAX_OUTPUT <= len(call.result) < MAX_OUTPUT + 100
     left_out = re.search(r"(\d+) characters left out", call.result)
     assert left_out is not None
-    assert int(left_out[1]) == 100_000_000 - LIMIT
+    assert int(left_out[1]) == 100_000_000 - MAX_OUTPUT
 
 
 def test_what_one_call_printed_in_a_row_is_one_piece() -> None:

@@ -31,7 +31,7 @@ from hermes_trio.core.errors import ApiError
 from hermes_trio.core.events import Event, Result, Verdict
 from hermes_trio.core.messages import Message, ToolCall, Usage, transcript
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
-from hermes_trio.core.sessions import Counters, Session, StoredMessage, next_title, preview
+from hermes_trio.core.sessions import Counters, Session, StoredMessage, build_preview, next_title
 from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
 from tests.support.session_stream_rules import HEADER, Json, blocks_of, check_whole, events_of, kinds
@@ -352,6 +352,6 @@ def test_the_next_title_is_free_and_fits(title: str, taken: int) -> None:
 
 @given(st.text())
 def test_a_preview_is_short_and_one_line(text: str) -> None:
-    shown = preview([Message("assistant", "no"), Message("user", ""), Message("user", text)])
+    shown = build_preview([Message("assistant", "no"), Message("user", ""), Message("user", text)])
     assert len(shown) <= 60
     assert shown == " ".join(shown.split())

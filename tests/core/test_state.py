@@ -53,7 +53,7 @@ def test_runs_move_by_the_table_only(state: RunState, move: RunTransition) -> No
 
 
 def test_an_illegal_move_leaves_the_call_as_it_was() -> None:
-    call = Call(0, "x", "t", {}, 0.0, has_end=True)
+    call = Call(0, "x", "t", {}, 0.0, reports_end=True)
     call.start()
     call.finish("r", is_error=False, at=1.0)
     before = call.as_item()

@@ -25,7 +25,7 @@ from hermes_trio.core.messages import (
 )
 from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.records import RunHeader, Stamp
-from hermes_trio.core.sessions import preview
+from hermes_trio.core.sessions import build_preview
 from hermes_trio.core.shorten import safe_str, to_jsonable
 from hermes_trio.core.state import CallState
 from tests.support.strategies import scripts
@@ -150,4 +150,4 @@ def test_small_sums() -> None:
 
 def test_the_preview_of_a_message_with_an_image_is_its_text() -> None:
     parts = ({"type": "image_url"}, {"type": "text", "text": "Look\nhere"})
-    assert preview([Message("assistant", "no"), Message("user", parts)]) == "Look here"
+    assert build_preview([Message("assistant", "no"), Message("user", parts)]) == "Look here"

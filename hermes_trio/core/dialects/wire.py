@@ -11,7 +11,7 @@ from collections.abc import Callable
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
-from hermes_trio.core.approvals import offered
+from hermes_trio.core.approvals import offered_choices
 from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved
 from hermes_trio.core.shorten import shorten
 
@@ -72,7 +72,7 @@ def request_fields(request: ApprovalRequested) -> dict[str, Any]:
         "pattern_key": keys[0] if keys else None,
         "pattern_keys": keys,
         "allow_permanent": request.allow_permanent,
-        "choices": [str(choice) for choice in offered(request)],
+        "choices": [str(choice) for choice in offered_choices(request)],
         "timeout": request.seconds,
     }
 

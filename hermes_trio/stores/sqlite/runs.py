@@ -26,7 +26,7 @@ from hermes_trio.core.records import (
     RunPage,
     RunQuery,
 )
-from hermes_trio.core.sessions import COMPRESSED, preview
+from hermes_trio.core.sessions import COMPRESSED, build_preview
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import (
     RunRow,
@@ -150,7 +150,7 @@ def _session_use(header: RunHeader, session_id: str, used_at: float) -> sessions
         created_at=header.stamp.created_at,
         used_at=used_at,
         model=sanitise_text(header.stamp.model),
-        preview=sanitise_text(preview(header.messages)),
+        preview=sanitise_text(build_preview(header.messages)),
         parent=header.session_id if session_id != header.session_id else "",
     )
 
