@@ -1,6 +1,6 @@
-"""Who may call: named keys, where they come from, and the rules they keep.
+"""API keys: where they come from, which rules they must meet, and which principal each belongs to.
 
-Keys come from the settings, from a key file, or, on a loopback address only, from a file that the first start makes.
+Keys come from the settings, from a key file, or, on a loopback address only, from a file that the first start writes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hermes_trio.core.errors import ConfigurationError
 
 DEFAULT_PRINCIPAL = "default"
 LOCAL_FILE = "api-key"
-SHORTEST = 16
+MIN_KEY_CHARS = 16
 _PREFIX = "ht-"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _TABLE = re.compile(r"^\s*\[\s*keys\s*\]", re.MULTILINE)
@@ -36,7 +36,7 @@ _PLACEHOLDERS = (
 
 
 class KeysError(ConfigurationError):
-    """There is no usable key. The text is one line for the person at the terminal, without any key in it."""
+    """There is no usable key. The text is one line, without any key in it."""
 
 
 @frozen
@@ -47,16 +47,16 @@ class Principal:
 
 
 @frozen
-class Nobody:
-    """The answer for a token that is no key of ours."""
+class Anonymous:
+    """The caller whose token is not a key of this server."""
 
 
-NOBODY = Nobody()
+ANONYMOUS = Anonymous()
 
 
 @frozen
 class NamedKey:
-    """One key and the principal it stands for."""
+    """A key and the principal it belongs to."""
 
     principal: str
     key: str = field(repr=False)
@@ -64,7 +64,7 @@ class NamedKey:
 
 @frozen
 class Keyring:
-    """All keys that open the server."""
+    """All keys that the server accepts."""
 
     keys: tuple[NamedKey, ...]
     _compared: tuple[tuple[bytes, Principal], ...] = field(init=False, repr=False, eq=False)
@@ -74,17 +74,17 @@ class Keyring:
         return tuple((_bytes(named.key), Principal(named.principal)) for named in self.keys)
 
     def __attrs_post_init__(self) -> None:
-        """A key that two principals share would show each the other's records."""
+        """Refuse a key that two principals share: each would see the other's records."""
         owners: dict[str, str] = {}
         for named in self.keys:
             owner = owners.setdefault(named.key, named.principal)
             if owner != named.principal:
                 raise KeysError(f"keys: {owner} and {named.principal} share a key; each needs its own")
 
-    def principal(self, token: str) -> Principal | Nobody:
-        """Whose key this is. Every key is compared, so that the time taken does not tell which one came close."""
+    def identify(self, token: str) -> Principal | Anonymous:
+        """Return the owner of a key. Compares every key, in constant time, so that timing reveals nothing."""
         offered = _bytes(token)
-        found: Principal | Nobody = NOBODY
+        found: Principal | Anonymous = ANONYMOUS
         for key, principal in self._compared:
             if hmac.compare_digest(key, offered):
                 found = principal
@@ -92,8 +92,8 @@ class Keyring:
 
 
 @frozen
-class KeyPlaces:
-    """What decides about the keys: the settings of the same names."""
+class KeySources:
+    """The settings that decide about the keys."""
 
     host: str
     data_dir: Path
@@ -102,20 +102,20 @@ class KeyPlaces:
 
 
 @frozen
-class Configured:
-    """The keys are the operator's."""
+class ConfiguredKeys:
+    """The keys come from the operator."""
 
 
 @frozen
-class Kept:
-    """The key was made at an earlier start and read from its file."""
+class StoredKey:
+    """The key was generated at an earlier start and read from its file."""
 
     path: Path
 
 
 @frozen
-class Made:
-    """The key was made now: the moment to show it."""
+class GeneratedKey:
+    """The key was generated now, and should be shown once."""
 
     path: Path
     key: str = field(repr=False)
@@ -123,39 +123,39 @@ class Made:
 
 @frozen
 class OpenedKeys:
-    """The keys to serve with, and how they came about."""
+    """The keys to serve with, and where they came from."""
 
     keyring: Keyring
-    origin: Configured | Kept | Made
+    origin: ConfiguredKeys | StoredKey | GeneratedKey
 
 
-def open_keys(places: KeyPlaces) -> OpenedKeys:
-    """Find the keys, or make one if the server can only be reached from this machine.
+def open_keys(sources: KeySources) -> OpenedKeys:
+    """Read the keys, or generate one if the server can only be reached from this machine.
 
     Raises:
         KeysError: a key breaks a rule, a file cannot be used, or there is no key and the host is not loopback.
     """
-    configured = check_keys(places)
-    return OpenedKeys(Keyring(configured), Configured()) if configured else _local(places.data_dir)
+    configured = check_keys(sources)
+    return OpenedKeys(Keyring(configured), ConfiguredKeys()) if configured else _local(sources.data_dir)
 
 
-def check_keys(places: KeyPlaces) -> tuple[NamedKey, ...]:
-    """The keys that the operator configured; none is fine where one may be made. Makes nothing.
+def check_keys(sources: KeySources) -> tuple[NamedKey, ...]:
+    """Return the configured keys; none if one may be generated. Writes nothing.
 
     Raises:
         KeysError: as in :func:`open_keys`.
     """
-    configured = tuple(_configured(places))
-    if not configured and not is_loopback(places.host):
+    configured = tuple(_configured(sources))
+    if not configured and not is_loopback(sources.host):
         raise KeysError(
-            f"api_key: a key is needed to listen on {places.host}: set API_SERVER_KEY or --api-key-file"
+            f"api_key: a key is needed to listen on {sources.host}: set API_SERVER_KEY or --api-key-file"
         )
     Keyring(configured)  # two principals may not share a key
     return configured
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
@@ -165,7 +165,7 @@ def is_loopback(host: str) -> bool:
 
 
 def read_key_file(path: Path) -> tuple[NamedKey, ...]:
-    """The keys of a file: ``name = "key"`` lines under ``[keys]``, or one key alone on one line.
+    """Read the keys of a file: ``name = "key"`` lines under ``[keys]``, or one key alone on one line.
 
     Raises:
         KeysError: others can read the file, it cannot be understood, or a key in it breaks a rule.
@@ -177,17 +177,17 @@ def read_key_file(path: Path) -> tuple[NamedKey, ...]:
     return named
 
 
-def _configured(places: KeyPlaces) -> Iterator[NamedKey]:
-    if places.api_key:
-        yield _checked(DEFAULT_PRINCIPAL, places.api_key, "api_key")
-    if places.api_key_file is not None:
-        yield from read_key_file(places.api_key_file)
+def _configured(sources: KeySources) -> Iterator[NamedKey]:
+    if sources.api_key:
+        yield _checked(DEFAULT_PRINCIPAL, sources.api_key, "api_key")
+    if sources.api_key_file is not None:
+        yield from read_key_file(sources.api_key_file)
 
 
 def _private_text(path: Path) -> str:
     try:
         with path.open(encoding="utf-8-sig") as file:
-            # The open file is examined, not the path: nobody can swap it in between.
+            # The open file is checked, not the path, which could be replaced in between.
             _refuse_shared(path, os.fstat(file.fileno()))
             return file.read()
     except OSError as error:
@@ -238,11 +238,11 @@ def _checked(principal: str, key: str, origin: str) -> NamedKey:
 
 
 def _faults(key: str) -> Iterable[str]:
-    """What is wrong with a key, in words that do not repeat it."""
+    """Yield what is wrong with a key, without repeating it."""
     if not key.isprintable() or " " in key:
         yield "has spaces or characters that cannot be printed"
-    if len(key) < SHORTEST:
-        yield f"has {len(key)} characters; at least {SHORTEST} are needed"
+    if len(key) < MIN_KEY_CHARS:
+        yield f"has {len(key)} characters; at least {MIN_KEY_CHARS} are needed"
     if re.sub(r"[\W_]", "", key).lower().startswith(_PLACEHOLDERS):
         yield "is a placeholder; make a real one"
 
@@ -250,21 +250,21 @@ def _faults(key: str) -> Iterable[str]:
 def _local(data_dir: Path) -> OpenedKeys:
     path = data_dir / LOCAL_FILE
     if os.path.lexists(path):  # never raises; a folder we may not enter fails below, with its reason
-        return OpenedKeys(Keyring(read_key_file(path)), Kept(path))
+        return OpenedKeys(Keyring(read_key_file(path)), StoredKey(path))
     key = _PREFIX + secrets.token_urlsafe(32)
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write_once(path, key)
     except FileExistsError:
-        # Another server was faster: its key is the one that counts.
-        return OpenedKeys(Keyring(read_key_file(path)), Kept(path))
+        # Another server was faster: use its key.
+        return OpenedKeys(Keyring(read_key_file(path)), StoredKey(path))
     except OSError as error:
         raise KeysError(f"{path}: the key cannot be kept here: {error.strerror}") from None
-    return OpenedKeys(Keyring((NamedKey(DEFAULT_PRINCIPAL, key),)), Made(path, key))
+    return OpenedKeys(Keyring((NamedKey(DEFAULT_PRINCIPAL, key),)), GeneratedKey(path, key))
 
 
 def _write_once(path: Path, key: str) -> None:
-    """Put the whole key in place in one step, or raise ``FileExistsError``."""
+    """Write the key atomically, or raise ``FileExistsError``."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # made with mode 600
     try:
         with open(descriptor, "w", encoding="utf-8") as file:

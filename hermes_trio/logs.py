@@ -26,15 +26,15 @@ _MANY_LINES = ("exception", "stack")
 _CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160))}
 
 
-def by_core(text: str) -> str:
-    """The server's own rules for what must not be logged."""
-    # Imported here: those who bring their own redaction do not need it.
+def default_redact(text: str) -> str:
+    """Mask secrets by the server's own rules."""
+    # Imported here, because a caller with its own redaction does not need it.
     from hermes_trio.core.redact import redact  # noqa: PLC0415
 
     return redact(text)
 
 
-def configure(level: str, fmt: str, redact: Redact = by_core) -> None:
+def configure(level: str, fmt: str, redact: Redact = default_redact) -> None:
     """Send all logging to stderr. May be called again; the last call counts.
 
     Args:
@@ -49,13 +49,13 @@ def configure(level: str, fmt: str, redact: Redact = by_core) -> None:
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Our handler on the root logger, told apart from those that tests and embedding programs add."""
+    """The handler on the root logger that ``configure`` owns; others belong to tests and embedding programs."""
 
 
-class OncePerWhile(logging.Filter):
-    """Lets one line through now and then, without its traceback.
+class RateLimitFilter(logging.Filter):
+    """Passes at most one record per interval, without its traceback.
 
-    Ten times a second it is told that there is no descriptor left for a new connection: on a full disk that helps nobody.
+    Trio logs ten times a second that no file descriptor is left for a new connection, which would fill the disk.
     """
 
     def __init__(self, seconds: float = 10.0) -> None:
@@ -63,7 +63,7 @@ class OncePerWhile(logging.Filter):
         self._seconds, self._next = seconds, -math.inf
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is due."""
+        """Return whether the record is passed."""
         if record.created < self._next and self._next - record.created < self._seconds:
             return False
         self._next = record.created + self._seconds
@@ -72,13 +72,13 @@ class OncePerWhile(logging.Filter):
 
 
 @frozen
-class Redaction:
-    """A processor that passes every text in an event through ``redact``, however deep it is nested."""
+class RedactingProcessor:
+    """A structlog processor that passes every string in an event through ``redact``, however deeply nested."""
 
     redact: Redact
 
     def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        """The event with clean values."""
+        """Return the event with redacted values."""
         return {name: self._clean(value) for name, value in event.items()}
 
     def _clean(self, value: Any) -> Any:
@@ -91,12 +91,12 @@ class Redaction:
         return self._text(value)
 
     def _text(self, value: object) -> str:
-        # What is no text would become one later, behind our back: make it one now.
+        # Other values would be formatted later, after the redaction: format them now.
         return self.redact(value if isinstance(value, str) else repr(value))
 
 
 def escape_control(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Keep a text event on one line. Only a traceback, which is our own text, may take several."""
+    """Keep a text event on one line. Only a traceback, which is our own text, may have several."""
     return {name: _escaped(value, name in _MANY_LINES) for name, value in event.items()}
 
 
@@ -108,7 +108,7 @@ def _escaped(value: Any, keep_lines: bool) -> Any:
 
 
 def _shared() -> list[Processor]:
-    """What happens to every event, whichever logger it came from."""
+    """Return the processors for every event, from structlog and from the standard library."""
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
@@ -137,7 +137,7 @@ def _formatter(fmt: str, redact: Redact, stream: TextIO) -> logging.Formatter:
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
-            Redaction(redact),
+            RedactingProcessor(redact),
             *_renderers(fmt, stream),
         ],
     )
@@ -156,13 +156,11 @@ def _configure_standard(level: int, formatter: logging.Formatter) -> None:
     root = logging.getLogger()
     root.handlers = [other for other in root.handlers if not isinstance(other, LineHandler)] + [handler]
     root.setLevel(level)
-    logging.getLogger("httpx2").setLevel(
-        max(level, logging.WARNING)
-    )  # it tells of every request of a model call
+    logging.getLogger("httpx2").setLevel(max(level, logging.WARNING))  # it logs every request of a model call
     for name in _ROUTED:
         _route_to_root(logging.getLogger(name))
     for name in _ACCEPTING:
-        logging.getLogger(name).filters = [OncePerWhile()]
+        logging.getLogger(name).filters = [RateLimitFilter()]
 
 
 def _route_to_root(logger: logging.Logger) -> None:

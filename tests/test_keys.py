@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_trio.keys import (
-    Configured,
-    Kept,
-    KeyPlaces,
+    Anonymous,
+    ConfiguredKeys,
+    GeneratedKey,
     Keyring,
     KeysError,
-    Made,
+    KeySources,
     NamedKey,
-    Nobody,
     OpenedKeys,
     Principal,
+    StoredKey,
     is_loopback,
     open_keys,
     read_key_file,
@@ -39,10 +39,10 @@ def key_file(folder: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def refusal(places: KeyPlaces) -> str:
+def refusal(sources: KeySources) -> str:
     """The one line that ``open_keys`` refuses with."""
     with pytest.raises(KeysError) as caught:
-        open_keys(places)
+        open_keys(sources)
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -58,19 +58,19 @@ def rights(path: Path) -> int:
 
 def test_each_key_names_its_principal() -> None:
     ring = Keyring((NamedKey("alice", ALICE), NamedKey("bob", BOB)))
-    assert ring.principal(ALICE) == Principal("alice")
-    assert ring.principal(BOB) == Principal("bob")
-    assert ring.principal(ALICE[:-1]) == Nobody()
-    assert ring.principal("") == Nobody()
-    assert Keyring(()).principal("") == Nobody()
+    assert ring.identify(ALICE) == Principal("alice")
+    assert ring.identify(BOB) == Principal("bob")
+    assert ring.identify(ALICE[:-1]) == Anonymous()
+    assert ring.identify("") == Anonymous()
+    assert Keyring(()).identify("") == Anonymous()
 
 
 @given(keys=st.sets(st.text(min_size=1), min_size=1), token=st.text(st.characters(exclude_categories=())))
 def test_any_text_can_be_a_token(keys: set[str], token: str) -> None:
     ring = Keyring(tuple(NamedKey(str(number), key) for number, key in enumerate(sorted(keys))))
     for number, key in enumerate(sorted(keys)):
-        assert ring.principal(key) == Principal(str(number))
-    assert isinstance(ring.principal(token), Principal) == (token in keys)
+        assert ring.identify(key) == Principal(str(number))
+    assert isinstance(ring.identify(token), Principal) == (token in keys)
 
 
 def test_all_keys_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_all_keys_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
         return mine == offered
 
     monkeypatch.setattr("hermes_trio.keys.hmac.compare_digest", compare)
-    Keyring((NamedKey("alice", ALICE), NamedKey("bob", BOB))).principal(ALICE)
+    Keyring((NamedKey("alice", ALICE), NamedKey("bob", BOB))).identify(ALICE)
     assert compared == [ALICE.encode(), BOB.encode()]
 
 
@@ -92,37 +92,37 @@ def test_a_shared_key_is_refused() -> None:
 
 def test_a_principal_may_have_two_keys() -> None:
     ring = Keyring((NamedKey("alice", ALICE), NamedKey("alice", BOB), NamedKey("alice", BOB)))
-    assert ring.principal(ALICE) == ring.principal(BOB) == Principal("alice")
+    assert ring.identify(ALICE) == ring.identify(BOB) == Principal("alice")
 
 
 def test_no_repr_shows_a_key(tmp_path: Path) -> None:
-    opened = open_keys(KeyPlaces("127.0.0.1", tmp_path))
-    assert isinstance(opened.origin, Made)
+    opened = open_keys(KeySources("127.0.0.1", tmp_path))
+    assert isinstance(opened.origin, GeneratedKey)
     assert opened.origin.key not in repr(opened)
-    assert ALICE not in repr(KeyPlaces("127.0.0.1", tmp_path, ALICE))
+    assert ALICE not in repr(KeySources("127.0.0.1", tmp_path, ALICE))
 
 
 # Where keys come from
 
 
 def test_the_key_of_the_settings(tmp_path: Path) -> None:
-    opened = open_keys(KeyPlaces("0.0.0.0", tmp_path, ALICE))
-    assert opened == OpenedKeys(Keyring((NamedKey("default", ALICE),)), Configured())
+    opened = open_keys(KeySources("0.0.0.0", tmp_path, ALICE))
+    assert opened == OpenedKeys(Keyring((NamedKey("default", ALICE),)), ConfiguredKeys())
     assert not list(tmp_path.iterdir())
 
 
 def test_a_file_with_one_key(tmp_path: Path) -> None:
     path = key_file(tmp_path, f"\n  {ALICE}==\n\n")
-    opened = open_keys(KeyPlaces("0.0.0.0", tmp_path, api_key_file=path))
-    assert opened.keyring.principal(f"{ALICE}==") == Principal("default")
+    opened = open_keys(KeySources("0.0.0.0", tmp_path, api_key_file=path))
+    assert opened.keyring.identify(f"{ALICE}==") == Principal("default")
 
 
 def test_a_file_with_named_keys_beside_the_key_of_the_settings(tmp_path: Path) -> None:
     path = key_file(tmp_path, f'# who\n[keys]\nalice = "{ALICE}"\nbob = "schlüssel-für-den-bären"\n')
-    ring = open_keys(KeyPlaces("0.0.0.0", tmp_path, "default-0123456789", path)).keyring
-    assert ring.principal(ALICE) == Principal("alice")
-    assert ring.principal("schlüssel-für-den-bären") == Principal("bob")
-    assert ring.principal("default-0123456789") == Principal("default")
+    ring = open_keys(KeySources("0.0.0.0", tmp_path, "default-0123456789", path)).keyring
+    assert ring.identify(ALICE) == Principal("alice")
+    assert ring.identify("schlüssel-für-den-bären") == Principal("bob")
+    assert ring.identify("default-0123456789") == Principal("default")
 
 
 @pytest.mark.parametrize(
@@ -140,21 +140,21 @@ def test_a_file_with_named_keys_beside_the_key_of_the_settings(tmp_path: Path) -
 )
 def test_a_file_that_makes_no_sense(tmp_path: Path, text: str, expected: str) -> None:
     path = key_file(tmp_path, text)
-    line = refusal(KeyPlaces("127.0.0.1", tmp_path, api_key_file=path))
+    line = refusal(KeySources("127.0.0.1", tmp_path, api_key_file=path))
     assert line.startswith(f"{path}: {expected}")
     assert ALICE not in line
 
 
 def test_a_shared_key_in_a_file(tmp_path: Path) -> None:
     path = key_file(tmp_path, f'[keys]\nalice = "{ALICE}"\nbob = "{ALICE}"\n')
-    line = refusal(KeyPlaces("127.0.0.1", tmp_path, api_key_file=path))
+    line = refusal(KeySources("127.0.0.1", tmp_path, api_key_file=path))
     assert line == "keys: alice and bob share a key; each needs its own"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644, 0o666])
 def test_a_file_that_others_can_open(tmp_path: Path, mode: int) -> None:
     path = key_file(tmp_path, ALICE, mode)
-    line = refusal(KeyPlaces("127.0.0.1", tmp_path, api_key_file=path))
+    line = refusal(KeySources("127.0.0.1", tmp_path, api_key_file=path))
     assert line == f"{path}: other users have access to this key file; run: chmod 600 {path}"
     path.chmod(0o400)
     assert read_key_file(path) == (NamedKey("default", ALICE),)
@@ -163,12 +163,12 @@ def test_a_file_that_others_can_open(tmp_path: Path, mode: int) -> None:
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     assert (
-        refusal(KeyPlaces("::1", tmp_path, api_key_file=missing)) == f"{missing}: No such file or directory"
+        refusal(KeySources("::1", tmp_path, api_key_file=missing)) == f"{missing}: No such file or directory"
     )
-    assert refusal(KeyPlaces("::1", tmp_path, api_key_file=tmp_path)) == f"{tmp_path}: Is a directory"
+    assert refusal(KeySources("::1", tmp_path, api_key_file=tmp_path)) == f"{tmp_path}: Is a directory"
     path = key_file(tmp_path, "")
     path.write_bytes(b"\xff" * 20)
-    assert refusal(KeyPlaces("::1", tmp_path, api_key_file=path)) == f"{path}: is not UTF-8 text"
+    assert refusal(KeySources("::1", tmp_path, api_key_file=path)) == f"{path}: is not UTF-8 text"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_weak_key_is_refused_and_not_repeated(tmp_path: Path, key: str, expected: str) -> None:
-    line = refusal(KeyPlaces("127.0.0.1", tmp_path, key))
+    line = refusal(KeySources("127.0.0.1", tmp_path, key))
     assert line == f"api_key: the key of default {expected}"
 
 
@@ -195,21 +195,21 @@ def test_a_weak_key_is_refused_and_not_repeated(tmp_path: Path, key: str, expect
 
 
 def test_the_first_start_makes_a_key_and_the_next_one_keeps_it(tmp_path: Path) -> None:
-    places = KeyPlaces("localhost", tmp_path / "share" / "hermes-trio")
-    path = places.data_dir / "api-key"
-    first = open_keys(places)
-    assert isinstance(first.origin, Made)
+    sources = KeySources("localhost", tmp_path / "share" / "hermes-trio")
+    path = sources.data_dir / "api-key"
+    first = open_keys(sources)
+    assert isinstance(first.origin, GeneratedKey)
     assert first.origin.path == path
     assert first.origin.key.startswith("ht-")
     assert len(first.origin.key) >= 43
-    assert first.keyring.principal(first.origin.key) == Principal("default")
-    assert (rights(path), rights(places.data_dir)) == (0o600, 0o700)
-    assert os.listdir(places.data_dir) == ["api-key"]
-    assert open_keys(places) == OpenedKeys(first.keyring, Kept(path))
+    assert first.keyring.identify(first.origin.key) == Principal("default")
+    assert (rights(path), rights(sources.data_dir)) == (0o600, 0o700)
+    assert os.listdir(sources.data_dir) == ["api-key"]
+    assert open_keys(sources) == OpenedKeys(first.keyring, StoredKey(path))
 
 
 def test_two_machines_do_not_share_a_key(tmp_path: Path) -> None:
-    rings = {open_keys(KeyPlaces("::1", tmp_path / name)).keyring for name in "ab"}
+    rings = {open_keys(KeySources("::1", tmp_path / name)).keyring for name in "ab"}
     assert len(rings) == 2
 
 
@@ -219,7 +219,7 @@ def test_servers_that_start_together_agree(tmp_path: Path) -> None:
 
     def run() -> None:
         start.wait()
-        opened.append(open_keys(KeyPlaces("127.0.0.1", tmp_path)))
+        opened.append(open_keys(KeySources("127.0.0.1", tmp_path)))
 
     threads = [threading.Thread(target=run) for _ in range(8)]
     for thread in threads:
@@ -227,37 +227,37 @@ def test_servers_that_start_together_agree(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len({each.keyring for each in opened}) == 1
-    assert sum(isinstance(each.origin, Made) for each in opened) == 1
+    assert sum(isinstance(each.origin, GeneratedKey) for each in opened) == 1
     assert os.listdir(tmp_path) == ["api-key"]
 
 
 def test_one_that_came_second_takes_the_key_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = open_keys(KeyPlaces("127.0.0.1", tmp_path))
+    first = open_keys(KeySources("127.0.0.1", tmp_path))
     monkeypatch.setattr("hermes_trio.keys.os.path.lexists", lambda path: False)
-    second = open_keys(KeyPlaces("127.0.0.1", tmp_path))
-    assert second == OpenedKeys(first.keyring, Kept(tmp_path / "api-key"))
+    second = open_keys(KeySources("127.0.0.1", tmp_path))
+    assert second == OpenedKeys(first.keyring, StoredKey(tmp_path / "api-key"))
     assert os.listdir(tmp_path) == ["api-key"]
 
 
 def test_a_kept_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    open_keys(KeyPlaces("127.0.0.1", tmp_path))
+    open_keys(KeySources("127.0.0.1", tmp_path))
     (tmp_path / "api-key").chmod(0o644)
-    assert refusal(KeyPlaces("127.0.0.1", tmp_path)).endswith(f"run: chmod 600 {tmp_path}/api-key")
+    assert refusal(KeySources("127.0.0.1", tmp_path)).endswith(f"run: chmod 600 {tmp_path}/api-key")
 
 
 def test_a_data_dir_that_is_a_file(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert refusal(KeyPlaces("127.0.0.1", blocked)) == f"{blocked}/api-key: Not a directory"
-    deeper = refusal(KeyPlaces("127.0.0.1", blocked / "deeper"))
+    assert refusal(KeySources("127.0.0.1", blocked)) == f"{blocked}/api-key: Not a directory"
+    deeper = refusal(KeySources("127.0.0.1", blocked / "deeper"))
     assert deeper == f"{blocked}/deeper/api-key: the key cannot be kept here: Not a directory"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", "localhost.example.org"])
 def test_outside_loopback_a_key_is_compulsory(tmp_path: Path, host: str) -> None:
-    line = refusal(KeyPlaces(host, tmp_path))
+    line = refusal(KeySources(host, tmp_path))
     assert line == f"api_key: a key is needed to listen on {host}: set API_SERVER_KEY or --api-key-file"
     assert not list(tmp_path.iterdir())
 

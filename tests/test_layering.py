@@ -45,9 +45,8 @@ RESERVED = {
 
 # Parts of ours that only some others may import: no server needs a client or a doctor.
 USERS = {
-    "client": {"client", "address", "chatting"},
-    "address": {"chatting", "doctor"},
-    "chatting": {"cli"},
+    "client": {"client", "cli"},
+    "cli": {"cli", "__main__", "doctor"},
     "doctor": {"doctor", "cli"},
 }
 

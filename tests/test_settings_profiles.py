@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.compose import check
+from hermes_trio.bootstrap import check, find_agents
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.crew import find_crew
 from hermes_trio.settings import Kind, Loaded, Profile, Settings, SettingsError, Source, WrongValueError, load
 
 NO_HOME = {"HOME": "/nonexistent"}
@@ -233,8 +232,8 @@ def test_a_name_is_a_folder_and_a_part_of_a_path(name: str) -> None:
 
 def test_agents_are_told_what_their_tables_say(tmp_path: Path) -> None:
     text = FULL.replace('agent = "my_module:factory"', 'agent = "demo"')
-    crew = find_crew(loaded_from(tmp_path, f"upstream_read_seconds = 5\n{text}").settings)
-    told = crew["x"].config
+    agents = find_agents(loaded_from(tmp_path, f"upstream_read_seconds = 5\n{text}").settings)
+    told = agents["x"].config
     assert (told.profile, told.model, told.api_key, told.tools) == (
         "x",
         "qwen",
@@ -246,14 +245,14 @@ def test_agents_are_told_what_their_tables_say(tmp_path: Path) -> None:
     assert {name: dict(server) for name, server in told.mcp.items()} == {"files": {"command": "serve-files"}}
     assert dict(told.options) == {"temperature": 0.5, "stop": ["a"]}
     assert SECRET not in repr(told)
-    own = crew[""].config
+    own = agents[""].config
     assert (own.profile, own.model, own.limits) == ("", "", told.limits)
     assert set(own.mcp) == {"files", "web"}
 
 
 def test_workspaces_are_apart() -> None:
     settings = Settings(data_dir=Path("/d"), profiles={"x": Profile(name="x")})
-    workspaces = {name: member.workspace for name, member in find_crew(settings).items()}
+    workspaces = {name: member.workspace for name, member in find_agents(settings).items()}
     assert workspaces == {"": Path("/d/workspace"), "x": Path("/d/profiles/x/workspace")}
 
 
@@ -263,7 +262,7 @@ def test_the_top_level_is_told_to_the_own_agent() -> None:
         tools=("t",), max_iterations=2, upstream_connect_seconds=1, upstream_read_seconds=2,
         upstream_write_seconds=3, upstream_pool_seconds=4, upstream_retries=5,
     )  # fmt: skip
-    told = find_crew(settings)[""].config
+    told = find_agents(settings)[""].config
     assert (told.base_url, told.api_key, told.model, told.system_prompt) == ("http://a", SECRET, "m", "s")
     assert (told.tools, told.max_iterations) == (("t",), 2)
     limits = told.limits
@@ -288,9 +287,9 @@ def test_options_of_the_top_level_hold_unless_a_profile_has_its_own(tmp_path: Pa
     path = tmp_path / "config.toml"
     path.write_text('[options.approvals]\nterminal = "always"\n[profiles.a]\n[profiles.b.options]\nx = 1\n')
     loaded = load({}, {}, path)
-    crew = find_crew(loaded.settings)
+    agents = find_agents(loaded.settings)
     own = {"approvals": {"terminal": "always"}}
-    assert {name: dict(member.config.options) for name, member in crew.items()} == {
+    assert {name: dict(member.config.options) for name, member in agents.items()} == {
         "": own,
         "a": own,
         "b": {"x": 1},

@@ -25,7 +25,7 @@ from hermes_trio.doctor.findings_local import (
     StoreToCome,
     StoreUnusable,
 )
-from hermes_trio.keys import LOCAL_FILE, KeyPlaces, KeysError, NamedKey, check_keys, read_key_file
+from hermes_trio.keys import LOCAL_FILE, KeysError, KeySources, NamedKey, check_keys, read_key_file
 from hermes_trio.settings import Settings
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.factory import InMemory, SqliteFile
@@ -42,9 +42,9 @@ def key(settings: Settings) -> Finding:
 
 def _key(settings: Settings) -> KeyFound | KeyToCome | KeyUnusable:
     path = settings.data_dir / LOCAL_FILE
-    places = KeyPlaces(settings.host, settings.data_dir, settings.api_key, settings.api_key_file)
+    sources = KeySources(settings.host, settings.data_dir, settings.api_key, settings.api_key_file)
     try:
-        configured = check_keys(places)
+        configured = check_keys(sources)
         if configured:
             return _found("the settings", configured)
         return _found(str(path), read_key_file(path)) if os.path.lexists(path) else KeyToCome(str(path))

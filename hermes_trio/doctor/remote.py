@@ -12,7 +12,7 @@ import httpx2
 import trio
 from attrs import frozen
 
-from hermes_trio.address import find_target, own_url
+from hermes_trio.cli.target import find_target, server_url
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.doctor import findings_remote as findings
 from hermes_trio.doctor.findings import Finding
@@ -77,7 +77,7 @@ def _try_to_listen(settings: Settings) -> PortFree | PortTaken | PortUnusable:
 
 async def _ours(settings: Settings, seconds: float) -> PortOurs | PortTaken:
     """A server that says so. No key is sent: it may be anybody's."""
-    url = own_url(settings)
+    url = server_url(settings)
     try:
         health = await get(f"{url}/health", {}, seconds, trust=_anything(), is_near=True)
         version = await get(f"{url}/version", {}, seconds, trust=_anything(), is_near=True)

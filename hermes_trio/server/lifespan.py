@@ -15,7 +15,7 @@ import trio
 from attrs import evolve
 
 from hermes_trio import logs
-from hermes_trio.compose import Running, key_places, open_server, prepare
+from hermes_trio.bootstrap import Server, key_sources, open_server, prepare
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.outcome import Reason
 from hermes_trio.keys import check_keys
@@ -40,14 +40,14 @@ class LifespanApp:
 
     def __init__(self, settings: Settings, guards: Guards) -> None:
         self._settings, self._guards = settings, guards
-        self._running: Running | None = None
+        self._server: Server | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve a request, or run for as long as the worker does."""
         if scope["type"] == "lifespan":
             await self._run(receive, send)
-        elif self._running is not None:
-            await self._running.app(scope, receive, send)
+        elif self._server is not None:
+            await self._server.app(scope, receive, send)
 
     async def _run(self, receive: Any, send: Any) -> None:
         await receive()
@@ -55,28 +55,28 @@ class LifespanApp:
             await send({"type": "lifespan.startup.failed", "message": NEEDS_TRIO})
             return
         try:
-            async with open_server(prepare(self._settings)) as running, trio.open_nursery() as nursery:
-                self._running = running
-                nursery.start_soon(self._end_runs_on_termination, running)
+            async with open_server(prepare(self._settings)) as server, trio.open_nursery() as nursery:
+                self._server = server
+                nursery.start_soon(self._end_runs_on_termination, server)
                 tune_process()
-                running.state.not_ready = ""
+                server.readiness.not_ready = ""
                 await send({"type": "lifespan.startup.complete"})
                 await receive()  # comes when the last connection is closed
                 nursery.cancel_scope.cancel()
-                running.registry.stop_all(Reason.SERVER_SHUTDOWN)
-                await running.registry.wait_empty()
+                server.registry.stop_all(Reason.SERVER_SHUTDOWN)
+                await server.registry.wait_empty()
         except Exception as error:
             log.exception("the server cannot run")
             await send({"type": "lifespan.startup.failed", "message": str(error)})
         else:
             await send({"type": "lifespan.shutdown.complete"})
 
-    async def _end_runs_on_termination(self, running: Running) -> None:
+    async def _end_runs_on_termination(self, server: Server) -> None:
         """End the runs before Hypercorn cancels their connections, so that each sends its last frames."""
         seconds = await self._guards.wait_terminated()
         wanted = ShutdownTimeouts.from_settings(self._settings)
         drain = min(wanted.drain, max(seconds - STOP_SECONDS, seconds / 2))
-        shutdown = Shutdown(running, evolve(wanted, drain=drain), self._guards.limit_writes)
+        shutdown = Shutdown(server, evolve(wanted, drain=drain), self._guards.limit_writes)
         shutdown.request("hypercorn")
         await shutdown.run()
 
@@ -89,7 +89,7 @@ def make_app() -> LifespanApp:
     """
     check_versions()
     settings = load({}, os.environ, None).settings
-    if not check_keys(key_places(settings)):
+    if not check_keys(key_sources(settings)):
         # The address is Hypercorn's to choose and not known here, so it may be open to the world.
         raise ConfigurationError("api_key: under hypercorn a key is needed: set API_SERVER_KEY")
     logs.configure(settings.log_level, settings.log_format)

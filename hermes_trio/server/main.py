@@ -14,10 +14,10 @@ import hypercorn.trio
 import structlog
 import trio
 
-from hermes_trio import compose, logs
-from hermes_trio.compose import Parts, Running, open_server, prepare
+from hermes_trio import bootstrap, logs
+from hermes_trio.bootstrap import Prepared, Server, open_server, prepare
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.keys import Kept, Made
+from hermes_trio.keys import GeneratedKey, StoredKey
 from hermes_trio.server.config import ServerConfig, hypercorn_config
 from hermes_trio.server.guards import Guards, installed
 from hermes_trio.server.shutdown import Shutdown, ShutdownTimeouts, SignalCallback, handle_signals
@@ -37,7 +37,7 @@ def check(loaded: Loaded) -> None:
         ConfigurationError: The server could not start.
     """
     check_versions()
-    compose.check(loaded.settings)
+    bootstrap.check(loaded.settings)
 
 
 def main(loaded: Loaded) -> int:
@@ -49,13 +49,13 @@ def main(loaded: Loaded) -> int:
     settings = loaded.settings
     logs.configure(settings.log_level, settings.log_format)
     check_versions()
-    parts = prepare(settings)
+    prepared = prepare(settings)
     try:
         sockets = open_listening_sockets(settings.host, settings.port)
     except CannotListen as error:
         raise ConfigurationError(str(error)) from error
     try:
-        trio.run(partial(_serve, parts, sockets), strict_exception_groups=True)
+        trio.run(partial(_serve, prepared, sockets), strict_exception_groups=True)
     except Exception as error:
         match _unwrap(error):
             case StoreError() as trouble:
@@ -73,14 +73,14 @@ def _unwrap(error: BaseException) -> BaseException:
     return error
 
 
-async def _serve(parts: Parts, sockets: Sequence[socket.socket]) -> None:
+async def _serve(prepared: Prepared, sockets: Sequence[socket.socket]) -> None:
     """Serve until a signal; one that arrives before the server listens cancels the start."""
     starting = trio.CancelScope()
     callback = SignalCallback(partial(_cancel_start, starting))
     async with handle_signals(callback):
         with starting:
-            async with open_server(parts) as running:
-                await _serve_requests(parts, sockets, running, callback)
+            async with open_server(prepared) as server:
+                await _serve_requests(prepared, sockets, server, callback)
 
 
 def _cancel_start(starting: trio.CancelScope, source: str) -> None:
@@ -89,11 +89,11 @@ def _cancel_start(starting: trio.CancelScope, source: str) -> None:
 
 
 async def _serve_requests(
-    parts: Parts, sockets: Sequence[socket.socket], running: Running, callback: SignalCallback
+    prepared: Prepared, sockets: Sequence[socket.socket], server: Server, callback: SignalCallback
 ) -> None:
-    settings = parts.settings
+    settings = prepared.settings
     guards = Guards(settings.write_seconds)
-    shutdown = Shutdown(running, ShutdownTimeouts.from_settings(settings), guards.limit_writes)
+    shutdown = Shutdown(server, ShutdownTimeouts.from_settings(settings), guards.limit_writes)
     config = hypercorn_config(
         None if settings.certfile is None else str(settings.certfile),
         None if settings.keyfile is None else str(settings.keyfile),
@@ -101,9 +101,9 @@ async def _serve_requests(
     tune_process()
     callback.call = shutdown.request
     async with trio.open_nursery() as serving:
-        urls = await serving.start(serve, running.app, sockets, config, shutdown.run, guards)
-        running.state.not_ready = ""
-        greet(parts, local_url(urls[0]))
+        urls = await serving.start(serve, server.app, sockets, config, shutdown.run, guards)
+        server.readiness.not_ready = ""
+        greet(prepared, local_url(urls[0]))
 
 
 async def serve(
@@ -142,18 +142,18 @@ def local_url(url: str) -> str:
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
-def greet(parts: Parts, url: str) -> None:
+def greet(prepared: Prepared, url: str) -> None:
     """Print what is served, where, and how to try it."""
-    settings = parts.settings
+    settings = prepared.settings
     lines = [
         f"hermes-trio serves {settings.agent_name} at {url}",
         *(f"  model  {name}" for name in served_names(settings)),
         f"  data   {settings.data_dir}",
-        *_key_lines(parts),
-        f"  page   {page_link(parts, url, sys.stdout.isatty())}",
+        *_key_lines(prepared),
+        f"  page   {page_link(prepared, url, sys.stdout.isatty())}",
         "",
         "Try it:",
-        f"  {_curl(parts, url)}",
+        f"  {_curl(prepared, url)}",
         "",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
@@ -165,32 +165,32 @@ def served_names(settings: Settings) -> list[str]:
     return [settings.model_name, *(profile.model_name for profile in settings.profiles.values())]
 
 
-def page_link(parts: Parts, url: str, is_terminal: bool) -> str:
+def page_link(prepared: Prepared, url: str, is_terminal: bool) -> str:
     """Return the address of the page, with the key in it if it is new or if only a terminal shows it."""
-    origin = parts.keys.origin
-    if isinstance(origin, Made) or (isinstance(origin, Kept) and is_terminal):
-        [named] = parts.keys.keyring.keys
+    origin = prepared.keys.origin
+    if isinstance(origin, GeneratedKey) or (isinstance(origin, StoredKey) and is_terminal):
+        [named] = prepared.keys.keyring.keys
         return f"{url}/#key={quote(named.key, safe='')}"
     return f"{url}/"
 
 
-def _key_lines(parts: Parts) -> list[str]:
-    origin = parts.keys.origin
-    if isinstance(origin, Made):
+def _key_lines(prepared: Prepared) -> list[str]:
+    origin = prepared.keys.origin
+    if isinstance(origin, GeneratedKey):
         return [f"  key    {origin.key}", f"         (made now, kept in {origin.path})"]
     return []
 
 
-def _curl(parts: Parts, url: str) -> str:
-    body = f'{{"model": "{parts.settings.model_name}", "stream": true, "messages": [{{"role": "user", "content": "/terminal date"}}]}}'
-    key = _key_expression(parts)
+def _curl(prepared: Prepared, url: str) -> str:
+    body = f'{{"model": "{prepared.settings.model_name}", "stream": true, "messages": [{{"role": "user", "content": "/terminal date"}}]}}'
+    key = _key_expression(prepared)
     return f"curl -N {url}/v1/chat/completions -H {key} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
 
 
-def _key_expression(parts: Parts) -> str:
+def _key_expression(prepared: Prepared) -> str:
     """Return the header with the key as a shell expression, which does not show a key that is not new."""
-    match parts.keys.origin:
-        case Made(path) | Kept(path):
+    match prepared.keys.origin:
+        case GeneratedKey(path) | StoredKey(path):
             return f'"Authorization: Bearer $(cat {shlex.quote(str(path))})"'
         case _:
             return '"Authorization: Bearer YOUR_KEY"'

@@ -15,7 +15,7 @@ import structlog
 import trio
 from attrs import define, frozen
 
-from hermes_trio.compose import Running
+from hermes_trio.bootstrap import Server
 from hermes_trio.core.outcome import Reason
 from hermes_trio.settings import Settings
 
@@ -54,9 +54,9 @@ class Shutdown:
     """
 
     def __init__(
-        self, running: Running, timeouts: ShutdownTimeouts, limit_writes: Callable[[float], None]
+        self, server: Server, timeouts: ShutdownTimeouts, limit_writes: Callable[[float], None]
     ) -> None:
-        self._running, self._timeouts, self._limit_writes = running, timeouts, limit_writes
+        self._server, self._timeouts, self._limit_writes = server, timeouts, limit_writes
         self._requested, self._forced = trio.Event(), trio.Event()
 
     def request(self, source: str) -> None:
@@ -65,27 +65,27 @@ class Shutdown:
             log.warning("asked again to stop: ending all runs now", by=source)
             self._forced.set()
         else:
-            log.info("stopping", by=source, active_runs=len(self._running.registry))
+            log.info("stopping", by=source, active_runs=len(self._server.registry))
             self._requested.set()
 
     async def run(self) -> None:
         """Wait for a request, then return when no run is live or the timeouts have passed."""
         await self._requested.wait()
         _start_watchdog(self._timeouts.total)
-        self._running.admission.is_draining = True
-        self._running.state.not_ready = "draining"
+        self._server.admission.is_draining = True
+        self._server.readiness.not_ready = "draining"
         await self._drain()
-        self._running.registry.stop_all(Reason.SERVER_SHUTDOWN)
+        self._server.registry.stop_all(Reason.SERVER_SHUTDOWN)
         # A run waits until its reader has taken the end; one that does not read must not hold up the others.
         self._limit_writes(trio.current_time() + self._timeouts.flush)
         with trio.move_on_after(self._timeouts.stop):
-            await self._running.registry.wait_empty()
+            await self._server.registry.wait_empty()
 
     async def _drain(self) -> None:
         with trio.move_on_after(self._timeouts.drain):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._cancel_when_forced, nursery.cancel_scope)
-                await self._running.registry.wait_empty()
+                await self._server.registry.wait_empty()
                 nursery.cancel_scope.cancel()
 
     async def _cancel_when_forced(self, scope: trio.CancelScope) -> None:

@@ -12,7 +12,7 @@ from quart import request
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.redact import header_safe
-from hermes_trio.keys import Nobody
+from hermes_trio.keys import Anonymous
 from hermes_trio.web.request import app_state, current_request, header, principal_name
 from hermes_trio.web.state import ServedProfile
 from hermes_trio.web.static import is_static
@@ -34,8 +34,8 @@ async def authenticate() -> None:
     """
     context = current_request()
     context.route = request.url_rule.rule if request.url_rule is not None else ""
-    principal = app_state().keyring.principal(_bearer_token(header("Authorization")))
-    if not isinstance(principal, Nobody):
+    principal = app_state().keyring.identify(_bearer_token(header("Authorization")))
+    if not isinstance(principal, Anonymous):
         context.principal = principal
     elif not (request.path in OPEN_PATHS or is_static(request.path)):
         raise _unauthorized()

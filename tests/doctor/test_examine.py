@@ -15,7 +15,7 @@ from threading import Thread
 import pytest
 from click.testing import CliRunner
 
-from hermes_trio import cli
+from hermes_trio.cli import commands as cli
 from hermes_trio.doctor import examine as examining
 from hermes_trio.doctor import local, remote
 from hermes_trio.doctor.examine import Limits, examine
@@ -262,18 +262,18 @@ def test_nothing_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     arguments = ["doctor", "--data-dir", str(tmp_path / "data"), "--port", "0"]
-    fine = CliRunner().invoke(cli.commands, arguments)
+    fine = CliRunner().invoke(cli.program, arguments)
     assert (fine.exit_code, fine.output.splitlines()[0].split()) == (
         0,
         ["ok", "settings", "they", "can", "be", "read"],
     )
-    bad = CliRunner().invoke(cli.commands, [*arguments, "--json", "--agent", "upstream"])
+    bad = CliRunner().invoke(cli.program, [*arguments, "--json", "--agent", "upstream"])
     assert bad.exit_code == 1
     assert json.loads(bad.output)["status"] == "fail"
     assert SECRET not in fine.output + bad.output
 
 
 def test_settings_that_cannot_be_read_are_a_finding() -> None:
-    result = CliRunner().invoke(cli.commands, ["doctor", "--port", "abc"])
+    result = CliRunner().invoke(cli.program, ["doctor", "--port", "abc"])
     assert result.exit_code == 1
     assert result.output.startswith("fail  settings  port: 'abc' is not a whole number (from --port)\n")

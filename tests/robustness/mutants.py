@@ -316,7 +316,7 @@ MUTANTS = (
     Mutant(
         "let Hypercorn cut the streams at a shutdown",
         "server/lifespan.py",
-        "                nursery.start_soon(self._end_runs_on_termination, running)\n",
+        "                nursery.start_soon(self._end_runs_on_termination, server)\n",
         "",
         f"{UNDER_HYPERCORN}::test_a_shutdown_ends_every_stream_in_order",
     ),

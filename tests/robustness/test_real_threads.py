@@ -12,7 +12,7 @@ import trio
 from attrs import evolve
 
 from hermes_trio.core.events import AgentFailed
-from hermes_trio.logs import OncePerWhile
+from hermes_trio.logs import RateLimitFilter
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.agent.test_runner import AsyncTalker, Setting, Talker
@@ -75,7 +75,7 @@ async def test_a_store_that_gets_none_says_so_and_works_again(tmp_path: Path) ->
 
 
 def test_the_lack_of_descriptors_is_told_now_and_then() -> None:
-    once = OncePerWhile(10.0)
+    once = RateLimitFilter(10.0)
     told = []
     for second in (0.0, 0.1, 9.9, 10.0, 10.1, 25.0, -100.0):
         record = logging.LogRecord("trio", logging.ERROR, "x", 1, "no room", None, (OSError, OSError(), None))

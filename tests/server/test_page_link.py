@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes_trio.compose import Parts
-from hermes_trio.crew import find_crew
-from hermes_trio.keys import Configured, Kept, Keyring, Made, NamedKey, OpenedKeys
+from hermes_trio.bootstrap import Prepared, find_agents
+from hermes_trio.keys import ConfiguredKeys, GeneratedKey, Keyring, NamedKey, OpenedKeys, StoredKey
 from hermes_trio.server.main import page_link
 from hermes_trio.settings import Settings
 
@@ -17,21 +16,22 @@ KEY = "ht-0123456789/+abc"
 PLACE = Path("/data/api-key")
 
 
-def link(origin: Configured | Kept | Made, is_terminal: bool, *more: NamedKey) -> str:
+def link(origin: ConfiguredKeys | StoredKey | GeneratedKey, is_terminal: bool, *more: NamedKey) -> str:
     keys = OpenedKeys(Keyring((NamedKey("default", KEY), *more)), origin)
-    return page_link(Parts(Settings(), keys, find_crew(Settings())), URL, is_terminal)
+    return page_link(Prepared(Settings(), keys, find_agents(Settings())), URL, is_terminal)
 
 
 @pytest.mark.parametrize(
-    ("origin", "is_terminal"), [(Made(PLACE, KEY), True), (Made(PLACE, KEY), False), (Kept(PLACE), True)]
+    ("origin", "is_terminal"),
+    [(GeneratedKey(PLACE, KEY), True), (GeneratedKey(PLACE, KEY), False), (StoredKey(PLACE), True)],
 )
-def test_whoever_may_see_the_key_gets_it(origin: Kept | Made, is_terminal: bool) -> None:
+def test_whoever_may_see_the_key_gets_it(origin: StoredKey | GeneratedKey, is_terminal: bool) -> None:
     assert link(origin, is_terminal) == f"{URL}/#key=ht-0123456789%2F%2Babc"
 
 
 def test_a_log_gets_no_key_that_is_not_new() -> None:
-    assert link(Kept(PLACE), is_terminal=False) == f"{URL}/"
+    assert link(StoredKey(PLACE), is_terminal=False) == f"{URL}/"
 
 
 def test_keys_of_the_operator_are_never_shown() -> None:
-    assert link(Configured(), True, NamedKey("bob", "another-key-0123456789")) == f"{URL}/"
+    assert link(ConfiguredKeys(), True, NamedKey("bob", "another-key-0123456789")) == f"{URL}/"

@@ -10,8 +10,11 @@ import pytest
 from attrs import define, field
 from click.testing import CliRunner
 
+import hermes_trio
+import hermes_trio.cli as entry
 import hermes_trio.server
-from hermes_trio import __version__, cli
+from hermes_trio import __version__
+from hermes_trio.cli import commands as cli
 from hermes_trio.keys import KeysError
 from hermes_trio.settings import ConfigurationError, Kind, Loaded, Source, options
 
@@ -82,7 +85,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A real ``python -m hermes_trio``."""
     command = [sys.executable, "-m", "hermes_trio", *arguments]
-    root = str(Path(cli.__file__).parent.parent)
+    root = str(Path(hermes_trio.__file__).parent.parent)
     return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=root, check=False)
 
 
@@ -139,19 +142,19 @@ def test_serve_reads_the_named_file(server: FakeServer, tmp_path: Path) -> None:
 def test_the_exit_code_is_the_servers(server: FakeServer) -> None:
     server.code = 3
     assert cli.run(["serve"]) == 3
-    assert CliRunner().invoke(cli.commands, ["serve"]).exit_code == 3
+    assert CliRunner().invoke(cli.program, ["serve"]).exit_code == 3
 
 
 def test_main_exits_with_the_code(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.code = 4
     monkeypatch.setattr(sys, "argv", ["hermes-trio", "serve"])
     with pytest.raises(SystemExit) as caught:
-        cli.main()
+        entry.main()
     assert caught.value.code == 4
 
 
 def test_check_only_checks(server: FakeServer) -> None:
-    result = CliRunner().invoke(cli.commands, ["serve", "--check", "--port", "9"])
+    result = CliRunner().invoke(cli.program, ["serve", "--check", "--port", "9"])
     assert (result.exit_code, result.output) == (0, "configuration ok\n")
     assert [loaded.settings.port for loaded in server.checked] == [9]
     assert not server.served
@@ -187,7 +190,7 @@ def test_an_interrupt_before_the_command_began(
     def interrupted(*_arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.commands, "make_context", interrupted)
+    monkeypatch.setattr(cli.program, "make_context", interrupted)
     assert cli.run(["serve"]) == 130
     assert capsys.readouterr().err.strip() == ""
 
@@ -237,7 +240,7 @@ def test_config_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path.write_text('log_level = "debug"')
     monkeypatch.setenv("API_SERVER_KEY", "open-sesame-open-sesame")
     monkeypatch.setenv("API_SERVER_CORS_ORIGINS", "http://a,http://b")
-    result = CliRunner().invoke(cli.commands, ["config", "show", "--port", "1", "--config", str(path)])
+    result = CliRunner().invoke(cli.program, ["config", "show", "--port", "1", "--config", str(path)])
     assert result.exit_code == 0
     rows = {line.split()[0]: line.split(maxsplit=1)[1] for line in result.output.splitlines()}
     assert list(rows) == ["option", *options()]
@@ -265,7 +268,7 @@ def test_config_show_with_profiles(tmp_path: Path) -> None:
         '[profiles.coder]\nagent = "demo"\napi_key = "sk-hidden"\n[profiles.coder.options]\ntoken = "sk-hidden"\n'
         '[mcp.files]\ncommand = "x"\nenv = {A = "sk-hidden"}\n'
     )
-    result = CliRunner().invoke(cli.commands, ["config", "show", "--config", str(path)])
+    result = CliRunner().invoke(cli.program, ["config", "show", "--config", str(path)])
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in result.output.splitlines()}
     assert "sk-hidden" not in result.output
     assert rows["agent"] == "upstream default"
@@ -282,7 +285,7 @@ def test_config_show_with_profiles(tmp_path: Path) -> None:
 def test_a_long_value_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "my.toml"
     path.write_text(f'system_prompt = "{"x" * 500}"\n')
-    result = CliRunner().invoke(cli.commands, ["config", "show", "--config", str(path)])
+    result = CliRunner().invoke(cli.program, ["config", "show", "--config", str(path)])
     assert f" {'x' * 100}... " in result.output
 
 
@@ -296,7 +299,7 @@ def test_help(arguments: list[str]) -> None:
 
 
 def test_help_names_every_flag_and_its_default() -> None:
-    text = " ".join(CliRunner().invoke(cli.commands, ["serve", "--help"]).output.split())
+    text = " ".join(CliRunner().invoke(cli.program, ["serve", "--help"]).output.split())
     for option in options().values():
         assert option.flag in text
         assert not option.flag or option.help in text
@@ -306,10 +309,10 @@ def test_help_names_every_flag_and_its_default() -> None:
 
 @pytest.mark.parametrize("command", ["serve", "chat", "doctor"])
 def test_help_imports_nothing_heavy(command: str) -> None:
-    program = f"import sys, hermes_trio.cli as c; c.run(['{command}', '--help']); print([*sys.modules.keys() & {{*{HEAVY}}}])"
+    program = f"import sys, hermes_trio.cli.commands as c; c.run(['{command}', '--help']); print([*sys.modules.keys() & {{*{HEAVY}}}])"
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True,
-        cwd=Path(cli.__file__).parent.parent,
+        cwd=Path(hermes_trio.__file__).parent.parent,
     )  # fmt: skip
     assert result.stdout.splitlines()[-1] == "[]"
 

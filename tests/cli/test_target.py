@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes_trio import chatting
-from hermes_trio.address import find_target, own_url
-from hermes_trio.chatting import LONGEST, Flags, joined, read_text
+from hermes_trio.cli import chat as chat_cli
+from hermes_trio.cli.chat import MAX_INPUT_BYTES, ChatFlags, join_prompt, read_text
+from hermes_trio.cli.target import find_target, server_url
 from hermes_trio.client import chat
 from hermes_trio.client.state import EMPTY
 from hermes_trio.client.turn import TurnEnd
@@ -37,12 +37,12 @@ def key_file(path: Path, text: str = KEY) -> Path:
     ],
 )
 def test_the_address_is_that_of_the_settings(host: str, url: str) -> None:
-    assert own_url(Settings(host=host)) == url
+    assert server_url(Settings(host=host)) == url
 
 
 def test_a_port_that_nobody_knows() -> None:
     with pytest.raises(ConfigurationError, match="give --url"):
-        own_url(Settings(port=0))
+        server_url(Settings(port=0))
 
 
 def test_the_generated_key_is_found(tmp_path: Path) -> None:
@@ -117,31 +117,31 @@ class Typed(Piped):
 
 
 def test_the_question_comes_before_what_it_is_about() -> None:
-    assert joined("explain", "text\n") == "explain\n\ntext"
-    assert joined("", "text\n") == "text"
-    assert joined("explain", "") == "explain"
+    assert join_prompt("explain", "text\n") == "explain\n\ntext"
+    assert join_prompt("", "text\n") == "text"
+    assert join_prompt("explain", "") == "explain"
 
 
 def test_too_much_to_read() -> None:
     with pytest.raises(ConfigurationError, match="more than"):
-        read_text(io.BytesIO(b"x" * (LONGEST + 1)))
+        read_text(io.BytesIO(b"x" * (MAX_INPUT_BYTES + 1)))
     assert read_text(io.BytesIO(b"\xff")) == "\ufffd"
 
 
 @pytest.mark.parametrize(
     ("flags", "stdin", "complaint"),
     [
-        (Flags(as_json=True), Typed(b""), "there is nothing to ask"),
-        (Flags(), Piped(b" \n"), "there is nothing to ask"),
-        (Flags("x", as_json=True, plain=True), Piped(b""), "--json and --plain"),
-        (Flags("x", url="nowhere"), Piped(b""), "url: the value"),
-        (Flags("x", key_file="/no/such"), Piped(b""), "/no/such: No such file"),
+        (ChatFlags(as_json=True), Typed(b""), "there is nothing to ask"),
+        (ChatFlags(), Piped(b" \n"), "there is nothing to ask"),
+        (ChatFlags("x", as_json=True, plain=True), Piped(b""), "--json and --plain"),
+        (ChatFlags("x", url="nowhere"), Piped(b""), "url: the value"),
+        (ChatFlags("x", key_file="/no/such"), Piped(b""), "/no/such: No such file"),
     ],
 )
-def test_misuse(flags: Flags, stdin: Piped, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misuse(flags: ChatFlags, stdin: Piped, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", stdin)
     with pytest.raises(ConfigurationError, match=complaint):
-        chatting.main(Settings(api_key=KEY), flags)
+        chat_cli.main(Settings(api_key=KEY), flags)
 
 
 def test_without_rich_there_is_no_live_view(monkeypatch: pytest.MonkeyPatch) -> None:

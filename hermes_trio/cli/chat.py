@@ -1,4 +1,4 @@
-"""From the flags of ``hermes-trio chat`` to a conversation: what is asked, of whom, and how it is shown."""
+"""``hermes-trio chat``: read the prompt, find the server, and choose how the answer is displayed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import BinaryIO
 
 from attrs import frozen
 
-from hermes_trio.address import find_target
+from hermes_trio.cli.target import find_target
 from hermes_trio.client.chat import Look, Wanted, chat
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.settings import Settings
 
-LONGEST = 8_000_000  # bytes from standard input; servers refuse larger bodies anyway
+MAX_INPUT_BYTES = 8_000_000  # from standard input; servers refuse larger bodies anyway
 
 
 @frozen
-class Flags:
-    """What stands on the command line."""
+class ChatFlags:
+    """The flags of ``hermes-trio chat``."""
 
     prompt: str = ""
     session: str = ""
@@ -31,16 +31,16 @@ class Flags:
     approve: str = ""
 
 
-def main(settings: Settings, flags: Flags) -> int:
-    """Talk to the server; returns the exit code.
+def main(settings: Settings, flags: ChatFlags) -> int:
+    """Talk to the server. Return the exit code.
 
     Raises:
-        ConfigurationError: in one line.
+        ConfigurationError: the flags contradict each other, or there is no prompt, server or key.
     """
     if flags.as_json and flags.plain:
         raise ConfigurationError("--json and --plain cannot go together")
     key_file = Path(flags.key_file) if flags.key_file else None
-    prompt = flags.prompt if sys.stdin.isatty() else joined(flags.prompt, read_text(sys.stdin.buffer))
+    prompt = flags.prompt if sys.stdin.isatty() else join_prompt(flags.prompt, read_text(sys.stdin.buffer))
     if not prompt.strip() and (flags.as_json or not sys.stdin.isatty()):
         raise ConfigurationError("there is nothing to ask: give PROMPT, or text on standard input")
     target = find_target(settings, flags.url, key_file)
@@ -48,23 +48,23 @@ def main(settings: Settings, flags: Flags) -> int:
 
 
 def read_text(source: BinaryIO) -> str:
-    """All of a file or a pipe.
+    """Read all of a file or a pipe.
 
     Raises:
-        ConfigurationError: it is too much.
+        ConfigurationError: it is too long.
     """
-    content = source.read(LONGEST + 1)
-    if len(content) > LONGEST:
-        raise ConfigurationError(f"standard input has more than {LONGEST} bytes")
+    content = source.read(MAX_INPUT_BYTES + 1)
+    if len(content) > MAX_INPUT_BYTES:
+        raise ConfigurationError(f"standard input has more than {MAX_INPUT_BYTES} bytes")
     return content.decode("utf-8", "replace")
 
 
-def joined(prompt: str, text: str) -> str:
-    """The question first, then what it is about."""
+def join_prompt(prompt: str, text: str) -> str:
+    """Put the prompt before the text that it is about."""
     return "\n\n".join(part for part in (prompt, text.strip("\n")) if part.strip())
 
 
-def _look(flags: Flags) -> Look:
+def _look(flags: ChatFlags) -> Look:
     if flags.as_json:
         return Look.JSON
     is_simple = flags.plain or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb"

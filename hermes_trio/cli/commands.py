@@ -1,66 +1,60 @@
-"""The command line. Nothing heavy is imported before a command really needs it: help must be quick."""
+"""The commands and their options. Nothing heavy is imported before a command needs it, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import click
 from click.core import ParameterSource
 
 from hermes_trio import __version__
-from hermes_trio.interrupts import plain_interrupts
+from hermes_trio.cli import default_sigint
 from hermes_trio.settings import MASK, ConfigurationError, Loaded, Option, Profile, Settings, load, options
 
 PROGRAM = "hermes-trio"
-_MISUSE = 2
-_INTERRUPTED = 130
+_EXIT_MISUSE = 2
+_EXIT_INTERRUPTED = 130
 _NOT_SET = "(not set)"
-_LONGEST = 100
+_MAX_VALUE_CHARS = 100
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-class Refusal(click.ClickException):
-    """A configuration that cannot work, told in one line."""
+class ConfigurationRefused(click.ClickException):
+    """A configuration that cannot work. The message is one line."""
 
-    exit_code = _MISUSE
+    exit_code = _EXIT_MISUSE
 
 
-class QuietGroup(click.Group):
-    """A group that ends quietly on Ctrl-C and turns configuration errors into one line."""
+class CommandGroup(click.Group):
+    """A group that exits quietly on Ctrl-C and reports configuration errors in one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command and translate how it ends."""
+        """Run the command, and turn its exceptions into exit codes."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            ctx.exit(_INTERRUPTED)
+            ctx.exit(_EXIT_INTERRUPTED)
         except ConfigurationError as error:
-            raise Refusal(_one_line(str(error))) from None
-
-
-def main() -> NoReturn:
-    """Run the command line of this process."""
-    sys.exit(run(sys.argv[1:]))
+            raise ConfigurationRefused(_one_line(str(error))) from None
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code. Misuse is one line on stderr and code 2."""
+    """Run one command line and return its exit code. Misuse is reported in one line on stderr, with code 2."""
     try:
-        code = commands.main(args=list(arguments), prog_name=PROGRAM, standalone_mode=False)
+        code = program.main(args=list(arguments), prog_name=PROGRAM, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        return _MISUSE
+        return _EXIT_MISUSE
     except click.ClickException as error:
         click.echo(f"Error: {_one_line(error.format_message())}", err=True)
-        return _MISUSE
+        return _EXIT_MISUSE
     except click.Abort:
-        return _INTERRUPTED
+        return _EXIT_INTERRUPTED
     return code if isinstance(code, int) else 0
 
 
@@ -78,7 +72,7 @@ def _flags() -> Iterator[Callable[[Any], Any]]:
 
 
 def _flag(name: str, option: Option, default: Any) -> Callable[[Any], Any]:
-    """A flag that takes any text: what is wrong with it is told by ``load``, the same way for all sources."""
+    """Make a flag that takes any text. ``load`` checks the values, the same way for all sources."""
     multiple = isinstance(default, tuple)
     text = f"{option.help}{_default_note(default)}"
     return click.option(option.flag, name, metavar=option.metavar, multiple=multiple, help=text)
@@ -91,25 +85,25 @@ def _default_note(default: Any) -> str:
 
 
 def settings_flags(command: _Command) -> _Command:
-    """Give a command one flag for each option that has one, and ``--config``."""
+    """Add ``--config`` and a flag for each option that has one to a command."""
     for add in reversed([_config_flag(), *_flags()]):
         command = add(command)
     return command
 
 
-@click.group(cls=QuietGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
-def commands() -> None:
+def program() -> None:
     """An OpenAI-compatible API server for tool-using agents."""
 
 
-@commands.command()
+@program.command()
 @settings_flags
 @click.option("--check", is_flag=True, help="Load everything, say whether it is in order, and exit.")
 @click.pass_context
 def serve(context: click.Context, /, check: bool, **_values: Any) -> None:
     """Serve an agent until the process is told to stop."""
-    with plain_interrupts():
+    with default_sigint():
         loaded = _load(context)
         from hermes_trio.server import main as server  # noqa: PLC0415  # slow to import, see the top
 
@@ -120,7 +114,7 @@ def serve(context: click.Context, /, check: bool, **_values: Any) -> None:
         context.exit(server.main(loaded))
 
 
-@commands.command()
+@program.command()
 @click.argument("prompt", default="")
 @click.option("--session", metavar="NAME", default="", help="Continue this session, or begin it.")
 @click.option("--model", metavar="NAME", default="", help="Model id: the server's own, or that of a profile.")
@@ -138,19 +132,14 @@ def serve(context: click.Context, /, check: bool, **_values: Any) -> None:
 @click.pass_context
 def chat(context: click.Context, /, prompt: str, **_values: Any) -> None:
     """Talk to a server. Without PROMPT, standard input is read; on a terminal, line by line."""
-    from hermes_trio import chatting  # noqa: PLC0415  # slow to import, see the top
+    from hermes_trio.cli import chat as chat_command  # noqa: PLC0415  # slow to import, see the top
 
-    context.exit(
-        chatting.main(_load(context).settings, chatting.Flags(prompt=prompt, **_chat_flags(context)))
-    )
-
-
-def _chat_flags(context: click.Context) -> dict[str, Any]:
     names = ("session", "model", "url", "key_file", "as_json", "plain", "approve")
-    return {name: context.params[name] for name in names if context.params[name] is not None}
+    flags = {name: context.params[name] for name in names if context.params[name] is not None}
+    context.exit(chat_command.main(_load(context).settings, chat_command.ChatFlags(prompt=prompt, **flags)))
 
 
-@commands.command()
+@program.command()
 @settings_flags
 @click.option("--json", "as_json", is_flag=True, help="Show the findings as JSON.")
 @click.pass_context
@@ -171,7 +160,7 @@ def doctor(context: click.Context, /, as_json: bool, **_values: Any) -> None:
     context.exit(findings.exit_code(found))
 
 
-@commands.group()
+@program.group()
 def config() -> None:
     """Look at the configuration."""
 
@@ -186,35 +175,29 @@ def show(context: click.Context, /, **_values: Any) -> None:
 
 
 def _load(context: click.Context) -> Loaded:
-    given = _given(context)
+    """Load the settings from the flags that were given, the environment and the configuration file."""
+    known = {"config", *options()}
+    given = {
+        name: value
+        for name, value in context.params.items()
+        if name in known and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
     config_file = given.pop("config", None)
     return load(given, os.environ, Path(config_file) if config_file is not None else None)
-
-
-def _given(context: click.Context) -> dict[str, Any]:
-    """What stands on the command line, by option name; flags that were not used are left out."""
-    known = {"config", *options()}
-    return {
-        name: value for name, value in context.params.items() if name in known and _is_used(context, name)
-    }
-
-
-def _is_used(context: click.Context, name: str) -> bool:
-    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _rows(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
     settings = loaded.settings
     for name, option in options().items():
         value = settings.agent_name if name == "agent" else getattr(settings, name)
-        yield name, _shown(value, option.secret), loaded.sources[name].name
+        yield name, _format(value, option.secret), loaded.sources[name].name
     for profile in settings.profiles.values():
         yield from _profile_rows(profile, loaded)
     if settings.agent_options:
-        yield "options", _shown(tuple(settings.agent_options)), loaded.sources["options"].name
+        yield "options", _format(tuple(settings.agent_options)), loaded.sources["options"].name
     for name, server in settings.mcp.items():
-        # Not what it says: commands, headers and variables may hold secrets.
-        yield f"mcp.{name}", _shown(tuple(server)), loaded.sources[f"mcp.{name}"].name
+        # Only the names of its keys: commands, headers and variables may hold secrets.
+        yield f"mcp.{name}", _format(tuple(server)), loaded.sources[f"mcp.{name}"].name
 
 
 def _profile_rows(profile: Profile, loaded: Loaded) -> Iterator[tuple[str, str, str]]:
@@ -225,23 +208,18 @@ def _profile_rows(profile: Profile, loaded: Loaded) -> Iterator[tuple[str, str, 
     for option, value in values.items():
         if option != "name":
             dotted = f"profiles.{profile.name}.{option}"
-            yield dotted, _shown(value, is_secret=option == "api_key"), loaded.sources[dotted].name
+            yield dotted, _format(value, is_secret=option == "api_key"), loaded.sources[dotted].name
 
 
-def _shown(value: object, is_secret: bool = False) -> str:
+def _format(value: object, is_secret: bool = False) -> str:
     if value is None or value in ("", ()):
         return _NOT_SET
     if is_secret:
         return MASK
     if isinstance(value, bool):
         return "on" if value else "off"
-    return _short(", ".join(value) if isinstance(value, tuple) else str(value))
-
-
-def _short(text: str) -> str:
-    """A value that fits into a table: a system prompt may be a book."""
-    line = _one_line(text)
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+    line = _one_line(", ".join(value) if isinstance(value, tuple) else str(value))
+    return line if len(line) <= _MAX_VALUE_CHARS else f"{line[:_MAX_VALUE_CHARS]}..."
 
 
 def _table(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The agents of a server: when they are opened and closed, and what they are told."""
+"""Building a server from settings: its store, and when its agents are opened and closed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_trio.compose import open_server, prepare
+from hermes_trio.bootstrap import open_server, prepare
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.settings import Settings
 from tests.support.asgi import Client
