@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, field
 
-from tests.crash.clients import PATH, RATE, Address, Seen
+from tests.crash.clients import PATH, RATE, Address, ObservedResponse
 from tests.crash.frames import (
     DONE,
     Frame,
@@ -53,7 +53,7 @@ class Checker:
         self._address, self._slack = address, slack
         self.findings = Findings()
 
-    def check(self, all_seen: Sequence[Seen]) -> Findings:
+    def check(self, all_seen: Sequence[ObservedResponse]) -> Findings:
         """Look at everything."""
         for seen in all_seen:
             if seen.trouble:
@@ -62,11 +62,11 @@ class Checker:
                 self._complain(seen, self._check(seen))
         return self.findings
 
-    def _complain(self, seen: Seen, problems: Sequence[str] | Iterator[str]) -> None:
+    def _complain(self, seen: ObservedResponse, problems: Sequence[str] | Iterator[str]) -> None:
         about = f"{seen.kind} {seen.response_id} ({seen.load})"
         self.findings.violations += [f"{about}: {problem}" for problem in problems]
 
-    def _check(self, seen: Seen) -> Iterator[str]:
+    def _check(self, seen: ObservedResponse) -> Iterator[str]:
         self.findings.responses += 1
         answer = parse_answer(self._address.ask("GET", f"{PATH}/{seen.response_id}"))
         if answer is None or not answer.json():
@@ -82,7 +82,7 @@ class Checker:
         self.findings.ended += bool(seen.end)
         self.findings.cut += stored["status"] == "incomplete"
 
-    def _check_text(self, seen: Seen, stored: dict[str, Any]) -> Iterator[str]:
+    def _check_text(self, seen: ObservedResponse, stored: dict[str, Any]) -> Iterator[str]:
         text, heard = text_of_output(stored), text_of(seen.frames)
         if not seen.whole_text.startswith(text):
             yield f"the text is no prefix of what was said: {text[-200:]!r}"
@@ -91,7 +91,7 @@ class Checker:
         if missing > INTERVAL + self._slack:
             yield f"{missing:.3f} s of text are missing: {len(text)} of {len(heard)} characters"
 
-    def _check_stream(self, seen: Seen) -> Iterator[str]:
+    def _check_stream(self, seen: ObservedResponse) -> Iterator[str]:
         """The stream as it can be read now is the one that the client had, as far as it was kept."""
         whole = self._stream(seen, -1)
         if [frame.number for frame in whole] != [*range(len(whole) - 1), -1] or whole[-1].raw != DONE:
@@ -109,18 +109,18 @@ class Checker:
             yield f"resumed after {last} it does not continue byte for byte"
         self._look_at_lost_end(seen, whole)
 
-    def _look_at_lost_end(self, seen: Seen, whole: Sequence[Frame]) -> None:
+    def _look_at_lost_end(self, seen: ObservedResponse, whole: Sequence[Frame]) -> None:
         """A client that has more events than the store kept asks for those after its last: is it told the end?"""
         last = max(frame.number for frame in seen.frames)
         if not seen.end and last >= len(whole) - 2:
             self.findings.untold += not any(frame.is_terminal for frame in self._stream(seen, last))
 
-    def _stream(self, seen: Seen, after: int) -> list[Frame]:
+    def _stream(self, seen: ObservedResponse, after: int) -> list[Frame]:
         target = f"{PATH}/{seen.response_id}?stream=true&starting_after={after}"
         answer = parse_answer(self._address.ask("GET", target if after >= 0 else target.partition("&")[0]))
         return frames_of(answer.body) if answer is not None and answer.is_whole else []
 
-    def _check_chain(self, seen: Seen) -> Iterator[str]:
+    def _check_chain(self, seen: ObservedResponse) -> Iterator[str]:
         if self.findings.chained >= CHAINED:
             return
         self.findings.chained += 1
@@ -130,7 +130,7 @@ class Checker:
             yield f"cannot be continued: {answer}"
 
 
-def _check_end(seen: Seen, stored: dict[str, Any]) -> Iterator[str]:
+def _check_end(seen: ObservedResponse, stored: dict[str, Any]) -> Iterator[str]:
     status = stored["status"]
     if seen.end:
         for name, told, kept in (

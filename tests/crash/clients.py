@@ -22,7 +22,7 @@ KINDS = ("stream", "stream", "batch", "background")
 
 
 @define
-class Seen:
+class ObservedResponse:
     """One response as its client knows it."""
 
     kind: str
@@ -77,13 +77,13 @@ class Address:
         return "\r\n".join([*lines, "", ""]).encode() + content
 
 
-class Crowd:
+class LoadClients:
     """Some clients at once."""
 
     def __init__(self, server: ServerProcess, count: int, seed: str) -> None:
         self._address = Address.of(server)
         self._is_over = threading.Event()
-        self.seen: list[Seen] = []
+        self.seen: list[ObservedResponse] = []
         names = [f"{seed}-{number}" for number in range(count)]
         self._threads = [threading.Thread(target=self._live, args=(random.Random(name),)) for name in names]
 
@@ -92,7 +92,7 @@ class Crowd:
         for thread in self._threads:
             thread.start()
 
-    def end(self) -> list[Seen]:
+    def end(self) -> list[ObservedResponse]:
         """What they saw. The server must be dead, or they would wait for it."""
         self._is_over.set()
         for thread in self._threads:
@@ -102,7 +102,7 @@ class Crowd:
 
     def _live(self, dice: random.Random) -> None:
         while not self._is_over.is_set():
-            seen = Seen(dice.choice(KINDS), _some_load(dice))
+            seen = ObservedResponse(dice.choice(KINDS), _some_load(dice))
             self.seen.append(seen)
             _have_it_done(self._address, seen)
             if not seen.response_id:
@@ -120,7 +120,7 @@ def _some_load(dice: random.Random) -> str:
     return " ".join(f"{name}={value}" for name, value in words.items())
 
 
-def _have_it_done(address: Address, seen: Seen) -> None:
+def _have_it_done(address: Address, seen: ObservedResponse) -> None:
     is_background = seen.kind == "background"
     body = {"model": "m", "input": seen.load, "stream": seen.kind == "stream", "background": is_background}
     answer = address.ask("POST", PATH, body)
@@ -132,7 +132,7 @@ def _have_it_done(address: Address, seen: Seen) -> None:
         _note_stream(seen, address.ask("GET", f"{PATH}/{seen.response_id}?stream=true"))
 
 
-def _note_object(seen: Seen, raw: bytes) -> None:
+def _note_object(seen: ObservedResponse, raw: bytes) -> None:
     answer = parse_answer(raw)
     if answer is None or not answer.is_whole:
         return
@@ -145,7 +145,7 @@ def _note_object(seen: Seen, raw: bytes) -> None:
         seen.end = shown
 
 
-def _note_stream(seen: Seen, raw: bytes) -> None:
+def _note_stream(seen: ObservedResponse, raw: bytes) -> None:
     answer = parse_answer(raw)
     if answer is None:
         return

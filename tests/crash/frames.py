@@ -36,7 +36,7 @@ class Frame:
 
 
 @frozen
-class Answer:
+class RawResponse:
     """What came of one request; the body may be cut off."""
 
     status: int
@@ -48,7 +48,7 @@ class Answer:
         return dict(json.loads(self.body)) if self.is_whole and self.status == 200 else {}
 
 
-def parse_answer(raw: bytes) -> Answer | None:
+def parse_answer(raw: bytes) -> RawResponse | None:
     """Take apart the bytes of a connection that was closed after one answer; nothing if not even the head came."""
     head, mark, rest = raw.partition(b"\r\n\r\n")
     if not mark:
@@ -56,9 +56,9 @@ def parse_answer(raw: bytes) -> Answer | None:
     status = int(head.split(b" ", 2)[1])
     if b"transfer-encoding: chunked" in head.lower():
         body, is_whole = _join_chunks(rest)
-        return Answer(status, body, is_whole)
+        return RawResponse(status, body, is_whole)
     length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
-    return Answer(status, rest, len(rest) == length)
+    return RawResponse(status, rest, len(rest) == length)
 
 
 def _join_chunks(rest: bytes) -> tuple[bytes, bool]:

@@ -11,17 +11,17 @@ from pathlib import Path
 from attrs import define, field
 
 from tests.crash.checks import SLACK, Checker, Findings
-from tests.crash.clients import Address, Crowd, Seen
+from tests.crash.clients import Address, LoadClients, ObservedResponse
 from tests.support.server_process import LaunchOptions, ServerProcess, kill, start
 from tests.support.stored_records import unfinished
 
 CLIENTS = 8
 EARLIEST, LATEST = 0.05, 1.0  # seconds from the first request to the kill
-EXPECTED = "ended a run that a dead process left behind"
+EXPECTED = "recovered a run of a dead process"
 
 
 @define
-class Report:
+class CrashReport:
     """Of many rounds."""
 
     seed: int
@@ -54,9 +54,9 @@ def run_rounds(
     seed: int,
     slack: float = SLACK,
     tell: Callable[[str], None] = lambda _: None,
-) -> Report:
+) -> CrashReport:
     """Kill so many times; every start but the first checks what the kill before it left."""
-    report, seen = Report(seed, slack), list[Seen]()
+    report, seen = CrashReport(seed, slack), list[ObservedResponse]()
     plan = LaunchOptions(folder, ("--agent", "synthetic"))
     for number in range(kills + 1):
         server = _start(plan, report)
@@ -70,14 +70,16 @@ def run_rounds(
     return report
 
 
-def _start(plan: LaunchOptions, report: Report) -> ServerProcess:
+def _start(plan: LaunchOptions, report: CrashReport) -> ServerProcess:
     begun = time.monotonic()
     server = start(plan)
     report.starts.append(time.monotonic() - begun)
     return server
 
 
-def _check(server: ServerProcess, seen: list[Seen], report: Report, tell: Callable[[str], None]) -> None:
+def _check(
+    server: ServerProcess, seen: list[ObservedResponse], report: CrashReport, tell: Callable[[str], None]
+) -> None:
     left = unfinished(server)
     findings = Checker(Address.of(server), report.slack).check(seen)
     findings.violations += [f"{left} runs are still in progress"] if left else []
@@ -87,8 +89,8 @@ def _check(server: ServerProcess, seen: list[Seen], report: Report, tell: Callab
         tell(f"seed {report.seed}, kill {report.kills}: {violation}")
 
 
-def _load_and_kill(server: ServerProcess, seed: str) -> list[Seen]:
-    crowd = Crowd(server, CLIENTS, seed)
+def _load_and_kill(server: ServerProcess, seed: str) -> list[ObservedResponse]:
+    crowd = LoadClients(server, CLIENTS, seed)
     moment = random.Random(seed).uniform(EARLIEST, LATEST)
     crowd.begin()
     time.sleep(moment)  # the moment is what is tested; nothing is waited for

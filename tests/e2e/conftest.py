@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.server_process import LaunchOptions, ServerProcess, serving
 
-AGENTS = "tests.e2e.agents_for_tests:factory"
+AGENTS = "tests.e2e.interruptible_agent:factory"
 Launch = Callable[..., ServerProcess]
 Measured = Callable[[str, object], None]
 

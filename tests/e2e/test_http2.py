@@ -15,8 +15,8 @@ from attrs import frozen
 from h2.errors import ErrorCodes
 from openai import DefaultHttpxClient, OpenAI
 
-from tests.e2e.agents_for_tests import interrupt_file
 from tests.e2e.conftest import AGENTS, Measured
+from tests.e2e.interruptible_agent import interrupt_file
 from tests.e2e.sdk import MODEL, asked
 from tests.support.raw_http import H2Client
 from tests.support.server_process import LaunchOptions, ServerProcess, eventually, serving

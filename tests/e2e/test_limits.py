@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.agents_for_tests import interrupt_file
 from tests.e2e.conftest import AGENTS, Measured
+from tests.e2e.interruptible_agent import interrupt_file
 from tests.support.server_process import LaunchOptions, ServerProcess, eventually, serving
 from tests.support.socket_client import chat_bytes, open_chat_stream, open_connection
 from tests.support.stored_records import turns

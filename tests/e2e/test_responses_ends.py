@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import AGENTS, Launch
-from tests.e2e.responding import (
+from tests.e2e.responses import (
     PATH,
     body_bytes,
     client_of,

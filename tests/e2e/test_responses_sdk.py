@@ -9,7 +9,7 @@ import pytest
 from openai import OpenAI
 from openai.types.responses import Response
 
-from tests.e2e.responding import client_of, kinds, reason, strictly, valid
+from tests.e2e.responses import client_of, kinds, reason, strictly, valid
 from tests.e2e.sdk import MODEL
 from tests.support.server_process import ServerProcess, eventually
 

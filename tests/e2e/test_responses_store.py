@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from tests.e2e.conftest import AGENTS, Launch
-from tests.e2e.responding import body_bytes, id_in, post, shown
+from tests.e2e.responses import body_bytes, id_in, post, shown
 from tests.support.server_process import LaunchOptions, ServerProcess, eventually, run, serving
 from tests.support.socket_client import open_connection
 

@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.e2e.agents_for_tests import runs_file
+from tests.e2e.interruptible_agent import runs_file
 from tests.e2e.sdk import MODEL, asked
 from tests.support.server_process import ServerProcess
 from tests.support.stored_records import turns

@@ -10,7 +10,7 @@ import sys
 
 import structlog
 
-from tests.golden.play import play
+from tests.golden.scenario_run import run_scenario
 from tests.golden.scenarios import CORPUS, SCENARIOS, corpus_file
 
 
@@ -19,7 +19,7 @@ def main(names: list[str]) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     CORPUS.mkdir(exist_ok=True)
     for name in names or SCENARIOS:
-        corpus_file(name).write_text(play(SCENARIOS[name]), "ascii")
+        corpus_file(name).write_text(run_scenario(SCENARIOS[name]), "ascii")
     for path in CORPUS.glob("*.json"):
         if path.stem not in SCENARIOS:
             path.unlink()

@@ -47,21 +47,21 @@ def say(*steps: Step, end: Any = None) -> Script:
 
 
 @define(eq=False)
-class _Cue:
+class _Checkpoint:
     reached: trio.Event = field(factory=trio.Event)
     released: trio.Event = field(factory=trio.Event)
 
 
-class Cues:
+class Checkpoints:
     """Where scenario and agent meet."""
 
     def __init__(self) -> None:
-        self._cues: dict[str, _Cue] = {}
+        self._cues: dict[str, _Checkpoint] = {}
         self._left = trio.Event()
         self._running = 0
 
-    def _cue(self, name: str) -> _Cue:
-        return self._cues.setdefault(name, _Cue())
+    def _cue(self, name: str) -> _Checkpoint:
+        return self._cues.setdefault(name, _Checkpoint())
 
     @contextmanager
     def reaching(self, name: str) -> Iterator[None]:
@@ -111,7 +111,7 @@ class ScriptedAgent:
 
     script: Script
     clock: Clock
-    cues: Cues
+    cues: Checkpoints
     decisions: list[str]
     starts_held: bool = False
 

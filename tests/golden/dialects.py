@@ -7,7 +7,7 @@ from functools import partial
 
 from tests.golden.agent import Script
 from tests.golden.client import Exchange
-from tests.golden.play import Play, Scenario
+from tests.golden.scenario_run import Scenario, ScenarioRun
 from tests.golden.scripts import SCRIPTS
 
 CHAT = "/v1/chat/completions"
@@ -26,7 +26,7 @@ def middle(stream: Exchange) -> int:
     return len(stream.frames) // 2
 
 
-async def read_run(play: Play, name: str) -> None:
+async def read_run(play: ScenarioRun, name: str) -> None:
     """What the Runs API and the Sessions API tell of the latest turn."""
     await play.note_run(name)
     await play.get(f"{name}: run", f"{RUNS}/{play.run_id}")
@@ -34,7 +34,7 @@ async def read_run(play: Play, name: str) -> None:
     await play.get(f"{name}: messages", f"{SESSIONS}/{play.session_id}/messages")
 
 
-async def chat(script: Script, play: Play) -> None:
+async def chat(script: Script, play: ScenarioRun) -> None:
     """Chat Completions."""
     play.script = script
     await play.post("streamed", CHAT, HI_STREAM)
@@ -43,7 +43,7 @@ async def chat(script: Script, play: Play) -> None:
     await play.note_run("batch")
 
 
-async def responses(script: Script, play: Play) -> None:
+async def responses(script: Script, play: ScenarioRun) -> None:
     """Responses."""
     play.script = script
     streamed = await play.post("streamed", RESPONSES, INPUT_STREAM)
@@ -54,7 +54,7 @@ async def responses(script: Script, play: Play) -> None:
     await play.get("batch: object", f"{RESPONSES}/{play.run_id}")
 
 
-async def read_response(play: Play, streamed: Exchange) -> None:
+async def read_response(play: ScenarioRun, streamed: Exchange) -> None:
     """What can be read of a stored response."""
     one = f"{RESPONSES}/{play.run_id}"
     await play.get("object", one)
@@ -63,7 +63,7 @@ async def read_response(play: Play, streamed: Exchange) -> None:
     await play.get("input items", f"{one}/input_items")
 
 
-async def runs(script: Script, play: Play) -> None:
+async def runs(script: Script, play: ScenarioRun) -> None:
     """Runs: started by one request, followed by another."""
     play.script = script
     await play.start("started", RUNS, INPUT, is_held=True)
@@ -76,7 +76,7 @@ async def runs(script: Script, play: Play) -> None:
     await resume_events(play, f"{RUNS}/{play.run_id}/events", events)
 
 
-async def resume_events(play: Play, path: str, events: Exchange) -> None:
+async def resume_events(play: ScenarioRun, path: str, events: Exchange) -> None:
     """Come back to an ended stream from its middle and from its end."""
     query = "&" if "?" in path else "?"
     last = max(line for frame in events.frames for line in _ids(frame))
@@ -90,7 +90,7 @@ def _ids(frame: str) -> list[int]:
     return [int(line[4:]) for line in frame.split("\n") if line.startswith("id: ")]
 
 
-async def session(script: Script, play: Play) -> None:
+async def session(script: Script, play: ScenarioRun) -> None:
     """Turns in a session."""
     play.script = script
     created = await play.post("created", SESSIONS, {"title": "Golden"})

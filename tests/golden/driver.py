@@ -65,7 +65,7 @@ class Server:
 
 
 @define(eq=False)
-class _Stage(fakes.ScriptedAgentFactory):
+class _AgentFactory(fakes.ScriptedAgentFactory):
     """Hands a factory of ours to the harness."""
 
     make_agent: Callable[[Any], Any] = lambda turn: None
@@ -84,7 +84,7 @@ async def open_server(
 ) -> AsyncIterator[Server]:
     """Serve agents. ``make_agent`` gets the turn and returns an object with ``async def run(turn, say)``."""
     async with fakes.open_harness(
-        _Stage((), make_agent=make_agent),
+        _AgentFactory((), make_agent=make_agent),
         options=evolve(fakes.PLAIN, keepalive_seconds=keepalive_seconds),
         limits=evolve(DEFAULT_LIMITS, run=run_seconds, stall=NEVER, save=NEVER),
         max_runs=8,

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from tests.golden.agent import Script, Step, say
 from tests.golden.dialects import CHAT, HI, HI_STREAM, INPUT, INPUT_STREAM, MESSAGE, RESPONSES, SESSIONS
-from tests.golden.play import Flow, Play, Scenario
+from tests.golden.scenario_run import Flow, Scenario, ScenarioRun
 from tests.golden.scripts import RICH
 
 
@@ -34,7 +34,7 @@ ROUTES = {
 STREAMED = ("chat-streamed", "responses-streamed", "session-streamed")
 BATCH = ("chat-batch", "responses-batch", "session-batch")
 
-RouteFlow = Callable[[Route, Play], Awaitable[None]]
+RouteFlow = Callable[[Route, ScenarioRun], Awaitable[None]]
 FLOWS: list[Scenario] = []
 
 
@@ -60,7 +60,7 @@ def on_each_route(name: str, *routes: str, **options: Any) -> Callable[[RouteFlo
     return add
 
 
-async def make_session(play: Play) -> None:
+async def make_session(play: ScenarioRun) -> None:
     """The session that the routes name."""
     await play.post("session", SESSIONS, {"id": "golden", "system_prompt": "Be brief."})
 

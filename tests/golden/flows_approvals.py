@@ -23,7 +23,7 @@ from tests.golden.flows import (
     on_each_route,
     scenario,
 )
-from tests.golden.play import Play, Scenario
+from tests.golden.scenario_run import Scenario, ScenarioRun
 
 ASK: Step = ("ask", "rm -r build", "It deletes files.", ("rm", "delete"), "c1")
 
@@ -37,13 +37,13 @@ ASKING = say(
 )
 
 
-async def answer(play: Play, name: str, choice: str, **more: Any) -> Exchange:
+async def answer(play: ScenarioRun, name: str, choice: str, **more: Any) -> Exchange:
     """Answer the latest turn."""
     return await play.post(name, f"{RUNS}/{play.run_id}/approval", {"choice": choice, **more})
 
 
 def _add_approvals() -> None:
-    async def answered(choice: str, route: Route, play: Play) -> None:
+    async def answered(choice: str, route: Route, play: ScenarioRun) -> None:
         await make_session(play)
         play.script = ASKING
         async with play.open("asking", "POST", route.path, route.body):
@@ -66,7 +66,7 @@ _add_approvals()
 
 
 @on_each_route("approval-timeout", *STREAMED)
-async def approval_timeout(route: Route, play: Play) -> None:
+async def approval_timeout(route: Route, play: ScenarioRun) -> None:
     """The agent asks and nobody answers in time."""
     await make_session(play)
     play.script = ASKING
@@ -77,7 +77,7 @@ async def approval_timeout(route: Route, play: Play) -> None:
 
 
 @on_each_route("approval-nobody", *BATCH)
-async def approval_nobody(route: Route, play: Play) -> None:
+async def approval_nobody(route: Route, play: ScenarioRun) -> None:
     """The agent asks where nobody can answer."""
     await make_session(play)
     play.script = ASKING
@@ -86,7 +86,7 @@ async def approval_nobody(route: Route, play: Play) -> None:
 
 
 @on_each_route("approval-cut", *STREAMED)
-async def approval_cut(route: Route, play: Play) -> None:
+async def approval_cut(route: Route, play: ScenarioRun) -> None:
     """The client leaves while the agent asks."""
     await make_session(play)
     play.script = ASKING
@@ -97,7 +97,7 @@ async def approval_cut(route: Route, play: Play) -> None:
 
 
 @on_each_route("approval-stop", *STREAMED)
-async def approval_stop(route: Route, play: Play) -> None:
+async def approval_stop(route: Route, play: ScenarioRun) -> None:
     """The run is stopped while the agent asks."""
     await make_session(play)
     play.script = ASKING
@@ -108,7 +108,7 @@ async def approval_stop(route: Route, play: Play) -> None:
 
 
 @scenario("approval-runs")
-async def approval_runs(play: Play) -> None:
+async def approval_runs(play: ScenarioRun) -> None:
     """A run asks twice: what was granted for the session is not asked again in it, and elsewhere it is."""
     play.script = ASKING
     for session in ("here", "here", "elsewhere"):
@@ -126,7 +126,7 @@ async def approval_runs(play: Play) -> None:
 
 
 @scenario("approval-bad-answers")
-async def approval_bad_answers(play: Play) -> None:
+async def approval_bad_answers(play: ScenarioRun) -> None:
     """Answers that are refused, and one that is not."""
     play.script = say(("ask", "format disk", "", (), "", False), ("text", "Done."))
     await play.start("started", RUNS, INPUT)
@@ -142,7 +142,7 @@ async def approval_bad_answers(play: Play) -> None:
 
 
 @scenario("approval-by-response")
-async def approval_by_response(play: Play) -> None:
+async def approval_by_response(play: ScenarioRun) -> None:
     """A response in the background asks, and is answered under its own path."""
     play.script = ASKING
     await play.start("created", RESPONSES, {**INPUT, "background": True})

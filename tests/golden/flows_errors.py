@@ -18,7 +18,7 @@ from tests.golden.flows import (
     make_session,
     scenario,
 )
-from tests.golden.play import Play
+from tests.golden.scenario_run import ScenarioRun
 from tests.golden.scripts import SCRIPTS, SHELL
 
 CONVERSATIONS = "/v1/conversations"
@@ -26,7 +26,7 @@ BOB = "Bearer key-of-bob-0123456789"
 
 
 @scenario("errors")
-async def errors(play: Play) -> None:
+async def errors(play: ScenarioRun) -> None:
     """Requests that are refused before anything runs."""
     posts = (CHAT, RESPONSES, RUNS, f"{SESSIONS}/golden/chat", f"{SESSIONS}/golden/chat/stream")
     await make_session(play)
@@ -52,7 +52,7 @@ async def errors(play: Play) -> None:
 
 
 @scenario("errors-fields")
-async def errors_fields(play: Play) -> None:
+async def errors_fields(play: ScenarioRun) -> None:
     """Fields that are wrong, by name."""
     chats: list[dict[str, Any]] = [
         {"messages": []},
@@ -90,7 +90,7 @@ async def errors_fields(play: Play) -> None:
 
 
 @scenario("errors-not-found")
-async def errors_not_found(play: Play) -> None:
+async def errors_not_found(play: ScenarioRun) -> None:
     """What is not there, and what does not take a method."""
     for path in (
         "/nothing",
@@ -130,7 +130,7 @@ async def errors_not_found(play: Play) -> None:
 
 
 @scenario("info")
-async def info(play: Play) -> None:
+async def info(play: ScenarioRun) -> None:
     """What the server tells of itself, as far as it does not change with every version."""
     for path in ("/health/ready", "/v1/models", "/v1/models/hermes-agent", "/v1/capabilities"):
         await play.get("get", path)

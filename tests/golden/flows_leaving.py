@@ -27,14 +27,14 @@ from tests.golden.flows import (
     on_each_route,
     scenario,
 )
-from tests.golden.play import Play, Scenario
+from tests.golden.scenario_run import Scenario, ScenarioRun
 from tests.golden.scripts import RICH, SCRIPTS
 
 DETACH = {"X_Hermes_On_Disconnect": "detach"}
 
 
 def _add_cuts() -> None:
-    async def cut(steps: int, route: Route, play: Play) -> None:
+    async def cut(steps: int, route: Route, play: ScenarioRun) -> None:
         await make_session(play)
         play.script = held_after(steps)
         async with play.open("cut", "POST", route.path, route.body) as exchange:
@@ -53,7 +53,7 @@ _add_cuts()
 
 
 @on_each_route("detached", *STREAMED[1:])
-async def detached(route: Route, play: Play) -> None:
+async def detached(route: Route, play: ScenarioRun) -> None:
     """The client leaves, the run goes on, the client comes back while it runs."""
     await make_session(play)
     play.script = say(*RICH[:5], ("hold", "here"), *RICH[5:], ("hold", "later"))
@@ -70,7 +70,7 @@ async def detached(route: Route, play: Play) -> None:
     await read_run(play, "ended")
 
 
-async def back(play: Play, route: Route, after: int) -> Any:
+async def back(play: ScenarioRun, route: Route, after: int) -> Any:
     """The request that picks a stream up."""
     if route.path == RESPONSES:
         one = f"{RESPONSES}/{play.run_id}"
@@ -81,7 +81,7 @@ async def back(play: Play, route: Route, after: int) -> Any:
 
 
 @scenario("runs-reader-leaves")
-async def runs_reader_leaves(play: Play) -> None:
+async def runs_reader_leaves(play: ScenarioRun) -> None:
     """A reader of a run leaves and comes back, from two points at once; the run does not care."""
     play.script = say(*RICH[:4], ("hold", "here"), *RICH[4:])
     await play.start("started", RUNS, INPUT)
@@ -101,7 +101,7 @@ async def runs_reader_leaves(play: Play) -> None:
 
 
 @scenario("resume-after-every-event")
-async def resume_after_every_event(play: Play) -> None:
+async def resume_after_every_event(play: ScenarioRun) -> None:
     """Each stream that can be picked up, picked up after each of its events."""
     await make_session(play)
     play.script = SCRIPTS["rich"]
@@ -121,7 +121,7 @@ async def resume_after_every_event(play: Play) -> None:
 
 
 @on_each_route("keepalive", *STREAMED, keepalive_seconds=10.0)
-async def keepalive(route: Route, play: Play) -> None:
+async def keepalive(route: Route, play: ScenarioRun) -> None:
     """A comment after every ten silent seconds."""
     await make_session(play)
     play.script = say(("text", "Wait. "), ("hold", "here"), ("text", "Done."))
@@ -134,7 +134,7 @@ async def keepalive(route: Route, play: Play) -> None:
 
 
 @on_each_route("time-limit", run_seconds=60.0)
-async def time_limit(route: Route, play: Play) -> None:
+async def time_limit(route: Route, play: ScenarioRun) -> None:
     """The run reaches its time limit in the middle of a tool call."""
     await make_session(play)
     play.script = held_after(5)
@@ -145,7 +145,7 @@ async def time_limit(route: Route, play: Play) -> None:
 
 
 @on_each_route("stop")
-async def stop(route: Route, play: Play) -> None:
+async def stop(route: Route, play: ScenarioRun) -> None:
     """Somebody stops the run in the middle of a tool call, twice."""
     await make_session(play)
     play.script = held_after(5)
@@ -161,7 +161,7 @@ async def stop(route: Route, play: Play) -> None:
 
 
 @scenario("runs-stop")
-async def runs_stop(play: Play) -> None:
+async def runs_stop(play: ScenarioRun) -> None:
     """A run is stopped while two clients follow it."""
     play.script = held_after(5)
     await play.start("started", RUNS, INPUT)
@@ -179,7 +179,7 @@ async def runs_stop(play: Play) -> None:
 
 
 @scenario("runs-time-limit", run_seconds=60.0)
-async def runs_time_limit(play: Play) -> None:
+async def runs_time_limit(play: ScenarioRun) -> None:
     """A run reaches its time limit."""
     play.script = held_after(5)
     await play.start("started", RUNS, INPUT)
@@ -189,7 +189,7 @@ async def runs_time_limit(play: Play) -> None:
 
 
 @scenario("responses-cancel")
-async def responses_cancel(play: Play) -> None:
+async def responses_cancel(play: ScenarioRun) -> None:
     """A response in the background is cancelled, twice; one that ran in the foreground cannot be."""
     play.script = held_after(5)
     await play.start("created", RESPONSES, {**INPUT, "background": True})
@@ -206,7 +206,7 @@ async def responses_cancel(play: Play) -> None:
 
 
 @scenario("responses-delete")
-async def responses_delete(play: Play) -> None:
+async def responses_delete(play: ScenarioRun) -> None:
     """A response that runs is deleted: it is stopped first. Then it is gone."""
     play.script = held_after(5)
     await play.start("created", RESPONSES, {**INPUT, "background": True})

@@ -18,12 +18,12 @@ from tests.golden.flows import (
     on_each_route,
     scenario,
 )
-from tests.golden.play import Play
+from tests.golden.scenario_run import ScenarioRun
 from tests.golden.scripts import SCRIPTS
 
 
 @scenario("session-api")
-async def session_api(play: Play) -> None:
+async def session_api(play: ScenarioRun) -> None:
     """Sessions made, named, talked in, branched, ended and deleted."""
     await make_session(play)
     one = f"{SESSIONS}/golden"
@@ -56,7 +56,7 @@ async def session_api(play: Play) -> None:
 
 
 @on_each_route("busy", "session-streamed", "session-batch")
-async def busy(route: Route, play: Play) -> None:
+async def busy(route: Route, play: ScenarioRun) -> None:
     """Two turns at once in one session."""
     await make_session(play)
     play.script = held_after(4)
@@ -68,7 +68,7 @@ async def busy(route: Route, play: Play) -> None:
 
 
 @scenario("run-list")
-async def run_list(play: Play) -> None:
+async def run_list(play: ScenarioRun) -> None:
     """Runs of all kinds in one list."""
     await make_session(play)
     for name, path, body in (

@@ -24,20 +24,20 @@ from tests.golden.flows import (
     scenario,
 )
 from tests.golden.flows_approvals import ASKING, answer
-from tests.golden.play import Play, Scenario
+from tests.golden.scenario_run import Scenario, ScenarioRun
 from tests.golden.scripts import SCRIPTS
 
 KEY = {"Idempotency_Key": "golden-key"}
 
 
 def _add_chat_options() -> None:
-    async def usage(script: Script, play: Play) -> None:
+    async def usage(script: Script, play: ScenarioRun) -> None:
         play.script = script
         body = {**HI_STREAM, "stream_options": {"include_usage": True}}
         await play.post("streamed", CHAT, body)
         await play.note_run()
 
-    async def status_line(script: Script, play: Play) -> None:
+    async def status_line(script: Script, play: ScenarioRun) -> None:
         play.script = script
         await play.post(
             "streamed", CHAT, HI_STREAM, X_OpenWebUI_Chat_Id="chat-1", X_OpenWebUI_User_Name="Ann"
@@ -65,7 +65,7 @@ _add_chat_options()
 
 
 @scenario("status-line-approval")
-async def status_line_approval(play: Play) -> None:
+async def status_line_approval(play: ScenarioRun) -> None:
     """A question and its answer in the status line of Open WebUI, with the option include_usage."""
     play.script = ASKING
     body = {**HI_STREAM, "stream_options": {"include_usage": True}}
@@ -76,7 +76,7 @@ async def status_line_approval(play: Play) -> None:
 
 
 @scenario("chat-sessions")
-async def chat_sessions(play: Play) -> None:
+async def chat_sessions(play: ScenarioRun) -> None:
     """Chat turns in a session that the client names: the second one knows of the first."""
     play.script = SCRIPTS["one_tool"]
     names = {"X_Hermes_Session_Id": "named", "X_Hermes_Session_Key": "memory-1"}
@@ -89,7 +89,7 @@ async def chat_sessions(play: Play) -> None:
 
 
 @scenario("chat-history")
-async def chat_history(play: Play) -> None:
+async def chat_history(play: ScenarioRun) -> None:
     """A chat request with system messages, history, results of tools, images and sampling options."""
     play.script = SCRIPTS["plain"]
     call = {"id": "call_a", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
@@ -110,7 +110,7 @@ async def chat_history(play: Play) -> None:
 
 
 @on_each_route("idempotent")
-async def idempotent(route: Route, play: Play) -> None:
+async def idempotent(route: Route, play: ScenarioRun) -> None:
     """A request that comes again, after the end and while it runs, and one with another body."""
     await make_session(play)
     play.script = SCRIPTS["rich"]
@@ -137,7 +137,7 @@ async def idempotent(route: Route, play: Play) -> None:
 
 
 @on_each_route("idempotent-cut")
-async def idempotent_cut(route: Route, play: Play) -> None:
+async def idempotent_cut(route: Route, play: ScenarioRun) -> None:
     """A request with a key is cut; the same request again tells of that."""
     await make_session(play)
     play.script = held_after(5)
@@ -153,7 +153,7 @@ async def idempotent_cut(route: Route, play: Play) -> None:
 
 
 @scenario("idempotent-runs")
-async def idempotent_runs(play: Play) -> None:
+async def idempotent_runs(play: ScenarioRun) -> None:
     """A run that is started twice with one key is one run."""
     play.script = SCRIPTS["rich"]
     await play.start("first", RUNS, INPUT, Idempotency_Key=KEY["Idempotency_Key"])

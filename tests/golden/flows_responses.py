@@ -14,14 +14,14 @@ from tests.golden.flows import (
     held_after,
     scenario,
 )
-from tests.golden.play import Play
+from tests.golden.scenario_run import ScenarioRun
 from tests.golden.scripts import SCRIPTS
 
 CONVERSATIONS = "/v1/conversations"
 
 
 @scenario("responses-background")
-async def responses_background(play: Play) -> None:
+async def responses_background(play: ScenarioRun) -> None:
     """A response in the background: looked at and followed while it runs, and read when it has ended."""
     play.script = held_after(5)
     await play.start("created", RESPONSES, {**INPUT, "background": True}, is_held=True)
@@ -41,7 +41,7 @@ async def responses_background(play: Play) -> None:
 
 
 @scenario("responses-background-stream")
-async def responses_background_stream(play: Play) -> None:
+async def responses_background_stream(play: ScenarioRun) -> None:
     """A streamed response in the background goes on when its client leaves, and is resumed."""
     play.script = held_after(5)
     async with play.open("cut", "POST", RESPONSES, {**INPUT_STREAM, "background": True}) as cut:
@@ -56,7 +56,7 @@ async def responses_background_stream(play: Play) -> None:
 
 
 @scenario("responses-not-stored")
-async def responses_not_stored(play: Play) -> None:
+async def responses_not_stored(play: ScenarioRun) -> None:
     """Responses that are not to be stored, streamed, in one piece and cut: nothing of them is found."""
     play.script = SCRIPTS["rich"]
     for name, body in (("streamed", INPUT_STREAM), ("batch", INPUT)):
@@ -77,7 +77,7 @@ async def responses_not_stored(play: Play) -> None:
 
 
 @scenario("responses-chain")
-async def responses_chain(play: Play) -> None:
+async def responses_chain(play: ScenarioRun) -> None:
     """Responses that continue each other, with instructions that hold until others are given."""
     play.script = SCRIPTS["one_tool"]
     await play.post("first", RESPONSES, {**INPUT, "instructions": "Be brief."})
@@ -107,7 +107,7 @@ async def responses_chain(play: Play) -> None:
 
 
 @scenario("responses-client-tools")
-async def responses_client_tools(play: Play) -> None:
+async def responses_client_tools(play: ScenarioRun) -> None:
     """The client runs the tools and returns their results."""
     tool = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
     nested = {"type": "function", "function": {"name": "get_time", "description": "Now"}}
@@ -133,7 +133,7 @@ async def responses_client_tools(play: Play) -> None:
 
 
 @scenario("responses-echo")
-async def responses_echo(play: Play) -> None:
+async def responses_echo(play: ScenarioRun) -> None:
     """Everything of a request that the response repeats."""
     play.script = SCRIPTS["usage"]
     body = {
@@ -180,7 +180,7 @@ async def responses_echo(play: Play) -> None:
 
 
 @scenario("responses-conversation")
-async def responses_conversation(play: Play) -> None:
+async def responses_conversation(play: ScenarioRun) -> None:
     """Turns in a conversation that was made before, and in one that begins by its name."""
     play.script = SCRIPTS["rich"]
     items = [{"type": "message", "role": "user", "content": "Earlier."}]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.golden.dialects import dialect_scenarios
 from tests.golden.flows import FLOWS
-from tests.golden.play import Scenario
+from tests.golden.scenario_run import Scenario
 
 # Importing a module adds its flows.
 for _module in ("leaving", "approvals", "requests", "responses", "lists", "errors"):

@@ -6,7 +6,7 @@ from itertools import islice, takewhile, zip_longest
 
 import pytest
 
-from tests.golden.play import play
+from tests.golden.scenario_run import run_scenario
 from tests.golden.scenarios import CORPUS, SCENARIOS, corpus_file
 from tests.support.write_through import offered
 
@@ -18,7 +18,7 @@ SHOWN_CHARACTERS = 120  # on each side of the first that differs
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_transcript(name: str, is_written_through: bool) -> None:
     with offered(is_written_through):
-        recorded, played = corpus_file(name).read_text("ascii"), play(SCENARIOS[name])
+        recorded, played = corpus_file(name).read_text("ascii"), run_scenario(SCENARIOS[name])
     if played != recorded:
         pytest.fail(f"{name} is not as recorded\n{_differences(recorded, played)}", pytrace=False)
 

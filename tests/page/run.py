@@ -62,7 +62,7 @@ def serve_and_test(files: list[Path], browser: str, **more: str) -> int:
         config = Path(folder, "config.toml")
         config.write_text(PROFILES, "utf-8")
         plan = LaunchOptions(Path(folder), flags=("--config", str(config)))
-        with serving(plan, expected="refused a key|a run failed|the agent failed") as server:
+        with serving(plan, expected="refused a key|a run failed|the agent raised an exception") as server:
             ours = {"BASE_URL": server.url, "API_KEY": server.key, "GREETING": server.greeting}
             return node(files, BROWSER=browser, **ours, **more)
 

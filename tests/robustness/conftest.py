@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.robustness.book import BOOK
-from tests.robustness.report import BOOK_PROPERTY, PROPERTY, Summary, Tally, as_property
+from tests.robustness.report import PROPERTY, VIOLATIONS_PROPERTY, CaseCounter, Summary, as_property
+from tests.robustness.violations import VIOLATIONS
 from tests.support.write_through import offered
 
 
@@ -72,9 +72,9 @@ def full(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
+def cases(request: pytest.FixtureRequest) -> Iterator[CaseCounter]:
     """Where a test notes how often it tried what."""
-    counts = Tally()
+    counts = CaseCounter()
     yield counts
     request.node.user_properties.append(as_property(counts))
 
@@ -82,9 +82,9 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
 @pytest.fixture(autouse=True)
 def _book(request: pytest.FixtureRequest) -> Iterator[None]:
     """Hands over what the shared checks looked for in a test."""
-    BOOK.take()
+    VIOLATIONS.take()
     yield
-    request.node.user_properties.append((BOOK_PROPERTY, BOOK.take()))
+    request.node.user_properties.append((VIOLATIONS_PROPERTY, VIOLATIONS.take()))
 
 
 _BEGUN = time.monotonic()
@@ -117,5 +117,5 @@ def _take(summary: Summary, outcome: str, report: Any) -> None:
         for key, value in report.user_properties:
             if key == PROPERTY:
                 summary.take_counts(value)
-            if key == BOOK_PROPERTY:
+            if key == VIOLATIONS_PROPERTY:
                 summary.take_book(value)

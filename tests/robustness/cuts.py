@@ -15,50 +15,56 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
+from tests.robustness.interruptions import INTERNAL_FAULTS, INTERRUPTIONS, InternalFault, Interruption
 from tests.robustness.invariants import check
-from tests.robustness.judging import judge
-from tests.robustness.scenes import LIMITS, Route, Scene, Script
-from tests.robustness.schedule import Knife, repeatable, shuffle
-from tests.robustness.ways import CRASHES, WAYS, Crash, Way
-from tests.robustness.witness import House, open_house
+from tests.robustness.observed_server import ObservedServer, open_observed_server
+from tests.robustness.scenario_checks import check_scenario
+from tests.robustness.scenarios import LIMITS, AgentScript, RequestScenario, Route
+from tests.robustness.schedule import StepTrigger, repeatable, shuffle
 from tests.support.fakes import Pause
 
 MAX_STEPS = 3_000  # no request takes more; a script that does never ends
 
 
 @frozen
-class Plan:
+class CutPlan:
     """Which steps to strike at."""
 
     stride: int = 1
     seed: int = 0
 
 
-async def cut_everywhere(house: House, knife: Knife, clock: MockClock, case: Case) -> int:
+async def cut_everywhere(
+    server: ObservedServer, trigger: StepTrigger, clock: MockClock, case: CutCase
+) -> int:
     """Strike after every step; returns how often it was struck."""
-    at, struck = 1 + case.plan.seed % case.plan.stride, 0
+    at, cuts = 1 + case.plan.seed % case.plan.stride, 0
     while at < MAX_STEPS:
-        scene = await _one(house, clock, case, at)
-        knife.arm(at, *(partial(strike, scene) for strike in (case.way.strike, *case.way.then)))
-        await scene.play()
-        if not knife.disarm():
-            return struck
-        struck += 1
-        await judge(scene, case.script, case.way.reasons, case.way.leeway)
+        scenario = await _one(server, clock, case, at)
+        trigger.arm(
+            at, *(partial(apply, scenario) for apply in (case.interruption.apply, *case.interruption.then))
+        )
+        await scenario.play()
+        if not trigger.disarm():
+            return cuts
+        cuts += 1
+        await check_scenario(scenario, case.script, case.interruption.reasons, case.interruption.tolerance)
         at += case.plan.stride
     raise AssertionError(f"{case.route.name}, {case.script.name}: no end in sight")
 
 
-async def crash_everywhere(house: House, clock: MockClock, case: Case, crash: Crash) -> int:
+async def crash_everywhere(
+    server: ObservedServer, clock: MockClock, case: CutCase, fault: InternalFault
+) -> int:
     """Let a part fail at every use; returns how often it did."""
     at = 1
     while at < MAX_STEPS:
-        scene = await _one(house, clock, case, at)
+        scenario = await _one(server, clock, case, at)
         with ExitStack() as stack:
-            uses = crash.arm(stack, house, at)
-            await scene.play()
+            uses = fault.arm(stack, server, at)
+            await scenario.play()
             has_failed = uses() >= at
-        await judge(scene, case.script, crash.reasons, crash.leeway)
+        await check_scenario(scenario, case.script, fault.reasons, fault.tolerance)
         if not has_failed:
             return at - 1
         at += 1
@@ -66,47 +72,53 @@ async def crash_everywhere(house: House, clock: MockClock, case: Case, crash: Cr
 
 
 @frozen
-class Case:
+class CutCase:
     """What is tried."""
 
     route: Route
-    script: Script
-    way: Way
-    plan: Plan = Plan()
+    script: AgentScript
+    interruption: Interruption
+    plan: CutPlan = CutPlan()
 
 
-async def _one(house: House, clock: MockClock, case: Case, at: int) -> Scene:
-    house.forget()
-    house.harness.state.admission.is_draining = False
+async def _one(server: ObservedServer, clock: MockClock, case: CutCase, at: int) -> RequestScenario:
+    server.reset()
+    server.harness.state.admission.is_draining = False
     shuffle(case.plan.seed)
-    return Scene(house, case.route, at, clock)
+    return RequestScenario(server, case.route, at, clock)
 
 
-def run_cuts(route: Route, script: Script, ways: tuple[Way, ...], plan: Plan) -> dict[str, int]:
+def run_cuts(
+    route: Route, script: AgentScript, interruptions: tuple[Interruption, ...], plan: CutPlan
+) -> dict[str, int]:
     """All cuts of one route and script; returns the count for each way out."""
     counts: dict[str, int] = {}
 
     async def main() -> None:
-        for way in ways:
-            async with open_house(script.steps, script.end, limits=way.limits) as house:
-                await _make_session(house)
-                counts[way.name] = await cut_everywhere(house, knife, clock, Case(route, script, way, plan))
+        for interruption in interruptions:
+            async with open_observed_server(script.steps, script.end, limits=interruption.limits) as server:
+                await _make_session(server)
+                counts[interruption.name] = await cut_everywhere(
+                    server, trigger, clock, CutCase(route, script, interruption, plan)
+                )
 
-    knife, clock = Knife(), MockClock(autojump_threshold=0)
+    trigger, clock = StepTrigger(), MockClock(autojump_threshold=0)
     with repeatable(plan.seed):
-        trio.run(main, clock=clock, instruments=[knife])
+        trio.run(main, clock=clock, instruments=[trigger])
     return counts
 
 
-def run_crashes(route: Route, script: Script) -> dict[str, int]:
+def run_crashes(route: Route, script: AgentScript) -> dict[str, int]:
     """All faults of ours in one route and script."""
     counts: dict[str, int] = {}
 
     async def main() -> None:
-        async with open_house(script.steps, script.end, limits=LIMITS) as house:
-            await _make_session(house)
-            for crash in CRASHES:
-                counts[crash.name] = await crash_everywhere(house, clock, Case(route, script, WAYS[0]), crash)
+        async with open_observed_server(script.steps, script.end, limits=LIMITS) as server:
+            await _make_session(server)
+            for fault in INTERNAL_FAULTS:
+                counts[fault.name] = await crash_everywhere(
+                    server, clock, CutCase(route, script, INTERRUPTIONS[0]), fault
+                )
 
     clock = MockClock(autojump_threshold=0)
     with repeatable(), capture_logs():  # each of them is logged with its trace
@@ -114,30 +126,30 @@ def run_crashes(route: Route, script: Script) -> dict[str, int]:
     return counts
 
 
-async def _make_session(house: House) -> None:
-    answer = await house.harness.client.send("/api/sessions", {"id": "s1"})
+async def _make_session(server: ObservedServer) -> None:
+    answer = await server.harness.client.send("/api/sessions", {"id": "s1"})
     assert answer.status == 201, answer.body
 
 
-def run_endless(route: Route, way: Way) -> list[tuple[str, str]]:
+def run_endless(route: Route, interruption: Interruption) -> list[tuple[str, str]]:
     """End an agent that would wait for ever; returns how its run ended."""
     ends: list[tuple[str, str]] = []
 
     async def main() -> None:
         pause = Pause()
         async with (
-            open_house((Text("Hi"), pause), limits=way.limits) as house,
+            open_observed_server((Text("Hi"), pause), limits=interruption.limits) as server,
             trio.open_nursery() as nursery,
         ):
-            await _make_session(house)
-            scene = Scene(house, route, 0, clock)
-            nursery.start_soon(scene.play)
+            await _make_session(server)
+            scenario = RequestScenario(server, route, 0, clock)
+            nursery.start_soon(scenario.play)
             await pause.reached.wait()
             await wait_all_tasks_blocked()
-            way.strike(scene)
-            await house.until_quiet()
-            check(await house.faults(), (route.name, way.name))
-            ends.extend(house.harness.ends)
+            interruption.apply(scenario)
+            await server.until_quiet()
+            check(await server.faults(), (route.name, interruption.name))
+            ends.extend(server.harness.ends)
             nursery.cancel_scope.cancel()
 
     clock = MockClock()

@@ -20,18 +20,18 @@ from attrs import define, field, frozen
 
 from hermes_trio.core.messages import CallItem, ClientCallItem, MessageItem
 from hermes_trio.core.records import EndedRun
-from tests.robustness.book import Sought, counted
-from tests.robustness.wires import ALL, Heard
+from tests.robustness.streams import ALL, ReceivedStream
+from tests.robustness.violations import Violation, counted
 
 IN_PROGRESS = "in_progress"
 
 
-class Broken(AssertionError):
+class InvariantViolated(AssertionError):
     """An invariant does not hold."""
 
 
 @frozen
-class Kept:
+class StoredRun:
     """The record of a run, as far as the invariants go."""
 
     run_id: str
@@ -41,25 +41,25 @@ class Kept:
     handed: frozenset[str] = frozenset()  # calls that the client runs; not every dialect shows them as calls
 
 
-def kept_of_record(record: EndedRun) -> Kept:
+def stored_run_of_record(record: EndedRun) -> StoredRun:
     """From what the store holds."""
     text = "".join(item.text for item in record.items if isinstance(item, MessageItem))
     calls = {item.call_id: str(item.state) for item in record.items if isinstance(item, CallItem)}
     handed = frozenset(item.call_id for item in record.items if isinstance(item, ClientCallItem))
-    return Kept(record.header.run_id, str(record.outcome.status), text, calls, handed)
+    return StoredRun(record.header.run_id, str(record.outcome.status), text, calls, handed)
 
 
-def kept_of_response(response: Mapping[str, Any]) -> Kept:
+def stored_run_of_response(response: Mapping[str, Any]) -> StoredRun:
     """From what ``GET /v1/responses/{id}`` answers."""
     output = response["output"]
     messages = [item for item in output if item["type"] == "message"]
     text = "".join(part["text"] for item in messages for part in item["content"])
     calls = {item["call_id"]: item["status"] for item in output if item["type"] == "function_call"}
-    return Kept(response["id"], response["status"], text, calls)
+    return StoredRun(response["id"], response["status"], text, calls)
 
 
 @define
-class Ledger:
+class StatusHistory:
     """The states that every run was seen in, by whoever looked."""
 
     _states: dict[str, str] = field(factory=dict)
@@ -79,68 +79,68 @@ class Ledger:
         return [run_id for run_id, status in self._states.items() if status == IN_PROGRESS]
 
 
-@counted(Sought.WRONG)
-def faults_of_stream(heard: Heard, first: int | None = None) -> Iterator[str]:
+@counted(Violation.WRONG)
+def faults_of_stream(received: ReceivedStream, first: int | None = None) -> Iterator[str]:
     """What is wrong with a stream by itself. ``first`` is the number that it has to begin with, if that is known."""
-    numbers = heard.numbers
+    numbers = received.numbers
     begin = first if first is not None else (numbers[0] if numbers else 0)
     if list(numbers) != list(range(begin, begin + len(numbers))):
         yield f"numbers with a gap: {numbers}"
-    if len(heard.ends) > 1:
-        yield f"the end is told {len(heard.ends)} times"
-    if heard.is_closed and not heard.ends:
+    if len(received.ends) > 1:
+        yield f"the end is told {len(received.ends)} times"
+    if received.is_closed and not received.ends:
         yield "closed as whole, and no end was told"
-    after = [each for n, each in enumerate(heard.told) if any(told.end for told in heard.told[:n])]
+    after = [each for n, each in enumerate(received.facts) if any(facts.end for facts in received.facts[:n])]
     if any(each.text or each.started or each.ended for each in after):
         yield "something is said after the end"
-    yield from _faults_of_calls(heard)
-    asked = Counter(told.asked for told in heard.told if told.asked)
-    answered = Counter(told.answered for told in heard.told if told.answered)
-    if answered - asked or (heard.ends and asked - answered):
+    yield from _faults_of_calls(received)
+    asked = Counter(facts.asked for facts in received.facts if facts.asked)
+    answered = Counter(facts.answered for facts in received.facts if facts.answered)
+    if answered - asked or (received.ends and asked - answered):
         yield f"questions {dict(asked)}, answers {dict(answered)}"
 
 
-def _faults_of_calls(heard: Heard) -> Iterator[str]:
+def _faults_of_calls(received: ReceivedStream) -> Iterator[str]:
     starts, ends = Counter[str](), Counter[str]()
-    for told in heard.told:
-        if told.started:
-            starts[told.started] += 1
-        if told.ended:
-            ends[told.ended] += 1
-            if ends[told.ended] > starts[told.ended]:
-                yield f"call {told.ended} ends more often than it began"
+    for facts in received.facts:
+        if facts.started:
+            starts[facts.started] += 1
+        if facts.ended:
+            ends[facts.ended] += 1
+            if ends[facts.ended] > starts[facts.ended]:
+                yield f"call {facts.ended} ends more often than it began"
     if again := [call for call, count in starts.items() if count > 1]:
         yield f"calls began twice: {again}"
-    if heard.ends and (open_calls := starts - ends):
+    if received.ends and (open_calls := starts - ends):
         yield f"calls are left running: {list(open_calls)}"
 
 
-@counted(Sought.STUCK)
-def faults_of_record(kept: Kept) -> Iterator[str]:
+@counted(Violation.STUCK)
+def faults_of_record(stored: StoredRun) -> Iterator[str]:
     """What is wrong with a terminal record by itself."""
-    if kept.status not in ALL:
-        yield f"the record is {kept.status}"
-    if running := [call for call, state in kept.calls.items() if state in {"running", IN_PROGRESS}]:
+    if stored.status not in ALL:
+        yield f"the record is {stored.status}"
+    if running := [call for call, state in stored.calls.items() if state in {"running", IN_PROGRESS}]:
         yield f"the record has running calls: {running}"
 
 
-@counted(Sought.LOST)
-def faults_between(heard: Heard, kept: Kept) -> Iterator[str]:
+@counted(Violation.LOST)
+def faults_against_record(received: ReceivedStream, stored: StoredRun) -> Iterator[str]:
     """Where a stream, or the beginning of one, and the record tell different things."""
-    if heard.run_id != kept.run_id:
-        yield f"the stream of {heard.run_id}, the record of {kept.run_id}"
-    is_whole = bool(heard.ends)
-    if is_whole and heard.text != kept.text:
-        yield f"the stream said {heard.text!r}, the record {kept.text!r}"
-    if not kept.text.startswith(heard.text):
-        yield f"the stream said {heard.text!r}, which is no beginning of {kept.text!r}"
-    shown = {told.started for told in heard.told if told.started}
-    if unknown := shown - set(kept.calls) - kept.handed:
+    if received.run_id != stored.run_id:
+        yield f"the stream of {received.run_id}, the record of {stored.run_id}"
+    is_whole = bool(received.ends)
+    if is_whole and received.text != stored.text:
+        yield f"the stream said {received.text!r}, the record {stored.text!r}"
+    if not stored.text.startswith(received.text):
+        yield f"the stream said {received.text!r}, which is no beginning of {stored.text!r}"
+    shown = {facts.started for facts in received.facts if facts.started}
+    if unknown := shown - set(stored.calls) - stored.handed:
         yield f"calls that the record does not know: {sorted(unknown)}"
-    if is_whole and (unseen := set(kept.calls) - shown):
+    if is_whole and (unseen := set(stored.calls) - shown):
         yield f"calls that were never shown: {sorted(unseen)}"
-    if any(kept.status not in end for end in heard.ends):
-        yield f"the stream ended as one of {sorted(*heard.ends)}, the record is {kept.status}"
+    if any(stored.status not in end for end in received.ends):
+        yield f"the stream ended as one of {sorted(*received.ends)}, the record is {stored.status}"
 
 
 def check(faults: Iterable[str], about: object = "") -> None:
@@ -150,4 +150,4 @@ def check(faults: Iterable[str], about: object = "") -> None:
         Broken: something is.
     """
     if found := list(faults):
-        raise Broken(f"{about}: " + "; ".join(found))
+        raise InvariantViolated(f"{about}: " + "; ".join(found))

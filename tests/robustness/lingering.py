@@ -17,7 +17,7 @@ LONGEST = 20.0  # seconds; only a test that fails makes it wait so long
 LOOK_SECONDS = 0.01
 
 
-class Lingering:
+class LingeringProvider:
     """Notes where it is, and stays there for as long as a file is there."""
 
     @asynccontextmanager
@@ -36,4 +36,4 @@ async def _stay(note: Path, hold: Path) -> None:
         await trio.sleep(LOOK_SECONDS)
 
 
-provider = Lingering()
+provider = LingeringProvider()

@@ -20,11 +20,11 @@ from trio.testing import MockClock
 
 from hermes_trio.core.events import Text
 from hermes_trio.core.records import EndedRun, Retention
-from tests.robustness.invariants import check, faults_between, faults_of_stream, kept_of_record
-from tests.robustness.scenes import HELLO, LIMITS, TOOLS
+from tests.robustness.invariants import check, faults_against_record, faults_of_stream, stored_run_of_record
+from tests.robustness.observed_server import ObservedExchange, ObservedServer, open_observed_server
+from tests.robustness.scenarios import HELLO, LIMITS, TOOLS
 from tests.robustness.schedule import repeatable, shuffle, steps
-from tests.robustness.wires import Heard, Wire, hear
-from tests.robustness.witness import House, WatchedExchange, open_house
+from tests.robustness.streams import Dialect, ReceivedStream, read_stream
 from tests.support.asgi import JSON, NO_HEADERS, Headers, HttpResponse
 from tests.support.fakes import Ask, Step
 
@@ -35,10 +35,10 @@ LATER = 1e12
 
 
 @frozen
-class Round:
+class RaceRound:
     """One round of a contest."""
 
-    house: House
+    server: ObservedServer
     chance: random.Random
 
     async def at_random(self, action: Callable[[], Awaitable[Any]]) -> None:
@@ -55,42 +55,44 @@ class Round:
     async def post(self, path: str, body: object = None, headers: Headers = NO_HEADERS) -> HttpResponse:
         """A whole answer."""
         raw = b"" if body is None else json.dumps(body).encode()
-        return await self.ended(self.house.exchange("POST", path, raw, {**JSON, **headers}, None))
+        return await self.ended(self.server.exchange("POST", path, raw, {**JSON, **headers}, None))
 
     async def get(self, path: str, method: str = "GET") -> HttpResponse:
         """A whole answer."""
-        return await self.ended(self.house.exchange(method, path, b"", {}, None))
+        return await self.ended(self.server.exchange(method, path, b"", {}, None))
 
-    async def ended(self, exchange: WatchedExchange) -> HttpResponse:
+    async def ended(self, exchange: ObservedExchange) -> HttpResponse:
         """Run an exchange to its end."""
-        await exchange.run(self.house.harness.client.app)
+        await exchange.run(self.server.harness.client.app)
         check(exchange.faults)
         return exchange.answer
 
     async def record(self, run_id: str) -> EndedRun:
         """The record of a run that is over."""
-        await self.house.until_quiet()
-        found = await self.house.store.find_run("ann", run_id)
+        await self.server.until_quiet()
+        found = await self.server.store.find_run("ann", run_id)
         assert isinstance(found, EndedRun), found
         return found
 
-    def check_stream(self, wire: Wire, raw: bytes, record: EndedRun) -> Heard:
+    def check_stream(self, dialect: Dialect, raw: bytes, record: EndedRun) -> ReceivedStream:
         """A stream, or the beginning of one, against the record."""
-        heard = hear(wire, raw)
-        check(faults_of_stream(heard))
-        if heard.run_id:
-            check(faults_between(heard, kept_of_record(record)))
-        return heard
+        received = read_stream(dialect, raw)
+        check(faults_of_stream(received))
+        if received.run_id:
+            check(faults_against_record(received, stored_run_of_record(record)))
+        return received
 
 
-Contest = Callable[[Round], Awaitable[str]]
+Contest = Callable[[RaceRound], Awaitable[str]]
 
 
-async def _stream(one: Round, path: str, body: object, headers: Headers = NO_HEADERS) -> WatchedExchange:
-    return one.house.exchange("POST", path, json.dumps(body).encode(), {**JSON, **headers}, Wire.RESPONSES)
+async def _stream(one: RaceRound, path: str, body: object, headers: Headers = NO_HEADERS) -> ObservedExchange:
+    return one.server.exchange(
+        "POST", path, json.dumps(body).encode(), {**JSON, **headers}, Dialect.RESPONSES
+    )
 
 
-async def stop_and_finish(one: Round) -> str:
+async def stop_and_finish(one: RaceRound) -> str:
     """A run that is about to finish is stopped."""
     run_id = (await one.post(RUNS, {"input": "Hi"})).json["run_id"]
     answers: list[HttpResponse] = []
@@ -101,12 +103,12 @@ async def stop_and_finish(one: Round) -> str:
     await one.at_random(stop)
     record = await one.record(run_id)
     events = await one.get(f"{RUNS}/{run_id}/events")
-    assert one.check_stream(Wire.RUNS, events.body, record).ends
+    assert one.check_stream(Dialect.RUNS, events.body, record).ends
     assert answers[0].json["status"] in {"stopping", str(record.outcome.status)}
     return str(record.outcome.status)
 
 
-async def cancel_and_disconnect(one: Round) -> str:
+async def cancel_and_disconnect(one: RaceRound) -> str:
     """A response is cancelled while its client leaves."""
     exchange = await _stream(one, RESPONSES, {"input": "Hi", "stream": True})
     answers: list[HttpResponse] = []
@@ -115,36 +117,36 @@ async def cancel_and_disconnect(one: Round) -> str:
         exchange.disconnect()
 
     async def cancel() -> None:
-        if runs := one.house.harness.state.services.registry.list_for("ann"):
+        if runs := one.server.harness.state.services.registry.list_for("ann"):
             answers.append(await one.post(f"{RESPONSES}/{runs[0].header.run_id}/cancel"))
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(exchange.run, one.house.harness.client.app)
+        nursery.start_soon(exchange.run, one.server.harness.client.app)
         await one.both(leave, cancel)
     check(exchange.faults)
-    if not one.house.runs:
+    if not one.server.runs:
         return "never began"
-    record = await one.record(one.house.runs[0].header.run_id)
-    one.check_stream(Wire.RESPONSES, exchange.raw, record)
+    record = await one.record(one.server.runs[0].header.run_id)
+    one.check_stream(Dialect.RESPONSES, exchange.raw, record)
     assert all(answer.status in {200, 400} for answer in answers), answers
     if answers and answers[0].status == 200:
         assert answers[0].json["status"] == record.outcome.status
     return f"{record.outcome.status} {record.outcome.reason}"
 
 
-async def resume_and_expiry(one: Round) -> str:
+async def resume_and_expiry(one: RaceRound) -> str:
     """A stream is picked up while its log is forgotten: its bytes come, or a refusal, or a cut; never others."""
     first = await one.ended(await _stream(one, RESPONSES, {"input": "Hi", "stream": True}))
     blocks = first.body.split(b"\n\n")
     after = one.chance.randrange(len(blocks) - 3)
-    run_id = hear(Wire.RESPONSES, first.body).run_id
+    run_id = read_stream(Dialect.RESPONSES, first.body).run_id
     answers: list[HttpResponse] = []
 
     async def resume() -> None:
         answers.append(await one.get(f"{RESPONSES}/{run_id}?stream=true&starting_after={after}"))
 
     async def expire() -> None:
-        await one.house.store.purge(EVERYTHING, LATER)
+        await one.server.store.purge(EVERYTHING, LATER)
 
     await one.both(resume, expire)
     rest = b"\n\n".join(blocks[after + 1 :])
@@ -156,7 +158,7 @@ async def resume_and_expiry(one: Round) -> str:
     return "whole" if answer.body == rest else "cut"
 
 
-async def delete_and_stream(one: Round) -> str:
+async def delete_and_stream(one: RaceRound) -> str:
     """A response is deleted while somebody reads it."""
     answer = await one.post(RESPONSES, {"input": "Hi", "background": True})
     run_id = answer.json["id"]
@@ -172,33 +174,33 @@ async def delete_and_stream(one: Round) -> str:
     await one.both(follow, delete)
     assert gone[0].status == 200, gone[0].body
     assert (await one.get(f"{RESPONSES}/{run_id}")).status == 404
-    one.house.runs.clear()  # its record is gone, as it was asked for
+    one.server.runs.clear()  # its record is gone, as it was asked for
     [answer] = read
     if answer.status == 404:
         return "nothing to read"
     assert answer.status == 200, answer.body
-    heard = hear(Wire.RESPONSES, answer.body)
-    check(faults_of_stream(heard, 0))
-    return min(heard.ends[0]) if heard.ends else "cut"
+    received = read_stream(Dialect.RESPONSES, answer.body)
+    check(faults_of_stream(received, 0))
+    return min(received.ends[0]) if received.ends else "cut"
 
 
-async def one_key_twice(one: Round) -> str:
+async def one_key_twice(one: RaceRound) -> str:
     """Two requests with one key: one run, and the same bytes for both."""
     body, key = {"input": "Hi", "stream": True}, {"Idempotency-Key": f"k{one.chance.random()}"}
     both = [await _stream(one, RESPONSES, body, key) for _ in range(2)]
-    first, second = (partial(each.run, one.house.harness.client.app) for each in both)
+    first, second = (partial(each.run, one.server.harness.client.app) for each in both)
     await one.both(first, second)
     answers = [each.answer for each in both]
     assert [answer.status for answer in answers] == [200, 200]
     assert answers[0].body == answers[1].body
-    [run] = one.house.runs
-    assert one.check_stream(Wire.RESPONSES, answers[0].body, await one.record(run.header.run_id)).is_closed
+    [run] = one.server.runs
+    assert one.check_stream(Dialect.RESPONSES, answers[0].body, await one.record(run.header.run_id)).is_closed
     replayed = ["idempotency-replayed" in answer.headers for answer in answers]
     assert sorted(replayed) == [False, True]
     return "the first" if replayed[1] else "the second"
 
 
-async def approve_and_time_out(one: Round) -> str:
+async def approve_and_time_out(one: RaceRound) -> str:
     """A question is answered at the moment when its time is up: it has one answer, and all tell the same one."""
     choice = one.chance.choice(["once", "session"])  # to remember takes a while, in which time goes on
     run_id = (await one.post(RUNS, {"input": "Hi"})).json["run_id"]
@@ -217,19 +219,19 @@ async def approve_and_time_out(one: Round) -> str:
         await time_passes()
     record = await one.record(run_id)
     events = await one.get(f"{RUNS}/{run_id}/events")
-    one.check_stream(Wire.RUNS, events.body, record)
+    one.check_stream(Dialect.RUNS, events.body, record)
     # The jump of the clock may also make the last save late, and nothing else may go wrong.
     assert str(record.outcome.status) == "completed" or record.outcome.failure.kind == "store_error", record
     told = [json.loads(line[6:]) for line in events.body.decode().split("\n") if line.startswith("data: ")]
     [said] = [event for event in told if event["event"] == "approval.responded"]
-    [decision] = one.house.agents.decisions
-    one.house.agents.decisions.clear()
+    [decision] = one.server.agents.decisions
+    one.server.agents.decisions.clear()
     assert (str(decision.choice), str(decision.by)) == (said["choice"], said["by"])
     assert (answers[0].status == 200) is (said["by"] == "client"), (answers, said)
     return str(said["by"])
 
 
-async def two_turns_of_a_session(one: Round) -> str:
+async def two_turns_of_a_session(one: RaceRound) -> str:
     """Two turns in one session at once: each is done alone or refused, and the transcript has them in order."""
     session = f"s{one.chance.random()}"
     answers: list[HttpResponse] = []
@@ -239,10 +241,10 @@ async def two_turns_of_a_session(one: Round) -> str:
         answers.append(await one.post(RUNS, body))
 
     await one.both(turn, turn)
-    await one.house.until_quiet()
+    await one.server.until_quiet()
     statuses = sorted(answer.status for answer in answers)
     assert statuses in ([202, 202], [202, 409]), answers
-    said = [message.role for message in await one.house.store.load_messages("ann", session)]
+    said = [message.role for message in await one.server.store.load_messages("ann", session)]
     assert said == ["user", "assistant"] * statuses.count(202)
     return str(statuses[1])
 
@@ -255,7 +257,7 @@ class Race:
     contest: Contest
     script: tuple[Step, ...] = HELLO
     seen: frozenset[str] = frozenset()
-    dawdle: int = 12  # steps that the agent may take between two words
+    delay_steps: int = 12  # steps that the agent may take between two words
 
 
 RACES = (
@@ -274,21 +276,21 @@ def run_race(race: Race, rounds: int, seed: int = 0) -> Counter[str]:
     seen: Counter[str] = Counter()
 
     async def main() -> None:
-        async with open_house(race.script, limits=LIMITS, max_runs=10) as house:
+        async with open_observed_server(race.script, limits=LIMITS, max_runs=10) as server:
             for number in range(seed, seed + rounds):
-                seen[await _play(race, house, number)] += 1
+                seen[await _play(race, server, number)] += 1
 
     with repeatable(seed), capture_logs():
         trio.run(main, clock=MockClock(autojump_threshold=0))
     return seen
 
 
-async def _play(race: Race, house: House, number: int) -> str:
-    house.forget()
+async def _play(race: Race, server: ObservedServer, number: int) -> str:
+    server.reset()
     shuffle(number)
     chance = random.Random(number)
-    house.agents.dawdle = chance.randrange(race.dawdle)
-    how = await race.contest(Round(house, chance))
-    await house.until_quiet()
-    check(await house.faults(), (race.name, number))
+    server.agents.delay_steps = chance.randrange(race.delay_steps)
+    how = await race.contest(RaceRound(server, chance))
+    await server.until_quiet()
+    check(await server.faults(), (race.name, number))
     return how

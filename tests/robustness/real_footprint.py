@@ -15,14 +15,14 @@ from attrs import frozen
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun
 from hermes_trio.keys import DEFAULT_PRINCIPAL
 from hermes_trio.stores.sqlite import runs as run_queries
-from tests.robustness.book import BOOK, Sought
 from tests.robustness.invariants import (
-    faults_between,
+    faults_against_record,
     faults_of_record,
     faults_of_stream,
-    kept_of_record,
+    stored_run_of_record,
 )
-from tests.robustness.wires import Heard, Wire
+from tests.robustness.streams import Dialect, ReceivedStream
+from tests.robustness.violations import VIOLATIONS, Violation
 from tests.support.server_process import ServerProcess
 from tests.support.stored_records import unfinished
 
@@ -100,7 +100,7 @@ def faults_at_rest(server: ServerProcess, before: Footprint, idle_threads: int =
     while more and time.monotonic() - begun < CALM_SECONDS:
         more = _more(server, before, idle_threads)
         time.sleep(LOOK_SECONDS if more else 0)
-    BOOK.look(Sought.LEAKED, len(more))
+    VIOLATIONS.record(Violation.LEAKED, len(more))
     return more
 
 
@@ -126,28 +126,37 @@ def found_in(store: sqlite3.Connection, run_id: str) -> EndedRun | LiveRun | NoR
     return run_queries.find(store, DEFAULT_PRINCIPAL, run_id)
 
 
-def faults_of_all(server: ServerProcess, streams: Iterable[Heard], store_failed: bool = False) -> list[str]:
+def faults_of_all(
+    server: ServerProcess, streams: Iterable[ReceivedStream], store_failed: bool = False
+) -> list[str]:
     """Where streams that were cut anywhere, or went to their end, break an invariant.
 
     Args:
         store_failed: then a chat, which is stored at its end only, may be missing if its client was told.
     """
     with store_of(server) as store:
-        return [fault for heard in streams for fault in _faults_of(store, heard, store_failed)]
+        return [fault for received in streams for fault in _faults_of(store, received, store_failed)]
 
 
-def _faults_of(store: sqlite3.Connection, heard: Heard, store_failed: bool) -> Iterator[str]:
-    about = f"{heard.wire} {heard.run_id}"
-    first = None if heard.wire is Wire.RUNS else int(heard.wire is Wire.SESSION)
-    yield from (f"{about}: {fault}" for fault in faults_of_stream(heard, first))
-    if not heard.run_id:
+def _faults_of(store: sqlite3.Connection, received: ReceivedStream, store_failed: bool) -> Iterator[str]:
+    about = f"{received.dialect} {received.run_id}"
+    first = None if received.dialect is Dialect.RUNS else int(received.dialect is Dialect.SESSION)
+    yield from (f"{about}: {fault}" for fault in faults_of_stream(received, first))
+    if not received.run_id:
         return
-    record = found_in(store, heard.run_id)
-    if store_failed and isinstance(record, NoRun) and heard.wire is Wire.CHAT and _FAILED in heard.ends:
+    record = found_in(store, received.run_id)
+    if (
+        store_failed
+        and isinstance(record, NoRun)
+        and received.dialect is Dialect.CHAT
+        and _FAILED in received.ends
+    ):
         return
-    BOOK.look(Sought.STUCK, not isinstance(record, EndedRun))
+    VIOLATIONS.record(Violation.STUCK, not isinstance(record, EndedRun))
     if not isinstance(record, EndedRun):
         yield f"{about}: a client knows it, and the store has {type(record).__name__}"
         return
-    kept = kept_of_record(record)
-    yield from (f"{about}: {fault}" for fault in (*faults_of_record(kept), *faults_between(heard, kept)))
+    stored = stored_run_of_record(record)
+    yield from (
+        f"{about}: {fault}" for fault in (*faults_of_record(stored), *faults_against_record(received, stored))
+    )

@@ -14,14 +14,14 @@ from functools import partial
 import trio
 from attrs import define, field
 
-from tests.robustness.real_lines import reset_on_close
+from tests.robustness.real_connections import reset_on_close
 
 _WORDS = re.compile(rb"(cut|by|trickle|delay|insert|what)=([\w.]+)")
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 @define(eq=False)
-class Proxy:
+class FaultyProxy:
     """What it is in front of, and how long the longest answer was."""
 
     behind: int  # a port
@@ -32,7 +32,7 @@ class Proxy:
         """One connection."""
         with suppress(*_GONE):
             async with client, await trio.open_tcp_stream("127.0.0.1", self.behind) as server:
-                link = _Link(self, client, server)
+                link = _ProxiedConnection(self, client, server)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(link.requests, nursery.cancel_scope)
                     await link.answers()
@@ -40,8 +40,8 @@ class Proxy:
 
 
 @define(eq=False)
-class _Link:
-    proxy: Proxy
+class _ProxiedConnection:
+    proxy: FaultyProxy
     client: trio.SocketStream
     server: trio.SocketStream
     wanted: dict[bytes, bytes] = field(factory=dict)
@@ -99,10 +99,10 @@ class _Link:
 
 
 @asynccontextmanager
-async def proxied(port: int) -> AsyncIterator[Proxy]:
+async def proxied(port: int) -> AsyncIterator[FaultyProxy]:
     """A proxy in front of a port of this machine."""
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    proxy = Proxy(port, listeners[0].socket.getsockname()[1])
+    proxy = FaultyProxy(port, listeners[0].socket.getsockname()[1])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(trio.serve_listeners, proxy.serve, listeners))
         yield proxy

@@ -16,7 +16,7 @@ import pytest
 from attrs import frozen
 
 from tests.robustness.real_launch import command
-from tests.robustness.wires import Heard, Wire, hear
+from tests.robustness.streams import Dialect, ReceivedStream, read_stream
 from tests.support.server_process import TIMEOUT, LaunchOptions, ServerProcess, serving
 from tests.support.socket_client import PATH, chat_body
 
@@ -31,19 +31,19 @@ def unless_short(full: bool) -> None:
 
 
 @frozen
-class Reply:
+class ChatReply:
     """What came of one request; the body may be cut."""
 
     status: int
     body: bytes
 
     @property
-    def heard(self) -> Heard:
+    def received(self) -> ReceivedStream:
         """As a chat stream."""
-        return hear(Wire.CHAT, self.body)
+        return read_stream(Dialect.CHAT, self.body)
 
 
-def chat(server: ServerProcess, text: str, seconds: float = TIMEOUT) -> Reply:
+def chat(server: ServerProcess, text: str, seconds: float = TIMEOUT) -> ChatReply:
     """One turn, streamed, to its end or until it breaks off."""
     headers = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}
     body, status = b"", 0
@@ -55,7 +55,7 @@ def chat(server: ServerProcess, text: str, seconds: float = TIMEOUT) -> Reply:
                     body += piece
         except httpx2.HTTPError:
             pass
-    return Reply(status, body)
+    return ChatReply(status, body)
 
 
 @contextmanager

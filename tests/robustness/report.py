@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 from attrs import define, field, frozen
 
-from tests.robustness.book import MEANING, Sought
+from tests.robustness.violations import MEANING, Violation
 
 PROPERTY = "robustness"  # the name under which a test hands its counts over
-BOOK_PROPERTY = "robustness-book"  # and that for what was looked for
+VIOLATIONS_PROPERTY = "robustness-book"  # and that for what was looked for
 
 
 @frozen(order=True)
-class Line:
+class CountedCase:
     """What was counted."""
 
     part: str
@@ -22,25 +22,25 @@ class Line:
 
 
 @define
-class Tally:
+class CaseCounter:
     """The counts of one test."""
 
-    counts: Counter[Line] = field(factory=Counter)
+    counts: Counter[CountedCase] = field(factory=Counter)
 
     def add(self, part: str, counts: Mapping[str, int]) -> None:
         """So much more of some things."""
         for what, count in counts.items():
-            self.counts[Line(part, what)] += count
+            self.counts[CountedCase(part, what)] += count
 
 
-def _is_disconnect(line: Line) -> bool:
+def _is_disconnect(line: CountedCase) -> bool:
     return line.part == "real disconnects" and not line.what.endswith("stays")
 
 
 MEASURED = frozenset({"memory", "soak"})  # parts whose figures are no counts
 
 # The figures that people ask for first.
-HEADLINES: Mapping[str, Callable[[Line], bool]] = {
+HEADLINES: Mapping[str, Callable[[CountedCase], bool]] = {
     "cuts, at a checkpoint each": lambda line: line.part == "cuts",
     "failures of a part of ours": lambda line: line.part == "our own faults",
     "real disconnects": _is_disconnect,
@@ -55,8 +55,8 @@ HEADLINES: Mapping[str, Callable[[Line], bool]] = {
 class Summary:
     """The counts of all tests."""
 
-    tried: Counter[Line] = field(factory=Counter)
-    looked: Counter[str] = field(factory=Counter)
+    tried: Counter[CountedCase] = field(factory=Counter)
+    checked: Counter[str] = field(factory=Counter)
     found: Counter[str] = field(factory=Counter)
     tests: set[str] = field(factory=set)
     failed: list[str] = field(factory=list)
@@ -71,13 +71,13 @@ class Summary:
     def take_counts(self, counts: Iterable[tuple[str, str, int]]) -> None:
         """What one test tried."""
         for part, what, count in counts:
-            self.tried[Line(part, what)] += count
+            self.tried[CountedCase(part, what)] += count
 
     def take_book(self, rows: Iterable[tuple[str, int, int]]) -> None:
         """What one test looked for."""
-        for sought, looked, found in rows:
-            self.looked[sought] += looked
-            self.found[sought] += found
+        for violation, checked, found in rows:
+            self.checked[violation] += checked
+            self.found[violation] += found
 
     def verdict(self) -> str:
         """In one sentence."""
@@ -98,8 +98,8 @@ class Summary:
     def findings(self) -> list[str]:
         """What was looked for. None of it may ever be found."""
         rows = [
-            f"| {sought} | {MEANING[sought]} | {self.looked[sought]:,} | {self.found[sought]:,} |"
-            for sought in Sought
+            f"| {violation} | {MEANING[violation]} | {self.checked[violation]:,} | {self.found[violation]:,} |"
+            for violation in Violation
         ]
         return ["| looked for | that is | looked | found |", "|---|---|--:|--:|", *rows]
 
@@ -123,6 +123,6 @@ class Summary:
         return "\n".join(["# Robustness report", "", *self.lines(), ""])
 
 
-def as_property(tally: Tally) -> tuple[str, object]:
+def as_property(cases: CaseCounter) -> tuple[str, object]:
     """In a form that passes between processes."""
-    return PROPERTY, [[line.part, line.what, count] for line, count in tally.counts.items()]
+    return PROPERTY, [[line.part, line.what, count] for line, count in cases.counts.items()]

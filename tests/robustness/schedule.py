@@ -16,7 +16,7 @@ import trio
 from trio._core import _run
 
 T = TypeVar("T")
-GAP = 3  # steps between two strikes
+STEPS_BETWEEN = 3  # between two actions
 
 
 def shuffle(seed: int) -> None:
@@ -53,30 +53,30 @@ async def steps(count: int) -> None:
         await trio.lowlevel.checkpoint()
 
 
-class Knife(trio.abc.Instrument):
-    """Counts the steps of all tasks, and strikes right after one of them; again a few steps later, if that is wanted.
+class StepTrigger(trio.abc.Instrument):
+    """Counts the steps of all tasks and runs an action right after the n-th one, and further actions a few steps later.
 
-    A task that has made a step stands at a checkpoint, so to strike after every step is to cut at every checkpoint.
+    A task that has made a step stands at a checkpoint, so acting after every step covers every checkpoint.
     """
 
     def __init__(self) -> None:
         self.steps = 0
-        self._strikes: dict[int, Callable[[], None]] = {}
-        self._has_struck = False
+        self._actions: dict[int, Callable[[], None]] = {}
+        self._has_fired = False
 
-    def arm(self, at: int, *strikes: Callable[[], None]) -> None:
-        """Count from nought, and strike after so many steps."""
-        self.steps, self._has_struck = 0, False
-        self._strikes = {at + GAP * number: strike for number, strike in enumerate(strikes)}
+    def arm(self, at: int, *actions: Callable[[], None]) -> None:
+        """Restart the count, and act after so many steps."""
+        self.steps, self._has_fired = 0, False
+        self._actions = {at + STEPS_BETWEEN * number: action for number, action in enumerate(actions)}
 
     def disarm(self) -> bool:
-        """Put it away; returns whether it struck."""
-        self._strikes = {}
-        return self._has_struck
+        """Disarm; return whether an action ran."""
+        self._actions = {}
+        return self._has_fired
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         """One more step."""
         self.steps += 1
-        if self.steps in self._strikes:
-            self._has_struck = True
-            self._strikes[self.steps]()
+        if self.steps in self._actions:
+            self._has_fired = True
+            self._actions[self.steps]()

@@ -22,13 +22,13 @@ from hermes_trio.core.messages import CallItem
 from hermes_trio.core.records import EndedRun
 from tests.robustness.invariants import (
     check,
-    faults_between,
+    faults_against_record,
     faults_of_record,
     faults_of_stream,
-    kept_of_record,
+    stored_run_of_record,
 )
-from tests.robustness.report import Tally
-from tests.robustness.wires import Heard, Wire, hear
+from tests.robustness.report import CaseCounter
+from tests.robustness.streams import Dialect, ReceivedStream, read_stream
 from tests.support.asgi import real_timeout
 from tests.support.fakes import AppHarness, ScriptedAgentFactory, open_harness
 
@@ -38,45 +38,45 @@ Play = Callable[[TurnRequest, Emitter], Any]
 
 
 @define(eq=False)
-class Wild(ScriptedAgentFactory):
+class FunctionAgents(ScriptedAgentFactory):
     """Makes agents that do just what a function does."""
 
     play: Play = field(default=lambda turn, emitter: None)
 
     def factory(self, context: AgentContext) -> Any:
         """Make an agent without any manners."""
-        return _Wild(self.play)
+        return _FunctionAgent(self.play)
 
 
 @define(eq=False)
-class _Wild:
+class _FunctionAgent:
     run: Play
 
 
-async def judged(harness: AppHarness, heard: Heard) -> EndedRun:
+async def judged(harness: AppHarness, received: ReceivedStream) -> EndedRun:
     """The record of a stream, held against all invariants."""
-    check(faults_of_stream(heard, 0))
-    found = await harness.store.find_run("ann", heard.run_id)
+    check(faults_of_stream(received, 0))
+    found = await harness.store.find_run("ann", received.run_id)
     assert isinstance(found, EndedRun), found
-    check(faults_of_record(kept_of_record(found)))
-    check(faults_between(heard, kept_of_record(found)))
+    check(faults_of_record(stored_run_of_record(found)))
+    check(faults_against_record(received, stored_run_of_record(found)))
     return found
 
 
 async def streamed(play: Play) -> EndedRun:
     """What became of one turn of such an agent; the same server then serves a good one."""
     with capture_logs():
-        async with open_harness(Wild((), play=play)) as harness:
+        async with open_harness(FunctionAgents((), play=play)) as harness:
             async with harness.client.post(RESPONSES, STREAM) as exchange:
                 await exchange.over.wait()  # a flood takes a while; only the time limit of the test bounds it
             assert exchange.was_finished
             assert exchange.answer.status == 200, exchange.raw
-            heard = hear(Wire.RESPONSES, exchange.raw)
-            assert heard.is_closed
-            record = await judged(harness, heard)
+            received = read_stream(Dialect.RESPONSES, exchange.raw)
+            assert received.is_closed
+            record = await judged(harness, received)
             harness.agents.play = lambda turn, emitter: "Fine."  # type: ignore[attr-defined]
             good = await harness.client.send(RESPONSES, STREAM)
-            assert hear(Wire.RESPONSES, good.body).text == "Fine."
+            assert read_stream(Dialect.RESPONSES, good.body).text == "Fine."
             await harness.until_idle()
             return record
 
@@ -113,13 +113,15 @@ def raising(position: int, error: BaseException) -> Play:
 
 
 @pytest.mark.slow
-async def test_raising_anything_anywhere(tally: Tally) -> None:
+async def test_raising_anything_anywhere(cases: CaseCounter) -> None:
     for position in range(POSITIONS):
         for error in RAISED:
             record = await streamed(raising(position, error))
             assert str(record.outcome.status) == "failed"
-            assert kept_of_record(record).text == ("a" if position else "") + ("f" if position == 6 else "")
-    tally.add("agents", {"raise": POSITIONS * len(RAISED)})
+            assert stored_run_of_record(record).text == ("a" if position else "") + (
+                "f" if position == 6 else ""
+            )
+    cases.add("agents", {"raise": POSITIONS * len(RAISED)})
 
 
 # -- wrong types and huge values --
@@ -181,38 +183,38 @@ def saying(value: Any) -> Play:
 
 
 @pytest.mark.slow
-async def test_saying_what_is_none_of_the_types(tally: Tally) -> None:
+async def test_saying_what_is_none_of_the_types(cases: CaseCounter) -> None:
     for value in WRONG:
         record = await streamed(saying(value))
         assert str(record.outcome.status) == "completed", record.outcome
-    tally.add("agents", {"wrong types": 10 * len(WRONG)})
+    cases.add("agents", {"wrong types": 10 * len(WRONG)})
 
 
 def returning(value: Any) -> Play:
     return lambda turn, emitter: value
 
 
-async def test_returning_what_is_no_result(tally: Tally) -> None:
+async def test_returning_what_is_no_result(cases: CaseCounter) -> None:
     for value in WRONG[1:]:
         record = await streamed(returning(value))
         expected = "completed" if isinstance(value, str) else "failed"
         assert str(record.outcome.status) == expected, (value, record.outcome)
     record = await streamed(lambda turn, emitter: None)
     assert str(record.outcome.status) == "failed"  # nothing said, nothing done
-    tally.add("agents", {"wrong results": len(WRONG)})
+    cases.add("agents", {"wrong results": len(WRONG)})
 
 
 # -- ids --
 
 
 @pytest.mark.slow
-async def test_ids_in_any_order_and_number(full: bool, tally: Tally) -> None:
+async def test_ids_in_any_order_and_number(full: bool, cases: CaseCounter) -> None:
     rounds = 500 if full else 40
     for seed in range(rounds):
         record = await streamed(_babble(random.Random(seed)))
         calls = [item.call_id for item in record.items if isinstance(item, CallItem)]
         assert len(calls) == len(set(calls))
-    tally.add("agents", {"ids in disorder": rounds})
+    cases.add("agents", {"ids in disorder": rounds})
 
 
 def _babble(chance: random.Random) -> Play:
@@ -236,7 +238,7 @@ def _babble(chance: random.Random) -> Play:
 
 
 @pytest.mark.slow
-async def test_from_many_threads_at_once(full: bool, tally: Tally) -> None:
+async def test_from_many_threads_at_once(full: bool, cases: CaseCounter) -> None:
     threads, words = 8, 2_000 if full else 200
 
     def play(turn: TurnRequest, emitter: Emitter) -> None:
@@ -252,13 +254,13 @@ async def test_from_many_threads_at_once(full: bool, tally: Tally) -> None:
         for each in crowd:
             each.join()
 
-    kept = kept_of_record(await streamed(play))
-    assert [kept.text.count(str(name)) for name in range(threads)] == [words] * threads
-    assert kept.calls == {f"c{name}": "completed" for name in range(threads)}
-    tally.add("agents", {"threads at once": threads})
+    stored = stored_run_of_record(await streamed(play))
+    assert [stored.text.count(str(name)) for name in range(threads)] == [words] * threads
+    assert stored.calls == {f"c{name}": "completed" for name in range(threads)}
+    cases.add("agents", {"threads at once": threads})
 
 
-async def test_calls_after_the_end_are_refused_and_heard_by_nobody(tally: Tally) -> None:
+async def test_calls_after_the_end_are_refused_and_heard_by_nobody(cases: CaseCounter) -> None:
     ports: list[Emitter] = []
 
     def play(turn: TurnRequest, emitter: Emitter) -> str:
@@ -269,8 +271,8 @@ async def test_calls_after_the_end_are_refused_and_heard_by_nobody(tally: Tally)
     for late in _late_words(ports[0]):
         with pytest.raises(RunEnded):
             await trio.to_thread.run_sync(late)
-    assert kept_of_record(record).text == "said"
-    tally.add("agents", {"calls after return": 5})
+    assert stored_run_of_record(record).text == "said"
+    cases.add("agents", {"calls after return": 5})
 
 
 def _late_words(emitter: Emitter) -> list[Callable[[], object]]:
@@ -283,7 +285,7 @@ def _late_words(emitter: Emitter) -> list[Callable[[], object]]:
     ]
 
 
-def test_calls_after_the_server_is_gone(tally: Tally) -> None:
+def test_calls_after_the_server_is_gone(cases: CaseCounter) -> None:
     ports: list[Emitter] = []
     go = threading.Event()
     left: list[BaseException] = []
@@ -299,7 +301,7 @@ def test_calls_after_the_server_is_gone(tally: Tally) -> None:
 
     async def main() -> None:
         with capture_logs():
-            async with open_harness(Wild((), play=play)) as harness:
+            async with open_harness(FunctionAgents((), play=play)) as harness:
                 assert (await harness.client.send("/v1/runs", {"input": "Hi"})).status == 202
                 while not ports:
                     await trio.lowlevel.checkpoint()
@@ -311,13 +313,15 @@ def test_calls_after_the_server_is_gone(tally: Tally) -> None:
     for late in _late_words(ports[0]):
         with pytest.raises(RunEnded):
             late()
-    tally.add("agents", {"calls after shutdown": 5})
+    cases.add("agents", {"calls after shutdown": 5})
 
 
 # -- never ending --
 
 
-async def test_deaf_agents_hold_their_slots_and_nothing_else(mock_clock: MockClock, tally: Tally) -> None:
+async def test_deaf_agents_hold_their_slots_and_nothing_else(
+    mock_clock: MockClock, cases: CaseCounter
+) -> None:
     go = threading.Event()
 
     def play(turn: TurnRequest, emitter: Emitter) -> str:
@@ -326,7 +330,7 @@ async def test_deaf_agents_hold_their_slots_and_nothing_else(mock_clock: MockClo
         return "too late"
 
     with capture_logs():
-        async with open_harness(Wild((), play=play)) as harness:
+        async with open_harness(FunctionAgents((), play=play)) as harness:
             async with harness.client.post(RESPONSES, STREAM) as exchange:
                 await exchange.frame_where(type="response.output_item.added")
                 exchange.disconnect()
@@ -335,19 +339,19 @@ async def test_deaf_agents_hold_their_slots_and_nothing_else(mock_clock: MockClo
                 await exchange.end()
             with real_timeout():
                 await harness.state.services.registry.wait_empty()
-            record = await judged(harness, hear(Wire.RESPONSES, exchange.raw))
+            record = await judged(harness, read_stream(Dialect.RESPONSES, exchange.raw))
             assert str(record.outcome.reason) == "client_disconnected"
             assert harness.state.admission.in_use == 1  # the thread is still there
             go.set()
             await harness.until_idle()
-    tally.add("agents", {"deaf": 1})
+    cases.add("agents", {"deaf": 1})
 
 
 # -- a flood --
 
 
 @pytest.mark.slow
-async def test_a_hundred_megabytes(full: bool, tally: Tally) -> None:
+async def test_a_hundred_megabytes(full: bool, cases: CaseCounter) -> None:
     megabytes = 100 if full else 5
     piece = "0123456789abcdef" * 65_536
 
@@ -355,6 +359,6 @@ async def test_a_hundred_megabytes(full: bool, tally: Tally) -> None:
         for _ in range(megabytes):
             emitter.text(piece)
 
-    kept = kept_of_record(await streamed(play))
-    assert len(kept.text) == megabytes * len(piece)
-    tally.add("agents", {"megabytes of text": megabytes})
+    stored = stored_run_of_record(await streamed(play))
+    assert len(stored.text) == megabytes * len(piece)
+    cases.add("agents", {"megabytes of text": megabytes})

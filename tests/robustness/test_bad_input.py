@@ -11,13 +11,13 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from hermes_trio.schema.openapi import OPERATIONS
-from tests.robustness.book import BOOK, Sought
-from tests.robustness.mangling import BODIES, SECRET, Mangler, Sent
-from tests.robustness.report import Tally
-from tests.robustness.scenes import HELLO, LIMITS
+from tests.robustness.mangled_requests import BODIES, SECRET, MangledRequest, RequestMangler
+from tests.robustness.observed_server import ObservedServer, open_observed_server
+from tests.robustness.report import CaseCounter
+from tests.robustness.scenarios import HELLO, LIMITS
 from tests.robustness.schedule import repeatable
-from tests.robustness.wires import Wire, hear
-from tests.robustness.witness import House, open_house
+from tests.robustness.streams import Dialect, read_stream
+from tests.robustness.violations import VIOLATIONS, Violation
 from tests.support.asgi import Exchange, HttpResponse, make_scope
 from tests.support.fakes import KEY
 
@@ -31,9 +31,9 @@ def test_there_is_a_body_for_every_operation_that_takes_one() -> None:
     assert set(BODIES) == {(op.method, op.path) for op in OPERATIONS if op.body is not None}
 
 
-async def ids_of(house: House) -> dict[str, list[str]]:
+async def ids_of(server: ObservedServer) -> dict[str, list[str]]:
     """One of everything, with its id."""
-    client = house.harness.client
+    client = server.harness.client
     response = (await client.send("/v1/responses", {"input": "Hi"})).json["id"]
     run = (await client.send("/v1/runs", {"input": "Hi"})).json["run_id"]
     session = (await client.send("/api/sessions", {"id": "s1"})).json["session"]["id"]
@@ -50,18 +50,18 @@ async def ids_of(house: House) -> dict[str, list[str]]:
     }
 
 
-async def answered(house: House, sent: Sent) -> HttpResponse:
+async def answered(server: ObservedServer, sent: MangledRequest) -> HttpResponse:
     """The whole answer; fails if there is none."""
-    headers = {**house.harness.client.headers, **sent.headers}
+    headers = {**server.harness.client.headers, **sent.headers}
     exchange = Exchange(make_scope(sent.method, sent.target, headers))
     exchange.upload(sent.body)
     with trio.fail_after(PATIENCE):
-        await exchange.run(house.harness.client.app)
-    BOOK.look(Sought.SERVER_ERROR, exchange.answer.status >= 500)
+        await exchange.run(server.harness.client.app)
+    VIOLATIONS.record(Violation.SERVER_ERROR, exchange.answer.status >= 500)
     return exchange.answer
 
 
-def check_answer(sent: Sent, answer: HttpResponse) -> None:
+def check_answer(sent: MangledRequest, answer: HttpResponse) -> None:
     """What must hold of whatever is answered."""
     assert 200 <= answer.status < 500, (sent, answer)
     kind = dict(answer.raw_headers).get("content-type", "")
@@ -70,14 +70,14 @@ def check_answer(sent: Sent, answer: HttpResponse) -> None:
     elif kind == "application/json" and answer.body:
         json.loads(answer.body)
     elif kind == "text/event-stream" and answer.body:
-        wire = next(wire for part, wire in _WIRES.items() if part in sent.target)
-        assert hear(wire, answer.body).is_closed, (sent, answer)
+        dialect = next(dialect for part, dialect in _WIRES.items() if part in sent.target)
+        assert read_stream(dialect, answer.body).is_closed, (sent, answer)
 
 
-_WIRES = {"/chat/completions": Wire.CHAT, "/api/sessions": Wire.SESSION, "/v1/runs": Wire.RUNS, "/v1/responses": Wire.RESPONSES}  # fmt: skip
+_WIRES = {"/chat/completions": Dialect.CHAT, "/api/sessions": Dialect.SESSION, "/v1/runs": Dialect.RUNS, "/v1/responses": Dialect.RESPONSES}  # fmt: skip
 
 
-def check_refusal(sent: Sent, answer: HttpResponse) -> None:
+def check_refusal(sent: MangledRequest, answer: HttpResponse) -> None:
     """In the envelope, with a text, and without anything that should not be seen."""
     error = answer.error
     assert set(error) == {"message", "type", "param", "code"}, (sent, answer)
@@ -89,15 +89,15 @@ def check_refusal(sent: Sent, answer: HttpResponse) -> None:
 
 
 async def test_the_name_of_a_field_may_be_a_secret() -> None:
-    async with open_house(HELLO) as house:
-        await ids_of(house)
-        sent = Sent(
+    async with open_observed_server(HELLO) as server:
+        await ids_of(server)
+        sent = MangledRequest(
             "PATCH",
             "/api/sessions/s1",
             {"Content-Type": "application/json"},
             json.dumps({SECRET: 1}).encode(),
         )
-        answer = await answered(house, sent)
+        answer = await answered(server, sent)
         assert answer.status == 400
         check_refusal(sent, answer)
 
@@ -105,25 +105,25 @@ async def test_the_name_of_a_field_may_be_a_secret() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(SESSIONS))
-def test_generated_requests(part: int, full: bool, tally: Tally) -> None:
+def test_generated_requests(part: int, full: bool, cases: CaseCounter) -> None:
     if part and not full:
         pytest.skip("only in the full session")
     statuses: Counter[str] = Counter()
 
     async def main() -> None:
-        async with open_house(HELLO, limits=LIMITS, max_runs=100) as house:
-            ids = await ids_of(house)
-            mangler = Mangler(part, lambda name: ids[name])
+        async with open_observed_server(HELLO, limits=LIMITS, max_runs=100) as server:
+            ids = await ids_of(server)
+            mangler = RequestMangler(part, lambda name: ids[name])
             for _ in range(REQUESTS if full else SHORT):
                 sent = mangler.next()
-                answer = await answered(house, sent)
+                answer = await answered(server, sent)
                 check_answer(sent, answer)
                 statuses[f"{answer.status // 100}xx"] += 1
-                house.runs.clear()
-            await house.until_quiet()
-            assert list(house.left_over()) == []
+                server.runs.clear()
+            await server.until_quiet()
+            assert list(server.left_over()) == []
 
     with repeatable(part), capture_logs():
         trio.run(main, clock=MockClock(autojump_threshold=0))
     assert min(statuses["2xx"], statuses["4xx"]) > sum(statuses.values()) // 10, statuses
-    tally.add("bad input", statuses)
+    cases.add("bad input", statuses)

@@ -28,19 +28,19 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun, Retention
 from hermes_trio.stores.memory import MemoryStore
-from tests.robustness.guest import Guest
+from tests.robustness.commanded_agents import ServerLifetime, open_server_lifetime
+from tests.robustness.guest_run import GuestRun
 from tests.robustness.invariants import (
     check,
-    faults_between,
+    faults_against_record,
     faults_of_record,
     faults_of_stream,
-    kept_of_record,
+    stored_run_of_record,
 )
-from tests.robustness.puppets import Life, open_life
-from tests.robustness.report import Tally
-from tests.robustness.scenes import LIMITS
+from tests.robustness.report import CaseCounter
+from tests.robustness.scenarios import LIMITS
 from tests.robustness.schedule import repeatable
-from tests.robustness.wires import Wire, hear
+from tests.robustness.streams import Dialect, read_stream
 from tests.support.asgi import JSON, Exchange, HttpResponse, make_scope
 
 pytestmark = pytest.mark.usefixtures("write_through")
@@ -51,7 +51,7 @@ RULES: Counter[str] = Counter()  # how often each was tried
 
 
 @define(eq=False)
-class Model:
+class RunModel:
     """What is known of a run."""
 
     run_id: str
@@ -65,7 +65,7 @@ class Model:
     listening: int = 0
     has_log: bool = True
     is_deleted: bool = False
-    heard: bytes = b""  # the whole stream, once it was read
+    received: bytes = b""  # the whole stream, once it was read
 
     @property
     def is_live(self) -> bool:
@@ -79,36 +79,36 @@ class Model:
 
 
 @define(eq=False)
-class Listener:
+class OpenRequest:
     """A request that is under way."""
 
-    model: Model
+    model: RunModel
     exchange: Exchange
 
 
-def can_act(model: Model) -> bool:
+def can_act(model: RunModel) -> bool:
     """Whether its agent waits for orders."""
     return model.is_live and not model.is_asking
 
 
-def any_run(wanted: Callable[[Model], bool]) -> Callable[[T], T]:
+def any_run(wanted: Callable[[RunModel], bool]) -> Callable[[T], T]:
     """A rule for machines that have such a run."""
     return precondition(lambda machine: any(map(wanted, machine.models)))
 
 
-class Server(RuleBasedStateMachine):
+class ServerMachine(RuleBasedStateMachine):
     """Rules run one by one, each until all tasks wait."""
 
-    runs: Bundle[Model] = Bundle("runs")
-    listeners: Bundle[Listener] = Bundle("listeners")
+    runs: Bundle[RunModel] = Bundle("runs")
+    listeners: Bundle[OpenRequest] = Bundle("listeners")
 
     def __init__(self) -> None:
         super().__init__()
         self._world = AsyncExitStack()
         self._quiet = self._enter_quiet()
-        self.models: list[Model] = []
+        self.models: list[RunModel] = []
         self.store = MemoryStore()
-        self.guest = Guest()
+        self.guest = GuestRun()
         self.guest.call(self._open)
 
     def _enter_quiet(self) -> Any:
@@ -117,15 +117,17 @@ class Server(RuleBasedStateMachine):
         return quiet
 
     async def _open(self) -> None:
-        self._lives = AsyncExitStack()
-        self.life: Life = await self._lives.enter_async_context(open_life(self.store))
-        self._nursery = await self._lives.enter_async_context(trio.open_nursery())
+        self._lifetimes = AsyncExitStack()
+        self.lifetime: ServerLifetime = await self._lifetimes.enter_async_context(
+            open_server_lifetime(self.store)
+        )
+        self._nursery = await self._lifetimes.enter_async_context(trio.open_nursery())
 
     async def _close(self) -> None:
         """As a kill does: nothing of it reaches the store any more."""
-        self.life.line.is_cut = True
+        self.lifetime.store_link.is_detached = True
         self._nursery.cancel_scope.cancel()
-        await self._lives.aclose()
+        await self._lifetimes.aclose()
 
     def teardown(self) -> None:
         self.guest.call(self._close)
@@ -135,10 +137,10 @@ class Server(RuleBasedStateMachine):
     # -- requests --
 
     async def _start(self, method: str, path: str, body: Any = None) -> Exchange:
-        scope = make_scope(method, path, {**self.life.harness.client.headers, **JSON})
+        scope = make_scope(method, path, {**self.lifetime.harness.client.headers, **JSON})
         exchange = Exchange(scope)
         exchange.upload(b"" if body is None else json.dumps(body).encode())
-        self._nursery.start_soon(exchange.run, self.life.harness.client.app)
+        self._nursery.start_soon(exchange.run, self.lifetime.harness.client.app)
         await wait_all_tasks_blocked()
         return exchange
 
@@ -148,17 +150,17 @@ class Server(RuleBasedStateMachine):
         assert exchange.answer.status < 500, exchange.answer
         return exchange.answer
 
-    async def _order(self, model: Model, what: str, value: Any) -> None:
-        self.life.strings.puppets[model.run_id].order(what, value)
+    async def _order(self, model: RunModel, what: str, value: Any) -> None:
+        self.lifetime.agents.by_run[model.run_id].command(what, value)
         await wait_all_tasks_blocked()
 
-    def _do(self, model: Model, what: str, value: Any = None) -> None:
+    def _do(self, model: RunModel, what: str, value: Any = None) -> None:
         self.guest.call(self._order, model, what, value)
 
     # -- rules --
 
     @rule(target=runs, kind=st.sampled_from(["/v1/runs", "/v1/responses"]))
-    def start(self, kind: str) -> Model:
+    def start(self, kind: str) -> RunModel:
         """A run that goes on by itself."""
         RULES["start"] += 1
         told = self._ask(
@@ -167,18 +169,18 @@ class Server(RuleBasedStateMachine):
         return self._new(told.get("run_id") or told["id"])
 
     @rule(target=listeners)
-    def start_stream(self) -> Listener:
+    def start_stream(self) -> OpenRequest:
         """A run that ends when nobody listens any more."""
         RULES["start"] += 1
         exchange: Exchange = self.guest.call(
             self._start, "POST", "/v1/responses", {"input": "Hi", "stream": True}
         )
-        model = self._new(hear(Wire.RESPONSES, exchange.raw).run_id)
+        model = self._new(read_stream(Dialect.RESPONSES, exchange.raw).run_id)
         model.is_detached, model.listening = False, 1
-        return Listener(model, exchange)
+        return OpenRequest(model, exchange)
 
-    def _new(self, run_id: str) -> Model:
-        model = Model(run_id)
+    def _new(self, run_id: str) -> RunModel:
+        model = RunModel(run_id)
         self.models.append(model)
         return model
 
@@ -225,7 +227,7 @@ class Server(RuleBasedStateMachine):
         answer = self._ask("POST", f"/v1/runs/{model.run_id}/approval", {"choice": choice})
         if model.is_asking and model.is_live:
             assert answer.status == 200, answer.body
-            assert self.life.strings.puppets[model.run_id].decisions[-1] == choice
+            assert self.lifetime.agents.by_run[model.run_id].decisions[-1] == choice
             model.is_asking = False
         else:
             assert answer.status == (404 if model.is_deleted else 409), answer.body
@@ -238,7 +240,7 @@ class Server(RuleBasedStateMachine):
         self.guest.call(self._jump)
         for model in self.models:
             if model.is_asking and model.is_live:
-                assert self.life.strings.puppets[model.run_id].decisions[-1] == "deny"
+                assert self.lifetime.agents.by_run[model.run_id].decisions[-1] == "deny"
                 model.is_asking = False
 
     async def _jump(self) -> None:
@@ -284,10 +286,10 @@ class Server(RuleBasedStateMachine):
             return multiple()
         assert exchange.answer.status == 200, exchange.answer
         model.listening += 1
-        return Listener(model, exchange)
+        return OpenRequest(model, exchange)
 
     @rule(listener=consumes(listeners))
-    def cut(self, listener: Listener) -> None:
+    def cut(self, listener: OpenRequest) -> None:
         """A client leaves."""
         RULES["cut"] += 1
         if listener.exchange.over.is_set():
@@ -315,16 +317,16 @@ class Server(RuleBasedStateMachine):
         if not model.has_log:
             assert whole.status == 404
             return
-        assert model.heard in {b"", whole.body}
-        model.heard = whole.body
+        assert model.received in {b"", whole.body}
+        model.received = whole.body
         blocks = whole.body.split(b"\n\n")
         after = min(after, len(blocks) - 3)
         assert self._ask("GET", f"{path}?last_seq={after}").body == b"\n\n".join(blocks[after + 1 :])
-        heard = hear(Wire.RUNS, whole.body)
-        check(faults_of_stream(heard, 0))
+        received = read_stream(Dialect.RUNS, whole.body)
+        check(faults_of_stream(received, 0))
         record = self.guest.call(self.store.find_run, "ann", model.run_id)
         assert isinstance(record, EndedRun)
-        check(faults_between(heard, kept_of_record(record)))
+        check(faults_against_record(received, stored_run_of_record(record)))
 
     @any_run(lambda each: each.has_log and not each.is_live)
     @rule()
@@ -359,7 +361,7 @@ class Server(RuleBasedStateMachine):
             if model.is_live:
                 model.end("incomplete")
 
-    def _pick(self, number: int, wanted: Any = lambda each: True) -> Model | None:
+    def _pick(self, number: int, wanted: Any = lambda each: True) -> RunModel | None:
         found = [model for model in self.models if wanted(model)]
         return found[number % len(found)] if found else None
 
@@ -376,21 +378,21 @@ class Server(RuleBasedStateMachine):
                 case LiveRun():
                     assert model.is_live, model
                 case EndedRun():
-                    kept = kept_of_record(found)
-                    check(faults_of_record(kept), model)
-                    assert (kept.status, kept.text) == (model.status, model.text), model
+                    stored = stored_run_of_record(found)
+                    check(faults_of_record(stored), model)
+                    assert (stored.status, stored.text) == (model.status, model.text), model
 
     @invariant()
     def nothing_is_left(self) -> None:
         """As many runs and slots as the model knows of."""
         live = sum(model.is_live for model in self.models)
-        site = self.life.harness.state
+        site = self.lifetime.harness.state
         assert (len(site.services.registry), site.admission.in_use) == (live, live)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_model(full: bool, tally: Tally) -> None:
+def test_the_model(full: bool, cases: CaseCounter) -> None:
     RULES.clear()
     examples, steps = (400, 50) if full else (15, 40)
     limits = settings(
@@ -402,6 +404,6 @@ def test_the_model(full: bool, tally: Tally) -> None:
         suppress_health_check=list(HealthCheck),
     )
     with repeatable():
-        run_state_machine_as_test(Server, settings=limits)
+        run_state_machine_as_test(ServerMachine, settings=limits)
     assert len(RULES) == 14, RULES  # all of them were tried
-    tally.add("model", RULES)
+    cases.add("model", RULES)

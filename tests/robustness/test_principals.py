@@ -13,11 +13,11 @@ from trio.testing import MockClock
 
 from hermes_trio.core.events import Text
 from hermes_trio.schema.openapi import OPERATIONS, Operation
-from tests.robustness.mangling import BODIES
-from tests.robustness.report import Tally
-from tests.robustness.scenes import LIMITS
+from tests.robustness.mangled_requests import BODIES
+from tests.robustness.observed_server import ObservedServer, open_observed_server
+from tests.robustness.report import CaseCounter
+from tests.robustness.scenarios import LIMITS
 from tests.robustness.schedule import repeatable
-from tests.robustness.witness import House, open_house
 from tests.support.asgi import HttpResponse
 from tests.support.fakes import OTHER_KEY, Ask, bearer
 
@@ -27,7 +27,7 @@ OPEN_TO_ALL = {"model_id"}  # names of models are no secret
 
 
 @frozen
-class Things:
+class OwnedObjects:
     """What ann has."""
 
     ids: dict[str, list[str]]
@@ -37,9 +37,9 @@ class Things:
         return [each for ids in self.ids.values() for each in ids] if parameter in self.ids else []
 
 
-async def made(house: House) -> Things:
+async def made(server: ObservedServer) -> OwnedObjects:
     """One of everything, ended and live, full of what nobody else may see."""
-    client = house.harness.client
+    client = server.harness.client
     ended = (await client.send("/v1/responses", {"input": MARK, "metadata": {"a": MARK}})).json["id"]
     live = (await client.send("/v1/responses", {"input": MARK, "background": True})).json["id"]
     run = (await client.send("/v1/runs", {"input": MARK, "session_id": "ann-session"})).json["run_id"]
@@ -53,7 +53,7 @@ async def made(house: House) -> Things:
     body = {"items": [item], "metadata": {"a": MARK}}
     conversation = (await client.send("/v1/conversations", body)).json["id"]
     items = (await client.get(f"/v1/conversations/{conversation}/items")).json["data"]
-    return Things(
+    return OwnedObjects(
         {
             "response_id": [ended, live],
             "run_id": [run, chat],
@@ -64,18 +64,20 @@ async def made(house: House) -> Things:
     )
 
 
-async def asked_by_bob(house: House, operation: Operation, path: str, query: str = "") -> HttpResponse:
+async def asked_by_bob(
+    server: ObservedServer, operation: Operation, path: str, query: str = ""
+) -> HttpResponse:
     """The same request that its owner would make."""
     body = BODIES.get((operation.method, operation.path))
     parts = [b"" if body is None else json.dumps(body).encode()]
     target = f"{path}?{query}" if query else path
-    async with house.harness.client.open(operation.method.upper(), target, parts, BOB) as exchange:
+    async with server.harness.client.open(operation.method.upper(), target, parts, BOB) as exchange:
         with trio.fail_after(1_000):
             await exchange.over.wait()
         return exchange.answer
 
 
-def targets(operation: Operation, things: Things) -> list[str]:
+def targets(operation: Operation, things: OwnedObjects) -> list[str]:
     """The path with every combination of ids."""
     choices = [things.of(name) for name in operation.parameters]
     found = []
@@ -87,7 +89,7 @@ def targets(operation: Operation, things: Things) -> list[str]:
     return found
 
 
-async def everything(house: House, things: Things) -> dict[str, Any]:
+async def everything(server: ObservedServer, things: OwnedObjects) -> dict[str, Any]:
     """All that ann sees, to find that nobody changed it."""
     paths = [
         *(f"/v1/responses/{each}" for each in things.ids["response_id"]),
@@ -96,40 +98,40 @@ async def everything(house: House, things: Things) -> dict[str, Any]:
         *(f"/v1/conversations/{each}/items" for each in things.ids["conversation_id"]),
         "/v1/runs?limit=100",
     ]
-    return {path: (await house.harness.client.get(path)).json for path in paths}
+    return {path: (await server.harness.client.get(path)).json for path in paths}
 
 
 def with_house(test: Any) -> None:
     async def main() -> None:
         script = (Text("Well"), Ask("rm"), Text("!"))  # bob has agents too: they must not know the mark
-        async with open_house(script, max_runs=50, limits=LIMITS) as house:
-            await test(house, await made(house))
+        async with open_observed_server(script, max_runs=50, limits=LIMITS) as server:
+            await test(server, await made(server))
 
     with repeatable():
         trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
 @pytest.mark.slow
-def test_every_route_with_every_foreign_id(tally: Tally) -> None:
+def test_every_route_with_every_foreign_id(cases: CaseCounter) -> None:
     tried = 0
 
-    async def play(house: House, things: Things) -> None:
+    async def play(server: ObservedServer, things: OwnedObjects) -> None:
         nonlocal tried
-        before = await everything(house, things)
+        before = await everything(server, things)
         for operation in OPERATIONS:
             if not operation.parameters or OPEN_TO_ALL & set(operation.parameters):
                 continue
             for path in targets(operation, things):
                 query = f"stream=true&run_id={things.ids['run_id'][0]}&limit=100"
                 for asked in ("", query):
-                    answer = await asked_by_bob(house, operation, path, asked)
+                    answer = await asked_by_bob(server, operation, path, asked)
                     tried += 1
                     assert answer.status == 404 or _is_own(operation, answer), (operation.path, path, answer)
                     assert MARK.encode() not in answer.body
-        assert await everything(house, things) == before
+        assert await everything(server, things) == before
 
     with_house(play)
-    tally.add("foreign ids", {"by path": tried})
+    cases.add("foreign ids", {"by path": tried})
 
 
 def _is_own(operation: Operation, answer: HttpResponse) -> bool:
@@ -138,32 +140,32 @@ def _is_own(operation: Operation, answer: HttpResponse) -> bool:
 
 
 @pytest.mark.slow
-def test_lists_and_continuations(tally: Tally) -> None:
+def test_lists_and_continuations(cases: CaseCounter) -> None:
     tried = 0
 
-    async def play(house: House, things: Things) -> None:
+    async def play(server: ObservedServer, things: OwnedObjects) -> None:
         nonlocal tried
-        before = await everything(house, things)
+        before = await everything(server, things)
         for operation in OPERATIONS:
             if operation.parameters or operation.method != "get":
                 continue
-            answer = await asked_by_bob(house, operation, operation.path, "limit=100&include_children=true")
+            answer = await asked_by_bob(server, operation, operation.path, "limit=100&include_children=true")
             tried += 1
             assert MARK.encode() not in answer.body, operation.path
             for foreign in (each for ids in things.ids.values() for each in ids):
                 assert foreign.encode() not in answer.body, operation.path
         for path, body, headers in _continuations(things):
-            house.agents.turns.clear()
-            answer = await house.harness.client.send(path, body, {**BOB, **headers})
+            server.agents.turns.clear()
+            answer = await server.harness.client.send(path, body, {**BOB, **headers})
             tried += 1
-            assert answer.status == 404 or not any(MARK in str(turn.history) for turn in house.agents.turns)
-        assert await everything(house, things) == before
+            assert answer.status == 404 or not any(MARK in str(turn.history) for turn in server.agents.turns)
+        assert await everything(server, things) == before
 
     with_house(play)
-    tally.add("foreign ids", {"lists and continuations": tried})
+    cases.add("foreign ids", {"lists and continuations": tried})
 
 
-def _continuations(things: Things) -> list[tuple[str, dict[str, Any], dict[str, str]]]:
+def _continuations(things: OwnedObjects) -> list[tuple[str, dict[str, Any], dict[str, str]]]:
     """Requests that name something of ann's in their body or headers."""
     chat = {"messages": [{"role": "user", "content": "Hi"}]}
     found: list[tuple[str, dict[str, Any], dict[str, str]]] = []

@@ -15,9 +15,9 @@ from hermes_trio.core.changes import TextAdded
 from hermes_trio.core.events import AnsweredBy, Choice
 from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.approvals import ApprovalResponse
-from tests.robustness.invariants import kept_of_record
+from tests.robustness.invariants import stored_run_of_record
 from tests.robustness.races import RACES, Race, run_race
-from tests.robustness.report import Tally
+from tests.robustness.report import CaseCounter
 from tests.runs.test_approvals import LIMITS, RM, Asker, asking, told
 from tests.support.run_harness import RecordingStore, RunHarness, rest_of, until_asked
 
@@ -27,14 +27,14 @@ pytestmark = pytest.mark.usefixtures("write_through")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
-def test_races(race: Race, full: bool, tally: Tally) -> None:
+def test_races(race: Race, full: bool, cases: CaseCounter) -> None:
     rounds = 1_000 if full else 60
     seen = run_race(race, rounds)
     assert race.seen <= set(seen), seen  # neither always wins
-    tally.add("races", {race.name: sum(seen.values())})
+    cases.add("races", {race.name: sum(seen.values())})
 
 
-class SlowToRemember(RecordingStore):
+class SlowGrantStore(RecordingStore):
     """A store that takes its time with an approval."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class SlowToRemember(RecordingStore):
         await super().grant(grants)
 
 
-class Patient(Asker):
+class SlowToFinish(Asker):
     """Does not end before everybody else has done what there was to do."""
 
     async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> str:
@@ -60,7 +60,7 @@ class Patient(Asker):
 
 async def test_time_is_up_while_an_answer_is_remembered(mock_clock: MockClock) -> None:
     """The one order of the last race that chance rarely finds: the answer came first, so it is the only one."""
-    agent, store = Patient(RM), SlowToRemember()
+    agent, store = SlowToFinish(RM), SlowGrantStore()
     harness = asking(agent, store)
     async with harness.open() as run, trio.open_nursery() as nursery:
         await until_asked(run)
@@ -78,7 +78,7 @@ async def test_time_is_up_while_an_answer_is_remembered(mock_clock: MockClock) -
     harness.check_nothing_left()
 
 
-class Slow:
+class WordByWord:
     """Says word after word, each when the last one has got as far as it can."""
 
     def __init__(self, *words: str) -> None:
@@ -96,7 +96,7 @@ class Slow:
 
 async def test_what_waits_at_the_end_is_kept() -> None:
     """A reader holds the agent back, so that it has said more than anybody has taken when it is stopped."""
-    agent = Slow(*"abcdef")
+    agent = WordByWord(*"abcdef")
     harness = RunHarness(agent)
     async with harness.open() as run:
         with run.log.subscribe(applies_backpressure=True):
@@ -107,5 +107,5 @@ async def test_what_waits_at_the_end_is_kept() -> None:
             run.stop(Reason.STOP_REQUESTED)
             await run.ended.wait()
     [record] = harness.store.records
-    assert kept_of_record(record).text == "abcdef"
+    assert stored_run_of_record(record).text == "abcdef"
     harness.check_nothing_left()

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.robustness.real_clients import AT_ONCE, ClientResults, run_clients
+from tests.robustness.real_connections import Target
 from tests.robustness.real_footprint import Footprint, at_rest, faults_at_rest, faults_of_all, memory
 from tests.robustness.real_launch import command
-from tests.robustness.real_lines import Target
-from tests.robustness.real_visits import AT_ONCE, Notes, crowd
-from tests.robustness.report import Tally
+from tests.robustness.report import CaseCounter
 from tests.support.server_process import LaunchOptions, ServerProcess, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-disconnects"), pytest.mark.timeout(1500)]
@@ -44,11 +44,11 @@ def target(tmp_path: Path) -> Iterator[ServerProcess]:
         yield running
 
 
-async def test_clients_that_leave_at_random(target: ServerProcess, full: bool, tally: Tally) -> None:
+async def test_clients_that_leave_at_random(target: ServerProcess, full: bool, cases: CaseCounter) -> None:
     """In the session for ten minutes, which are the soak: nothing is left after any batch, and memory does not grow."""
     seed = some_seed()
     print(f"seed {seed}")  # noqa: T201 - for whoever has to repeat it
-    await crowd(Target.of(target), f"{seed}-warm", range(AT_ONCE), warm := Notes())
+    await run_clients(Target.of(target), f"{seed}-warm", range(AT_ONCE), warm := ClientResults())
     await _until_quiet(target, warm)
     before = await trio.to_thread.run_sync(at_rest, target)
     begun, first, kilobytes = time.monotonic(), 0, list[int]()
@@ -56,7 +56,7 @@ async def test_clients_that_leave_at_random(target: ServerProcess, full: bool, t
     while first < visits or time.monotonic() - begun < seconds:
         numbers = range(first, first + size)
         at_once = FEW_AT_ONCE if len(kilobytes) % 2 else AT_ONCE
-        tally.add("real disconnects", (await _batch(target, before, f"{seed}", numbers, at_once)).ways)
+        cases.add("real disconnects", (await _batch(target, before, f"{seed}", numbers, at_once)).ways)
         kilobytes.append(memory(target))
         first += size
     assert kilobytes[-1] - kilobytes[0] < MOST_MEGABYTES * 1024, kilobytes
@@ -64,24 +64,26 @@ async def test_clients_that_leave_at_random(target: ServerProcess, full: bool, t
     growth = min(kilobytes[2 * third :]) - min(kilobytes[third : 2 * third] or kilobytes)
     assert growth < GROWTH_MEGABYTES * 1024, kilobytes
     if full:
-        tally.add("soak", {"seconds": int(time.monotonic() - begun), "kilobytes of growth": max(0, growth)})
+        cases.add("soak", {"seconds": int(time.monotonic() - begun), "kilobytes of growth": max(0, growth)})
 
 
-async def _batch(target: ServerProcess, before: Footprint, seed: str, numbers: range, at_once: int) -> Notes:
-    notes = Notes()
-    await crowd(Target.of(target), seed, numbers, notes, at_once)
+async def _batch(
+    target: ServerProcess, before: Footprint, seed: str, numbers: range, at_once: int
+) -> ClientResults:
+    notes = ClientResults()
+    await run_clients(Target.of(target), seed, numbers, notes, at_once)
     # While the vanished are still there: the server must find out about them by itself.
     left = await trio.to_thread.run_sync(faults_at_rest, target, before)
     await notes.forget_the_vanished()
-    faults = await trio.to_thread.run_sync(faults_of_all, target, notes.heard)
+    faults = await trio.to_thread.run_sync(faults_of_all, target, notes.received)
     assert [*notes.faults, *left, *faults] == [], f"seed {seed}, visits {numbers}"
     assert {status for status in notes.statuses if status not in {0, 200}} == set(), notes.statuses
-    assert any(heard.ends for heard in notes.heard)
-    assert any(heard.text and not heard.ends for heard in notes.heard)
+    assert any(received.ends for received in notes.received)
+    assert any(received.text and not received.ends for received in notes.received)
     return notes
 
 
-async def _until_quiet(target: ServerProcess, notes: Notes) -> None:
+async def _until_quiet(target: ServerProcess, notes: ClientResults) -> None:
     """Let go of what the warm-up took."""
     await notes.forget_the_vanished()
     with trio.fail_after(30):

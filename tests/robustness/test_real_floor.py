@@ -12,14 +12,21 @@ import pytest
 import trio
 
 from tests.e2e.conftest import AGENTS
-from tests.robustness.book import BOOK, Sought
+from tests.robustness.real_connections import (
+    ClientRequest,
+    ConnectionEnded,
+    Http1Connection,
+    Http2Connection,
+    Target,
+    request_bytes,
+)
 from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all, memory
-from tests.robustness.real_lines import Ask, Ended, Line1, Line2, Target, request_bytes
 from tests.robustness.real_proxy import proxied
 from tests.robustness.real_servers import being_there, chat, server_in
-from tests.robustness.real_turns import turning
-from tests.robustness.report import Tally
-from tests.robustness.wires import Heard, Wire, hear
+from tests.robustness.real_turns import start_turns
+from tests.robustness.report import CaseCounter
+from tests.robustness.streams import Dialect, ReceivedStream, read_stream
+from tests.robustness.violations import VIOLATIONS, Violation
 from tests.support.server_process import ServerProcess, eventually
 from tests.support.socket_client import chat_bytes, open_chat_stream, open_connection
 from tests.support.stored_records import unfinished
@@ -37,7 +44,7 @@ AT_ONCE = 20
 STALL_SECONDS = 3.0
 
 
-def test_a_full_house_is_asked_to_leave(tmp_path: Path, tally: Tally) -> None:
+def test_a_full_house_is_asked_to_leave(tmp_path: Path, cases: CaseCounter) -> None:
     """Many who do not read, many who say nothing, and a tool that does not listen hold nothing up."""
     settings = {"drain_seconds": 0.2, "grace_seconds": 0.5}
     expected = "gave up a reader|did not stop and was abandoned"
@@ -55,10 +62,10 @@ def test_a_full_house_is_asked_to_leave(tmp_path: Path, tally: Tally) -> None:
         assert server.wait() == 0
         assert time.monotonic() - begun < EXIT_SECONDS
         assert unfinished(server) == 0
-    tally.add("process faults", {"SIGTERM with 20 stalled, 20 idle and a deaf one": 1})
+    cases.add("process faults", {"SIGTERM with 20 stalled, 20 idle and a deaf one": 1})
 
 
-async def test_windows_that_stay_shut(tmp_path: Path, full: bool, tally: Tally) -> None:
+async def test_windows_that_stay_shut(tmp_path: Path, full: bool, cases: CaseCounter) -> None:
     """Over HTTP/2 the client says how much it takes; who takes nothing costs no more than the beginning of its stream."""
     count = SHUT if full else 10
     with server_in(tmp_path, "synthetic", "gave up a reader", stall_seconds=20, max_runs=500) as server:
@@ -66,22 +73,24 @@ async def test_windows_that_stay_shut(tmp_path: Path, full: bool, tally: Tally) 
         kilobytes, target = memory(server), Target.of(server)
         async with trio.open_nursery() as nursery:
             for _ in range(count):
-                line = Line2(await trio.open_tcp_stream("127.0.0.1", target.port), target)
+                line = Http2Connection(await trio.open_tcp_stream("127.0.0.1", target.port), target)
                 line.client.grant = False
-                await line.ask(Ask("POST", RESPONSES, {"stream": True, "input": HUGE}))
+                await line.ask(ClientRequest("POST", RESPONSES, {"stream": True, "input": HUGE}))
                 await nursery.start(_take_in, line)
             # A second of somebody else's. Without back-pressure each of them would take ten megabytes in it.
             other = await trio.to_thread.run_sync(chat, server, "tokens=50 rate=50")
-            assert len(other.heard.ends) == 1
+            assert len(other.received.ends) == 1
             grown = memory(server) - kilobytes
             assert grown < SHUT_MEGABYTES * 1024
             nursery.cancel_scope.cancel()
         assert await trio.to_thread.run_sync(faults_at_rest, server, before, 2 * count) == []
-    tally.add("real clients", {"HTTP/2 windows that stay shut": count})
-    tally.add("memory", {f"kilobytes for {count} windows that stay shut": grown})
+    cases.add("real clients", {"HTTP/2 windows that stay shut": count})
+    cases.add("memory", {f"kilobytes for {count} windows that stay shut": grown})
 
 
-async def _take_in(line: Line2, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+async def _take_in(
+    line: Http2Connection, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
     """Started when the window is full."""
     async with line.stream:
         while len(line.body) < WINDOW:
@@ -91,55 +100,57 @@ async def _take_in(line: Line2, task_status: trio.TaskStatus[None] = trio.TASK_S
             await line.receive()
 
 
-async def test_a_burst(tmp_path: Path, full: bool, tally: Tally) -> None:
+async def test_a_burst(tmp_path: Path, full: bool, cases: CaseCounter) -> None:
     """Far more at once than there are slots: each is served to its end or refused with a time to come back."""
     count = BURST if full else 60
     slots = SLOTS if full else 20
     with server_in(tmp_path, "synthetic", max_runs=slots) as server:
         before = await trio.to_thread.run_sync(at_rest, server)
-        target, lines = Target.of(server), list[Line1]()
+        target, lines = Target.of(server), list[Http1Connection]()
 
         async def ask() -> None:
-            line = Line1(await trio.open_tcp_stream("127.0.0.1", target.port), target)
+            line = Http1Connection(await trio.open_tcp_stream("127.0.0.1", target.port), target)
             lines.append(line)
             async with line.stream:
-                await line.ask(Ask("POST", RESPONSES, {"stream": True, "input": "tokens=50 rate=50"}))
+                await line.ask(
+                    ClientRequest("POST", RESPONSES, {"stream": True, "input": "tokens=50 rate=50"})
+                )
                 while not line.is_whole:
                     await line.receive()
 
         async with trio.open_nursery() as nursery:
             for _ in range(count):
                 nursery.start_soon(ask)
-        served = [hear(Wire.RESPONSES, line.body) for line in lines if line.status == 200]
+        served = [read_stream(Dialect.RESPONSES, line.body) for line in lines if line.status == 200]
         refused = [line for line in lines if line.status != 200]
-        BOOK.look(Sought.SERVER_ERROR, sum(line.status >= 500 for line in lines), len(lines))
+        VIOLATIONS.record(Violation.SERVER_ERROR, sum(line.status >= 500 for line in lines), len(lines))
         assert len(served) >= slots
-        assert all(len(heard.ends) == 1 for heard in served)
+        assert all(len(received.ends) == 1 for received in served)
         assert {line.status for line in refused} <= {429}
         assert all(b"retry-after" in line.raw.lower() for line in refused)
         assert await trio.to_thread.run_sync(faults_of_all, server, served) == []
         assert await trio.to_thread.run_sync(faults_at_rest, server, before, slots + 20) == []
-    tally.add("real clients", {"in a burst, served": len(served), "in a burst, refused": len(refused)})
+    cases.add("real clients", {"in a burst, served": len(served), "in a burst, refused": len(refused)})
 
 
-def test_a_disk_that_hangs(tmp_path: Path, tally: Tally) -> None:
+def test_a_disk_that_hangs(tmp_path: Path, cases: CaseCounter) -> None:
     """Nobody else waits for it: streams go on, the server answers; only ends wait, and then they are told and stored."""
     switch = tmp_path / "hangs"
     with server_in(tmp_path, "synthetic", fault_stall=switch) as server:
         before = at_rest(server)
-        with turning(server, ["tokens=100 rate=50 tools=1"] * 8) as crowd:
+        with start_turns(server, ["tokens=100 rate=50 tools=1"] * 8) as crowd:
             eventually(crowd.have_begun)
             with being_there(switch):
                 slowest = max(_answered_in(server, STALL_SECONDS))
                 assert all(b"t000100" in turn.raw for turn in crowd.turns)
-                assert all(not turn.heard.ends for turn in crowd.turns)
-            heard = crowd.wait()
+                assert all(not turn.received.ends for turn in crowd.turns)
+            received = crowd.wait()
         assert slowest < 1.0  # the aim is 20 ms; the rest is a machine with other work
-        assert [each.ends for each in heard if len(each.ends) != 1] == []
-        assert all("completed" in each.ends[0] for each in heard)
-        assert faults_of_all(server, heard) == []
+        assert [each.ends for each in received if len(each.ends) != 1] == []
+        assert all("completed" in each.ends[0] for each in received)
+        assert faults_of_all(server, received) == []
         assert faults_at_rest(server, before, idle_threads=40) == []
-    tally.add("store faults", {"turns whose store hangs": len(heard)})
+    cases.add("store faults", {"turns whose store hangs": len(received)})
 
 
 def _answered_in(server: ServerProcess, seconds: float) -> Iterator[float]:
@@ -151,36 +162,36 @@ def _answered_in(server: ServerProcess, seconds: float) -> Iterator[float]:
             yield time.monotonic() - asked
 
 
-async def test_a_line_cut_after_every_byte(tmp_path: Path, full: bool, tally: Tally) -> None:
+async def test_a_line_cut_after_every_byte(tmp_path: Path, full: bool, cases: CaseCounter) -> None:
     """Between the client and us, by a proxy: whatever got through is the beginning of the record."""
     with server_in(tmp_path, "synthetic") as server:
         async with proxied(server.port) as proxy:
             target = Target(proxy.port, server.key)
             await _cut_stream(target, 10**9, "FIN")
             before = await trio.to_thread.run_sync(at_rest, server)
-            heard: list[Heard] = []
+            received: list[ReceivedStream] = []
             left = iter(range(0, proxy.longest, 1 if full else 97))
 
             async def client() -> None:
                 for n in left:
                     cut = await _cut_stream(target, n, ("FIN", "RST")[n % 2])
-                    heard.append(cut)
+                    received.append(cut)
 
             async with trio.open_nursery() as nursery:
                 for _ in range(AT_ONCE):
                     nursery.start_soon(client)
             assert await trio.to_thread.run_sync(faults_at_rest, server, before, 2 * AT_ONCE) == []
-            assert await trio.to_thread.run_sync(faults_of_all, server, heard) == []
-        assert any(each.text and not each.ends for each in heard)
-        tally.add("real disconnects", {"1: cut after n bytes": len(heard)})
+            assert await trio.to_thread.run_sync(faults_of_all, server, received) == []
+        assert any(each.text and not each.ends for each in received)
+        cases.add("real disconnects", {"1: cut after n bytes": len(received)})
 
 
-async def _cut_stream(target: Target, n: int, way: str) -> Heard:
+async def _cut_stream(target: Target, n: int, way: str) -> ReceivedStream:
     """What came of one stream, of which so many bytes got through."""
     body = {"stream": True, "input": "tokens=3 rate=200"}
-    request = request_bytes(Ask("POST", RESPONSES, body), target)
+    request = request_bytes(ClientRequest("POST", RESPONSES, body), target)
     async with await trio.open_tcp_stream("127.0.0.1", target.port) as stream:
-        line = Line1(stream, target)
+        line = Http1Connection(stream, target)
         await stream.send_all(
             request.replace(b"host: test", b"host: test\r\nx-order: cut=%d by=%s" % (n, way.encode()))
         )
@@ -188,6 +199,6 @@ async def _cut_stream(target: Target, n: int, way: str) -> Heard:
             with trio.fail_after(30):
                 while not line.is_whole:
                     await line.receive()
-        except (Ended, trio.BrokenResourceError):
+        except (ConnectionEnded, trio.BrokenResourceError):
             pass
-        return hear(Wire.RESPONSES, line.body if line.status == 200 else b"")
+        return read_stream(Dialect.RESPONSES, line.body if line.status == 200 else b"")

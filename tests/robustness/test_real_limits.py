@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.conftest import AGENTS
 from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all
 from tests.robustness.real_servers import being_there, chat, limit_with_room, limited, server_in, unless_short
-from tests.robustness.report import Tally
+from tests.robustness.report import CaseCounter
 from tests.support.server_process import ServerProcess, eventually, processes
 from tests.support.socket_client import open_chat_stream
 
@@ -35,7 +35,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         yield running
 
 
-def test_the_limit_of_descriptors(server: ServerProcess, tally: Tally) -> None:
+def test_the_limit_of_descriptors(server: ServerProcess, cases: CaseCounter) -> None:
     before = at_rest(server)
     with open_chat_stream(server, "victim", "tokens=60 rate=30") as victim, ExitStack() as idle:
         victim.until("t000001")
@@ -44,25 +44,25 @@ def test_the_limit_of_descriptors(server: ServerProcess, tally: Tally) -> None:
                 idle.enter_context(socket.create_connection(("127.0.0.1", server.port), 5))
             victim.until("t000030")
         assert victim.last_chunk()["choices"][0]["finish_reason"] == "stop"
-    assert chat(server, TURN).heard.ends == (frozenset({"completed", "cancelled"}),)
+    assert chat(server, TURN).received.ends == (frozenset({"completed", "cancelled"}),)
     assert faults_at_rest(server, before, idle_threads=20) == []
-    tally.add("process faults", {"connections beyond the limit of descriptors": 50})
+    cases.add("process faults", {"connections beyond the limit of descriptors": 50})
 
 
-def test_a_tool_without_descriptors(server: ServerProcess, tally: Tally) -> None:
+def test_a_tool_without_descriptors(server: ServerProcess, cases: CaseCounter) -> None:
     before = at_rest(server)
     # Enough for the connection, not for the pipes of a child.
     with limited(server, resource.RLIMIT_NOFILE, limit_with_room(server, 2)):
         reply = chat(server, "/terminal echo hi")
-    assert len(reply.heard.ends) == 1
-    assert chat(server, "/terminal echo hi").heard.ends == (frozenset({"completed", "cancelled"}),)
-    assert faults_of_all(server, [reply.heard]) == []
+    assert len(reply.received.ends) == 1
+    assert chat(server, "/terminal echo hi").received.ends == (frozenset({"completed", "cancelled"}),)
+    assert faults_of_all(server, [reply.received]) == []
     assert faults_at_rest(server, before, idle_threads=20) == []
-    tally.add("process faults", {"tools without descriptors": 1})
+    cases.add("process faults", {"tools without descriptors": 1})
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_the_limit_of_threads(tmp_path: Path, mode: str, full: bool, tally: Tally) -> None:
+def test_the_limit_of_threads(tmp_path: Path, mode: str, full: bool, cases: CaseCounter) -> None:
     """Agents that need a thread fail, each as a run of its own; nothing else does, and all of it comes back."""
     unless_short(full or mode == "sync")
     expected = "thread|store failed|logs could not|saved late|unhandled|failed"
@@ -74,26 +74,26 @@ def test_the_limit_of_threads(tmp_path: Path, mode: str, full: bool, tally: Tall
         with being_there(switch), ThreadPoolExecutor(10) as pool:
             replies = list(pool.map(lambda _: chat(server, turn), range(TURNS)))
         assert {reply.status for reply in replies} <= {200, 503}
-        assert chat(server, turn).heard.ends == (frozenset({"completed", "cancelled"}),)
-        heard = [reply.heard for reply in replies if reply.status == 200]
-        assert all(len(each.ends) == 1 for each in heard)
+        assert chat(server, turn).received.ends == (frozenset({"completed", "cancelled"}),)
+        received = [reply.received for reply in replies if reply.status == 200]
+        assert all(len(each.ends) == 1 for each in received)
         assert faults_at_rest(server, before, idle_threads=20) == []
-        assert faults_of_all(server, heard, store_failed=True) == []
-        tally.add("process faults", {f"turns without threads, {mode}": TURNS})
+        assert faults_of_all(server, received, store_failed=True) == []
+        cases.add("process faults", {f"turns without threads, {mode}": TURNS})
 
 
 @pytest.mark.parametrize("script", ["kill -9 $$", "ulimit -v 100000; exec python3 -c 'bytearray(10**9)'"])
 def test_a_tool_that_runs_out_of_memory(
-    server: ServerProcess, tmp_path: Path, script: str, tally: Tally
+    server: ServerProcess, tmp_path: Path, script: str, cases: CaseCounter
 ) -> None:
     (tmp_path / "greedy").write_text(script)  # in a file, because commands that kill are asked about
     reply = chat(server, f"/terminal sh {tmp_path}/greedy")
-    assert reply.heard.ends == (frozenset({"completed", "cancelled"}),)
-    assert faults_of_all(server, [reply.heard]) == []
-    tally.add("process faults", {"children killed": 1})
+    assert reply.received.ends == (frozenset({"completed", "cancelled"}),)
+    assert faults_of_all(server, [reply.received]) == []
+    cases.add("process faults", {"children killed": 1})
 
 
-def test_a_child_that_is_killed_from_outside(server: ServerProcess, tally: Tally) -> None:
+def test_a_child_that_is_killed_from_outside(server: ServerProcess, cases: CaseCounter) -> None:
     before, number = at_rest(server), f"60.{uuid.uuid4().int % 10**12}"
     with open_chat_stream(server, "killed", f"/terminal echo begun; sleep {number}") as stream:
         stream.until('"running"')
@@ -102,4 +102,4 @@ def test_a_child_that_is_killed_from_outside(server: ServerProcess, tally: Tally
             os.kill(pid, signal.SIGKILL)
         assert stream.last_chunk()["choices"][0]["finish_reason"] == "stop"
     assert faults_at_rest(server, before, idle_threads=20) == []
-    tally.add("process faults", {"children killed": 1})
+    cases.add("process faults", {"children killed": 1})

@@ -10,10 +10,10 @@ import httpx2
 import pytest
 
 from hermes_trio.schema.openapi import OPERATIONS, Operation
-from tests.robustness.mangling import BODIES
+from tests.robustness.mangled_requests import BODIES
 from tests.robustness.real_footprint import at_rest, faults_at_rest
 from tests.robustness.real_servers import being_there, server_in
-from tests.robustness.report import Tally
+from tests.robustness.report import CaseCounter
 from tests.support.server_process import TIMEOUT, ServerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-limits")]
@@ -66,7 +66,7 @@ def check(operation: Operation, answer: httpx2.Response) -> None:
         assert answer.headers["Retry-After"], about
 
 
-def test_every_route_without_threads(tmp_path: Path, tally: Tally) -> None:
+def test_every_route_without_threads(tmp_path: Path, cases: CaseCounter) -> None:
     statuses = Counter[str]()
     switch = tmp_path / "no-threads"
     with server_in(tmp_path, "synthetic", EXPECTED, fault_threads=switch) as server:
@@ -81,4 +81,4 @@ def test_every_route_without_threads(tmp_path: Path, tally: Tally) -> None:
         assert made(server)
         assert faults_at_rest(server, before) == []
     assert statuses["routes without threads: 503"]
-    tally.add("process faults", statuses)
+    cases.add("process faults", statuses)

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.robustness.book import BOOK, Sought
 from tests.robustness.real_abuse import BAD_BODIES, HOSTILE, hostile_h2
+from tests.robustness.real_clients import AT_ONCE
+from tests.robustness.real_connections import ClientRequest, Http1Connection, Target, request_bytes
 from tests.robustness.real_footprint import Footprint, at_rest, faults_at_rest, memory
-from tests.robustness.real_lines import Ask, Line1, Target, request_bytes
 from tests.robustness.real_servers import chat, server_in
-from tests.robustness.real_visits import AT_ONCE
-from tests.robustness.report import Tally
+from tests.robustness.report import CaseCounter
+from tests.robustness.violations import VIOLATIONS, Violation
 from tests.support.server_process import ServerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-senders"), pytest.mark.timeout(1500)]
@@ -58,9 +58,9 @@ async def watched(server: ServerProcess) -> AsyncIterator[None]:
     """A stream that must not notice what goes on beside it."""
     async with trio.open_nursery() as nursery:
         target = Target.of(server)
-        line = Line1(await trio.open_tcp_stream("127.0.0.1", target.port), target)
+        line = Http1Connection(await trio.open_tcp_stream("127.0.0.1", target.port), target)
         body = {"stream": True, "messages": [{"role": "user", "content": "tokens=5000 rate=50"}]}
-        await line.ask(Ask("POST", CHAT, body))
+        await line.ask(ClientRequest("POST", CHAT, body))
         gaps: list[float] = []
 
         async def read() -> None:
@@ -87,7 +87,7 @@ async def until_closed(stream: trio.SocketStream, seconds: float = math.inf) -> 
     return seen
 
 
-async def test_slow_and_stalled_readers(server: ServerProcess, full: bool, tally: Tally) -> None:
+async def test_slow_and_stalled_readers(server: ServerProcess, full: bool, cases: CaseCounter) -> None:
     """The stalled are given up in time, the slow are served, and neither costs memory."""
     before, count = await resting(server), READERS if full else 10
     kilobytes, target = memory(server), Target.of(server)
@@ -99,7 +99,7 @@ async def test_slow_and_stalled_readers(server: ServerProcess, full: bool, tally
         load = "tokens=300 size=100 rate=100" if is_slow else HUGE
         body = {"stream": True, "messages": [{"role": "user", "content": load}]}
         async with trio.SocketStream(sock) as stream:
-            await stream.send_all(request_bytes(Ask("POST", CHAT, body), target))
+            await stream.send_all(request_bytes(ClientRequest("POST", CHAT, body), target))
             if not is_slow:
                 await given_up.wait()
                 return
@@ -121,16 +121,16 @@ async def test_slow_and_stalled_readers(server: ServerProcess, full: bool, tally
         assert grown < READERS_MEGABYTES * 1024
         given_up.set()
     await check_rest(server, before)
-    tally.add("real clients", {"slow readers": count, "stalled readers": count})
-    tally.add("memory", {f"kilobytes for {count} slow and {count} stalled readers": grown})
+    cases.add("real clients", {"slow readers": count, "stalled readers": count})
+    cases.add("memory", {f"kilobytes for {count} slow and {count} stalled readers": grown})
 
 
-async def test_slow_senders(server: ServerProcess, full: bool, tally: Tally) -> None:
+async def test_slow_senders(server: ServerProcess, full: bool, cases: CaseCounter) -> None:
     """Heads and bodies that come byte by byte are waited for so long and not longer."""
     before, count = await resting(server), LORIS if full else 10
     target, statuses = Target.of(server), list[bytes]()
     request = request_bytes(
-        Ask("POST", CHAT, {"messages": [{"role": "user", "content": "tokens=1"}]}), target
+        ClientRequest("POST", CHAT, {"messages": [{"role": "user", "content": "tokens=1"}]}), target
     )
     head, _, body = request.partition(b"\r\n\r\n")
 
@@ -159,7 +159,7 @@ async def test_slow_senders(server: ServerProcess, full: bool, tally: Tally) -> 
     assert set(statuses) <= {b"408", b"429", b""}
     assert b"408" in statuses
     await check_rest(server, before)
-    tally.add("real clients", {"slow senders": len(statuses)})
+    cases.add("real clients", {"slow senders": len(statuses)})
 
 
 async def _quietly(send: object, *args: object) -> None:
@@ -167,10 +167,12 @@ async def _quietly(send: object, *args: object) -> None:
         await send(*args)  # type: ignore[operator]
 
 
-async def test_pipelined_requests(server: ServerProcess, full: bool, tally: Tally) -> None:
+async def test_pipelined_requests(server: ServerProcess, full: bool, cases: CaseCounter) -> None:
     """Answered in order; or the client leaves with some of them unanswered."""
     before, count, target = await resting(server), 500 if full else 20, Target.of(server)
-    turn = request_bytes(Ask("POST", CHAT, {"messages": [{"role": "user", "content": "tokens=2"}]}), target)
+    turn = request_bytes(
+        ClientRequest("POST", CHAT, {"messages": [{"role": "user", "content": "tokens=2"}]}), target
+    )
 
     async def send(dice: random.Random) -> None:
         async with await trio.open_tcp_stream("127.0.0.1", target.port) as stream:
@@ -196,16 +198,16 @@ async def test_pipelined_requests(server: ServerProcess, full: bool, tally: Tall
         for n in range(count):
             nursery.start_soon(one, n)
     await check_rest(server, before)
-    tally.add("real clients", {"pipelines of seven requests": count})
+    cases.add("real clients", {"pipelines of seven requests": count})
 
 
-async def test_idle_connections(server: ServerProcess, full: bool, tally: Tally) -> None:
+async def test_idle_connections(server: ServerProcess, full: bool, cases: CaseCounter) -> None:
     """Thousands of them harm nobody, and go when their time is over."""
     before, count = await resting(server), IDLE if full else 200
     async with watched(server):
         streams = [await trio.open_tcp_stream("127.0.0.1", server.port) for _ in range(count)]
         answer = await trio.to_thread.run_sync(chat, server, "tokens=3")
-        assert len(answer.heard.ends) == 1
+        assert len(answer.received.ends) == 1
         if full:
             with trio.fail_after(HEADER_SECONDS + 4 * SLACK):
                 for stream in streams:
@@ -213,10 +215,10 @@ async def test_idle_connections(server: ServerProcess, full: bool, tally: Tally)
         for stream in streams:
             await trio.aclose_forcefully(stream)
     await check_rest(server, before)
-    tally.add("real clients", {"idle connections": count})
+    cases.add("real clients", {"idle connections": count})
 
 
-async def test_hostile_bytes(server: ServerProcess, full: bool, tally: Tally) -> None:
+async def test_hostile_bytes(server: ServerProcess, full: bool, cases: CaseCounter) -> None:
     """Whatever comes: no 5xx, the stream beside it goes on, and nothing is left."""
     before, target, times = await resting(server), Target.of(server), 20 if full else 1
     statuses = Counter[bytes]()
@@ -229,11 +231,11 @@ async def test_hostile_bytes(server: ServerProcess, full: bool, tally: Tally) ->
             nursery.start_soon(_quietly, stream.send_all, data)
             # What waits for more is right too; another test sees that end.
             status = (await until_closed(stream, 1.0))[9:12]
-            BOOK.look(Sought.SERVER_ERROR, status.startswith(b"5") and status != b"501")
+            VIOLATIONS.record(Violation.SERVER_ERROR, status.startswith(b"5") and status != b"501")
             statuses[status] += 1
             nursery.cancel_scope.cancel()
 
-    bodies = [request_bytes(Ask("POST", CHAT), target).replace(b"content-length: 0", b"content-length: %d" % len(body)) + body for body in BAD_BODIES]  # fmt: skip
+    bodies = [request_bytes(ClientRequest("POST", CHAT), target).replace(b"content-length: 0", b"content-length: %d" % len(body)) + body for body in BAD_BODIES]  # fmt: skip
     async with watched(server):
         for _ in range(times):
             async with trio.open_nursery() as nursery:
@@ -244,4 +246,4 @@ async def test_hostile_bytes(server: ServerProcess, full: bool, tally: Tally) ->
     assert [status for status in statuses if status.startswith(b"5") and status != b"501"] == [], statuses
     assert statuses[b"400"] > len(bodies) / 2
     await check_rest(server, before)
-    tally.add("real clients", {"hostile requests": times * (len(HOSTILE) + len(bodies) + 4)})
+    cases.add("real clients", {"hostile requests": times * (len(HOSTILE) + len(bodies) + 4)})

@@ -12,6 +12,7 @@ from attrs import define, evolve, field
 
 from hermes_trio.core.messages import CallItem
 from hermes_trio.core.records import EndedRun
+from tests.robustness.real_connections import ClientRequest, Http1Connection, Target
 from tests.robustness.real_footprint import (
     Footprint,
     at_rest,
@@ -20,11 +21,10 @@ from tests.robustness.real_footprint import (
     found_in,
     store_of,
 )
-from tests.robustness.real_lines import Ask, Line1, Target
-from tests.robustness.real_proxy import Proxy, proxied
+from tests.robustness.real_proxy import FaultyProxy, proxied
 from tests.robustness.real_servers import long_session
-from tests.robustness.report import Tally
-from tests.robustness.wires import Heard, Wire, hear
+from tests.robustness.report import CaseCounter
+from tests.robustness.streams import Dialect, ReceivedStream, read_stream
 from tests.support.scripted_upstream import (
     Call,
     ReceivedRequest,
@@ -59,13 +59,13 @@ GARBAGE = (
 
 
 @define
-class Stand:
+class ProxiedServer:
     """A server whose model is behind a bad line."""
 
     server: ServerProcess
-    proxy: Proxy
+    proxy: FaultyProxy
     before: Footprint
-    heard: dict[str, Heard] = field(factory=dict)
+    received: dict[str, ReceivedStream] = field(factory=dict)
 
     async def turns(self, texts: Iterable[str]) -> None:
         """Have turns, some at once."""
@@ -73,32 +73,32 @@ class Stand:
 
         async def client() -> None:
             for text in left:
-                self.heard[text] = await self._turn(text)
+                self.received[text] = await self._turn(text)
 
         async with trio.open_nursery() as nursery:
             for _ in range(AT_ONCE):
                 nursery.start_soon(client)
 
-    async def _turn(self, text: str) -> Heard:
+    async def _turn(self, text: str) -> ReceivedStream:
         target = Target.of(self.server)
         with trio.fail_after(TURN_SECONDS):
             async with await trio.open_tcp_stream("127.0.0.1", target.port) as stream:
-                line = Line1(stream, target)
-                await line.ask(Ask("POST", "/v1/responses", {"stream": True, "input": text}))
+                line = Http1Connection(stream, target)
+                await line.ask(ClientRequest("POST", "/v1/responses", {"stream": True, "input": text}))
                 while not line.is_whole:
                     await line.receive()
                 assert line.status == 200, (text, line.body)
-                return hear(Wire.RESPONSES, line.body)
+                return read_stream(Dialect.RESPONSES, line.body)
 
     async def check(self, invents_nothing: bool = True) -> None:
         """Each turn has one end and one record, and says what the model said, or the beginning of it."""
-        faults = await trio.to_thread.run_sync(faults_of_all, self.server, list(self.heard.values()))
+        faults = await trio.to_thread.run_sync(faults_of_all, self.server, list(self.received.values()))
         assert faults == []
-        for text, heard in self.heard.items():
-            assert len(heard.ends) == 1, text
+        for text, received in self.received.items():
+            assert len(received.ends) == 1, text
             if invents_nothing:
-                assert TEXT.startswith(heard.text), (text, heard.text)
-                assert heard.text == TEXT or heard.ends[0] != {"completed"}, (text, heard.text)
+                assert TEXT.startswith(received.text), (text, received.text)
+                assert received.text == TEXT or received.ends[0] != {"completed"}, (text, received.text)
         assert await trio.to_thread.run_sync(faults_at_rest, self.server, self.before, 40) == []
 
 
@@ -111,7 +111,7 @@ def answer(asked: ReceivedRequest) -> Sequence[Step]:
 
 
 @asynccontextmanager
-async def stand(folder: Path, turns: int, **settings: object) -> AsyncIterator[Stand]:
+async def stand(folder: Path, turns: int, **settings: object) -> AsyncIterator[ProxiedServer]:
     """All of it."""
     async with serve_scripts(*[answer] * (2 * turns + 20)) as upstream, proxied(_port(upstream)) as proxy:
         chosen = {
@@ -122,13 +122,13 @@ async def stand(folder: Path, turns: int, **settings: object) -> AsyncIterator[S
         }
         server = await trio.to_thread.run_sync(start, LaunchOptions(folder, settings={**chosen, **settings}))
         try:
-            made = Stand(server, proxy, NOTHING)
+            made = ProxiedServer(server, proxy, NOTHING)
             await made.turns(["hello", "hello with a tool"])
             rest = await trio.to_thread.run_sync(at_rest, server)
             # The connections to the model are kept for the next turn: as many as were used at once, and no more.
             made.before = evolve(rest, descriptors=rest.descriptors + AT_ONCE)
             await made.check()
-            made.heard.clear()
+            made.received.clear()
             yield made
             await trio.to_thread.run_sync(server.stop)
             assert server.complaints("") == [], server.log
@@ -140,7 +140,7 @@ def _port(upstream: ScriptedUpstream) -> int:
     return int(upstream.base_url.rpartition(":")[2].partition("/")[0])
 
 
-async def test_cut_after_every_byte(tmp_path: Path, full: bool, tally: Tally) -> None:
+async def test_cut_after_every_byte(tmp_path: Path, full: bool, cases: CaseCounter) -> None:
     async with stand(tmp_path, 6_000) as made:
         step = 1 if full else 97
         texts = [
@@ -151,14 +151,14 @@ async def test_cut_after_every_byte(tmp_path: Path, full: bool, tally: Tally) ->
         ]
         await made.turns(texts)
         await made.check()
-        assert any(heard.text and heard.text != TEXT for heard in made.heard.values())
+        assert any(received.text and received.text != TEXT for received in made.received.values())
         await _no_half_call_was_made(made)
-        tally.add("upstream faults", {"cut after n bytes": len(texts)})
+        cases.add("upstream faults", {"cut after n bytes": len(texts)})
 
 
-async def _no_half_call_was_made(made: Stand) -> None:
+async def _no_half_call_was_made(made: ProxiedServer) -> None:
     with store_of(made.server) as store:
-        records = [found_in(store, heard.run_id) for heard in made.heard.values()]
+        records = [found_in(store, received.run_id) for received in made.received.values()]
     for record in records:
         assert isinstance(record, EndedRun)
         for item in record.items:
@@ -167,26 +167,28 @@ async def _no_half_call_was_made(made: Stand) -> None:
 
 
 @long_session
-async def test_a_line_that_trickles_and_delays(tmp_path: Path, tally: Tally) -> None:
+async def test_a_line_that_trickles_and_delays(tmp_path: Path, cases: CaseCounter) -> None:
     async with stand(tmp_path, 400) as made:
         times = 50
         texts = [f"trickle=1 n{n}" for n in range(times)] + [f"delay=0.2 tool n{n}" for n in range(times)]
         await made.turns(texts)
         await made.check()
-        assert {frozenset(heard.ends[0]) for heard in made.heard.values()} == {frozenset({"completed"})}
-        tally.add("upstream faults", {"byte by byte": times, "delayed": times})
+        assert {frozenset(received.ends[0]) for received in made.received.values()} == {
+            frozenset({"completed"})
+        }
+        cases.add("upstream faults", {"byte by byte": times, "delayed": times})
 
 
 @long_session
-async def test_a_line_that_falls_silent(tmp_path: Path, tally: Tally) -> None:
+async def test_a_line_that_falls_silent(tmp_path: Path, cases: CaseCounter) -> None:
     async with stand(tmp_path, 400, upstream_read_seconds=0.5) as made:
         texts = [f"cut={n} by=stall" for n in range(0, made.proxy.longest, 10)]
         await made.turns(texts)
         await made.check()
-        tally.add("upstream faults", {"silent after n bytes": len(texts)})
+        cases.add("upstream faults", {"silent after n bytes": len(texts)})
 
 
-async def test_garbage_in_between(tmp_path: Path, full: bool, tally: Tally) -> None:
+async def test_garbage_in_between(tmp_path: Path, full: bool, cases: CaseCounter) -> None:
     """What is changed inside a word cannot be known; but there is one end, and the record says what the stream said."""
     async with stand(tmp_path, 9_000, upstream_read_seconds=1) as made:
         step = 3 if full else 211
@@ -197,13 +199,13 @@ async def test_garbage_in_between(tmp_path: Path, full: bool, tally: Tally) -> N
         ]
         await made.turns(dict.fromkeys(texts))
         await made.check(invents_nothing=False)
-        tally.add("upstream faults", {"garbage inserted": len(made.heard)})
+        cases.add("upstream faults", {"garbage inserted": len(made.received)})
 
 
 @long_session
-async def test_another_try_where_nothing_was_said(tmp_path: Path, tally: Tally) -> None:
+async def test_another_try_where_nothing_was_said(tmp_path: Path, cases: CaseCounter) -> None:
     async with stand(tmp_path, 400, upstream_retries=1) as made:
         texts = [f"cut={n} by=RST" for n in range(0, 200, 20)]
         await made.turns(texts)
         await made.check()
-        tally.add("upstream faults", {"cut twice": len(texts)})
+        cases.add("upstream faults", {"cut twice": len(texts)})

@@ -23,7 +23,7 @@ _SO_ATTACH_FILTER = 26
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)  # one instruction of a packet filter: keep nothing
 
 
-class Ended(Exception):
+class ConnectionEnded(Exception):
     """The server ended the connection."""
 
 
@@ -46,7 +46,7 @@ class Target:
 
 
 @frozen
-class Ask:
+class ClientRequest:
     """A request."""
 
     method: str
@@ -59,12 +59,12 @@ class Ask:
         return b"" if self.body is None else json.dumps(self.body).encode()
 
 
-class Line(Protocol):
+class ClientConnection(Protocol):
     """One connection, and the answer to the last request on it."""
 
     stream: trio.SocketStream
 
-    async def ask(self, ask: Ask, part: float = 1.0) -> None:
+    async def ask(self, ask: ClientRequest, part: float = 1.0) -> None:
         """Send a request, or only the first part of its bytes."""
 
     async def receive(self) -> int:
@@ -87,14 +87,14 @@ class Line(Protocol):
         """What has come of its body."""
 
 
-class Line1:
+class Http1Connection:
     """HTTP/1.1."""
 
     def __init__(self, stream: trio.SocketStream, target: Target) -> None:
         self.stream, self._target = stream, target
         self.raw = b""
 
-    async def ask(self, ask: Ask, part: float = 1.0) -> None:
+    async def ask(self, ask: ClientRequest, part: float = 1.0) -> None:
         """Send a request."""
         self.raw = b""
         data = request_bytes(ask, self._target)
@@ -104,7 +104,7 @@ class Line1:
         """Take in what there is."""
         data = await self.stream.receive_some(PIECE)
         if not data:
-            raise Ended
+            raise ConnectionEnded
         self.raw += data
         return len(data)
 
@@ -124,14 +124,14 @@ class Line1:
         return answer.body if answer is not None else b""
 
 
-def request_bytes(ask: Ask, target: Target) -> bytes:
+def request_bytes(ask: ClientRequest, target: Target) -> bytes:
     """A request as it stands on the wire of HTTP/1.1."""
     headers = {"host": "test", **target.headers, "content-length": str(len(ask.content))}
     lines = [f"{ask.method} {ask.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*lines, "", ""]).encode() + ask.content
 
 
-class Line2:
+class Http2Connection:
     """HTTP/2 with prior knowledge."""
 
     def __init__(self, stream: trio.SocketStream, target: Target) -> None:
@@ -139,7 +139,7 @@ class Line2:
         self.client = H2Client(stream)
         self.number = 0
 
-    async def ask(self, ask: Ask, part: float = 1.0) -> None:
+    async def ask(self, ask: ClientRequest, part: float = 1.0) -> None:
         """Send a request; the first also opens the conversation."""
         line = self.client.h2
         if not self.number:
@@ -157,7 +157,7 @@ class Line2:
         """Take in what there is, and give the server room for more."""
         before = len(self.client.bodies.get(self.number, b""))
         if not await self.client.receive():
-            raise Ended
+            raise ConnectionEnded
         return len(self.client.bodies.get(self.number, b"")) - before
 
     @property
@@ -185,7 +185,7 @@ class Line2:
         await self.client.flush()
 
 
-async def whole(line: Line, ask: Ask) -> Json:
+async def whole(line: ClientConnection, ask: ClientRequest) -> Json:
     """A request whose answer comes in one piece.
 
     Raises:
@@ -195,7 +195,7 @@ async def whole(line: Line, ask: Ask) -> Json:
     while not line.is_whole:
         await line.receive()
     if line.status >= 300:
-        raise Ended(f"{ask.method} {ask.path}: {line.status} {line.body!r}")
+        raise ConnectionEnded(f"{ask.method} {ask.path}: {line.status} {line.body!r}")
     answer: Json = json.loads(line.body)
     return answer
 

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 ALL = frozenset({"completed", "incomplete", "cancelled", "failed"})
 
 
-class Wire(StrEnum):
+class Dialect(StrEnum):
     """The dialects that are streamed."""
 
     CHAT = "chat"
@@ -27,7 +27,7 @@ class Wire(StrEnum):
 
 
 @frozen
-class Event:
+class WireEvent:
     """One event as it stood on the wire."""
 
     name: str
@@ -35,7 +35,7 @@ class Event:
 
 
 @frozen
-class Told:
+class EventFacts:
     """What one event tells, if anything."""
 
     text: str = ""
@@ -46,53 +46,53 @@ class Told:
     end: frozenset[str] = frozenset()  # the run ends, in one of these states
 
 
-NOTHING = Told()
+NOTHING = EventFacts()
 
 
 @frozen
-class Heard:
+class ReceivedStream:
     """A stream, as far as it went."""
 
-    wire: Wire
+    dialect: Dialect
     run_id: str
     numbers: tuple[int, ...]  # of its events, where the dialect has them
-    told: tuple[Told, ...]
+    facts: tuple[EventFacts, ...]
     is_closed: bool  # the mark of the end came
 
     @property
     def text(self) -> str:
         """All visible text."""
-        return "".join(each.text for each in self.told)
+        return "".join(each.text for each in self.facts)
 
     @property
     def ends(self) -> tuple[frozenset[str], ...]:
         """Each telling of the run's end."""
-        return tuple(each.end for each in self.told if each.end)
+        return tuple(each.end for each in self.facts if each.end)
 
 
-def hear(wire: Wire, raw: bytes) -> Heard:
+def read_stream(dialect: Dialect, raw: bytes) -> ReceivedStream:
     """Read the bytes of a stream that may be cut anywhere."""
     blocks = [block for block in raw.split(b"\n\n")[:-1] if not block.startswith(b":")]
-    closed = _CLOSED.get(wire, b"\0") in raw
+    closed = _CLOSED.get(dialect, b"\0") in raw
     events = [_event(block) for block in blocks if block != b"data: [DONE]"]
-    told = tuple(_READERS[wire](event) for event in events)
+    facts = tuple(_READERS[dialect](event) for event in events)
     run_id = next((found for event in events if (found := _run_id(event.data))), "")
     numbers = tuple(_number(event.data) for event in events if _number(event.data) >= 0)
-    if wire is Wire.SESSION:
+    if dialect is Dialect.SESSION:
         closed = any(event.name == "done" for event in events)
-    return Heard(wire, run_id, numbers, told, closed)
+    return ReceivedStream(dialect, run_id, numbers, facts, closed)
 
 
 _CLOSED = {
-    Wire.CHAT: b"data: [DONE]\n\n",
-    Wire.RESPONSES: b"data: [DONE]\n\n",
-    Wire.RUNS: b": stream closed\n\n",
+    Dialect.CHAT: b"data: [DONE]\n\n",
+    Dialect.RESPONSES: b"data: [DONE]\n\n",
+    Dialect.RUNS: b": stream closed\n\n",
 }
 
 
-def _event(block: bytes) -> Event:
+def _event(block: bytes) -> WireEvent:
     fields = dict(_fields(block.decode("utf-8").split("\n")))
-    return Event(fields.get("event", ""), json.loads(fields["data"]))
+    return WireEvent(fields.get("event", ""), json.loads(fields["data"]))
 
 
 def _fields(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -110,14 +110,16 @@ def _number(data: Json) -> int:
     return number
 
 
-def _of_chat(event: Event) -> Told:
+def _of_chat(event: WireEvent) -> EventFacts:
     if "toolCallId" in event.data:
         return _call(event.data["toolCallId"], event.data["status"] == "running")
     if "approval" in event.data:
         return _question(event.data["approval"], event.name == "hermes.approval.request")
     for choice in event.data["choices"]:
         finish = choice["finish_reason"]
-        return Told(choice["delta"].get("content", ""), end=_CHAT_ENDS[finish] if finish else frozenset())
+        return EventFacts(
+            choice["delta"].get("content", ""), end=_CHAT_ENDS[finish] if finish else frozenset()
+        )
     return NOTHING
 
 
@@ -129,71 +131,71 @@ _CHAT_ENDS = {
 }
 
 
-def _of_responses(event: Event) -> Told:
+def _of_responses(event: WireEvent) -> EventFacts:
     data = event.data
     assert event.name == data["type"], event
     match event.name:
         case "response.output_text.delta":
-            return Told(data["delta"])
+            return EventFacts(data["delta"])
         case "response.output_item.added" if data["item"]["type"] == "function_call":
-            return Told(started=data["item"]["call_id"])
+            return EventFacts(started=data["item"]["call_id"])
         case "response.output_item.done" if data["item"]["type"] == "function_call":
-            return Told(ended=data["item"]["call_id"])
+            return EventFacts(ended=data["item"]["call_id"])
         case "response.completed" | "response.incomplete" | "response.failed":
-            return Told(end=frozenset({data["response"]["status"]}))
+            return EventFacts(end=frozenset({data["response"]["status"]}))
         case _:
             return NOTHING
 
 
-def _of_runs(event: Event) -> Told:
+def _of_runs(event: WireEvent) -> EventFacts:
     data = event.data
     match data["event"]:
         case "message.delta":
-            return Told(data["delta"])
+            return EventFacts(data["delta"])
         case "tool.started" | "tool.completed":
             return _call(data["toolCallId"], data["event"] == "tool.started")
         case "approval.request" | "approval.responded":
             return _question(data, data["event"] == "approval.request")
         case "run.completed":
-            return Told(end=frozenset({"incomplete" if data.get("incomplete") else "completed"}))
+            return EventFacts(end=frozenset({"incomplete" if data.get("incomplete") else "completed"}))
         case "run.cancelled":
-            return Told(end=frozenset({"cancelled"}))
+            return EventFacts(end=frozenset({"cancelled"}))
         case "run.failed":
-            return Told(end=frozenset({"failed", "incomplete"}))
+            return EventFacts(end=frozenset({"failed", "incomplete"}))
         case _:
             return NOTHING
 
 
-def _of_session(event: Event) -> Told:
+def _of_session(event: WireEvent) -> EventFacts:
     data = event.data
     match event.name:
         case "assistant.delta":
-            return Told(data["delta"])
+            return EventFacts(data["delta"])
         case "tool.started" | "tool.completed":
             return _call(data["toolCallId"], event.name == "tool.started")
         case "approval.request" | "approval.responded":
             return _question(data, event.name == "approval.request")
         case "run.completed" if data["completed"]:
-            return Told(end=frozenset({"completed"}))
+            return EventFacts(end=frozenset({"completed"}))
         case "run.completed" | "error":
-            return Told(
+            return EventFacts(
                 end=frozenset({"cancelled"}) if data["interrupted"] else ALL - {"completed", "cancelled"}
             )
         case _:
             return NOTHING
 
 
-def _question(data: Json, begins: bool) -> Told:
-    return Told(asked=data["approval_id"]) if begins else Told(answered=data["approval_id"])
+def _question(data: Json, begins: bool) -> EventFacts:
+    return EventFacts(asked=data["approval_id"]) if begins else EventFacts(answered=data["approval_id"])
 
 
-def _call(call_id: str, starts: bool) -> Told:
-    return Told(started=call_id) if starts else Told(ended=call_id)
+def _call(call_id: str, starts: bool) -> EventFacts:
+    return EventFacts(started=call_id) if starts else EventFacts(ended=call_id)
 
 
-_READERS: Mapping[Wire, Callable[[Event], Told]] = {
-    Wire.CHAT: _of_chat,
-    Wire.RESPONSES: _of_responses,
-    Wire.RUNS: _of_runs,
-    Wire.SESSION: _of_session,
+_READERS: Mapping[Dialect, Callable[[WireEvent], EventFacts]] = {
+    Dialect.CHAT: _of_chat,
+    Dialect.RESPONSES: _of_responses,
+    Dialect.RUNS: _of_runs,
+    Dialect.SESSION: _of_session,
 }

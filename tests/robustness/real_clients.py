@@ -12,32 +12,32 @@ import h2.exceptions
 import trio
 from attrs import define, field, frozen
 
-from tests.robustness.book import BOOK, Sought
-from tests.robustness.real_lines import (
-    Ask,
-    Ended,
-    Line,
-    Line1,
-    Line2,
+from tests.robustness.real_connections import (
+    ClientConnection,
+    ClientRequest,
+    ConnectionEnded,
+    Http1Connection,
+    Http2Connection,
     Target,
     reset_on_close,
     vanish,
     whole,
 )
-from tests.robustness.wires import Heard, Wire, hear
+from tests.robustness.streams import Dialect, ReceivedStream, read_stream
+from tests.robustness.violations import VIOLATIONS, Violation
 
 AT_ONCE = 60
 LATEST = 0.7  # seconds from the request to the moment of leaving
-VISIT_SECONDS = 60.0  # only a server that hangs makes a visit so long
+CLIENT_SECONDS = 60.0  # only a server that hangs makes a visit so long
 SECONDS = 1.5  # of the longest turn
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, h2.exceptions.ProtocolError)
 
 
 @define
-class Notes:
+class ClientResults:
     """What the visitors saw."""
 
-    heard: list[Heard] = field(factory=list)
+    received: list[ReceivedStream] = field(factory=list)
     ways: Counter[str] = field(factory=Counter)
     statuses: Counter[int] = field(factory=Counter)
     faults: list[str] = field(factory=list)
@@ -52,11 +52,11 @@ class Notes:
 
 
 @frozen
-class Visit:
+class ClientBehaviour:
     """What one client does."""
 
-    line: type[Line1 | Line2]
-    wire: Wire
+    line: type[Http1Connection | Http2Connection]
+    dialect: Dialect
     load: str
     way: str
     part: float = 1.0  # of the request that is sent
@@ -69,25 +69,26 @@ _IN_FRAMES = ("RST_STREAM", "GOAWAY")  # said in a frame, which cannot follow th
 _WAYS2 = (*_WAYS1, *_IN_FRAMES)
 
 
-def some_visit(dice: random.Random) -> Visit:
+def random_behaviour(dice: random.Random) -> ClientBehaviour:
     """A visit."""
-    line = dice.choice((Line1, Line2))
+    line = dice.choice((Http1Connection, Http2Connection))
     way = dice.choices(
-        _WAYS2 if line is Line2 else _WAYS1, (4, 4, 4, 1, 1, 4, 2)[: 7 if line is Line2 else 5]
+        _WAYS2 if line is Http2Connection else _WAYS1,
+        (4, 4, 4, 1, 1, 4, 2)[: 7 if line is Http2Connection else 5],
     )[0]
-    wire = dice.choice(tuple(Wire))
-    load = some_load(dice)
+    dialect = dice.choice(tuple(Dialect))
+    load = random_load(dice)
     if way == "stays":
-        return Visit(line, wire, load, way)
+        return ClientBehaviour(line, dialect, load, way)
     when = dice.random()
     if when < 0.15 and way not in _IN_FRAMES:
-        return Visit(line, wire, load, way, part=dice.random(), seconds=0.0)
+        return ClientBehaviour(line, dialect, load, way, part=dice.random(), seconds=0.0)
     if when < 0.3:
-        return Visit(line, wire, load, way, length=dice.randint(1, 4000))
-    return Visit(line, wire, load, way, seconds=dice.uniform(0, LATEST))
+        return ClientBehaviour(line, dialect, load, way, length=dice.randint(1, 4000))
+    return ClientBehaviour(line, dialect, load, way, seconds=dice.uniform(0, LATEST))
 
 
-def some_load(dice: random.Random) -> str:
+def random_load(dice: random.Random) -> str:
     """A turn of the synthetic agent that ends by itself before long."""
     rate = dice.choice((0, 5, 50, 200))
     words = {
@@ -100,40 +101,44 @@ def some_load(dice: random.Random) -> str:
     return " ".join(f"{name}={value}" for name, value in words.items())
 
 
-async def crowd(target: Target, seed: str, numbers: range, notes: Notes, at_once: int = AT_ONCE) -> None:
+async def run_clients(
+    target: Target, seed: str, numbers: range, notes: ClientResults, at_once: int = AT_ONCE
+) -> None:
     """Make so many visits, some of them at once; what each does depends on the seed and its number alone."""
     left = iter(numbers)
 
     async def visitor() -> None:
         for number in left:
-            await make(target, some_visit(random.Random(f"{seed}-{number}")), notes, f"{seed}-{number}")
+            await run_client(
+                target, random_behaviour(random.Random(f"{seed}-{number}")), notes, f"{seed}-{number}"
+            )
 
     async with trio.open_nursery() as nursery:
         for _ in range(at_once):
             nursery.start_soon(visitor)
 
 
-async def make(target: Target, visit: Visit, notes: Notes, name: str) -> None:
+async def run_client(target: Target, visit: ClientBehaviour, notes: ClientResults, name: str) -> None:
     """Make one visit."""
-    with trio.move_on_after(VISIT_SECONDS) as scope:
+    with trio.move_on_after(CLIENT_SECONDS) as scope:
         try:
             stream = await trio.open_tcp_stream("127.0.0.1", target.port)
             await _talk(visit.line(stream, target), visit, notes)
-        except Ended as error:
+        except ConnectionEnded as error:
             if str(error):
                 notes.faults.append(f"{name}: {error}")
         except _GONE:
             pass  # in the very moment in which we left, or for our bad manners
         finally:
             notes.ways[f"{visit.line.__name__[-1:]}: {visit.way}"] += 1
-    BOOK.look(Sought.STUCK, scope.cancelled_caught)
+    VIOLATIONS.record(Violation.STUCK, scope.cancelled_caught)
     if scope.cancelled_caught:
-        notes.faults.append(f"{name}: nothing came for {VISIT_SECONDS} s: {visit}")
+        notes.faults.append(f"{name}: nothing came for {CLIENT_SECONDS} s: {visit}")
 
 
-async def _talk(line: Line, visit: Visit, notes: Notes) -> None:
+async def _talk(line: ClientConnection, visit: ClientBehaviour, notes: ClientResults) -> None:
     try:
-        ask = await _PRELUDES[visit.wire](line, visit.load)
+        ask = await _PRELUDES[visit.dialect](line, visit.load)
         await line.ask(ask, visit.part)
         try:
             with trio.move_on_after(visit.seconds):
@@ -150,57 +155,57 @@ async def _talk(line: Line, visit: Visit, notes: Notes) -> None:
                 await trio.aclose_forcefully(line.stream)
 
 
-async def _listen(line: Line, visit: Visit) -> None:
-    heard = 0
-    while heard < visit.length and not line.is_whole:
-        heard += await line.receive()
+async def _listen(line: ClientConnection, visit: ClientBehaviour) -> None:
+    received = 0
+    while received < visit.length and not line.is_whole:
+        received += await line.receive()
 
 
-def _note(line: Line, visit: Visit, notes: Notes) -> None:
+def _note(line: ClientConnection, visit: ClientBehaviour, notes: ClientResults) -> None:
     notes.statuses[line.status] += 1
-    BOOK.look(Sought.SERVER_ERROR, line.status >= 500)
+    VIOLATIONS.record(Violation.SERVER_ERROR, line.status >= 500)
     if line.status == 200:
-        notes.heard.append(hear(visit.wire, line.body))
+        notes.received.append(read_stream(visit.dialect, line.body))
 
 
-async def _chat(_: Line, load: str) -> Ask:
+async def _chat(_: ClientConnection, load: str) -> ClientRequest:
     messages = [{"role": "user", "content": load}]
-    return Ask(
+    return ClientRequest(
         "POST", "/v1/chat/completions", {"model": "hermes-agent", "stream": True, "messages": messages}
     )
 
 
-async def _responses(_: Line, load: str) -> Ask:
-    return Ask("POST", "/v1/responses", {"model": "hermes-agent", "stream": True, "input": load})
+async def _responses(_: ClientConnection, load: str) -> ClientRequest:
+    return ClientRequest("POST", "/v1/responses", {"model": "hermes-agent", "stream": True, "input": load})
 
 
-async def _runs(line: Line, load: str) -> Ask:
-    run = await whole(line, Ask("POST", "/v1/runs", {"input": load}))
-    return Ask("GET", f"/v1/runs/{run['run_id']}/events")
+async def _runs(line: ClientConnection, load: str) -> ClientRequest:
+    run = await whole(line, ClientRequest("POST", "/v1/runs", {"input": load}))
+    return ClientRequest("GET", f"/v1/runs/{run['run_id']}/events")
 
 
-async def _session(line: Line, load: str) -> Ask:
-    made = await whole(line, Ask("POST", "/api/sessions", {}))
-    return Ask("POST", f"/api/sessions/{made['session']['id']}/chat/stream", {"message": load})
+async def _session(line: ClientConnection, load: str) -> ClientRequest:
+    made = await whole(line, ClientRequest("POST", "/api/sessions", {}))
+    return ClientRequest("POST", f"/api/sessions/{made['session']['id']}/chat/stream", {"message": load})
 
 
-_PRELUDES: dict[Wire, Callable[[Line, str], Awaitable[Ask]]] = {
-    Wire.CHAT: _chat,
-    Wire.RESPONSES: _responses,
-    Wire.RUNS: _runs,
-    Wire.SESSION: _session,
+_PRELUDES: dict[Dialect, Callable[[ClientConnection, str], Awaitable[ClientRequest]]] = {
+    Dialect.CHAT: _chat,
+    Dialect.RESPONSES: _responses,
+    Dialect.RUNS: _runs,
+    Dialect.SESSION: _session,
 }
 
 
-async def _nothing(_: Line) -> None:
+async def _nothing(_: ClientConnection) -> None:
     """The end of the visit does it."""
 
 
-async def _reset(line: Line) -> None:
+async def _reset(line: ClientConnection) -> None:
     reset_on_close(line.stream.socket)
 
 
-async def _half_close(line: Line) -> None:
+async def _half_close(line: ClientConnection) -> None:
     """Stay until the server has understood."""
     await line.stream.send_eof()
     while True:
@@ -210,7 +215,7 @@ async def _half_close(line: Line) -> None:
 async def _reset_stream(line: Any) -> None:
     """The connection must still be good for another request."""
     await line.reset()
-    await whole(line, Ask("GET", "/health"))
+    await whole(line, ClientRequest("GET", "/health"))
 
 
 async def _go_away(line: Any) -> None:

@@ -26,7 +26,7 @@ def interrupt_file(workspace: Path, session: str) -> Path:
     return workspace / f"{session}.interrupted"
 
 
-class Witness:
+class InterruptibleAgent:
     """Waits to be interrupted, and notes when it was."""
 
     def __init__(self, context: AgentContext) -> None:
@@ -61,5 +61,5 @@ def factory(context: AgentContext) -> Agent | AsyncAgent:
     """The agent that the message asks for."""
     text = context.turn.text
     if text.startswith("!"):
-        return Witness(context)
+        return InterruptibleAgent(context)
     return synthetic.factory(context) if text.startswith("tokens=") else demo.factory(context)

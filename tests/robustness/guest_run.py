@@ -15,10 +15,10 @@ import trio
 from trio.testing import MockClock
 
 T = TypeVar("T")
-PATIENCE = 20.0  # real seconds in which something must happen
+TIMEOUT = 20.0  # real seconds in which something must happen
 
 
-class Guest:
+class GuestRun:
     """A Trio run that goes on only while somebody asks for something."""
 
     def __init__(self) -> None:
@@ -61,4 +61,4 @@ class Guest:
 
     def _drive(self, is_done: Callable[[], bool]) -> None:
         while not is_done():
-            self._todo.get(timeout=PATIENCE)()
+            self._todo.get(timeout=TIMEOUT)()

@@ -98,7 +98,7 @@ HEADER_VALUES = (
 
 
 @frozen
-class Sent:
+class MangledRequest:
     """One request."""
 
     method: str
@@ -107,14 +107,14 @@ class Sent:
     body: bytes
 
 
-class Mangler:
+class RequestMangler:
     """Makes requests, each of them a function of the seed and of those before it."""
 
     def __init__(self, seed: int, ids: Callable[[str], list[str]]) -> None:
         self._chance = random.Random(seed)
         self._ids = ids  # the ids that are there, by the name of the parameter
 
-    def next(self) -> Sent:
+    def next(self) -> MangledRequest:
         """One more request."""
         operation = self._chance.choice(OPERATIONS)
         body = self._body(operation)
@@ -123,7 +123,7 @@ class Mangler:
             name = self._chance.choice((*operation.headers, *HEADERS))
             headers[name] = self._chance.choice(HEADER_VALUES)
         method = self._rarely(operation.method, ("get", "post", "put", "delete", "head", "patch", "brew"))
-        return Sent(method.upper(), self._target(operation), headers, body)
+        return MangledRequest(method.upper(), self._target(operation), headers, body)
 
     def _rarely(self, usual: Any, odd: tuple[Any, ...], one_in: int = 25) -> Any:
         return self._chance.choice(odd) if self._chance.randrange(one_in) == 0 else usual

@@ -1,4 +1,4 @@
-"""Agents that do one thing at a time, when a test says so; and a store whose line can be cut, as by a death."""
+"""Agents that take one command at a time from a test, and a store that can be detached as by the death of a process."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from hermes_trio.runs.recovery import recover
 from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.web.api.responses import to_items
-from tests.robustness.scenes import LIMITS
+from tests.robustness.scenarios import LIMITS
 from tests.support.fakes import AppHarness, ScriptedAgentFactory, make_harness
 
 OWNER, SUCCESSOR = "server", "successor"
 
 
 @define(eq=False)
-class Strings(ScriptedAgentFactory):
-    """Makes puppets, and finds them by the id of their run."""
+class CommandedAgents(ScriptedAgentFactory):
+    """Create commanded agents and find them by run id."""
 
-    puppets: dict[str, Puppet] = field(factory=dict)
+    by_run: dict[str, CommandedAgent] = field(factory=dict)
 
     def factory(self, context: AgentContext) -> Any:
-        """Make a puppet."""
-        puppet = self.puppets[context.turn.run_id] = Puppet()
-        return puppet
+        """Create an agent."""
+        agent = self.by_run[context.turn.run_id] = CommandedAgent()
+        return agent
 
 
 @define(eq=False)
-class Puppet:
-    """An agent that waits for orders."""
+class CommandedAgent:
+    """An agent that waits for commands."""
 
-    orders: Any = field(factory=lambda: trio.open_memory_channel[tuple[str, Any]](10))
+    commands: Any = field(factory=lambda: trio.open_memory_channel[tuple[str, Any]](10))
     decisions: list[str] = field(factory=list)
 
-    def order(self, what: str, value: Any = None) -> None:
-        """Say what it is to do next."""
-        self.orders[0].send_nowait((what, value))
+    def command(self, what: str, value: Any = None) -> None:
+        """Queue a command."""
+        self.commands[0].send_nowait((what, value))
 
     async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> str | None:
-        """Do as it is told."""
-        async for what, value in self.orders[1]:
+        """Execute commands until one ends the turn."""
+        async for what, value in self.commands[1]:
             match what:
                 case "text":
                     await emitter.text(value)
@@ -64,18 +64,18 @@ class Puppet:
         return None
 
 
-class Line:
-    """The way to a store. When it is cut, nothing passes any more: so a process that is killed leaves its store."""
+class DetachableStore:
+    """A store that can be detached. Afterwards every call fails, as if the process had been killed."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self.is_cut = False
+        self.is_detached = False
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
 
         async def call(*args: Any, **more: Any) -> Any:
-            if self.is_cut:
+            if self.is_detached:
                 await trio.lowlevel.checkpoint()
                 raise StoreError("the process is dead")
             return await method(*args, **more)
@@ -84,30 +84,30 @@ class Line:
 
 
 @define(eq=False)
-class Life:
-    """One process: a harness on a line to a store."""
+class ServerLifetime:
+    """One server process: a harness on a detachable store."""
 
     harness: AppHarness
-    line: Line
+    store_link: DetachableStore
 
     @property
-    def strings(self) -> Strings:
+    def agents(self) -> CommandedAgents:
         """Its agents."""
-        return cast("Strings", self.harness.agents)
+        return cast("CommandedAgents", self.harness.agents)
 
 
 @asynccontextmanager
-async def open_life(store: MemoryStore) -> AsyncIterator[Life]:
+async def open_server_lifetime(store: MemoryStore) -> AsyncIterator[ServerLifetime]:
     """Start a server on a store that may have seen others die."""
-    line = Line(store)
+    store_link = DetachableStore(store)
     await recover(store, SUCCESSOR, _items, lambda: 0.0)
     async with trio.open_nursery() as nursery:
         harness = make_harness(
-            Strings(()), nursery=nursery, store=cast("Store", line), limits=LIMITS, max_runs=100
+            CommandedAgents(()), nursery=nursery, store=cast("Store", store_link), limits=LIMITS, max_runs=100
         )
         nursery.start_soon(harness.state.services.flusher.run)
-        yield Life(harness, line)
-        line.is_cut = True
+        yield ServerLifetime(harness, store_link)
+        store_link.is_detached = True
         nursery.cancel_scope.cancel()
 
 

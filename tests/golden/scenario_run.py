@@ -10,13 +10,13 @@ import trio
 from attrs import define, field, frozen
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.golden.agent import Cues, Script, ScriptedAgent
+from tests.golden.agent import Checkpoints, Script, ScriptedAgent
 from tests.golden.client import Exchange, Request
 from tests.golden.driver import KEY, Clock, IdSource, Server, fixed_ids, open_server, turn_view
 from tests.golden.transcript import Transcript
 from tests.support.asgi import real_timeout
 
-Flow = Callable[["Play"], Awaitable[None]]
+Flow = Callable[["ScenarioRun"], Awaitable[None]]
 
 
 @frozen
@@ -30,14 +30,14 @@ class Scenario:
 
 
 @define(eq=False)
-class Play:
+class ScenarioRun:
     """What a flow works with."""
 
     transcript: Transcript
     clock: Clock
     ids: IdSource
     mock_clock: MockClock
-    cues: Cues = field(factory=Cues)
+    cues: Checkpoints = field(factory=Checkpoints)
     decisions: list[str] = field(factory=list)
     script: Script = field(factory=Script)  # of the next turn
     turns: list[Any] = field(factory=list)
@@ -144,14 +144,14 @@ class Play:
             await flow(self)
 
 
-def play(scenario: Scenario) -> str:
+def run_scenario(scenario: Scenario) -> str:
     """The transcript of a scenario, as a corpus file has it."""
     mock_clock = MockClock()
     transcript = Transcript(scenario.about)
 
     async def main(ids: IdSource) -> None:
         with real_timeout():
-            await Play(transcript, Clock(), ids, mock_clock).run(scenario.flow, **scenario.options)
+            await ScenarioRun(transcript, Clock(), ids, mock_clock).run(scenario.flow, **scenario.options)
 
     with fixed_ids() as ids:
         try:

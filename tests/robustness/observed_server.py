@@ -1,4 +1,4 @@
-"""A server in memory that is watched: what its agents were heard to say, and what its store was told, in order."""
+"""An in-memory server that records what its agents emitted and what its store was asked to save, in order."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, NoRun, RunHead
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.stores.memory import MemoryStore
-from tests.robustness.book import BOOK, Sought, counted
-from tests.robustness.invariants import IN_PROGRESS, Ledger, faults_of_record, kept_of_record
+from tests.robustness.invariants import IN_PROGRESS, StatusHistory, faults_of_record, stored_run_of_record
 from tests.robustness.schedule import steps
-from tests.robustness.wires import Wire, hear
+from tests.robustness.streams import Dialect, read_stream
+from tests.robustness.violations import VIOLATIONS, Violation, counted
 from tests.support.asgi import Exchange, Headers, make_scope
 from tests.support.fakes import (
     AppHarness,
@@ -31,51 +31,51 @@ from tests.support.fakes import (
     make_harness,
 )
 
-STUCK = 2_000.0  # seconds of a mock clock after which nothing will happen any more
+STUCK_SECONDS = 2_000.0  # seconds of a mock clock after which nothing will happen any more
 
 
-class Bug(Exception):
-    """A mistake of ours."""
+class InjectedError(Exception):
+    """An error injected by a test."""
 
 
 @define(eq=False)
-class Troupe(ScriptedAgentFactory):
-    """Makes agents that are tasks, and notes what of their words was taken: that must never be lost."""
+class ObservedAgents(ScriptedAgentFactory):
+    """Create async agents and record the text that was accepted: it must never be lost."""
 
-    taken: dict[str, str] = field(factory=dict)
-    dawdle: int = 0  # steps of the scheduler between two steps of the script
+    accepted_text: dict[str, str] = field(factory=dict)
+    delay_steps: int = 0  # steps of the scheduler between two steps of the script
     is_async: bool = True
 
     def factory(self, context: AgentContext) -> Any:
         """Make an agent."""
         self.turns.append(context.turn)
-        return Actor(self, context.turn.run_id)
+        return ObservedAgent(self, context.turn.run_id)
 
 
 @define(eq=False)
-class Actor(AsyncScriptedAgent):
+class ObservedAgent(AsyncScriptedAgent):
     """Plays the script of its troupe."""
 
     run_id: str
 
     async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> Result | str | None:
         """Play."""
-        cast("Troupe", self.agents).taken[self.run_id] = ""
+        cast("ObservedAgents", self.agents).accepted_text[self.run_id] = ""
         return await super().run(turn, emitter)
 
     async def _play(self, step: Step, emitter: AsyncEmitter) -> None:
-        await steps(cast("Troupe", self.agents).dawdle)
+        await steps(cast("ObservedAgents", self.agents).delay_steps)
         await super()._play(step, emitter)
         if isinstance(step, Text):
-            cast("Troupe", self.agents).taken[self.run_id] += step.text
+            cast("ObservedAgents", self.agents).accepted_text[self.run_id] += step.text
 
 
-class WitnessStore(MemoryStore):
-    """Notes every begin and every end. One of its calls may be made to fail."""
+class ObservedStore(MemoryStore):
+    """A store that records every begin and end, and can be made to fail at its n-th call."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = Ledger()
+        self.ledger = StatusHistory()
         self.ends: Counter[str] = Counter()
         self.calls = 0
         self._failing, self._error = range(0), Exception()
@@ -120,19 +120,19 @@ class WitnessStore(MemoryStore):
             raise self._error
 
 
-class WatchedExchange(Exchange):
-    """A request whose answer must not tell an end that is not saved."""
+class ObservedExchange(Exchange):
+    """An exchange that reports an end announced before it is saved."""
 
-    def __init__(self, scope: dict[str, Any], store: WitnessStore, wire: Wire | None) -> None:
+    def __init__(self, scope: dict[str, Any], store: ObservedStore, dialect: Dialect | None) -> None:
         super().__init__(scope)
-        self._store, self.wire = store, wire
+        self._store, self.dialect = store, dialect
         self.faults: list[str] = []
 
     def _take(self, data: bytes) -> None:
-        if self.wire is not None and self._status == 200:
-            heard = hear(self.wire, _whole_frames(self.raw + data))
-            if heard.ends and not self._store.ends[heard.run_id] and self._is_kept:
-                self.faults.append(f"the end of {heard.run_id} is told before it is saved")
+        if self.dialect is not None and self._status == 200:
+            received = read_stream(self.dialect, _whole_frames(self.raw + data))
+            if received.ends and not self._store.ends[received.run_id] and self._is_kept:
+                self.faults.append(f"the end of {received.run_id} is told before it is saved")
         super()._take(data)
 
     _is_kept = True
@@ -145,48 +145,48 @@ def _whole_frames(body: bytes) -> bytes:
 
 
 @frozen
-class House:
-    """A harness whose every part is watched."""
+class ObservedServer:
+    """A harness with every part observed."""
 
     harness: AppHarness
     nursery: trio.Nursery
 
     @property
-    def store(self) -> WitnessStore:
+    def store(self) -> ObservedStore:
         """Its store."""
-        return cast("WitnessStore", self.harness.store)
+        return cast("ObservedStore", self.harness.store)
 
     @property
-    def agents(self) -> Troupe:
+    def agents(self) -> ObservedAgents:
         """Its agents."""
-        return cast("Troupe", self.harness.agents)
+        return cast("ObservedAgents", self.harness.agents)
 
     @property
     def runs(self) -> list[Run]:
         """Every run since the last look."""
         return cast("RecordingRegistry", self.harness.state.services.registry).runs
 
-    def forget(self) -> None:
-        """Begin anew."""
+    def reset(self) -> None:
+        """Forget all recorded runs."""
         self.runs.clear()
         self.harness.ends.clear()
         self.agents.turns.clear()
         self.agents.exits.clear()
-        self.agents.taken.clear()
+        self.agents.accepted_text.clear()
         self.store.ends.clear()
 
     def exchange(
-        self, method: str, path: str, body: bytes, headers: Headers, wire: Wire | None
-    ) -> WatchedExchange:
+        self, method: str, path: str, body: bytes, headers: Headers, dialect: Dialect | None
+    ) -> ObservedExchange:
         """A request that is about to be sent."""
         scope = make_scope(method, path, {**self.harness.client.headers, **headers})
-        exchange = WatchedExchange(scope, self.store, wire)
+        exchange = ObservedExchange(scope, self.store, dialect)
         exchange.upload(body)
         return exchange
 
     async def until_quiet(self) -> None:
         """Wait, on a clock that jumps, until nothing is left to do; give up when nothing will happen any more."""
-        with trio.move_on_after(STUCK):
+        with trio.move_on_after(STUCK_SECONDS):
             while not self.harness.is_idle or self.harness.has_readers or self._unsaved():  # noqa: ASYNC110 - no event tells it
                 await trio.sleep(0.5)
 
@@ -202,12 +202,12 @@ class House:
         left = list(self.left_over())
         for run in self.runs:
             found = [f"{run.header.run_id}: {fault}" async for fault in self._faults_of(run, may_be_unsaved)]
-            BOOK.look(Sought.STUCK, len(found))
+            VIOLATIONS.record(Violation.STUCK, len(found))
             left += found
         left += self.store.ledger.faults
         return left
 
-    @counted(Sought.LEAKED)
+    @counted(Violation.LEAKED)
     def left_over(self) -> Iterator[str]:
         """What is still there, though nothing should be."""
         site = self.harness.state
@@ -219,7 +219,7 @@ class House:
             yield f"sessions are locked: {site.session_locks.locked}"
         if self.harness.has_readers:
             yield "somebody still reads"
-        if len(self.agents.exits) != len(self.agents.taken):
+        if len(self.agents.exits) != len(self.agents.accepted_text):
             yield "an agent is still at work"
         if self._unsaved():
             yield "ends are not saved"
@@ -246,19 +246,19 @@ class House:
             return
         if (ends := self.store.ends[run_id]) != 1:
             yield f"was ended {ends} times"
-        for fault in faults_of_record(kept_of_record(found)):
+        for fault in faults_of_record(stored_run_of_record(found)):
             yield fault
 
 
 @asynccontextmanager
-async def open_house(
-    script: Sequence[Step], end: Any = None, store: WitnessStore | None = None, **more: Any
-) -> AsyncIterator[House]:
-    """A server that is watched, for as long as the block lasts."""
+async def open_observed_server(
+    script: Sequence[Step], end: Any = None, store: ObservedStore | None = None, **more: Any
+) -> AsyncIterator[ObservedServer]:
+    """Open an observed server for the length of the block."""
     async with trio.open_nursery() as nursery:
         harness = make_harness(
-            Troupe(tuple(script), end), nursery=nursery, store=store or WitnessStore(), **more
+            ObservedAgents(tuple(script), end), nursery=nursery, store=store or ObservedStore(), **more
         )
         nursery.start_soon(harness.state.services.flusher.run)
-        yield House(harness, nursery)
+        yield ObservedServer(harness, nursery)
         nursery.cancel_scope.cancel()
