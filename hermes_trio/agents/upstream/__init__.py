@@ -1,7 +1,7 @@
 """A tool loop on any OpenAI-compatible chat-completions endpoint.
 
-``wire`` writes requests and ``answer`` reads answers, both pure; ``client`` makes one model call, ``calling`` runs tools,
-``loop`` puts them together into a turn, ``provider`` holds what turns share.
+``wire`` builds requests and ``completion`` reads responses, both pure; ``client`` makes one model call, ``tool_calls``
+executes tools, ``loop`` combines them into a turn, and ``provider`` holds what turns share.
 """
 
 from __future__ import annotations

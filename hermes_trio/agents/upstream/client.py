@@ -1,8 +1,8 @@
-"""One model call: asked over HTTP, streamed if the server can, tried again while nobody has seen anything of it.
+"""One model call over HTTP: streamed if the server can, and retried as long as the user has seen no output.
 
-The first word that the user sees is the border. Before it, whatever may pass (a lost connection, a busy server) is
-tried again on a fresh connection. After it nothing is ever asked again, because a second answer would repeat the
-first one or contradict it: the call is broken, and what was said stays.
+Before the first output, transient failures (a lost connection, a busy server) are retried on a fresh connection.
+Afterwards nothing is retried, because a second answer would repeat or contradict the first: the call ends as truncated,
+and the output so far stands.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
@@ -19,260 +20,338 @@ import trio
 from attrs import evolve, frozen
 
 from hermes_trio.agent.interface import AgentConfig
-from hermes_trio.agents.upstream.answer import NO_ANSWER, Answer, Assembly, Delta
-from hermes_trio.agents.upstream.body import pieces_of, run_out, whole_body
-from hermes_trio.agents.upstream.names import ModelNames
-from hermes_trio.agents.upstream.problems import (
-    CallFailed,
-    CallRefused,
-    Kind,
-    Problem,
-    Scrub,
-    malformed,
-    of_status,
-    retry_after,
+from hermes_trio.agents.upstream.completion import (
+    EMPTY_COMPLETION,
+    Completion,
+    CompletionBuilder,
+    Delta,
+    EventTooLong,
+    SseDecoder,
 )
-from hermes_trio.agents.upstream.sse import EventReader, EventTooLong
-from hermes_trio.agents.upstream.ways import Ways
+from hermes_trio.agents.upstream.errors import (
+    CallFailed,
+    CallProblem,
+    CallRefused,
+    ProblemKind,
+    SecretMasker,
+    malformed,
+    parse_retry_after,
+    problem_from_status,
+)
+from hermes_trio.agents.upstream.wire import ServerQuirks
 
 log = structlog.get_logger(__name__)
 
-Hear = Callable[[list[Delta]], Awaitable[None]]
+DeltaHandler = Callable[[list[Delta]], Awaitable[None]]
 
-MAX_WHOLE_BYTES = 32 * 1024 * 1024
+MAX_BODY_BYTES = 32 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
-WHOLE_PATIENCE = (
-    10  # a whole answer is silent for as long as a stream speaks: its read limit is so many times longer
-)
-DONE = "[DONE]"
+# A server that does not stream is silent until its answer is complete, so the read timeout is that many times longer.
+UNSTREAMED_TIMEOUT_FACTOR = 10
+DRAIN_SECONDS = 0.25  # for a stream to end after its last event, so that its connection can be reused
+MODELS_FRESH_SECONDS = 60.0  # a server may load other models at any time
+MODELS_TIMEOUT_SECONDS = 10.0
+_DONE = "[DONE]"
 
 
-class CallBroken(Exception):
-    """A model call ended in the middle: some of it was seen, so it is not made again."""
+class CallTruncated(Exception):
+    """A model call failed after part of its output was shown, so it cannot be retried."""
 
-    def __init__(self, problem: Problem, answer: Answer) -> None:
+    def __init__(self, problem: CallProblem, completion: Completion) -> None:
         super().__init__(problem.message)
-        self.answer = answer
+        self.completion = completion
 
 
 @frozen
-class Patience:
-    """How long to wait before another try, in seconds."""
+class CallRetryPolicy:
+    """How long to wait before a retry, in seconds."""
 
     first: float = 0.5
     longest: float = 8.0
-    longest_asked: float = 60.0  # a server that asks for more is not waited for
+    longest_requested: float = 60.0  # a call is given up if the server asks for a longer wait
 
-    def wait(self, problem: Problem, tries: int) -> float:
-        """The time before the next try; infinite if there should be none."""
-        if problem.wait >= 0:
-            return problem.wait if problem.wait <= self.longest_asked else math.inf
-        if problem.kind is Kind.NETWORK and not tries:
-            return 0.0  # most often a connection that was kept too long
-        return min(self.longest, self.first * 2.0**tries)
+    def delay(self, problem: CallProblem, retries: int) -> float:
+        """Return the delay before the next attempt; infinity if there should be none."""
+        if problem.retry_after >= 0:
+            return problem.retry_after if problem.retry_after <= self.longest_requested else math.inf
+        if problem.kind is ProblemKind.NETWORK and not retries:
+            return 0.0  # usually a kept-alive connection that the server has closed
+        return min(self.longest, self.first * 2.0**retries)
 
 
-DEFAULT_PATIENCE = Patience()
+DEFAULT_RETRY_POLICY = CallRetryPolicy()
 
 
 @frozen
-class Lines:
-    """The connections to one server."""
+class HttpClients:
+    """The HTTP clients for one model server."""
 
-    kept: httpx2.AsyncClient  # connections are used again
-    fresh: httpx2.AsyncClient  # each request has its own
+    pooled: httpx2.AsyncClient  # reuses connections
+    fresh: httpx2.AsyncClient  # opens a connection per request
 
 
 class ModelClient:
-    """Calls one model. Shared by all turns of a profile: what it learns about the server holds for all."""
+    """Calls one model. All turns of a profile share it, and with it what is learned about the server."""
 
     def __init__(
-        self, config: AgentConfig, lines: Lines, scrub: Scrub, patience: Patience = DEFAULT_PATIENCE
+        self,
+        config: AgentConfig,
+        clients: HttpClients,
+        mask: SecretMasker,
+        retry_policy: CallRetryPolicy = DEFAULT_RETRY_POLICY,
     ) -> None:
         self._url = chat_url(config.base_url)
         self._limits = config.limits
-        self._lines, self._patience = lines, patience
-        self.scrub = scrub
-        self.names = ModelNames(self._url.copy_with(path=_models_path(self._url.path)), lines.kept)
-        self._ways = Ways(streams=config.options.get("stream") is not False)
+        self._clients, self._retry_policy = clients, retry_policy
+        self.mask = mask
+        models_path = f"{self._url.path.removesuffix('/chat/completions')}/models"
+        self.models = ModelList(self._url.copy_with(path=models_path), clients.pooled)
+        self._quirks = ServerQuirks(supports_streaming=config.options.get("stream") is not False)
 
-    async def call(self, body: Mapping[str, Any], hear: Hear) -> Answer:
-        """Ask, and pass on what is said as it comes.
+    async def call(self, body: Mapping[str, Any], on_deltas: DeltaHandler) -> Completion:
+        """Make a model call, passing on its output as it arrives.
 
         Raises:
             CallFailed: there is no answer, and nothing was passed on.
-            CallBroken: the answer ended in the middle.
+            CallTruncated: the answer broke off after part of it was passed on.
         """
-        ways, tries = self._ways, 0
+        quirks, retries = self._quirks, 0
         while True:
-            outcome = await self._attempt(ways, body, hear, tries)
+            outcome = await self._attempt(quirks, body, on_deltas, retries)
             match outcome:
-                case Answer():
+                case Completion():
                     return outcome
-                case Ways():
-                    ways = outcome
+                case ServerQuirks():
+                    quirks = outcome
                 case _:
-                    await self._rest(outcome, tries)
-                    tries += 1
-
-    async def _rest(self, problem: Problem, tries: int) -> None:
-        wait = self._patience.wait(problem, tries)
-        if tries >= self._limits.retries or math.isinf(wait):
-            raise CallFailed(problem)
-        log.info("a model call is made again", problem=problem.message, seconds=wait)
-        await trio.sleep(wait)
+                    delay = self._retry_policy.delay(outcome, retries)
+                    if retries >= self._limits.retries or math.isinf(delay):
+                        raise CallFailed(outcome)
+                    log.info("retrying a model call", problem=outcome.message, seconds=delay)
+                    await trio.sleep(delay)
+                    retries += 1
 
     async def _attempt(
-        self, ways: Ways, body: Mapping[str, Any], hear: Hear, tries: int
-    ) -> Answer | Ways | Problem:
-        """The answer, another way to ask, or a problem that may pass."""
-        assembly = Assembly()
+        self, quirks: ServerQuirks, body: Mapping[str, Any], on_deltas: DeltaHandler, retries: int
+    ) -> Completion | ServerQuirks | CallProblem:
+        """Return the completion, other quirks to try, or a problem that may pass."""
+        builder = CompletionBuilder()
         try:
-            proven = await self._exchange(ways, body, hear, assembly, tries)
+            confirmed = await self._exchange(quirks, body, on_deltas, builder, retries)
         except CallRefused as refusal:
-            other = ways.after(refusal.status, refusal.text)
-            return other if other != ways else self._weighed(refusal.problem, assembly)
+            other = quirks.after_refusal(refusal.status, refusal.text)
+            return other if other != quirks else self._handle_problem(refusal.problem, builder)
         except CallFailed as failure:
-            return self._weighed(failure.problem, assembly)
+            return self._handle_problem(failure.problem, builder)
         except httpx2.HTTPError as error:
-            return self._weighed(_of_exception(error, self._read_limit(ways), self._url), assembly)
-        self._ways = proven
-        return assembly.answer
+            problem = _problem_from_exception(error, self._read_timeout(quirks), self._url)
+            return self._handle_problem(problem, builder)
+        self._quirks = confirmed
+        return builder.completion
 
-    def _weighed(self, problem: Problem, assembly: Assembly) -> Answer | Problem:
-        """What is to be done about a problem."""
-        clean = evolve(problem, message=self.scrub(problem.message))
-        if assembly.is_finished and problem.kind is Kind.NETWORK:
-            return assembly.answer  # all was said; the connection did not wait for its proper end
-        if assembly.has_spoken:
-            raise CallBroken(clean, assembly.answer)
+    def _handle_problem(self, problem: CallProblem, builder: CompletionBuilder) -> Completion | CallProblem:
+        """Return the completion if it is complete all the same, or the problem if a retry may succeed; else raise."""
+        masked = evolve(problem, message=self.mask(problem.message))
+        if builder.is_finished and problem.kind is ProblemKind.NETWORK:
+            return builder.completion  # only the end of the stream is missing
+        if builder.has_output:
+            raise CallTruncated(masked, builder.completion)
         if not problem.is_transient:
-            raise CallFailed(clean)
-        return clean
+            raise CallFailed(masked)
+        return masked
 
     async def _exchange(
-        self, ways: Ways, body: Mapping[str, Any], hear: Hear, assembly: Assembly, tries: int
-    ) -> Ways:
-        """One request and its answer; returns the ways that the server obeyed."""
-        line = self._lines.fresh if tries else self._lines.kept
-        content = json.dumps(ways.apply(body)).encode("ascii")
-        async with line.stream("POST", self._url, content=content, timeout=self._timeout(ways)) as response:
+        self,
+        quirks: ServerQuirks,
+        body: Mapping[str, Any],
+        on_deltas: DeltaHandler,
+        builder: CompletionBuilder,
+        retries: int,
+    ) -> ServerQuirks:
+        """Send one request and read its response; return the quirks that the server has confirmed."""
+        client = self._clients.fresh if retries else self._clients.pooled
+        content = json.dumps(quirks.apply(body)).encode("ascii")
+        limits = self._limits
+        timeout = httpx2.Timeout(
+            connect=limits.connect, read=self._read_timeout(quirks), write=limits.write, pool=limits.pool
+        )
+        async with client.stream("POST", self._url, content=content, timeout=timeout) as response:
             if response.status_code != 200:
                 raise await _refusal(response)
-            if _is_page(response):
-                raise CallFailed(malformed("what came is a web page; check 'base_url'"))
-            if not ways.streams or _is_json(response):
-                await _read_whole(response, hear, assembly)
-                return evolve(ways, streams=False)
-            await _read_stream(response, hear, assembly)
-            return ways
+            media_type, _, _ = response.headers.get("content-type", "").partition(";")
+            media_type = media_type.strip().lower()
+            if media_type == "text/html":
+                raise CallFailed(malformed("the response is a web page; check 'base_url'"))
+            if not quirks.supports_streaming or media_type == "application/json":
+                await _read_whole(response, on_deltas, builder)
+                return evolve(quirks, supports_streaming=False)
+            await _read_stream(response, on_deltas, builder)
+            return quirks
 
-    def _timeout(self, ways: Ways) -> httpx2.Timeout:
-        limits = self._limits
-        return httpx2.Timeout(
-            connect=limits.connect, read=self._read_limit(ways), write=limits.write, pool=limits.pool
-        )
-
-    def _read_limit(self, ways: Ways) -> float:
-        return self._limits.read * (1 if ways.streams else WHOLE_PATIENCE)
+    def _read_timeout(self, quirks: ServerQuirks) -> float:
+        return self._limits.read * (1 if quirks.supports_streaming else UNSTREAMED_TIMEOUT_FACTOR)
 
 
-async def _read_whole(response: httpx2.Response, hear: Hear, assembly: Assembly) -> None:
-    body = await whole_body(response, MAX_WHOLE_BYTES)
-    await hear(assembly.read(body.decode("utf-8", "replace")))
-    if assembly.answer == NO_ANSWER:
-        raise CallFailed(malformed("there is no answer in it"))
+# -- responses --
 
 
-async def _read_stream(response: httpx2.Response, hear: Hear, assembly: Assembly) -> None:
-    reader = EventReader()
-    async with pieces_of(response) as pieces:
+async def _read_whole(response: httpx2.Response, on_deltas: DeltaHandler, builder: CompletionBuilder) -> None:
+    body = await _read_body(response, MAX_BODY_BYTES)
+    await on_deltas(builder.read(body.decode("utf-8", "replace")))
+    if builder.completion == EMPTY_COMPLETION:
+        raise CallFailed(malformed("the response has no answer"))
+
+
+async def _read_stream(
+    response: httpx2.Response, on_deltas: DeltaHandler, builder: CompletionBuilder
+) -> None:
+    decoder = SseDecoder()
+    async with _raw_pieces(response) as pieces:
         async for piece in pieces:
-            if await _take(_fed(reader, piece), hear, assembly):
-                await run_out(pieces)
+            try:
+                events = decoder.feed(piece)
+            except EventTooLong as error:
+                raise CallFailed(malformed(str(error))) from None
+            if await _handle_events(events, on_deltas, builder):
+                # Let the response end, so that its connection can be reused.
+                with trio.move_on_after(DRAIN_SECONDS), suppress(httpx2.HTTPError):
+                    await _skip(pieces)
                 return
-        if await _take(reader.close(), hear, assembly) or assembly.is_finished:
+        if await _handle_events(decoder.close(), on_deltas, builder) or builder.is_finished:
             return
-    raise CallFailed(Problem(Kind.NETWORK, "The model's server ended its answer in the middle."))
+    raise CallFailed(CallProblem(ProblemKind.NETWORK, "The model server broke off its answer."))
 
 
-def _fed(reader: EventReader, piece: bytes) -> list[str]:
-    try:
-        return reader.feed(piece)
-    except EventTooLong as error:
-        raise CallFailed(malformed(str(error))) from None
-
-
-async def _take(events: list[str], hear: Hear, assembly: Assembly) -> bool:
-    """Pass on what the events say, all at once; returns whether the stream said that it is done."""
+async def _handle_events(events: list[str], on_deltas: DeltaHandler, builder: CompletionBuilder) -> bool:
+    """Pass on the deltas of the events, in one call; return True if the stream is done."""
     deltas: list[Delta] = []
     try:
         for data in events:
-            if data.strip() == DONE:
+            if data.strip() == _DONE:
                 return True
-            deltas += assembly.read(data)
+            deltas += builder.read(data)
         return False
     finally:
-        # Also before an error is told: what came before it was said. A cancellation here replaces the error.
+        # Also before an error is raised: what came before it is output. A cancellation here replaces the error.
         if deltas:
-            await hear(deltas)  # noqa: ASYNC102
+            await on_deltas(deltas)  # noqa: ASYNC102
 
 
 async def _refusal(response: httpx2.Response) -> CallRefused:
     try:
-        body = await whole_body(response, MAX_ERROR_BYTES)
+        body = await _read_body(response, MAX_ERROR_BYTES)
     except CallFailed:
-        body = b""  # nobody would read all that
-    wait = retry_after(response.headers.get("retry-after", ""), time.time())
+        body = b""  # too long to be an error message
+    retry_after = parse_retry_after(response.headers.get("retry-after", ""), time.time())
     status = response.status_code
-    return CallRefused(of_status(status, body, wait), status, body.decode("utf-8", "replace"))
+    return CallRefused(
+        problem_from_status(status, body, retry_after), status, body.decode("utf-8", "replace")
+    )
 
 
-def _is_json(response: httpx2.Response) -> bool:
-    return _content_type(response) == "application/json"
+@asynccontextmanager
+async def _raw_pieces(response: httpx2.Response) -> AsyncIterator[AsyncIterator[bytes]]:
+    """Yield an iterator over the bytes of a body as they arrive.
+
+    If the reader stops early, the generators inside httpx2 are left suspended. Iterating on in a cancelled scope
+    finalizes all of them here and now.
+    """
+    pieces = response.aiter_raw()
+    try:
+        yield pieces
+    finally:
+        with trio.CancelScope(shield=True, deadline=-math.inf):
+            await _skip(pieces)
 
 
-def _is_page(response: httpx2.Response) -> bool:
-    return _content_type(response) == "text/html"
+async def _read_body(response: httpx2.Response, limit: int) -> bytes:
+    """Read a whole body.
+
+    Raises:
+        CallFailed: it is longer than the limit.
+    """
+    body = bytearray()
+    async with _raw_pieces(response) as pieces:
+        async for piece in pieces:
+            body += piece
+            if len(body) > limit:
+                raise CallFailed(malformed(f"the response has more than {limit} bytes"))
+    return bytes(body)
 
 
-def _content_type(response: httpx2.Response) -> str:
-    kind, _, _ = response.headers.get("content-type", "").partition(";")
-    return str(kind).strip().lower()
+async def _skip(pieces: AsyncIterator[bytes]) -> None:
+    async for _ in pieces:
+        pass
 
 
-def _of_exception(error: httpx2.HTTPError, silence: float, url: httpx2.URL) -> Problem:
+def _problem_from_exception(error: httpx2.HTTPError, silence: float, url: httpx2.URL) -> CallProblem:
     match error:
         case httpx2.ReadTimeout():
-            said = f"The model's server was silent for {silence:g} s."
+            message = f"The model server was silent for {silence:g} s."
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.ProxyError():
-            said = (
-                f"The model's server cannot be reached at {url.host}:{url.port or url.scheme}: {_why(error)}"
-            )
+            host = f"{url.host}:{url.port or url.scheme}"
+            message = f"The model server cannot be reached at {host}: {_root_message(error)}"
         case _:
-            said = f"The connection to the model's server broke: {str(error) or type(error).__name__}"
-    return Problem(Kind.NETWORK, said.removesuffix(": "))
+            message = f"The connection to the model server was lost: {str(error) or type(error).__name__}"
+    return CallProblem(ProblemKind.NETWORK, message.removesuffix(": "))
 
 
-def _why(error: BaseException) -> str:
-    """What the system said, below the layers of the library."""
+def _root_message(error: BaseException) -> str:
+    """Return the operating system's message, below the layers of the library."""
     while below := error.__cause__ or error.__context__:
         error = below
-    if isinstance(error, BaseExceptionGroup):  # every address was tried: the last one speaks for all
+    if isinstance(error, BaseExceptionGroup):  # all addresses were tried: the last one stands for all
         return str(error.exceptions[-1]).rpartition(": ")[2]
     return str(error)
 
 
-def _models_path(chat_path: str) -> str:
-    return f"{chat_path.removesuffix('/chat/completions')}/models"
-
-
 def chat_url(base_url: str) -> httpx2.URL:
-    """Where chat completions are asked for. A query, which some clouds want, stays at the end.
+    """Return the URL of the chat-completions endpoint. A query string, which some clouds need, is kept.
 
     Raises:
-        httpx2.InvalidURL: this is no address.
+        httpx2.InvalidURL: the base URL is not a URL.
     """
     url = httpx2.URL(base_url)
     path = url.path.rstrip("/").removesuffix("/chat/completions")
     return url.copy_with(path=f"{path}/chat/completions")
+
+
+# -- models --
+
+
+class ModelList:
+    """The models of one server, fetched on demand and cached for a while."""
+
+    def __init__(self, url: httpx2.URL, client: httpx2.AsyncClient) -> None:
+        self._url, self._client = url, client
+        self._names: tuple[str, ...] = ()
+        self._stale_at = 0.0
+        self._lock = trio.Lock()
+
+    async def choose(self, requested: str) -> str:
+        """Return the requested model if the server has it, else the server's first.
+
+        Servers reject model names that they do not know. If the server does not list its models, the requested name is
+        returned.
+        """
+        async with self._lock:
+            if trio.current_time() >= self._stale_at:
+                self._names = await self._fetch()
+                self._stale_at = trio.current_time() + (MODELS_FRESH_SECONDS if self._names else 0.0)
+        return requested if requested in self._names or not self._names else self._names[0]
+
+    async def _fetch(self) -> tuple[str, ...]:
+        try:
+            response = await self._client.get(self._url, timeout=MODELS_TIMEOUT_SECONDS)
+            return _model_ids(json.loads(response.content)) if response.status_code == 200 else ()
+        except (httpx2.HTTPError, ValueError, RecursionError) as error:
+            log.info("the model server does not list its models", error=type(error).__name__)
+            return ()
+
+
+def _model_ids(payload: Any) -> tuple[str, ...]:
+    """Return the ids in a list of models; empty if it has an unexpected form."""
+    data = payload.get("data") if isinstance(payload, dict) else None
+    models = data if isinstance(data, list) else []
+    ids = (model.get("id") for model in models if isinstance(model, dict))
+    return tuple(name for name in ids if isinstance(name, str) and name)

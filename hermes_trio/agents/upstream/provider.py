@@ -1,4 +1,4 @@
-"""What the turns of a profile share: the connections to the model's server, what was learned about it, the tools."""
+"""What the turns of a profile share: HTTP connections, what was learned about the model server, and the tools."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import httpx2
 
 from hermes_trio import __version__
 from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, nonblocking
-from hermes_trio.agents.upstream.client import Lines, ModelClient, chat_url
+from hermes_trio.agents.upstream.client import HttpClients, ModelClient, chat_url
+from hermes_trio.agents.upstream.errors import SecretMasker
 from hermes_trio.agents.upstream.loop import UpstreamAgent
-from hermes_trio.agents.upstream.problems import Scrub
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.tools.approval_policy import apply_approval_rules, read_approval_rules
 from hermes_trio.tools.mcp import open_servers
 from hermes_trio.tools.registry import find_tools
 
-KEPT_CONNECTIONS = 100
+MAX_IDLE_CONNECTIONS = 100
 
 
 class UpstreamProvider:
-    """Makes agents that run the tool loop on an OpenAI-compatible endpoint."""
+    """Provides agents that run the tool loop on an OpenAI-compatible endpoint."""
 
     @asynccontextmanager
     async def open(self, config: AgentConfig, workspace: Path) -> AsyncIterator[AgentFactory]:
-        """Start the servers of tools. The model's server is not asked before the first turn.
+        """Start the MCP servers. The model server is not contacted before the first turn.
 
         Raises:
-            ConfigurationError: the address, the key, a header or a tool cannot be used. The text is one line.
+            ConfigurationError: the URL, the key, a header or a tool cannot be used. The message is one line.
         """
-        check(config)
+        check_config(config)
         rules = read_approval_rules(config.options)
         own = find_tools(config.tools, config.options)
         async with open_servers(config.mcp, workspace) as others, open_model(config) as model:
@@ -48,64 +48,65 @@ class UpstreamProvider:
 
 @asynccontextmanager
 async def open_model(config: AgentConfig) -> AsyncIterator[ModelClient]:
-    """The model that a profile describes."""
-    async with _client(config, KEPT_CONNECTIONS) as kept, _client(config, 0) as fresh:
-        yield ModelClient(config, Lines(kept, fresh), Scrub.of([config.api_key, *_headers(config).values()]))
+    """Open the HTTP clients of a profile's model."""
+    async with _http_client(config, MAX_IDLE_CONNECTIONS) as pooled, _http_client(config, 0) as fresh:
+        masker = SecretMasker.for_secrets([config.api_key, *_extra_headers(config).values()])
+        yield ModelClient(config, HttpClients(pooled, fresh), masker)
 
 
-def check(config: AgentConfig) -> None:
-    """Look at what would fail in every turn.
+def check_config(config: AgentConfig) -> None:
+    """Check what would otherwise fail in every turn.
 
     Raises:
-        ConfigurationError: in one line, which never holds the key.
+        ConfigurationError: in one line, which never contains the key.
     """
     if not config.base_url:
         raise ConfigurationError(
-            "base_url is missing: the address of the model's server, such as http://host:8000/v1"
+            "base_url is missing: set it to the URL of the model server, such as http://host:8000/v1"
         )
     try:
         url = chat_url(config.base_url)
     except httpx2.InvalidURL as error:
         raise ConfigurationError(f"base_url: {error}") from None
     if url.scheme not in ("http", "https") or not url.host:
-        raise ConfigurationError("base_url must begin with http:// or https:// and name a host")
-    if not _fits_header(config.api_key):
-        raise ConfigurationError("api_key has characters that no HTTP header can carry")
-    _headers(config)
+        raise ConfigurationError("base_url must start with http:// or https:// and have a host")
+    if not _is_header_text(config.api_key):
+        raise ConfigurationError("api_key has characters that are not allowed in an HTTP header")
+    _extra_headers(config)
 
 
 @cache
-def _trust() -> ssl.SSLContext:
-    """Whom to believe that they are who they say. Reading all certificates takes long enough to do it once."""
+def _ssl_context() -> ssl.SSLContext:
+    """Loading the certificates takes long enough to do it only once."""
     return httpx2.create_ssl_context()
 
 
-def _client(config: AgentConfig, kept: int) -> httpx2.AsyncClient:
-    # Admission bounds the turns, and so the connections: a second limit would only make turns wait unseen.
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=kept)
+def _http_client(config: AgentConfig, max_idle: int) -> httpx2.AsyncClient:
+    # Admission bounds the turns, and so the connections: a second limit would only make turns wait unnoticed.
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=max_idle)
     headers = {
         "Content-Type": "application/json",
         "Accept": "text/event-stream, application/json",
-        "Accept-Encoding": "identity",  # packers hold events back
+        "Accept-Encoding": "identity",  # compression would delay events
         "User-Agent": f"hermes-trio/{__version__}",
         **({"Authorization": f"Bearer {config.api_key}"} if config.api_key else {}),
-        **_headers(config),
+        **_extra_headers(config),
     }
-    return httpx2.AsyncClient(verify=_trust(), limits=limits, headers=headers)
+    return httpx2.AsyncClient(verify=_ssl_context(), limits=limits, headers=headers)
 
 
-def _headers(config: AgentConfig) -> dict[str, str]:
-    """More headers, from the profile's table."""
+def _extra_headers(config: AgentConfig) -> dict[str, str]:
+    """Return the ``headers`` table of the profile."""
     found = config.options.get("headers", {})
     if not isinstance(found, Mapping):
-        raise ConfigurationError("headers must be a table of texts")
+        raise ConfigurationError("headers must be a table of strings")
     for name, value in found.items():
-        if not (isinstance(value, str) and _fits_header(value) and _fits_header(name)):
-            raise ConfigurationError(f"headers: the value of {name!r} must be a text that HTTP can carry")
+        if not (isinstance(value, str) and _is_header_text(value) and _is_header_text(name)):
+            raise ConfigurationError(f"headers: the value of {name!r} must be a valid HTTP header value")
     return dict(found)
 
 
-def _fits_header(text: str) -> bool:
+def _is_header_text(text: str) -> bool:
     return text.isascii() and (text.isprintable() or not text)
 
 

@@ -1,7 +1,7 @@
-"""From a turn to the body of a chat-completions request. Pure.
+"""Build the body of a chat-completions request from a turn. Pure.
 
-A request is built from the profile (system prompt, model, fixed fields), the turn (instructions, history, message,
-options) and the tools. What the client asked for wins over what the profile says, apart from the model.
+A request combines the profile (system prompt, model, fixed fields), the turn (instructions, history, message, options)
+and the tools. The client's options override the profile's, except for the model.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from hermes_trio.agent.interface import AgentConfig, TurnRequest
-from hermes_trio.agents.upstream.answer import Answer
+from hermes_trio.agents.upstream.completion import Completion
 from hermes_trio.core.messages import Content, Message, ToolCall
 from hermes_trio.tools.base import Tool
 
@@ -20,48 +20,81 @@ Json = dict[str, Any]
 
 NO_RESULT = "[no result: the call was not answered]"
 
-# Options of a request that mean the same to every model's server.
-_PASSED = (
+# Request options that are passed through: they mean the same to every model server.
+_PASSED_OPTIONS = (
     "temperature", "top_p", "max_tokens", "stop", "seed", "presence_penalty", "frequency_penalty",
     "response_format", "reasoning_effort", "user",
 )  # fmt: skip
 
 
+# -- tools --
+
+
 @frozen
-class Offer:
-    """The tools of one turn, as the model is told of them."""
+class OfferedTools:
+    """The tools of one turn, as the model sees them."""
 
     tools: tuple[Json, ...]
-    client_names: frozenset[str]  # calls of these end the turn; the client runs them
-    choice: Any = None  # of the first call: a word or an object, None for the server's default
+    client_names: frozenset[str]  # a call to one of these ends the turn; the client executes it
+    choice: Any = None  # for the first request: a string or an object, None for the server's default
     parallel: Any = None
 
-    def fields(self, round_number: int, is_last: bool) -> Json:
-        """What a request says about tools. A forced call is forced once, or the turn would never end."""
+    def request_fields(self, round_number: int, is_last: bool) -> Json:
+        """Return the tool fields of a request. A forced call is forced only once, or the turn would never end."""
         if not self.tools:
             return {}
-        forced = self.choice is not None and self.choice not in ("auto", "none")
-        choice = "none" if is_last else "auto" if forced and round_number else self.choice
+        is_forced = self.choice is not None and self.choice not in ("auto", "none")
+        choice = "none" if is_last else "auto" if is_forced and round_number else self.choice
         given = {"tool_choice": choice, "parallel_tool_calls": self.parallel}
         return {"tools": list(self.tools)} | {
             name: value for name, value in given.items() if value is not None
         }
 
 
-def offer(server: Iterable[Tool], options: Mapping[str, Any]) -> Offer:
-    """All tools of a turn. A client's tool takes the place of a server's tool of the same name."""
+def offer_tools(server_tools: Iterable[Tool], options: Mapping[str, Any]) -> OfferedTools:
+    """Collect the tools of a turn. A client's tool replaces a server's tool of the same name."""
     theirs = {tool["function"]["name"]: tool for tool in _client_tools(options.get("tools"))}
-    ours = {tool.name: _described(tool) for tool in server}
-    return Offer(
+    ours = {tool.name: _describe(tool) for tool in server_tools}
+    return OfferedTools(
         tuple((ours | theirs).values()),
         frozenset(theirs),
-        _choice(options.get("tool_choice")),
+        _tool_choice(options.get("tool_choice")),
         options.get("parallel_tool_calls"),
     )
 
 
+def _describe(tool: Tool) -> Json:
+    shown = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": shown}
+
+
+def _client_tools(tools: object) -> Iterator[Json]:
+    """Yield function tools in Chat Completions form. Other tool types are hosted by their provider, not here."""
+    for tool in tools if isinstance(tools, list | tuple) else ():
+        if isinstance(tool, Mapping) and tool.get("type", "function") == "function":
+            inner = tool.get("function")
+            flat = inner if isinstance(inner, Mapping) else tool
+            if isinstance(flat.get("name"), str) and flat["name"]:
+                shown = {k: v for k, v in flat.items() if k != "type" and v is not None}
+                yield {"type": "function", "function": shown}
+
+
+def _tool_choice(choice: object) -> object:
+    """Normalize a tool choice of either API: a string, or the one function to call."""
+    if isinstance(choice, str):
+        return choice
+    if not isinstance(choice, Mapping) or choice.get("type") != "function":
+        return None
+    inner = choice.get("function")
+    name = (inner if isinstance(inner, Mapping) else choice).get("name")
+    return {"type": "function", "function": {"name": name}} if name else None
+
+
+# -- requests --
+
+
 def fixed_fields(config: AgentConfig, turn: TurnRequest, model: str) -> Json:
-    """What stays the same in every request of a turn: the model and how it samples."""
+    """Return the fields that are the same in every request of a turn: the model and the sampling options."""
     fixed = config.options.get("request")
     return {
         **(fixed if isinstance(fixed, Mapping) else {}),
@@ -70,38 +103,40 @@ def fixed_fields(config: AgentConfig, turn: TurnRequest, model: str) -> Json:
     }
 
 
-def opening(config: AgentConfig, turn: TurnRequest) -> list[Json]:
-    """The messages of a turn's first request: the layers of the system prompt, the past, what the user says."""
-    layers = [config.system_prompt, turn.instructions, *_system_texts(turn.history)]
+def initial_messages(config: AgentConfig, turn: TurnRequest) -> list[Json]:
+    """Return the messages of a turn's first request: system prompt, history, and the user's message."""
+    # Many models accept only one system message, and only as the first.
+    earlier = (_plain_text(message.content) for message in turn.history if message.role == "system")
+    layers = [config.system_prompt, turn.instructions, *earlier]
     system = "\n\n".join(layer for layer in layers if layer)
-    past = [message for message in turn.history if message.role != "system"]
-    keep = bool(config.options.get("send_reasoning"))
+    history = [message for message in turn.history if message.role != "system"]
+    keep_reasoning = bool(config.options.get("send_reasoning"))
     messages = [{"role": "system", "content": system}] if system else []
-    messages += [told for message in _answered(past) for told in _message(message, keep)]
-    # Nothing to say and a past: the client returned the results of its own tools.
-    return messages if turn.message == "" and past else [*messages, _user(Message("user", turn.message))]
+    messages += [sent for message in _with_results(history) for sent in _message(message, keep_reasoning)]
+    # An empty message with a history: the client returned the results of its own tools.
+    return messages if turn.message == "" and history else [*messages, _user(Message("user", turn.message))]
 
 
-def assistant_message(answer: Answer, calls: Sequence[ToolCall], config: AgentConfig) -> Json:
-    """What the model said, for the next request."""
-    said = Message("assistant", answer.text, tuple(calls), reasoning=answer.reasoning)
-    return _assistant(said, bool(config.options.get("send_reasoning")))
+def assistant_message(completion: Completion, calls: Sequence[ToolCall], config: AgentConfig) -> Json:
+    """Return the model's output as a message for the next request."""
+    message = Message("assistant", completion.text, tuple(calls), reasoning=completion.reasoning)
+    return _assistant(message, bool(config.options.get("send_reasoning")))
 
 
 def tool_message(call_id: str, result: str) -> Json:
-    """What came of a call, for the next request."""
+    """Return the result of a tool call as a message for the next request."""
     return {"role": "tool", "tool_call_id": call_id, "content": result}
 
 
 def _sampling(options: Mapping[str, Any]) -> Json:
-    found = {name: options[name] for name in _PASSED if options.get(name) is not None}
+    found = {name: options[name] for name in _PASSED_OPTIONS if options.get(name) is not None}
     if "max_tokens" not in found and options.get("max_output_tokens") is not None:
         found["max_tokens"] = options["max_output_tokens"]
     return _text_options(options.get("text")) | found
 
 
 def _text_options(text: object) -> Json:
-    """The ``text`` object of Responses, as Chat Completions has it."""
+    """Translate the ``text`` object of the Responses API to Chat Completions fields."""
     if not isinstance(text, Mapping):
         return {}
     found = {"verbosity": text["verbosity"]} if text.get("verbosity") else {}
@@ -114,46 +149,11 @@ def _text_options(text: object) -> Json:
     return found | {"response_format": dict(shape)}
 
 
-# -- tools --
-
-
-def _described(tool: Tool) -> Json:
-    shown = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-    return {"type": "function", "function": shown}
-
-
-def _client_tools(tools: object) -> Iterator[Json]:
-    """Functions in the form of Chat Completions; tools of other types are hosted elsewhere, not here."""
-    for tool in tools if isinstance(tools, list | tuple) else ():
-        if isinstance(tool, Mapping) and tool.get("type", "function") == "function":
-            inner = tool.get("function")
-            flat = inner if isinstance(inner, Mapping) else tool
-            if isinstance(flat.get("name"), str) and flat["name"]:
-                shown = {k: v for k, v in flat.items() if k != "type" and v is not None}
-                yield {"type": "function", "function": shown}
-
-
-def _choice(choice: object) -> object:
-    """A word, or the one function to call, whichever of the two APIs it was written for."""
-    if isinstance(choice, str):
-        return choice
-    if not isinstance(choice, Mapping) or choice.get("type") != "function":
-        return None
-    inner = choice.get("function")
-    name = (inner if isinstance(inner, Mapping) else choice).get("name")
-    return {"type": "function", "function": {"name": name}} if name else None
-
-
 # -- messages --
 
 
-def _system_texts(history: Iterable[Message]) -> Iterator[str]:
-    """Many models take one system message only, and it has to be the first."""
-    return (_plain(message.content) for message in history if message.role == "system")
-
-
-def _answered(history: Sequence[Message]) -> Iterator[Message]:
-    """The past with a result for every call: models refuse it otherwise, and a client may have moved on."""
+def _with_results(history: Sequence[Message]) -> Iterator[Message]:
+    """Yield the history with a result for every call. Models reject it otherwise, and a client may have moved on."""
     for number, message in enumerate(history):
         yield message
         if message.tool_calls:
@@ -166,8 +166,8 @@ def _answered(history: Sequence[Message]) -> Iterator[Message]:
 def _message(message: Message, keep_reasoning: bool) -> list[Json]:
     match message.role:
         case "assistant":
-            said = _assistant(message, keep_reasoning)
-            return [said] if said["content"] or "tool_calls" in said else []
+            sent = _assistant(message, keep_reasoning)
+            return [sent] if sent["content"] or "tool_calls" in sent else []
         case "tool":
             return [tool_message(message.tool_call_id, "") | {"content": _content(message.content)}]
         case _:
@@ -180,12 +180,12 @@ def _user(message: Message) -> Json:
 
 
 def _assistant(message: Message, keep_reasoning: bool) -> Json:
-    said: Json = {"role": "assistant", "content": _content(message.content) or None}
+    sent: Json = {"role": "assistant", "content": _content(message.content) or None}
     if message.tool_calls:
-        said["tool_calls"] = [_call(call) for call in message.tool_calls]
+        sent["tool_calls"] = [_call(call) for call in message.tool_calls]
     if keep_reasoning and message.reasoning:
-        said["reasoning_content"] = message.reasoning
-    return said
+        sent["reasoning_content"] = message.reasoning
+    return sent
 
 
 def _call(call: ToolCall) -> Json:
@@ -197,7 +197,43 @@ def _content(content: Content) -> Any:
     return content if isinstance(content, str) else [dict(part) for part in content]
 
 
-def _plain(content: Content) -> str:
+def _plain_text(content: Content) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(str(part["text"]) for part in content if part.get("type") == "text")
+
+
+# -- differences between servers --
+
+_REFUSALS = frozenset({400, 404, 405, 415, 422, 501})
+
+
+@frozen
+class ServerQuirks:
+    """What a model server supports, learned from its refusals."""
+
+    supports_streaming: bool = True
+    supports_usage: bool = True  # ``stream_options.include_usage``
+    token_limit_field: str = "max_tokens"  # noqa: S105 - the name of a field
+
+    def apply(self, body: Mapping[str, Any]) -> Json:
+        """Return the request in the form that the server supports."""
+        adapted = {**body, "stream": self.supports_streaming}
+        if self.supports_streaming and self.supports_usage:
+            adapted["stream_options"] = {"include_usage": True}
+        if "max_tokens" in adapted:
+            adapted[self.token_limit_field] = adapted.pop("max_tokens")
+        return adapted
+
+    def after_refusal(self, status: int, text: str) -> ServerQuirks:
+        """Return what to try after a refusal; the same quirks if the refusal has another reason."""
+        if status not in _REFUSALS:
+            return self
+        words = text.lower()
+        if "max_completion_tokens" in words and self.token_limit_field == "max_tokens":  # noqa: S105
+            return evolve(self, token_limit_field="max_completion_tokens")  # noqa: S106
+        if not self.supports_streaming or "stream" not in words:
+            return self
+        if self.supports_usage and ("stream_options" in words or "include_usage" in words):
+            return evolve(self, supports_usage=False)
+        return evolve(self, supports_streaming=False)

@@ -61,9 +61,9 @@ SECRET = "pässwörd-0123456789"
     ("config", "told"),
     [
         ({"base_url": ""}, "base_url is missing"),
-        ({"base_url": "ftp://x"}, "base_url must begin with http:// or https://"),
-        ({"base_url": "localhost:8000/v1"}, "base_url must begin"),
-        ({"base_url": "http://"}, "base_url must begin"),
+        ({"base_url": "ftp://x"}, "base_url must start with http:// or https://"),
+        ({"base_url": "localhost:8000/v1"}, "base_url must start"),
+        ({"base_url": "http://"}, "base_url must start"),
         ({"base_url": "http://x:y/"}, "base_url: Invalid port"),
         ({"api_key": SECRET}, "api_key has characters"),
         ({"api_key": "a\nb-0123456789"}, "api_key has characters"),

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from hermes_trio.agent.interface import AgentConfig, TurnRequest
-from hermes_trio.agents.upstream.answer import Answer
-from hermes_trio.agents.upstream.wire import NO_RESULT, assistant_message, fixed_fields, offer, opening
+from hermes_trio.agents.upstream.completion import Completion
+from hermes_trio.agents.upstream.wire import (
+    NO_RESULT,
+    assistant_message,
+    fixed_fields,
+    initial_messages,
+    offer_tools,
+)
 from hermes_trio.core.messages import Message, ToolCall
 from hermes_trio.tools.base import tool
 
@@ -21,7 +27,7 @@ def turn(message: Any = "Hi", **more: Any) -> TurnRequest:
 
 
 def messages(config: AgentConfig | None = None, /, **more: Any) -> list[Any]:
-    return opening(config or AgentConfig(), turn(**more))
+    return initial_messages(config or AgentConfig(), turn(**more))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,7 @@ def test_nothing_said_at_all_is_still_a_question() -> None:
 def test_reasoning_goes_back_only_if_wanted(keep: bool) -> None:
     config = AgentConfig(options={"send_reasoning": keep})
     past = (Message("assistant", "Two", reasoning="Hm."),)
-    now = assistant_message(Answer("Two", "Hm."), (), config)
+    now = assistant_message(Completion("Two", "Hm."), (), config)
     assert [messages(config, history=past)[0], now] == [
         {"role": "assistant", "content": "Two", **({"reasoning_content": "Hm."} if keep else {})}
     ] * 2
@@ -159,25 +165,25 @@ async def ours(text: str) -> str:
     ],
 )
 def test_the_choice_of_a_tool(choice: Any, sent: Any) -> None:
-    found = offer([ours], {"tool_choice": choice}).fields(0, is_last=False)
+    found = offer_tools([ours], {"tool_choice": choice}).request_fields(0, is_last=False)
     assert found.get("tool_choice") == sent
 
 
 @pytest.mark.parametrize(("choice", "later"), [("none", "none"), ("auto", "auto"), ("required", "auto")])
 def test_the_choice_in_later_rounds(choice: str, later: str) -> None:
-    offered = offer([ours], {"tool_choice": choice})
-    assert offered.fields(1, is_last=False)["tool_choice"] == later
-    assert offered.fields(1, is_last=True)["tool_choice"] == "none"
+    offered = offer_tools([ours], {"tool_choice": choice})
+    assert offered.request_fields(1, is_last=False)["tool_choice"] == later
+    assert offered.request_fields(1, is_last=True)["tool_choice"] == "none"
 
 
 def test_without_tools_nothing_is_said_of_them() -> None:
     options = {"tools": [{"type": "web_search"}, {"type": "function"}, "odd"], "tool_choice": "auto"}
-    offered = offer([], {**options, "parallel_tool_calls": True})
-    assert offered.fields(0, is_last=False) == {}
+    offered = offer_tools([], {**options, "parallel_tool_calls": True})
+    assert offered.request_fields(0, is_last=False) == {}
 
 
 def test_a_tool_as_the_model_sees_it() -> None:
-    [shown] = offer([ours], {}).tools
+    [shown] = offer_tools([ours], {}).tools
     assert shown["type"] == "function"
     assert (shown["function"]["name"], shown["function"]["description"]) == ("ours", "Do it.")
     assert shown["function"]["parameters"]["required"] == ["text"]

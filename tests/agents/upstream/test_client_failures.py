@@ -1,4 +1,4 @@
-"""What goes wrong between the agent and the model's server: tried again, broken off, or told."""
+"""What goes wrong between the agent and the model server: tried again, broken off, or told."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from hermes_trio.agents.upstream.sse import MAX_EVENT_BYTES
+from hermes_trio.agents.upstream.completion import MAX_EVENT_BYTES
 from hermes_trio.core.events import Result, Text, Verdict
 from hermes_trio.core.messages import Usage
 from hermes_trio.tools.base import tool
@@ -102,7 +102,7 @@ async def test_nobody_listens(autojump_clock: Any) -> None:
             model = harness.agent.model
             model._url = model._url.copy_with(port=port)
             error = failed(await harness.turn())
-    assert error == f"The model's server cannot be reached at 127.0.0.1:{port}: Connection refused"
+    assert error == f"The model server cannot be reached at 127.0.0.1:{port}: Connection refused"
 
 
 async def test_the_server_has_no_tls(autojump_clock: Any) -> None:
@@ -111,7 +111,7 @@ async def test_the_server_has_no_tls(autojump_clock: Any) -> None:
         model._url = model._url.copy_with(scheme="https")
         error = failed(await harness.turn())
         await harness.upstream.until_closed()
-    assert error.startswith("The model's server cannot be reached at 127.0.0.1:")
+    assert error.startswith("The model server cannot be reached at 127.0.0.1:")
 
 
 @pytest.mark.parametrize("after", [[], [Raw(b": keep-alive\n\n")], [Call("echo", "{")]], ids=str)
@@ -119,7 +119,7 @@ async def test_a_stall(after: list[Any], autojump_clock: Any) -> None:
     script = [*after, Stall()]
     async with open_upstream_harness(script, script, read=7.0, retries=1) as harness:
         began = trio.current_time()
-        assert failed(await harness.turn()) == "The model's server was silent for 7 s."
+        assert failed(await harness.turn()) == "The model server was silent for 7 s."
         assert trio.current_time() - began == pytest.approx(14, abs=0.5)
         await harness.upstream.until_closed()
 
@@ -127,10 +127,10 @@ async def test_a_stall(after: list[Any], autojump_clock: Any) -> None:
 # -- after the first word: what was said stays, and nothing is said twice --
 
 BROKEN: list[tuple[Any, str]] = [
-    (Reset(), "The connection to the model's server broke"),
-    (Close(), "The connection to the model's server broke"),
-    (Stall(), "The model's server was silent for 60 s."),
-    (Finish("", done=False), "The model's server ended its answer in the middle."),
+    (Reset(), "The connection to the model server was lost"),
+    (Close(), "The connection to the model server was lost"),
+    (Stall(), "The model server was silent for 60 s."),
+    (Finish("", done=False), "The model server broke off its answer."),
     (Event({"error": {"message": "out of memory", "code": 500}}), "out of memory"),
     (Raw(b"data: {broken\n\n"), "not JSON"),
 ]
@@ -204,24 +204,24 @@ async def test_connections_are_used_again() -> None:
 @pytest.mark.parametrize(
     ("reply", "begins", "holds"),
     [
-        (refusal(401, f"Incorrect API key: {KEY}"), "The model's server refused the key (401).", "***"),
-        (refusal(403, "not yours"), "The model's server refused the key (403).", "not yours"),
+        (refusal(401, f"Incorrect API key: {KEY}"), "The model server rejected the key (401).", "***"),
+        (refusal(403, "not yours"), "The model server rejected the key (403).", "not yours"),
         (
             refusal(404, "no model m"),
-            "The model's server knows no such address or model (404).",
+            "The model server has no such URL or model (404).",
             "no model m",
         ),
-        (Reply(404, b"<h1>404</h1>"), "The model's server knows no such", "<h1>404</h1>"),
-        (Reply(307, b"", {"Location": "/x"}), "The model's server knows no such", "(307)"),
+        (Reply(404, b"<h1>404</h1>"), "The model server has no such", "<h1>404</h1>"),
+        (Reply(307, b"", {"Location": "/x"}), "The model server has no such", "(307)"),
         (refusal(400, "bad", code="context_length_exceeded"), "The conversation is too long", "bad"),
         (refusal(400, "This model's maximum context length is 9"), "The conversation is too long", "9"),
         (refusal(400, "exceeds the available context size"), "The conversation is too long", "size"),
-        (refusal(400, "no such option"), "The model's server refused the request (400).", "option"),
-        (Reply(422, {"detail": [{"msg": "odd"}]}), "The model's server refused the request (422).", "odd"),
-        (refusal(429, "pay", code="insufficient_quota"), "The quota at the model's server is used up", "pay"),
-        (refusal(429, "wait", {"Retry-After": "3600"}), "The model's server takes no more requests", "wait"),
-        (Reply(400, b"x" * 100_000), "The model's server refused the request (400).", "400"),
-        (Reply(200, {"error": {"message": "no GPU", "code": 400}}), "The model's server refused", "no GPU"),
+        (refusal(400, "no such option"), "The model server refused the request (400).", "option"),
+        (Reply(422, {"detail": [{"msg": "odd"}]}), "The model server refused the request (422).", "odd"),
+        (refusal(429, "pay", code="insufficient_quota"), "The quota at the model server is used up", "pay"),
+        (refusal(429, "wait", {"Retry-After": "3600"}), "The model server accepts no more requests", "wait"),
+        (Reply(400, b"x" * 100_000), "The model server refused the request (400).", "400"),
+        (Reply(200, {"error": {"message": "no GPU", "code": 400}}), "The model server refused", "no GPU"),
     ],
     ids=str,
 )
@@ -262,7 +262,7 @@ async def test_busy(headers: dict[str, str], wait: float, autojump_clock: Any) -
 async def test_garbage(garbage: Any) -> None:
     async with open_upstream_harness([garbage]) as harness:
         error = failed(await harness.turn())
-    assert error.startswith("The model's server sent no valid chat completion: ")
+    assert error.startswith("The model server did not send a valid chat completion: ")
     assert harness.emitter.heard == []
 
 
@@ -376,7 +376,7 @@ async def test_the_key_is_in_no_event_error_or_log(
     assert harness.upstream.requests[0].headers["x-team"] == secret
     assert [result.verdict for result in results] == [Verdict.INCOMPLETE, Verdict.FAILED]
     printed = capsys.readouterr()
-    assert "a tool failed" in printed.out
+    assert "tool failed" in printed.out
     for place in (results, harness.emitter.heard, harness.messages, caplog.text, printed.out, printed.err):
         assert KEY not in str(place)
         assert secret not in str(place)

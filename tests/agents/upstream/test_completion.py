@@ -9,26 +9,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_trio.agents.upstream.answer import MAX_ARGUMENTS, MAX_CALLS, Answer, Assembly
-from hermes_trio.agents.upstream.problems import (
+from hermes_trio.agents.upstream.completion import (
+    MAX_ARGUMENT_CHARS,
+    MAX_CALLS,
+    Completion,
+    CompletionBuilder,
+)
+from hermes_trio.agents.upstream.errors import (
     CallFailed,
-    Kind,
-    Problem,
-    Scrub,
-    detail_of,
-    of_error,
-    retry_after,
+    CallProblem,
+    ProblemKind,
+    SecretMasker,
+    error_detail,
+    parse_retry_after,
+    problem_from_payload,
 )
 from hermes_trio.core.events import Reasoning, Text
 from hermes_trio.core.messages import ToolCall, Usage
 from tests.support.scripted_upstream import Json, chunk
 
 
-def assembled(*payloads: Any) -> Answer:
-    assembly = Assembly()
+def assembled(*payloads: Any) -> Completion:
+    assembly = CompletionBuilder()
     for payload in payloads:
         assembly.read(json.dumps(payload))
-    return assembly.answer
+    return assembly.completion
 
 
 def piece(index: int | None = None, call_id: Any = None, name: Any = None, arguments: Any = None) -> Json:
@@ -112,7 +117,7 @@ def _cut(text: str, data: st.DataObject) -> list[str]:
     "pieces",
     [
         [piece(n, str(n), "f", "{}") for n in range(MAX_CALLS + 1)],
-        [piece(0, "1", "f", "x" * (MAX_ARGUMENTS // 2 + 1))] * 2,
+        [piece(0, "1", "f", "x" * (MAX_ARGUMENT_CHARS // 2 + 1))] * 2,
     ],
     ids=["number", "length"],
 )
@@ -139,20 +144,20 @@ def test_calls_are_bounded(pieces: list[Json]) -> None:
     ],
 )
 def test_what_is_said(delta: Json, said: list[Any]) -> None:
-    assembly = Assembly()
+    assembly = CompletionBuilder()
     assert assembly.read(json.dumps(chunk(delta))) == said
-    assert assembly.has_spoken == bool(said)
-    whole = Assembly()
+    assert assembly.has_output == bool(said)
+    whole = CompletionBuilder()
     choice = {"message": delta, "finish_reason": "stop"}
     assert whole.read(json.dumps({"choices": [choice]})) == said
-    assert (whole.is_finished, whole.answer.calls) == (True, ())
+    assert (whole.is_finished, whole.completion.calls) == (True, ())
 
 
 @pytest.mark.parametrize(
     "payload", [{}, {"choices": []}, {"choices": None}, {"choices": ["x"]}, {"type": "ping"}, {"error": None}]
 )
 def test_chunks_that_say_nothing(payload: Json) -> None:
-    assert assembled(payload) == Answer()
+    assert assembled(payload) == Completion()
 
 
 NAMES = [
@@ -168,13 +173,13 @@ ANYTHING = st.recursive(
 @settings(max_examples=100)
 @given(ANYTHING)
 def test_any_json_is_read_or_refused(payload: Any) -> None:
-    assembly = Assembly()
+    assembly = CompletionBuilder()
     for data in (payload, {"choices": [{"delta": payload}]}, {"choices": [payload], "usage": payload}):
         try:
             assembly.read(json.dumps(data))
         except CallFailed as failure:
             assert failure.problem.message
-    assert isinstance(assembly.answer, Answer)
+    assert isinstance(assembly.completion, Completion)
 
 
 @pytest.mark.parametrize(
@@ -188,13 +193,13 @@ def test_any_json_is_read_or_refused(payload: Any) -> None:
 )
 def test_deep_json_is_refused(nested: str) -> None:
     with pytest.raises(CallFailed):
-        Assembly().read(nested)
-    assert detail_of(nested)
+        CompletionBuilder().read(nested)
+    assert error_detail(nested)
 
 
 def test_only_the_first_choice_counts() -> None:
     other = {"index": 1, "delta": {"content": "other"}, "finish_reason": "stop"}
-    assert assembled({"choices": [other]}) == Answer()
+    assert assembled({"choices": [other]}) == Completion()
 
 
 @pytest.mark.parametrize(
@@ -226,17 +231,17 @@ def test_usage(counts: Json, usage: Usage) -> None:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        ({"message": "x", "code": 500}, Kind.SERVER),
-        ({"message": "x", "code": "429"}, Kind.BUSY),
-        ({"message": "x", "status": 401}, Kind.KEY),
-        ({"message": "x", "code": "bad_request"}, Kind.SERVER),
-        ({"message": "x", "code": 7}, Kind.SERVER),
-        ({"message": "x", "code": "context_length_exceeded"}, Kind.TOO_LONG),
-        ("x", Kind.SERVER),
+        ({"message": "x", "code": 500}, ProblemKind.SERVER),
+        ({"message": "x", "code": "429"}, ProblemKind.BUSY),
+        ({"message": "x", "status": 401}, ProblemKind.KEY),
+        ({"message": "x", "code": "bad_request"}, ProblemKind.SERVER),
+        ({"message": "x", "code": 7}, ProblemKind.SERVER),
+        ({"message": "x", "code": "context_length_exceeded"}, ProblemKind.TOO_LONG),
+        ("x", ProblemKind.SERVER),
     ],
 )
-def test_errors_inside_a_stream(error: Any, kind: Kind) -> None:
-    problem = of_error(error)
+def test_errors_inside_a_stream(error: Any, kind: ProblemKind) -> None:
+    problem = problem_from_payload(error)
     assert problem.kind is kind
     assert problem.message.endswith("It says: x")
     for payload in ({"error": error}, {"choices": [], "error": error}):
@@ -259,7 +264,7 @@ def test_an_error_that_is_the_whole_object() -> None:
     ],
 )  # fmt: skip
 def test_how_long_to_wait(value: str, wait: float) -> None:
-    assert retry_after(value, 1_000_000_000) == wait
+    assert parse_retry_after(value, 1_000_000_000) == wait
 
 
 @pytest.mark.parametrize(
@@ -275,18 +280,18 @@ def test_how_long_to_wait(value: str, wait: float) -> None:
     ],
 )
 def test_the_detail_of_an_error(body: str, detail: str) -> None:
-    assert detail_of(body) == detail
+    assert error_detail(body) == detail
 
 
 def test_a_long_detail_is_shortened() -> None:
-    assert len(detail_of("x" * 10_000)) <= 500
+    assert len(error_detail("x" * 10_000)) <= 500
 
 
 def test_scrubbing() -> None:
-    scrub = Scrub.of(["abcd-secret", "abcd", "", "abc"])
-    assert scrub("abcd-secret abcd abc sk-0123456789") == "*** *** abc sk-***"
+    mask = SecretMasker.for_secrets(["abcd-secret", "abcd", "", "abc"])
+    assert mask("abcd-secret abcd abc sk-0123456789") == "*** *** abc sk-***"
 
 
 def test_transience() -> None:
-    passing = {kind for kind in Kind if Problem(kind, "").is_transient}
-    assert passing == {Kind.BUSY, Kind.SERVER, Kind.NETWORK}
+    passing = {kind for kind in ProblemKind if CallProblem(kind, "").is_transient}
+    assert passing == {ProblemKind.BUSY, ProblemKind.SERVER, ProblemKind.NETWORK}

@@ -152,7 +152,7 @@ async def test_three_tools_at_once_end_in_the_order_of_their_ends(autojump_clock
     [
         (Call("broken"), "The tool failed: KeyError: 'no such thing'"),
         (Call("picky"), "not today"),
-        (Call("nobody"), "There is no tool 'nobody'. There are: echo, rest, broken, picky."),
+        (Call("nobody"), "There is no tool 'nobody'. Available tools: echo, rest, broken, picky."),
         (Call("echo", '{"text": '), "The arguments are not valid JSON"),
         (Call("echo", "[1]"), "The arguments must be a JSON object, not: [1]"),
         (Call("echo", {"text": 1}), "argument 'text'"),

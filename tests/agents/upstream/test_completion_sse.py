@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_trio.agents.upstream.sse import EventReader, EventTooLong
+from hermes_trio.agents.upstream.completion import EventTooLong, SseDecoder
 
 
 def read(*pieces: bytes, limit: int = 1_000) -> list[str]:
-    reader = EventReader(limit)
+    reader = SseDecoder(limit)
     return [event for piece in pieces for event in reader.feed(piece)] + reader.close()
 
 

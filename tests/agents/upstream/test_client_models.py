@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from trio.testing import MockClock
 
-from hermes_trio.agents.upstream.names import FRESH_SECONDS, _ids
+from hermes_trio.agents.upstream.client import MODELS_FRESH_SECONDS, _model_ids
 from tests.support.scripted_upstream import says
 from tests.support.upstream_agent import open_upstream_harness
 
@@ -34,7 +34,7 @@ async def test_the_settings_count(mock_clock: MockClock) -> None:
 
 async def test_it_is_asked_again_after_a_while(mock_clock: MockClock) -> None:
     async with open_upstream_harness(says("a"), says("b"), says("c"), model="") as harness:
-        for served, seconds in ((("old",), 0.0), (("new",), FRESH_SECONDS - 1), (("new",), 2.0)):
+        for served, seconds in ((("old",), 0.0), (("new",), MODELS_FRESH_SECONDS - 1), (("new",), 2.0)):
             harness.upstream.models = served
             mock_clock.jump(seconds)
             await harness.turn()
@@ -43,4 +43,4 @@ async def test_it_is_asked_again_after_a_while(mock_clock: MockClock) -> None:
 
 @pytest.mark.parametrize("odd", [None, [], {}, {"data": 1}, {"data": [1, {}, {"id": 2}, {"id": ""}]}])
 def test_other_forms_are_no_list(odd: object) -> None:
-    assert _ids(odd) == ()
+    assert _model_ids(odd) == ()
