@@ -34,7 +34,7 @@ SETTINGS = {
     "log_level": "warning",
     "keepalive_seconds": KEEPALIVE_SECONDS,
     "drain_seconds": 0,
-    "grace_seconds": 1,
+    "interrupt_grace_seconds": 1,
 }
 
 

@@ -34,7 +34,7 @@ from hermes_trio.runs.supervisor import RunSupervisor, open_supervisor
 from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.schema.replies import ShownSetting
 from hermes_trio.settings import Profile, Settings
-from hermes_trio.settings.shown import shown_settings
+from hermes_trio.settings.display import display_settings
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.factory import open_store
 from hermes_trio.web.api.responses import to_items
@@ -208,7 +208,7 @@ async def open_server(prepared: Prepared) -> AsyncIterator[Server]:
         # holder.
         trio.CapacityLimiter(settings.max_agent_threads),
         trio.CapacityLimiter(INTERRUPT_THREADS),
-        settings.grace_seconds,
+        settings.interrupt_grace_seconds,
     )
     async with (
         open_store(settings.store_location) as store,
@@ -239,7 +239,7 @@ def _services(
             run=settings.run_seconds,
             stall=settings.stall_seconds,
             approval=settings.approval_seconds,
-            ahead=settings.ahead_characters,
+            ahead=settings.max_buffered_chars,
         ),
         owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         on_end=count,
@@ -265,7 +265,7 @@ def _build(prepared: Prepared, services: Services, supervisor: RunSupervisor, me
 
 def _retention(settings: Settings) -> Retention:
     return Retention(
-        log_seconds=settings.log_keep_seconds,
+        log_seconds=settings.replay_seconds,
         idempotency_seconds=settings.idempotency_seconds,
         max_runs=settings.max_stored_runs,
         max_bytes=settings.max_stored_bytes,
@@ -288,7 +288,7 @@ def _web_options(settings: Settings) -> WebOptions:
             for profile in settings.profiles.values()
         ),
         settings=tuple(
-            ShownSetting(option.name, option.value, option.help) for option in shown_settings(settings)
+            ShownSetting(option.name, option.value, option.help) for option in display_settings(settings)
         ),
     )
 

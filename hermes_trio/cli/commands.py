@@ -13,7 +13,16 @@ from click.core import ParameterSource
 
 from hermes_trio import __version__
 from hermes_trio.cli import default_sigint
-from hermes_trio.settings import MASK, ConfigurationError, Loaded, Option, Profile, Settings, load, options
+from hermes_trio.settings import (
+    MASK,
+    ConfigurationError,
+    LoadedSettings,
+    Option,
+    Profile,
+    Settings,
+    load,
+    options,
+)
 
 PROGRAM = "hermes-trio"
 _EXIT_MISUSE = 2
@@ -174,7 +183,7 @@ def show(context: click.Context, /, **_values: Any) -> None:
         click.echo(line)
 
 
-def _load(context: click.Context) -> Loaded:
+def _load(context: click.Context) -> LoadedSettings:
     """Load the settings from the flags that were given, the environment and the configuration file."""
     known = {"config", *options()}
     given = {
@@ -183,10 +192,13 @@ def _load(context: click.Context) -> Loaded:
         if name in known and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     config_file = given.pop("config", None)
-    return load(given, os.environ, Path(config_file) if config_file is not None else None)
+    loaded = load(given, os.environ, Path(config_file) if config_file is not None else None)
+    for warning in loaded.warnings:
+        click.echo(f"Warning: {_one_line(warning)}", err=True)
+    return loaded
 
 
-def _rows(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
+def _rows(loaded: LoadedSettings) -> Iterator[tuple[str, str, str]]:
     settings = loaded.settings
     for name, option in options().items():
         value = settings.agent_name if name == "agent" else getattr(settings, name)
@@ -200,7 +212,7 @@ def _rows(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
         yield f"mcp.{name}", _format(tuple(server)), loaded.sources[f"mcp.{name}"].name
 
 
-def _profile_rows(profile: Profile, loaded: Loaded) -> Iterator[tuple[str, str, str]]:
+def _profile_rows(profile: Profile, loaded: LoadedSettings) -> Iterator[tuple[str, str, str]]:
     values = attrs.asdict(profile, recurse=False) | {
         "agent": profile.agent_name,
         "options": tuple(profile.options),

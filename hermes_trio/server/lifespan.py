@@ -88,11 +88,14 @@ def make_app() -> LifespanApp:
         ConfigurationError: The server cannot start as it is configured.
     """
     check_versions()
-    settings = load({}, os.environ, None).settings
+    loaded = load({}, os.environ, None)
+    settings = loaded.settings
     if not check_keys(key_sources(settings)):
         # The address is Hypercorn's to choose and not known here, so it may be open to the world.
         raise ConfigurationError("api_key: under hypercorn a key is needed: set API_SERVER_KEY")
     logs.configure(settings.log_level, settings.log_format)
+    for warning in loaded.warnings:
+        log.warning(warning)
     guards = Guards(settings.write_seconds)
     install(guards)
     if multiprocessing.parent_process() is not None:

@@ -24,13 +24,13 @@ from hermes_trio.server.shutdown import Shutdown, ShutdownTimeouts, SignalCallba
 from hermes_trio.server.sockets import CannotListen, close_all, open_listening_sockets
 from hermes_trio.server.tuning import tune_process
 from hermes_trio.server.versions import check_versions
-from hermes_trio.settings import Loaded, Settings
+from hermes_trio.settings import LoadedSettings, Settings
 from hermes_trio.stores.base import StoreError
 
 log = structlog.get_logger(__name__)
 
 
-def check(loaded: Loaded) -> None:
+def check(loaded: LoadedSettings) -> None:
     """Check everything that can be checked without serving.
 
     Raises:
@@ -40,7 +40,7 @@ def check(loaded: Loaded) -> None:
     bootstrap.check(loaded.settings)
 
 
-def main(loaded: Loaded) -> int:
+def main(loaded: LoadedSettings) -> int:
     """Serve until a signal. Return the exit code.
 
     Raises:

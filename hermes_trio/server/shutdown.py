@@ -36,7 +36,7 @@ class ShutdownTimeouts:
     @classmethod
     def from_settings(cls, settings: Settings) -> ShutdownTimeouts:
         """Return the timeouts that the settings ask for."""
-        return cls(drain=settings.drain_seconds, stop=settings.grace_seconds + 11)
+        return cls(drain=settings.drain_seconds, stop=settings.interrupt_grace_seconds + 11)
 
     @property
     def total(self) -> float:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.settings.errors import SettingsError, WrongValueError
-from hermes_trio.settings.load import Loaded, load
-from hermes_trio.settings.model import Option, Settings, options
-from hermes_trio.settings.profile import MASK, Profile
-from hermes_trio.settings.sources import Kind, Source
+from hermes_trio.settings.load import LoadedSettings, load
+from hermes_trio.settings.model import MASK, Option, Profile, Settings, options
+from hermes_trio.settings.sources import SettingsError, Source, SourceKind
+from hermes_trio.settings.validators import InvalidValueError
 
 __all__ = [
     "MASK",
     "ConfigurationError",
-    "Kind",
-    "Loaded",
+    "InvalidValueError",
+    "LoadedSettings",
     "Option",
     "Profile",
     "Settings",
     "SettingsError",
     "Source",
-    "WrongValueError",
+    "SourceKind",
     "load",
     "options",
 ]

@@ -1,10 +1,10 @@
-"""From flags, environment and file to one checked ``Settings``, with the origin of every value."""
+"""Load flags, environment and file into one validated ``Settings``, with the source of every value."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from hermes_trio.settings.errors import SettingsError, WrongValueError
 from hermes_trio.settings.model import Settings, options
 from hermes_trio.settings.sources import (
     DEFAULT,
-    Document,
-    Offer,
+    SettingsError,
     Source,
     config_files,
     from_defaults,
@@ -26,82 +24,73 @@ from hermes_trio.settings.sources import (
     from_flags,
     read_document,
 )
+from hermes_trio.settings.validators import InvalidValueError
 
 if TYPE_CHECKING:
-    from hermes_trio.settings.engine import Settled
+    from hermes_trio.settings.resolve import Resolved
 
 
 @frozen
-class Loaded:
-    """The settings and, for each option, where its value came from: those of profiles under their dotted names."""
+class LoadedSettings:
+    """The settings, the source of each option (of profiles by dotted names), and warnings for the operator."""
 
     settings: Settings
     sources: Mapping[str, Source]
+    warnings: tuple[str, ...] = ()  # one line for each deprecated name in use
 
 
-def load(flags: Mapping[str, Any], environ: Mapping[str, str], config_file: Path | None) -> Loaded:
-    """Read all sources: a flag beats the environment, which beats the file, which beats the default.
+def load(flags: Mapping[str, Any], environ: Mapping[str, str], config_file: Path | None) -> LoadedSettings:
+    """Read all sources. A flag beats the environment, which beats the file, which beats the default.
 
     Args:
-        flags: raw or typed values by option name; an option that was not given is not in it.
-        environ: the environment variables.
-        config_file: the TOML file to read. Without one, ``HERMES_TRIO_CONFIG`` or the user's own file is used.
+        flags: Raw or typed values by option name; options that were not given are absent.
+        environ: The environment variables.
+        config_file: The TOML file to read. If None, ``HERMES_TRIO_CONFIG`` or the user's own file is used.
 
     Raises:
-        SettingsError: with one line that names the option and the source of its wrong value.
+        SettingsError: A value is invalid. The message is one line that names the option and the source.
     """
-    # Imported here for the sake of a quick --help.
-    from hermes_trio.settings.engine import settle  # noqa: PLC0415
-    from hermes_trio.settings.tables import Top, read_tables  # noqa: PLC0415
+    # Imported here to keep --help fast.
+    from hermes_trio.settings.resolve import resolve  # noqa: PLC0415
+    from hermes_trio.settings.tables import TopLevel, read_tables  # noqa: PLC0415
 
     documents = [read_document(file) for file in config_files(config_file, environ)]
-    settled = settle(_offers(flags, environ, documents))
-    settings = _build(settled)
-    _files_exist(settled)
-    sources = {name: _source(settled, name) for name in options()}
-    tables = read_tables(documents, Top(settings, sources, environ))
-    settings = evolve(settings, profiles=tables.profiles, mcp=tables.mcp, agent_options=tables.options)
-    return Loaded(settings, MappingProxyType({**sources, **tables.sources}))
+    # The weakest source first.
+    candidates = [
+        *from_defaults(environ),
+        *chain.from_iterable(map(from_document, documents)),
+        *from_environment(environ),
+        *from_flags(flags),
+    ]
+    resolved = resolve(candidates)
+    settings = _build(resolved)
+    _require_files(resolved)
+    sources = {name: resolved[name].source if name in resolved else DEFAULT for name in options()}
+    tables = read_tables(documents, TopLevel(settings, sources, environ))
+    return LoadedSettings(
+        evolve(settings, profiles=tables.profiles, mcp=tables.mcp, agent_options=tables.options),
+        MappingProxyType({**sources, **tables.sources}),
+        tuple(candidate.warning for candidate in candidates if candidate.warning),
+    )
 
 
-def _offers(
-    flags: Mapping[str, Any], environ: Mapping[str, str], documents: Iterable[Document]
-) -> Iterator[Offer]:
-    """Everything that is offered, the weakest source first."""
-    yield from from_defaults(environ)
-    yield from chain.from_iterable(map(from_document, documents))
-    yield from from_environment(environ)
-    yield from from_flags(flags)
-
-
-def _build(settled: Mapping[str, Settled]) -> Settings:
+def _build(resolved: Mapping[str, Resolved]) -> Settings:
     try:
-        return Settings(**{name: winner.value for name, winner in settled.items()})
-    except WrongValueError as error:
-        raise _refusal(error.option, error.complaint, _source(settled, error.option)) from None
+        return Settings(**{name: winner.value for name, winner in resolved.items()})
+    except InvalidValueError as error:
+        source = resolved[error.option].source if error.option in resolved else DEFAULT
+        raise SettingsError(f"{error} (from {source.name})") from None
 
 
-def _files_exist(settled: Mapping[str, Settled]) -> None:
-    """Refuse a file that is not there now, rather than at the first connection."""
+def _require_files(resolved: Mapping[str, Resolved]) -> None:
+    """Reject a missing file now rather than at the first connection. A pipe or a device is as good as a file."""
     for name, option in options().items():
-        if option.must_exist and name in settled:
-            complaint = _missing(settled[name].value)
-            if complaint:
-                raise _refusal(name, complaint, settled[name].source)
-
-
-def _missing(path: Path) -> str:
-    """What keeps a path from being a file; empty if nothing does. A pipe or a device is as good as a file."""
-    try:
-        is_folder = stat.S_ISDIR(os.stat(path).st_mode)
-    except OSError as error:
-        return f"{path}: {error.strerror}"
-    return f"{path}: is a folder" if is_folder else ""
-
-
-def _source(settled: Mapping[str, Settled], name: str) -> Source:
-    return settled[name].source if name in settled else DEFAULT
-
-
-def _refusal(name: str, complaint: str, source: Source) -> SettingsError:
-    return SettingsError(f"{name}: {complaint} (from {source.name})")
+        if not (option.must_exist and name in resolved):
+            continue
+        path, source = resolved[name].value, resolved[name].source
+        try:
+            complaint = "is a directory" if stat.S_ISDIR(os.stat(path).st_mode) else ""
+        except OSError as error:
+            complaint = error.strerror or str(error)
+        if complaint:
+            raise SettingsError(f"{name}: {path}: {complaint} (from {source.name})")

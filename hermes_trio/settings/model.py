@@ -1,39 +1,45 @@
-"""The one frozen ``Settings``: every option of the server, with its default, its rule and its documentation."""
+"""``Settings`` and ``Profile``: every option of the server with its default, validator and help text."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import attrs
 from attrs import frozen
 
-from hermes_trio.settings import checks
-from hermes_trio.settings.errors import WrongValueError
-from hermes_trio.settings.profile import NOTHING, Profile, agent_for, masked
+from hermes_trio.settings import validators
+from hermes_trio.settings.validators import InvalidValueError
 from hermes_trio.stores.factory import StoreLocation, parse_store_url
 
 APP = "hermes-trio"
 ENV_PREFIX = "HERMES_TRIO_"
-_KEY = "option"
+MASK = "********"
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+_OPTION = "option"  # key of an attrs field's metadata
+_TABLE_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,64}")  # also the name of a directory
+_RESERVED_NAME = "default"  # commonly used for the agent of the top level
 
 
 @frozen
 class Option:
-    """What there is to know about one option beside its type and default."""
+    """Everything about an option beside its type and default."""
 
     help: str
-    flag: str = ""  # without one the option is left to the environment and the file
+    flag: str = ""  # empty: only in the environment and the file
     metavar: str = "TEXT"
     secret: bool = False
-    variables: tuple[str, ...] = ()  # other programs' names for it; the first that is set wins
+    variables: tuple[str, ...] = ()  # names that other programs use; the first that is set wins
     must_exist: bool = False
+    deprecated_name: str = ""  # former name, still accepted in the environment and the file
 
 
 def user_dir(environ: Mapping[str, str], variable: str, fallback: str) -> Path:
-    """A folder of ours by the XDG rules, which tell us to ignore a relative path."""
+    """Return our directory by the XDG rules, under which a relative path is ignored."""
     named = environ.get(variable, "")
     if named and Path(named).is_absolute():
         return Path(named) / APP
@@ -42,242 +48,322 @@ def user_dir(environ: Mapping[str, str], variable: str, fallback: str) -> Path:
 
 
 def default_data_dir(environ: Mapping[str, str]) -> Path:
-    """Where data goes unless told otherwise."""
+    """Return the default of ``data_dir``."""
     return user_dir(environ, "XDG_DATA_HOME", ".local/share")
 
 
+def mask_secret(value: object) -> str:
+    """Return the repr of a secret: masked, but empty if there is none."""
+    return repr(MASK if value else "")
+
+
 def _setting(default: Any, option: Option, *rules: Any) -> Any:
-    secrecy: Any = masked if option.secret else True
-    return attrs.field(default=default, metadata={_KEY: option}, validator=list(rules), repr=secrecy)
+    secrecy: Any = mask_secret if option.secret else True
+    return attrs.field(default=default, metadata={_OPTION: option}, validator=list(rules), repr=secrecy)
 
 
 def _choice(option: Option, *choices: str) -> Any:
-    """One of a few words, the first being the default; capitals do not matter, as in ``LOG_LEVEL=INFO``."""
-    rule = checks.OneOf(choices)
-    return attrs.field(default=choices[0], metadata={_KEY: option}, validator=rule, converter=str.lower)
+    """Declare an option with a few possible words, the first being the default; case does not matter."""
+    rule = validators.OneOf(choices)
+    return attrs.field(default=choices[0], metadata={_OPTION: option}, validator=rule, converter=str.lower)
 
 
-def _named_file(text: str, flag: str) -> dict[str, Option]:
-    return {_KEY: Option(text, flag, "FILE", must_exist=True)}
+def _existing_file(text: str, flag: str) -> dict[str, Option]:
+    return {_OPTION: Option(text, flag, "FILE", must_exist=True)}
 
 
-def _known_store(settings: Settings, field: attrs.Attribute[Any], value: str) -> None:
+def _validate_store(settings: Settings, field: attrs.Attribute[Any], value: str) -> None:
     try:
         parse_store_url(value, settings.data_dir)
     except ValueError as error:
-        raise WrongValueError(field.name, str(error)) from None
+        raise InvalidValueError(field.name, str(error)) from None
+
+
+def resolve_agent(agent: str, base_url: str) -> str:
+    """Return the agent's name; if none is given, one that calls a model if there is a server for it."""
+    return agent or ("upstream" if base_url else "demo")
+
+
+def is_table_name(name: str) -> bool:
+    """Return whether a table ``[profiles.NAME]`` or ``[mcp.NAME]`` may have this name."""
+    return _TABLE_NAME.fullmatch(name) is not None
+
+
+def _validate_profile_name(_profile: object, field: attrs.Attribute[Any], value: str) -> None:
+    if not is_table_name(value) or value == _RESERVED_NAME:
+        complaint = f"{validators.quote_value(value)} cannot be the name of a profile"
+        raise InvalidValueError(field.name, complaint)
+
+
+@frozen(kw_only=True)
+class Profile:
+    """A further agent with a name of its own, from a table ``[profiles.NAME]``."""
+
+    name: str = attrs.field(validator=_validate_profile_name)
+    agent: str = attrs.field(default="", validator=validators.validate_agent)
+    model: str = ""
+    base_url: str = attrs.field(default="", validator=validators.validate_base_url)
+    api_key: str = attrs.field(default="", repr=mask_secret)
+    model_path: Path | None = None
+    system_prompt: str = ""
+    tools: tuple[str, ...] = attrs.field(default=(), validator=validators.validate_texts)
+    max_iterations: int = attrs.field(default=50, validator=validators.AtLeast(1))
+    # The principals that may use the profile; empty means all.
+    keys: tuple[str, ...] = attrs.field(default=(), validator=validators.validate_texts)
+    model_name: str = attrs.field(
+        default=attrs.Factory(lambda self: self.name, takes_self=True), validator=validators.validate_text
+    )
+    mcp: tuple[str, ...] = ()  # names of [mcp.NAME] tables
+    options: Mapping[str, Any] = attrs.field(default=EMPTY, repr=False)  # for the agent, which validates them
+
+    @property
+    def agent_name(self) -> str:
+        """Name of the agent, after the default was applied."""
+        return resolve_agent(self.agent, self.base_url)
 
 
 @frozen(kw_only=True)
 class Settings:
-    """All that can be configured. Made by ``load``, or directly in tests and embeddings."""
+    """The configuration of a server. Created by ``load``, or directly in tests and embedding programs."""
 
     host: str = _setting(
         "127.0.0.1",
         Option("Address to listen on.", "--host", variables=("API_SERVER_HOST",)),
-        checks.a_host,
+        validators.validate_host,
     )
     port: int = _setting(
         8642,
         Option(
             "Port to listen on; 0 picks a free one.", "--port", "PORT", variables=("API_SERVER_PORT", "PORT")
         ),
-        checks.Between(0, 65535),
+        validators.Between(0, 65535),
     )
     agent: str = _setting(
         "",
-        Option("Agent to serve: a name, or module:factory. Empty: upstream if there is a base_url, else demo.",
+        Option("Agent to serve: a name, or module:factory. If empty: upstream when base_url is set, otherwise demo.",
                "--agent", "AGENT"),
-        checks.an_agent,
+        validators.validate_agent,
     )  # fmt: skip
     model_name: str = _setting(
         "hermes-agent",
         Option("Model id that clients see.", "--model-name", "NAME", variables=("API_SERVER_MODEL_NAME",)),
-        checks.a_word,
+        validators.validate_text,
     )
     base_url: str = _setting(
         "",
-        Option("Address of the model's server, for agents that need one.", "--base-url", "URL",
+        Option("Base URL of the model server, for agents that use one.", "--base-url", "URL",
                variables=("OPENAI_BASE_URL",)),
-        checks.a_base_url,
+        validators.validate_base_url,
     )  # fmt: skip
     upstream_api_key: str = _setting(
-        "", Option("Key to the model's server.", "", secret=True, variables=("OPENAI_API_KEY",))
+        "", Option("API key for the model server.", "", secret=True, variables=("OPENAI_API_KEY",))
     )
     upstream_model: str = _setting(
         "",
-        Option("What the model's server calls the model.", "--upstream-model", "NAME", variables=("OPENAI_MODEL",)),
+        Option("Name of the model on the model server.", "--upstream-model", "NAME", variables=("OPENAI_MODEL",)),
     )  # fmt: skip
     model_path: Path | None = attrs.field(
-        default=None,
-        metadata=_named_file("Model for the agent local: a GGUF file.", "--model-path"),
+        default=None, metadata=_existing_file("GGUF file of the model, for the agent local.", "--model-path")
     )
-    system_prompt: str = _setting("", Option("What the agent is told before everything else."))
+    system_prompt: str = _setting("", Option("System prompt of the agent."))
     tools: tuple[str, ...] = _setting(
         (),
-        Option("Tool of the agent: a name, or module:attribute; may be repeated. None: the agent's own choice.",
+        Option("Tool for the agent: a name, or module:attribute; may be repeated. If empty, the agent decides.",
                "--tool", "TOOL"),
-        checks.words,
+        validators.validate_texts,
     )  # fmt: skip
-    max_iterations: int = _setting(50, Option("Calls to the model in one turn."), checks.AtLeast(1))
+    max_iterations: int = _setting(
+        50, Option("Maximum number of model calls in one turn."), validators.AtLeast(1)
+    )
     upstream_connect_seconds: float = _setting(
-        10.0, Option("Time limit for connecting to the model's server."), checks.above_zero
+        10.0, Option("Timeout for connecting to the model server."), validators.validate_positive
     )
     upstream_read_seconds: float = _setting(
         60.0,
-        Option("Silence of the model's server before it is given up.", variables=("HERMES_STREAM_READ_TIMEOUT",)),
-        checks.above_zero,
+        Option("How long the model server may be silent during a call.", variables=("HERMES_STREAM_READ_TIMEOUT",)),
+        validators.validate_positive,
     )  # fmt: skip
     upstream_write_seconds: float = _setting(
-        60.0, Option("Time limit of one write to the model's server."), checks.above_zero
+        60.0, Option("Timeout for one write to the model server."), validators.validate_positive
     )
     upstream_pool_seconds: float = _setting(
-        30.0, Option("How long a call waits for a free connection to the model's server."), checks.above_zero
+        30.0,
+        Option("How long a call waits for a free connection to the model server."),
+        validators.validate_positive,
     )
     upstream_retries: int = _setting(
         2,
-        Option("How often a call to the model is tried again.", variables=("HERMES_STREAM_RETRIES",)),
-        checks.AtLeast(0),
+        Option("How often a failed call to the model is retried.", variables=("HERMES_STREAM_RETRIES",)),
+        validators.AtLeast(0),
     )
     api_key: str = _setting(
         "",
-        Option("Key that clients must send. Never a flag: other users can list those.", "", secret=True,
+        Option("Key that clients must send. Not available as a flag, which other users could see.", "", secret=True,
                variables=("API_SERVER_KEY",)),
     )  # fmt: skip
     api_key_file: Path | None = attrs.field(
         default=None,
-        metadata=_named_file("File with one key, or with named keys under [keys].", "--api-key-file"),
+        metadata=_existing_file("File with one key, or with named keys under [keys].", "--api-key-file"),
     )
     data_dir: Path = attrs.field(
         factory=lambda: default_data_dir(os.environ),
-        metadata={_KEY: Option("Folder for the records and the generated key.", "--data-dir", "DIR")},
+        metadata={_OPTION: Option("Directory for the records and the generated key.", "--data-dir", "DIR")},
     )
     store: str = _setting(
         "",
-        Option("Where records go: memory:, sqlite:///path, or empty for a file in the data folder.", "--store", "URL",
+        Option("Where to keep records: memory:, sqlite:///path, or empty for a file in data_dir.", "--store", "URL",
                variables=("DATABASE_URL",)),
-        _known_store,
+        _validate_store,
     )  # fmt: skip
     cors_origins: tuple[str, ...] = _setting(
         (),
-        Option("Web origin that browsers may call from; may be repeated.", "--cors-origin", "ORIGIN",
+        Option("Origin from which browsers may call the API; may be repeated.", "--cors-origin", "ORIGIN",
                variables=("API_SERVER_CORS_ORIGINS",)),
-        checks.origins,
+        validators.validate_origins,
     )  # fmt: skip
     max_runs: int = _setting(
         100,
-        Option("Runs at the same time; 0 means no limit.", "--max-runs", "NUMBER"),
-        checks.AtLeast(0),
+        Option("Maximum number of concurrent runs; 0 means no limit.", "--max-runs", "NUMBER"),
+        validators.AtLeast(0),
     )
     max_agent_threads: int = _setting(
         1_000,
-        Option("Threads for synchronous agents; further runs of such agents wait for one."),
-        checks.AtLeast(1),
+        Option("Maximum number of threads for synchronous agents; further runs wait for a free one."),
+        validators.AtLeast(1),
     )
     log_level: str = _choice(
-        Option("How much to log: info, debug, warning, error, critical.", "--log-level", "LEVEL"),
+        Option("Least severe messages to log: debug, info, warning, error or critical.", "--log-level", "LEVEL"),
         "info", "debug", "warning", "error", "critical",
     )  # fmt: skip
-    log_format: str = _choice(Option("Log lines as text or json.", "--log-format", "FORMAT"), "text", "json")
+    log_format: str = _choice(
+        Option("Format of log lines: text or json.", "--log-format", "FORMAT"), "text", "json"
+    )
     access_log: bool = _setting(
         True,
-        Option("Log one line for every request, at its end: on or off.", "--access-log", "SWITCH"),
+        Option("Log one line per request when it ends: on or off.", "--access-log", "SWITCH"),
     )
     certfile: Path | None = attrs.field(
-        default=None, metadata=_named_file("Certificate chain for TLS.", "--certfile")
+        default=None, metadata=_existing_file("TLS certificate chain in PEM format.", "--certfile")
     )
     keyfile: Path | None = attrs.field(
-        default=None, metadata=_named_file("Private key of the certificate.", "--keyfile")
+        default=None, metadata=_existing_file("Private key of the certificate in PEM format.", "--keyfile")
     )
     keepalive_seconds: float = _setting(
-        10.0, Option("Silence on a stream before a keep-alive comment."), checks.above_zero
+        10.0,
+        Option("How long a stream may be idle before a keep-alive comment is sent."),
+        validators.validate_positive,
     )
-    run_seconds: float = _setting(0.0, Option("Time limit of a run; 0 means none."), checks.AtLeast(0))
+    run_seconds: float = _setting(
+        0.0, Option("Maximum duration of a run; 0 means no limit."), validators.AtLeast(0)
+    )
     stall_seconds: float = _setting(
-        30.0, Option("How long a client may stop reading before it is dropped."), checks.above_zero
+        30.0,
+        Option("How long a client may stop reading before it is disconnected."),
+        validators.validate_positive,
     )
-    ahead_characters: int = _setting(
+    max_buffered_chars: int = _setting(
         32_768,
-        Option("How far an agent may be ahead of a client that does not read; then it has to wait."),
-        checks.AtLeast(1),
-    )
+        Option("Characters that an agent may emit ahead of a client that does not read, before it has to wait.",
+               deprecated_name="ahead_characters"),
+        validators.AtLeast(1),
+    )  # fmt: skip
     drain_seconds: float = _setting(
-        20.0, Option("How long runs may go on when the server stops."), checks.AtLeast(0)
+        20.0, Option("How long runs may continue after the server was told to stop."), validators.AtLeast(0)
     )
     approval_seconds: float = _setting(
         300.0,
-        Option("How long somebody has to answer an agent that asks; then the answer is no."),
-        checks.above_zero,
+        Option("How long an approval request waits for an answer before it is denied."),
+        validators.validate_positive,
     )
-    grace_seconds: float = _setting(5.0, Option("How long an interrupted agent may take."), checks.AtLeast(0))
-    write_seconds: float = _setting(30.0, Option("Time limit of one write to a client."), checks.above_zero)
+    interrupt_grace_seconds: float = _setting(
+        5.0,
+        Option("How long an interrupted agent may take to return before it is abandoned.",
+               deprecated_name="grace_seconds"),
+        validators.AtLeast(0),
+    )  # fmt: skip
+    write_seconds: float = _setting(
+        30.0, Option("Timeout for one write to a client."), validators.validate_positive
+    )
     body_seconds: float = _setting(
-        20.0, Option("Time limit for receiving a request body."), checks.above_zero
+        20.0, Option("Timeout for receiving a request body."), validators.validate_positive
     )
-    max_body_bytes: int = _setting(10_000_000, Option("Largest request body."), checks.AtLeast(1))
+    max_body_bytes: int = _setting(
+        10_000_000, Option("Maximum size of a request body."), validators.AtLeast(1)
+    )
     write_through: bool = _setting(
         True,
-        Option("Send tokens in the step that records them, where the connection allows it: on or off."),
+        Option("Send tokens in the same step that records them, where the connection allows it: on or off."),
     )
     open_webui_status: str = _choice(
-        Option("Status events for Open WebUI: auto recognises it, on, off."), "auto", "on", "off"
+        Option("Status events for Open WebUI: on, off, or auto to detect it."), "auto", "on", "off"
     )
 
     on_disconnect: str = _setting(
         "interrupt",
-        Option("What a client that leaves means for its run: interrupt, grace:SECONDS or detach."),
-        checks.a_policy,
+        Option("What happens to a run when its client disconnects: interrupt, grace:SECONDS or detach."),
+        validators.validate_disconnect_policy,
     )
     busy_session: str = _choice(
-        Option("A turn in a session where another is under way: refuse it with a 409, or let it wait."),
+        Option("What happens to a turn in a session that is busy with another: refuse (status 409) or wait."),
         "refuse", "wait",
     )  # fmt: skip
     busy_wait_seconds: float = _setting(
-        60.0, Option("How long such a turn waits before it is refused."), checks.AtLeast(0)
+        60.0, Option("How long such a turn waits before it is refused."), validators.AtLeast(0)
     )
     max_stored_runs: int = _setting(
         100_000,
-        Option("Ended runs that are kept, least recently used first; 0 means all."),
-        checks.AtLeast(0),
+        Option("Maximum number of ended runs to keep; the least recently used go first; 0 means no limit."),
+        validators.AtLeast(0),
     )
     max_stored_bytes: int = _setting(
-        0, Option("Size of the records that are kept; 0 means no limit."), checks.AtLeast(0)
+        0,
+        Option("Maximum total size of the records of ended runs; 0 means no limit."),
+        validators.AtLeast(0),
     )
-    log_keep_seconds: float = _setting(
-        3600.0, Option("How long the events of an ended run can be replayed."), checks.AtLeast(0)
+    replay_seconds: float = _setting(
+        3600.0,
+        Option("How long the events of an ended run can be replayed.", deprecated_name="log_keep_seconds"),
+        validators.AtLeast(0),
     )
     idempotency_seconds: float = _setting(
-        86_400.0, Option("How long an Idempotency-Key is remembered."), checks.AtLeast(0)
+        86_400.0, Option("How long an Idempotency-Key is remembered."), validators.AtLeast(0)
     )
 
-    # Tables of the file, which are no options.
-    profiles: Mapping[str, Profile] = NOTHING
-    mcp: Mapping[str, Mapping[str, Any]] = attrs.field(default=NOTHING, repr=False)  # may hold secrets
-    agent_options: Mapping[str, Any] = attrs.field(default=NOTHING, repr=False)  # so may this
+    # Tables of the file rather than options. The last two may contain secrets.
+    profiles: Mapping[str, Profile] = EMPTY
+    mcp: Mapping[str, Mapping[str, Any]] = attrs.field(default=EMPTY, repr=False)
+    agent_options: Mapping[str, Any] = attrs.field(default=EMPTY, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        """TLS needs both halves."""
+        """Reject half a TLS configuration."""
         if self.certfile and not self.keyfile:
-            raise WrongValueError("certfile", "needs keyfile too")
+            raise InvalidValueError("certfile", "requires keyfile as well")
         if self.keyfile and not self.certfile:
-            raise WrongValueError("keyfile", "needs certfile too")
+            raise InvalidValueError("keyfile", "requires certfile as well")
 
     @property
     def agent_name(self) -> str:
-        """The agent that is meant."""
-        return agent_for(self.agent, self.base_url)
+        """Name of the agent, after the default was applied."""
+        return resolve_agent(self.agent, self.base_url)
 
     @property
     def store_location(self) -> StoreLocation:
-        """Where records are kept."""
+        """The parsed ``store``."""
         return parse_store_url(self.store, self.data_dir)
 
 
 def options() -> dict[str, Option]:
-    """The documentation of every option, by its name, in the order of the class."""
-    return {field.name: field.metadata[_KEY] for field in attrs.fields(Settings) if _KEY in field.metadata}
+    """Return every option by name, in the order of the class."""
+    return {
+        field.name: field.metadata[_OPTION] for field in attrs.fields(Settings) if _OPTION in field.metadata
+    }
+
+
+def deprecated_names() -> dict[str, str]:
+    """Map the former names of options to the current ones."""
+    return {option.deprecated_name: name for name, option in options().items() if option.deprecated_name}
 
 
 def own_variable(name: str) -> str:
-    """The environment variable of an option that is ours alone."""
+    """Return the environment variable of an option that belongs to this program alone."""
     return f"{ENV_PREFIX}{name.upper()}"

@@ -1,25 +1,36 @@
-"""Where values come from: flags, environment, file. Each source offers raw values and signs them."""
+"""The sources of values: flags, environment, file. Each yields raw candidates that carry their origin."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
-from hermes_trio.settings.errors import SettingsError
-from hermes_trio.settings.model import ENV_PREFIX, default_data_dir, options, own_variable, user_dir
+from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.settings.model import (
+    ENV_PREFIX,
+    default_data_dir,
+    deprecated_names,
+    options,
+    own_variable,
+    user_dir,
+)
 
 CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
 CONFIG_FLAG = "--config"
-TABLES = frozenset({"profiles", "mcp", "options"})  # not options of the server, see ``tables``
+TABLES = frozenset({"profiles", "mcp", "options"})  # see ``tables``
 
 
-class Kind(StrEnum):
-    """The four kinds of sources, strongest first."""
+class SettingsError(ConfigurationError):
+    """An option has an invalid value. The message is one line that names the option and the source of the value."""
+
+
+class SourceKind(StrEnum):
+    """The kinds of sources, strongest first."""
 
     FLAG = "flag"
     ENVIRONMENT = "environment"
@@ -29,28 +40,29 @@ class Kind(StrEnum):
 
 @frozen
 class Source:
-    """Where a value came from: ``--port``, ``API_SERVER_PORT``, ``/etc/hermes-trio.toml: port``, ``default``."""
+    """The origin of a value: ``--port``, ``API_SERVER_PORT``, ``/etc/hermes-trio.toml: port``, ``default``."""
 
-    kind: Kind
+    kind: SourceKind
     name: str
 
 
-DEFAULT = Source(Kind.DEFAULT, "default")
+DEFAULT = Source(SourceKind.DEFAULT, "default")
 
 
 @frozen
-class Offer:
-    """A raw value for one option, from one source."""
+class Candidate:
+    """A raw value for one option from one source."""
 
     option: str
     value: Any
     source: Source
-    base_dir: Path = Path()  # what a relative path in it is relative to
+    base_dir: Path = Path()  # what a relative path is relative to
+    warning: str = ""  # set if the option was given by a deprecated name
 
 
 @frozen
 class ConfigFile:
-    """A configuration file and who named it."""
+    """A configuration file, and what named it."""
 
     path: Path
     named_by: str
@@ -58,60 +70,70 @@ class ConfigFile:
 
 @frozen
 class Document:
-    """What such a file holds."""
+    """The contents of a configuration file."""
 
     path: Path
     values: Mapping[str, Any]
 
 
-def from_defaults(environ: Mapping[str, str]) -> Iterator[Offer]:
-    """The one default that depends on the environment."""
-    yield Offer("data_dir", default_data_dir(environ), DEFAULT)
+def from_defaults(environ: Mapping[str, str]) -> Iterator[Candidate]:
+    """Yield the one default that depends on the environment."""
+    yield Candidate("data_dir", default_data_dir(environ), DEFAULT)
 
 
-def read_document(file: ConfigFile) -> Document:
-    """Read a file.
+def from_document(document: Document) -> Iterator[Candidate]:
+    """Yield the top-level values of a TOML file. Paths are relative to its directory.
 
     Raises:
-        SettingsError: it is not there, or it is not TOML.
+        SettingsError: The file has an unknown option, or a table where a value is expected.
     """
-    return Document(file.path, _read(file))
-
-
-def from_document(document: Document) -> Iterator[Offer]:
-    """The values on the top level of a TOML file. Paths in it are relative to its folder."""
-    path = document.path
-    for name, value in document.values.items():
-        if name in TABLES:
+    path, renamed = document.path, deprecated_names()
+    # Deprecated names first, so that the current name wins if a file has both.
+    for key, value in sorted(document.values.items(), key=lambda entry: entry[0] not in renamed):
+        if key in TABLES:
             continue
+        name = renamed.get(key, key)
         if name not in options():
-            raise SettingsError(f"{name}: no such option{_closest(name)} (from {path})")
+            raise SettingsError(f"{key}: no such option{suggest_name(key, options())} (from {path})")
         if isinstance(value, dict):
-            raise SettingsError(f"{name}: is a table, a single value is needed (from {path})")
-        yield Offer(name, value, Source(Kind.FILE, f"{path}: {name}"), path.parent)
+            raise SettingsError(f"{key}: is a table, but a single value is expected (from {path})")
+        source = Source(SourceKind.FILE, f"{path}: {key}")
+        warning = _deprecation(source, name) if key in renamed else ""
+        yield Candidate(name, value, source, path.parent, warning)
 
 
-def from_environment(environ: Mapping[str, str]) -> Iterator[Offer]:
-    """The values of all variables that are set and not empty, the strongest name of each option last.
+def from_environment(environ: Mapping[str, str]) -> Iterator[Candidate]:
+    """Yield the values of all variables that are set and not empty, the strongest name of each option last.
 
-    Unknown names with our prefix are left alone: Kubernetes makes some for a service called ``hermes-trio``.
+    Unknown names with our prefix are ignored: Kubernetes sets some for a service called ``hermes-trio``.
     """
     for name, option in options().items():
-        for variable in reversed((own_variable(name), *option.variables)):
+        deprecated = own_variable(option.deprecated_name) if option.deprecated_name else ""
+        for variable in (*reversed(option.variables), deprecated, own_variable(name)):
             if environ.get(variable):
-                yield Offer(name, environ[variable], Source(Kind.ENVIRONMENT, variable))
+                source = Source(SourceKind.ENVIRONMENT, variable)
+                warning = _deprecation(source, own_variable(name)) if variable == deprecated else ""
+                yield Candidate(name, environ[variable], source, warning=warning)
 
 
-def from_flags(flags: Mapping[str, Any]) -> Iterator[Offer]:
-    """The values given on the command line, or by a program that calls ``load``, by option name."""
-    for name, value in flags.items():
+def from_flags(flags: Mapping[str, Any]) -> Iterator[Candidate]:
+    """Yield the values given on the command line, or by a program that calls ``load``, by option name."""
+    renamed = deprecated_names()
+    for key, value in sorted(flags.items(), key=lambda entry: entry[0] not in renamed):
+        name = renamed.get(key, key)
         if name not in options():
-            raise SettingsError(f"{name}: no such option{_closest(name)}")
-        yield Offer(name, value, Source(Kind.FLAG, options()[name].flag or f"argument {name}"))
+            raise SettingsError(f"{key}: no such option{suggest_name(key, options())}")
+        source = Source(SourceKind.FLAG, options()[name].flag or f"argument {key}")
+        warning = _deprecation(source, name) if key in renamed else ""
+        yield Candidate(name, value, source, warning=warning)
+
+
+def _deprecation(source: Source, replacement: str) -> str:
+    return f"{source.name} is deprecated; use {replacement} instead"
 
 
 def config_files(named: Path | None, environ: Mapping[str, str]) -> list[ConfigFile]:
-    """The file to read, if any: the one named by flag, else by variable, else the user's own if there is one."""
+    """Return the file to read, if any: named by flag, else by variable, else the user's own if it exists."""
     if named is not None:
         return [ConfigFile(named, CONFIG_FLAG)]
     if environ.get(CONFIG_VARIABLE):
@@ -120,24 +142,29 @@ def config_files(named: Path | None, environ: Mapping[str, str]) -> list[ConfigF
     return [ConfigFile(path, "default")] if path.is_file() else []
 
 
-def _read(file: ConfigFile) -> dict[str, Any]:
+def read_document(file: ConfigFile) -> Document:
+    """Read a configuration file.
+
+    Raises:
+        SettingsError: The file cannot be read, or is not TOML.
+    """
     try:
-        return tomllib.loads(file.path.expanduser().read_text(encoding="utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"config: {file.path} is not valid TOML: {_summary(error)}") from None
+        text = file.path.expanduser().read_text(encoding="utf-8-sig")
+        return Document(file.path, tomllib.loads(text))
+    except UnicodeDecodeError:
+        # The text of the error would repeat bytes of the file, which may contain a key.
+        raise SettingsError(f"config: {file.path} is not valid TOML: not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"config: {file.path} is not valid TOML: {error}") from None
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", "") or str(error)
         raise SettingsError(f"config: {file.path}: {reason} (from {file.named_by})") from None
 
 
-def _summary(error: ValueError) -> str:
-    # The text of a decoding error repeats bytes of the file, which may hold a key.
-    return "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-
-
-def _closest(name: str) -> str:
-    # Imported here: needed only on the way out.
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """Return a suggestion to append to a message about an unknown name, or an empty string."""
+    # Imported here: only needed on the way out.
     from difflib import get_close_matches  # noqa: PLC0415
 
-    matches = get_close_matches(name.replace("-", "_"), options(), n=1)
+    matches = get_close_matches(name.replace("-", "_"), list(known), n=1)
     return f", did you mean {matches[0]}?" if matches else ""

@@ -16,7 +16,7 @@ import hermes_trio.server
 from hermes_trio import __version__
 from hermes_trio.cli import commands as cli
 from hermes_trio.keys import KeysError
-from hermes_trio.settings import ConfigurationError, Kind, Loaded, Source, options
+from hermes_trio.settings import ConfigurationError, LoadedSettings, Source, SourceKind, options
 
 SERVE = "hermes_trio.server.main"
 HEAVY = (
@@ -39,16 +39,16 @@ class FakeServer:
     code: int = 0
     error: BaseException = field(factory=lambda: SystemExit("not armed"))
     armed: bool = False
-    served: list[Loaded] = field(factory=list)
-    checked: list[Loaded] = field(factory=list)
+    served: list[LoadedSettings] = field(factory=list)
+    checked: list[LoadedSettings] = field(factory=list)
 
-    def main(self, loaded: Loaded) -> int:
+    def main(self, loaded: LoadedSettings) -> int:
         """Serve, as far as the command line can tell."""
         self.served.append(loaded)
         self._fail()
         return self.code
 
-    def check(self, loaded: Loaded) -> None:
+    def check(self, loaded: LoadedSettings) -> None:
         """Check, as far as the command line can tell."""
         self.checked.append(loaded)
         self._fail()
@@ -109,9 +109,9 @@ def test_serve_hands_over_what_was_loaded(server: FakeServer, monkeypatch: pytes
     assert loaded.settings.port == 0
     assert loaded.settings.cors_origins == ("http://a", "http://b")
     assert loaded.settings.log_format == "json"
-    assert loaded.sources["port"] == Source(Kind.FLAG, "--port")
-    assert loaded.sources["model_name"] == Source(Kind.ENVIRONMENT, "API_SERVER_MODEL_NAME")
-    assert loaded.sources["host"].kind is Kind.DEFAULT
+    assert loaded.sources["port"] == Source(SourceKind.FLAG, "--port")
+    assert loaded.sources["model_name"] == Source(SourceKind.ENVIRONMENT, "API_SERVER_MODEL_NAME")
+    assert loaded.sources["host"].kind is SourceKind.DEFAULT
 
 
 def test_every_flag_of_the_settings_works(server: FakeServer, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_every_flag_of_the_settings_works(server: FakeServer, tmp_path: Path) ->
     line = [part for name, flag in flags.items() for part in (flag, values[name])]
     assert cli.run(["serve", *line]) == 0
     (loaded,) = server.served
-    assert {name for name, source in loaded.sources.items() if source.kind is Kind.FLAG} == flags.keys()
+    assert {name for name, source in loaded.sources.items() if source.kind is SourceKind.FLAG} == flags.keys()
 
 
 def test_serve_reads_the_named_file(server: FakeServer, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_serve_reads_the_named_file(server: FakeServer, tmp_path: Path) -> None:
     path.write_text("port = 77")
     assert cli.run(["serve", "--config", str(path)]) == 0
     assert server.served[0].settings.port == 77
-    assert server.served[0].sources["port"] == Source(Kind.FILE, f"{path}: port")
+    assert server.served[0].sources["port"] == Source(SourceKind.FILE, f"{path}: port")
 
 
 def test_the_exit_code_is_the_servers(server: FakeServer) -> None:
@@ -202,13 +202,13 @@ def test_an_interrupt_before_the_command_began(
     ("arguments", "expected"),
     [
         (["serve", "--port", "abc"], "port: 'abc' is not a whole number (from --port)"),
-        (["config", "show", "--max-runs=-1"], "max_runs: -1 is not a number of at least 0 (from --max-runs)"),
+        (["config", "show", "--max-runs=-1"], "max_runs: -1 is less than 0 (from --max-runs)"),
         (["serve", "--config", "/no/such"], "config: /no/such: No such file or directory (from --config)"),
         (
             ["serve", "--api-key-file", "/no"],
             "api_key_file: /no: No such file or directory (from --api-key-file)",
         ),
-        (["serve", "--certfile", "/no"], "certfile: needs keyfile too (from --certfile)"),
+        (["serve", "--certfile", "/no"], "certfile: requires keyfile as well (from --certfile)"),
         (["serve", "--prot", "1"], "No such option '--prot'."),
         (["serve", "--api-key", "secret"], "No such option '--api-key'."),
         (["serve", "--port"], "Option '--port' requires an argument."),
@@ -322,6 +322,18 @@ def test_a_wrong_port_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     result = python("config", "show")
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == "Error: port: 'abc' is not a whole number (from API_SERVER_PORT)\n"
+
+
+def test_a_deprecated_option_is_one_warning_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERMES_TRIO_AHEAD_CHARACTERS", "99")
+    result = python("config", "show")
+    assert result.returncode == 0
+    assert ["max_buffered_chars", "99", "HERMES_TRIO_AHEAD_CHARACTERS"] in [
+        line.split() for line in result.stdout.splitlines()
+    ]
+    assert result.stderr == (
+        "Warning: HERMES_TRIO_AHEAD_CHARACTERS is deprecated; use HERMES_TRIO_MAX_BUFFERED_CHARS instead\n"
+    )
 
 
 def test_config_show_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ OPENED_AND_CLOSED = ["opened", "closed"]  # the others come before it, and a sta
         ('keys = ["eve"]', "Error: profiles.bad.keys: there is no key of 'eve'", []),
         (
             "max_iterations = 0",
-            "Error: profiles.bad.max_iterations: 0 is not a number of at least 1 (from ",
+            "Error: profiles.bad.max_iterations: 0 is less than 1 (from ",
             [],
         ),
     ],

@@ -101,7 +101,7 @@ def test_idle_connections_hold_nothing_up(launch: Launch, measured: Measured) ->
 
 @pytest.mark.xdist_group("e2e-shutdown-2")
 def test_a_stalled_reader_holds_nothing_up(launch: Launch, measured: Measured) -> None:
-    server = launch("--agent", AGENTS, drain_seconds=0.2, grace_seconds=0.5)
+    server = launch("--agent", AGENTS, drain_seconds=0.2, interrupt_grace_seconds=0.5)
     with open_connection(server, receive_buffer=4096) as talk:
         talk.send(chat_bytes(server, "stalled", HUGE))
         talk.until(b"t000001")
@@ -113,7 +113,11 @@ def test_a_stalled_reader_holds_nothing_up(launch: Launch, measured: Measured) -
 @pytest.mark.xdist_group("e2e-shutdown-2")
 def test_a_deaf_agent_holds_nothing_up(launch: Launch, measured: Measured) -> None:
     server = launch(
-        "--agent", AGENTS, drain_seconds=0, grace_seconds=0.3, expected="did not stop and was abandoned"
+        "--agent",
+        AGENTS,
+        drain_seconds=0,
+        interrupt_grace_seconds=0.3,
+        expected="did not stop and was abandoned",
     )
     with open_chat_stream(server, "deaf", "!deaf 60") as stream:
         stream.until("ready")

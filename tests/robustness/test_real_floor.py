@@ -46,7 +46,7 @@ STALL_SECONDS = 3.0
 
 def test_a_full_house_is_asked_to_leave(tmp_path: Path, cases: CaseCounter) -> None:
     """Many who do not read, many who say nothing, and a tool that does not listen hold nothing up."""
-    settings = {"drain_seconds": 0.2, "grace_seconds": 0.5}
+    settings = {"drain_seconds": 0.2, "interrupt_grace_seconds": 0.5}
     expected = "gave up a reader|did not stop and was abandoned"
     with server_in(tmp_path, AGENTS, expected, **settings) as server, ExitStack() as house:
         for number in range(STALLED):

@@ -53,7 +53,7 @@ def test_asked_to_stop_at_random_moments(tmp_path: Path, full: bool, cases: Case
 
 def _term_round(folder: Path, dice: random.Random, about: str) -> None:
     """Every stream tells its end, nothing is in progress, the exit code is 0; who stalls holds nothing up."""
-    settings = {"drain_seconds": dice.choice((0, 0.3, 30)), "grace_seconds": 1}
+    settings = {"drain_seconds": dice.choice((0, 0.3, 30)), "interrupt_grace_seconds": 1}
     with server_in(folder, "synthetic", "asked again|gave up a reader", **settings) as server:
         with (
             open_connection(server, receive_buffer=4096) as stalled,
@@ -84,7 +84,7 @@ def test_stopped_and_let_go_on(tmp_path: Path, full: bool, cases: CaseCounter) -
         "stall_seconds": deadline,
         "write_seconds": deadline,
         "keepalive_seconds": 0.2,
-        "grace_seconds": deadline,
+        "interrupt_grace_seconds": deadline,
     }
     with server_in(tmp_path, "synthetic", **settings) as server:
         before = at_rest(server)

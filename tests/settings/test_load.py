@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 
 from hermes_trio.settings import (
     ConfigurationError,
-    Kind,
-    Loaded,
+    InvalidValueError,
+    LoadedSettings,
     Settings,
     SettingsError,
     Source,
-    WrongValueError,
+    SourceKind,
     load,
     options,
 )
+from hermes_trio.settings.model import deprecated_names, own_variable
 from hermes_trio.stores.factory import InMemory, SqliteFile
 
 NO_HOME = {"HOME": "/nonexistent"}
@@ -43,7 +44,7 @@ def refusal(flags: dict[str, Any], environ: dict[str, str], config_file: Path | 
     return text
 
 
-def from_env(**environ: str) -> Loaded:
+def from_env(**environ: str) -> LoadedSettings:
     """What is loaded from an environment alone."""
     return load({}, NO_HOME | environ, None)
 
@@ -54,7 +55,7 @@ def from_env(**environ: str) -> Loaded:
 def test_defaults_need_nothing() -> None:
     loaded = from_env()
     assert loaded.settings == Settings(data_dir=Path("/nonexistent/.local/share/hermes-trio"))
-    assert set(loaded.sources.values()) == {Source(Kind.DEFAULT, "default")}
+    assert set(loaded.sources.values()) == {Source(SourceKind.DEFAULT, "default")}
     assert list(loaded.sources) == list(options())
 
 
@@ -69,7 +70,7 @@ def test_the_documented_defaults() -> None:
     assert (settings.log_level, settings.log_format, settings.open_webui_status) == ("info", "text", "auto")
     assert settings.access_log is True
     assert (settings.keepalive_seconds, settings.run_seconds, settings.stall_seconds) == (10, 0, 30)
-    assert (settings.drain_seconds, settings.grace_seconds) == (20, 5)
+    assert (settings.drain_seconds, settings.interrupt_grace_seconds) == (20, 5)
     assert (settings.write_seconds, settings.body_seconds) == (30, 20)
     assert (settings.max_iterations, settings.upstream_read_seconds, settings.upstream_retries) == (50, 60, 2)
 
@@ -79,7 +80,7 @@ def test_settings_and_sources_are_frozen() -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         loaded.settings.port = 1  # type: ignore[misc]
     with pytest.raises(TypeError):
-        loaded.sources["port"] = Source(Kind.FLAG, "--port")  # type: ignore[index]
+        loaded.sources["port"] = Source(SourceKind.FLAG, "--port")  # type: ignore[index]
 
 
 def test_every_option_is_documented_and_secrets_are_no_flags() -> None:
@@ -171,12 +172,12 @@ def test_options_do_not_disturb_each_other(
     environ = {f"HERMES_TRIO_{name.upper()}": as_text(values[name][1]) for name in in_env}
     loaded = load({name: values[name][2] for name in in_flags}, NO_HOME | environ, path)
     for name in NAMES:
-        kinds = [Kind.FILE] * (name in in_file) + [Kind.ENVIRONMENT] * (name in in_env)
-        kinds += [Kind.FLAG] * (name in in_flags)
-        kind = kinds[-1] if kinds else Kind.DEFAULT
+        kinds = [SourceKind.FILE] * (name in in_file) + [SourceKind.ENVIRONMENT] * (name in in_env)
+        kinds += [SourceKind.FLAG] * (name in in_flags)
+        kind = kinds[-1] if kinds else SourceKind.DEFAULT
         assert loaded.sources[name].kind == kind
-        if kind is not Kind.DEFAULT:
-            place = (Kind.FILE, Kind.ENVIRONMENT, Kind.FLAG).index(kind)
+        if kind is not SourceKind.DEFAULT:
+            place = (SourceKind.FILE, SourceKind.ENVIRONMENT, SourceKind.FLAG).index(kind)
             assert getattr(loaded.settings, name) == values[name][place]
 
 
@@ -205,13 +206,70 @@ def test_options_do_not_disturb_each_other(
 def test_variables(variable: str, option: str, text: str, value: object) -> None:
     loaded = from_env(**{variable: text})
     assert getattr(loaded.settings, option) == value
-    assert loaded.sources[option] == Source(Kind.ENVIRONMENT, variable)
+    assert loaded.sources[option] == Source(SourceKind.ENVIRONMENT, variable)
 
 
 def test_an_option_without_a_flag_can_be_passed_by_a_program() -> None:
     loaded = load({"drain_seconds": 1}, NO_HOME, None)
     assert loaded.settings.drain_seconds == 1.0
-    assert loaded.sources["drain_seconds"] == Source(Kind.FLAG, "argument drain_seconds")
+    assert loaded.sources["drain_seconds"] == Source(SourceKind.FLAG, "argument drain_seconds")
+
+
+# Deprecated names
+
+RENAMED = [
+    ("ahead_characters", "max_buffered_chars"),
+    ("grace_seconds", "interrupt_grace_seconds"),
+    ("log_keep_seconds", "replay_seconds"),
+]
+
+
+def test_the_deprecated_names() -> None:
+    assert sorted(deprecated_names().items()) == sorted(RENAMED)
+    assert not deprecated_names().keys() & options().keys()
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED)
+def test_a_deprecated_variable_works_with_one_warning(old: str, new: str) -> None:
+    loaded = from_env(**{own_variable(old): "7"})
+    assert getattr(loaded.settings, new) == 7
+    assert loaded.sources[new] == Source(SourceKind.ENVIRONMENT, own_variable(old))
+    assert loaded.warnings == (f"{own_variable(old)} is deprecated; use {own_variable(new)} instead",)
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED)
+def test_a_deprecated_key_of_the_file_works_with_one_warning(tmp_path: Path, old: str, new: str) -> None:
+    path = toml(tmp_path, f"{old} = 7")
+    loaded = load({}, NO_HOME, path)
+    assert getattr(loaded.settings, new) == 7
+    assert loaded.sources[new] == Source(SourceKind.FILE, f"{path}: {old}")
+    assert loaded.warnings == (f"{path}: {old} is deprecated; use {new} instead",)
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED)
+def test_a_deprecated_argument_works_with_one_warning(old: str, new: str) -> None:
+    loaded = load({old: 7}, NO_HOME, None)
+    assert getattr(loaded.settings, new) == 7
+    assert loaded.warnings == (f"argument {old} is deprecated; use {new} instead",)
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED)
+def test_the_current_name_beats_the_deprecated_one(tmp_path: Path, old: str, new: str) -> None:
+    for lines in ((f"{old} = 1", f"{new} = 2"), (f"{new} = 2", f"{old} = 1")):
+        assert getattr(load({}, NO_HOME, toml(tmp_path, "\n".join(lines))).settings, new) == 2
+    for flags in ({old: 1, new: 2}, {new: 2, old: 1}):
+        assert getattr(load(flags, NO_HOME, None).settings, new) == 2
+    assert getattr(from_env(**{own_variable(old): "1", own_variable(new): "2"}).settings, new) == 2
+
+
+def test_a_deprecated_name_of_a_stronger_source_beats_the_current_one(tmp_path: Path) -> None:
+    path = toml(tmp_path, "max_buffered_chars = 1")
+    loaded = load({}, NO_HOME | {"HERMES_TRIO_AHEAD_CHARACTERS": "2"}, path)
+    assert loaded.settings.max_buffered_chars == 2
+
+
+def test_nothing_deprecated_means_no_warning() -> None:
+    assert from_env(HERMES_TRIO_MAX_BUFFERED_CHARS="7", HERMES_TRIO_AHEAD_CHARACTERS="").warnings == ()
 
 
 # The file
@@ -267,17 +325,17 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
         ("max-runs = 1", "max-runs: no such option, did you mean max_runs? (from {path})"),
         ("zzzzzz = 1", "zzzzzz: no such option (from {path})"),
         ("[server]\nport = 1", "server: no such option{any} (from {path})"),
-        ("[port]\nx = 1", "port: is a table, a single value is needed (from {path})"),
+        ("[port]\nx = 1", "port: is a table, but a single value is expected (from {path})"),
         ("port = 86.5", "port: 86.5 is not a whole number (from {path}: port)"),
         ("port = true", "port: True is not a whole number (from {path}: port)"),
         ("run_seconds = false", "run_seconds: False is not a number (from {path}: run_seconds)"),
-        ("host = 5", "host: 5 is not a text (from {path}: host)"),
+        ("host = 5", "host: 5 is not a string (from {path}: host)"),
         ("data_dir = 5", "data_dir: 5 is not a path (from {path}: data_dir)"),
         ("certfile = ''", "certfile: '' is not a path (from {path}: certfile)"),
         ('certfile = "a\\u0000b"', "certfile: 'a\\x00b' is not a path (from {path}: certfile)"),
-        ("cors_origins = 5", "cors_origins: 5 is not a list of texts (from {path}: cors_origins)"),
-        ("cors_origins = [5]", "cors_origins: [5] is not a list of texts (from {path}: cors_origins)"),
-        ("api_key = 12345678", "api_key: the value is not a text (from {path}: api_key)"),
+        ("cors_origins = 5", "cors_origins: 5 is not a list of strings (from {path}: cors_origins)"),
+        ("cors_origins = [5]", "cors_origins: [5] is not a list of strings (from {path}: cors_origins)"),
+        ("api_key = 12345678", "api_key: the value is not a string (from {path}: api_key)"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path: Path, text: str, expected: str) -> None:
@@ -311,19 +369,19 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("PORT", "-1", "port: -1 is not between 0 and 65535"),
         ("HERMES_TRIO_PORT", "9" * 5000, f"port: '{'9' * 79}... is not a whole number"),
         ("HERMES_TRIO_PORT", "a\nb", r"port: 'a\nb' is not a whole number"),
-        ("HERMES_TRIO_MAX_RUNS", "-1", "max_runs: -1 is not a number of at least 0"),
-        ("HERMES_TRIO_RUN_SECONDS", "inf", "run_seconds: inf is not a number of at least 0"),
-        ("HERMES_TRIO_KEEPALIVE_SECONDS", "0", "keepalive_seconds: 0.0 is not a number above 0"),
-        ("HERMES_TRIO_STALL_SECONDS", "nan", "stall_seconds: nan is not a number above 0"),
+        ("HERMES_TRIO_MAX_RUNS", "-1", "max_runs: -1 is less than 0"),
+        ("HERMES_TRIO_RUN_SECONDS", "inf", "run_seconds: inf is not a finite number"),
+        ("HERMES_TRIO_KEEPALIVE_SECONDS", "0", "keepalive_seconds: 0.0 is not greater than 0"),
+        ("HERMES_TRIO_STALL_SECONDS", "nan", "stall_seconds: nan is not a finite number"),
         ("HERMES_TRIO_BODY_SECONDS", "soon", "body_seconds: 'soon' is not a number"),
-        ("HERMES_TRIO_MAX_BODY_BYTES", "0", "max_body_bytes: 0 is not a number of at least 1"),
-        ("API_SERVER_HOST", "127.0.0.1:80", "host: '127.0.0.1:80' is not a host name or an address"),
-        ("API_SERVER_HOST", "http://x", "host: 'http://x' is not a host name or an address"),
-        ("OPENAI_BASE_URL", "localhost:8000", "base_url: the value is not an address such as "),
-        ("OPENAI_BASE_URL", "ftp://x", "base_url: the value is not an address such as "),
-        ("HERMES_TRIO_MAX_ITERATIONS", "0", "max_iterations: 0 is not a number of at least 1"),
-        ("HERMES_STREAM_READ_TIMEOUT", "0", "upstream_read_seconds: 0.0 is not a number above 0"),
-        ("HERMES_STREAM_RETRIES", "-1", "upstream_retries: -1 is not a number of at least 0"),
+        ("HERMES_TRIO_MAX_BODY_BYTES", "0", "max_body_bytes: 0 is less than 1"),
+        ("API_SERVER_HOST", "127.0.0.1:80", "host: '127.0.0.1:80' is not a host name or an IP address"),
+        ("API_SERVER_HOST", "http://x", "host: 'http://x' is not a host name or an IP address"),
+        ("OPENAI_BASE_URL", "localhost:8000", "base_url: the value is not a URL such as "),
+        ("OPENAI_BASE_URL", "ftp://x", "base_url: the value is not a URL such as "),
+        ("HERMES_TRIO_MAX_ITERATIONS", "0", "max_iterations: 0 is less than 1"),
+        ("HERMES_STREAM_READ_TIMEOUT", "0", "upstream_read_seconds: 0.0 is not greater than 0"),
+        ("HERMES_STREAM_RETRIES", "-1", "upstream_retries: -1 is less than 0"),
         ("API_SERVER_MODEL_NAME", " ", "model_name: ' ' is empty or not printable"),
         ("HERMES_TRIO_AGENT", "my agent", "agent: 'my agent' is neither a name nor module:factory"),
         (
@@ -363,14 +421,16 @@ def test_a_value_that_loses_is_not_judged() -> None:
 def test_tls_needs_both_halves_and_both_files(tmp_path: Path) -> None:
     pem = tmp_path / "x.pem"
     pem.write_text("")
-    assert refusal({"certfile": str(pem)}, {}) == "certfile: needs keyfile too (from --certfile)"
+    assert refusal({"certfile": str(pem)}, {}) == "certfile: requires keyfile as well (from --certfile)"
     assert (
         refusal({}, {"HERMES_TRIO_KEYFILE": str(pem)})
-        == "keyfile: needs certfile too (from HERMES_TRIO_KEYFILE)"
+        == "keyfile: requires certfile as well (from HERMES_TRIO_KEYFILE)"
     )
     both = {"certfile": str(pem), "keyfile": str(tmp_path / "no.pem")}
     assert refusal(both, {}) == f"keyfile: {tmp_path}/no.pem: No such file or directory (from --keyfile)"
-    assert refusal(both | {"keyfile": tmp_path}, {}) == f"keyfile: {tmp_path}: is a folder (from --keyfile)"
+    assert (
+        refusal(both | {"keyfile": tmp_path}, {}) == f"keyfile: {tmp_path}: is a directory (from --keyfile)"
+    )
     assert load(both | {"keyfile": str(pem)}, NO_HOME, None).settings.keyfile == pem
 
 
@@ -385,7 +445,7 @@ def test_a_key_may_come_through_a_pipe() -> None:
 
 
 def test_made_directly_it_keeps_the_same_rules() -> None:
-    with pytest.raises(WrongValueError, match="port: -1 is not between 0 and 65535"):
+    with pytest.raises(InvalidValueError, match="port: -1 is not between 0 and 65535"):
         Settings(port=-1)
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from hermes_trio.settings import MASK, Settings, options
-from hermes_trio.settings.shown import shown_settings
+from hermes_trio.settings.display import display_settings
 
 
 def shown(**values: object) -> dict[str, str]:
-    return {option.name: option.value for option in shown_settings(Settings(**values))}  # type: ignore[arg-type]
+    return {option.name: option.value for option in display_settings(Settings(**values))}  # type: ignore[arg-type]
 
 
 def test_every_option_is_there_with_its_meaning() -> None:
-    listed = shown_settings(Settings())
+    listed = display_settings(Settings())
     assert [option.name for option in listed] == list(options())
     assert all(option.help for option in listed)
 

@@ -11,13 +11,22 @@ from hypothesis import strategies as st
 
 from hermes_trio.bootstrap import check, find_agents
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.settings import Kind, Loaded, Profile, Settings, SettingsError, Source, WrongValueError, load
+from hermes_trio.settings import (
+    InvalidValueError,
+    LoadedSettings,
+    Profile,
+    Settings,
+    SettingsError,
+    Source,
+    SourceKind,
+    load,
+)
 
 NO_HOME = {"HOME": "/nonexistent"}
 SECRET = "sk-nobody-may-see-this"
 
 
-def loaded_from(folder: Path, text: str, **environ: str) -> Loaded:
+def loaded_from(folder: Path, text: str, **environ: str) -> LoadedSettings:
     """What a file with this text says."""
     path = folder / "config.toml"
     path.write_text(text, encoding="utf-8")
@@ -71,7 +80,7 @@ def test_everything_that_a_profile_can_say(tmp_path: Path) -> None:
         )
     }
     assert loaded.sources["profiles.x.model"].name == f"{tmp_path / 'config.toml'}: profiles.x.model"
-    assert loaded.sources["mcp.web"].kind is Kind.FILE
+    assert loaded.sources["mcp.web"].kind is SourceKind.FILE
     assert SECRET not in repr(loaded)
 
 
@@ -101,7 +110,7 @@ def test_what_a_profile_does_not_say_comes_from_the_top(tmp_path: Path) -> None:
         system_prompt="Hello.", tools=("terminal",), max_iterations=3, model_name="x", mcp=("files",),
     )  # fmt: skip
     assert loaded.sources["profiles.x.model"] == loaded.sources["upstream_model"]
-    assert loaded.sources["profiles.x.keys"] == Source(Kind.DEFAULT, "default")
+    assert loaded.sources["profiles.x.keys"] == Source(SourceKind.DEFAULT, "default")
 
 
 def test_the_environment_beats_the_top_of_the_file_but_not_a_profile(tmp_path: Path) -> None:
@@ -120,7 +129,7 @@ def test_a_key_from_a_variable(tmp_path: Path) -> None:
     text = '[profiles.x]\napi_key_env = "THE_KEY"'
     loaded = loaded_from(tmp_path, text, THE_KEY=SECRET)
     assert loaded.settings.profiles["x"].api_key == SECRET
-    assert loaded.sources["profiles.x.api_key"] == Source(Kind.ENVIRONMENT, "THE_KEY")
+    assert loaded.sources["profiles.x.api_key"] == Source(SourceKind.ENVIRONMENT, "THE_KEY")
 
 
 @pytest.mark.parametrize(
@@ -146,10 +155,10 @@ def test_the_agent_that_the_top_level_means() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("profiles = 5", "profiles: is a single value, tables [profiles.NAME] are needed (from {path})"),
-        ("mcp = []", "mcp: is a single value, tables [mcp.NAME] are needed (from {path})"),
-        ("[profiles]\nx = 5", "profiles.x: is a single value, a table is needed (from {path})"),
-        ("[mcp]\nx = 5", "mcp.x: is a single value, a table is needed (from {path})"),
+        ("profiles = 5", "profiles: is a single value, but tables [profiles.NAME] are expected (from {path})"),
+        ("mcp = []", "mcp: is a single value, but tables [mcp.NAME] are expected (from {path})"),
+        ("[profiles]\nx = 5", "profiles.x: is a single value, but a table is expected (from {path})"),
+        ("[mcp]\nx = 5", "mcp.x: is a single value, but a table is expected (from {path})"),
         ("[profiles.default]", "profiles: 'default' cannot be the name of a profile (from {path})"),
         ('[profiles.".."]', "profiles: '..' is not a name of up to 64 letters, digits, dots, dashes and underscores"),
         ('[profiles."a/b"]', "profiles: 'a/b' is not a name of "),
@@ -159,34 +168,34 @@ def test_the_agent_that_the_top_level_means() -> None:
         ("[profiles.x]\nmodle = 5", "profiles.x.modle: no such option, did you mean model? (from {path})"),
         ("[profiles.x]\nname = 'y'", "profiles.x.name: no such option"),
         ("[profiles.x]\nzzzz = 5", "profiles.x.zzzz: no such option (from {path})"),
-        ("[profiles.x]\nmodel = 5", "profiles.x.model: 5 is not a text (from {path}: profiles.x.model)"),
+        ("[profiles.x]\nmodel = 5", "profiles.x.model: 5 is not a string (from {path}: profiles.x.model)"),
         ("[profiles.x]\nmodel_path = ''", "profiles.x.model_path: '' is not a path (from {path}: profiles.x.model_path)"),
-        ("[profiles.x]\ntools = [5]", "profiles.x.tools: [5] is not a list of texts (from {path}: profiles.x.tools)"),
+        ("[profiles.x]\ntools = [5]", "profiles.x.tools: [5] is not a list of strings (from {path}: profiles.x.tools)"),
         ("[profiles.x]\ntools = ['']", "profiles.x.tools: '' is empty or not printable (from {path}: profiles.x.tools)"),
-        ("[profiles.x]\nkeys = []", "profiles.x.keys: names nobody; leave it out to let everybody in (from {path})"),
-        ("[profiles.x]\nkeys = ''", "profiles.x.keys: names nobody; leave it out to let everybody in (from {path})"),
+        ("[profiles.x]\nkeys = []", "profiles.x.keys: is empty; omit it to allow every key (from {path})"),
+        ("[profiles.x]\nkeys = ''", "profiles.x.keys: is empty; omit it to allow every key (from {path})"),
         ("[profiles.x]\noptions = 5", "profiles.x.options: 5 is not a table (from {path})"),
-        ("options = 5", "options: is a single value, a table is needed (from {path})"),
+        ("options = 5", "options: is a single value, but a table is expected (from {path})"),
         ("[profiles.x]\nagent = 'a b'", "profiles.x.agent: 'a b' is neither a name nor module:factory (from {path}: "),
         ("[profiles.x]\nmodel_name = ''", "profiles.x.model_name: '' is empty or not printable (from {path}: "),
         (
             "[profiles.x]\nmax_iterations = 0",
-            "profiles.x.max_iterations: 0 is not a number of at least 1 (from {path}: profiles.x.max_iterations)",
+            "profiles.x.max_iterations: 0 is less than 1 (from {path}: profiles.x.max_iterations)",
         ),
-        ("[profiles.x]\nmcp = ['no']", "profiles.x.mcp: there is no [mcp.no] (from {path})"),
-        ("[profiles.x]\napi_key_env = 5", "profiles.x.api_key_env: 5 is not a text (from {path}: profiles.x.api_key_env)"),
+        ("[profiles.x]\nmcp = ['no']", "profiles.x.mcp: there is no table [mcp.no] (from {path})"),
+        ("[profiles.x]\napi_key_env = 5", "profiles.x.api_key_env: 5 is not a string (from {path}: profiles.x.api_key_env)"),
         ("[profiles.x]\napi_key_env = 'NO'", "profiles.x.api_key_env: the variable 'NO' is not set (from {path})"),
         (
             "[profiles.x]\napi_key_env = 'A'\napi_key = 'b'",
-            "profiles.x.api_key: excludes api_key_env (from {path})",
+            "profiles.x.api_key: cannot be combined with api_key_env (from {path})",
         ),
         (
             "[profiles.hermes-agent]",
-            "profiles.hermes-agent.model_name: 'hermes-agent' is the name of the server's own agent (from {path})",
+            "profiles.hermes-agent.model_name: 'hermes-agent' is already the name of the server's own agent (from {path})",
         ),
         (
             "[profiles.x]\n[profiles.y]\nmodel_name = 'x'",
-            "profiles.y.model_name: 'x' is the name of profile x (from {path})",
+            "profiles.y.model_name: 'x' is already the name of profile x (from {path})",
         ),
     ],
 )  # fmt: skip
@@ -220,7 +229,7 @@ def test_secrets_are_not_repeated(tmp_path: Path, option: str, value: str) -> No
 def test_a_name_is_a_folder_and_a_part_of_a_path(name: str) -> None:
     try:
         Profile(name=name)
-    except WrongValueError:
+    except InvalidValueError:
         return
     assert name == Path(name).name
     assert name.isascii()
