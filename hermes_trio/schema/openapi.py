@@ -35,7 +35,12 @@ class Operation:
 
 
 _RUN_STATUSES = (400, 404, 408, 409, 413, 429, 500, 502, 503)
-_SESSION_HEADERS = ("X-Hermes-Session-Id", "X-Hermes-Session-Key", "Idempotency-Key")
+_SESSION_HEADERS = (
+    "X-Hermes-Session-Id",
+    "X-Hermes-Session-Key",
+    "Idempotency-Key",
+    "X-Hermes-On-Disconnect",
+)
 _PAGE = ("after", "limit", "order")
 
 _ABOUT_AND_CHAT = (

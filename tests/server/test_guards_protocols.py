@@ -36,8 +36,9 @@ def brief() -> ServerConfig:
 async def test_an_upgrade_to_websocket_is_refused(more: bytes) -> None:
     async with serving(Demo()) as live:
         head, _, text = (await ask(live.port, UPGRADE + more)).partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 ")
-    assert b"connection: close" in head
+    assert head.startswith(b"HTTP/1.1 426 ")
+    assert b"upgrade: HTTP/1.1" in head
+    assert b"connection: upgrade, close" in head
     assert json.loads(text)["error"]["code"] == "no_upgrade"
     assert live.guards.faults == 0
 

@@ -21,8 +21,10 @@ from tests.support.fakes import (
     ask_stream,
     make_harness,
 )
+from tests.support.responses_api import idle_harness
 
 SESSION = {"X-Hermes-Session-Id": "s"}
+POLICY = "X-Hermes-On-Disconnect"
 BODIES = [ask, ask_stream]
 GONE = ("incomplete", "client_disconnected")
 
@@ -164,3 +166,48 @@ async def test_leaving_at_every_step_of_the_scheduler(body: Any, is_async: bool)
                 assert ("assistant", word) in kept
         outcomes |= set(harness.ends or [("never began", "")])
     assert {("never began", ""), GONE, ("completed", "")} >= outcomes >= {("never began", ""), GONE}
+
+
+@pytest.mark.parametrize("body", BODIES)
+async def test_a_detached_turn_goes_on_without_its_client(body: Any) -> None:
+    first, second = Pause(), Pause()
+    script: list[Step] = [Text("One "), first, Text("two."), second]
+    async with idle_harness(ScriptedAgentFactory(script, is_async=True)) as harness:
+        async with harness.client.post(CHAT, body("Go"), {**SESSION, POLICY: "detach"}) as exchange:
+            await first.wait_reached()
+            exchange.disconnect()
+            await exchange.end()
+        first.go()
+        await second.wait_reached()  # nobody reads, and the agent still works
+        assert harness.ends == []
+        second.go()
+        await harness.state.services.registry.wait_empty()
+        assert harness.ends == [("completed", "")]
+        assert await harness.transcript("s") == [("user", "Go"), ("assistant", "One two.")]
+
+
+async def test_a_turn_outlives_its_client_by_the_grace_period_only(mock_clock: MockClock) -> None:
+    pause = Pause()
+    async with idle_harness(ScriptedAgentFactory([Text("One "), pause], is_async=True)) as harness:
+        async with harness.client.post(CHAT, ask_stream("Go"), {**SESSION, POLICY: "grace:5"}) as exchange:
+            await pause.wait_reached()
+            exchange.disconnect()
+            await exchange.end()
+        await wait_all_tasks_blocked()
+        mock_clock.jump(4.75)
+        await wait_all_tasks_blocked()
+        assert harness.ends == []
+        mock_clock.jump(0.25)
+        await harness.state.services.registry.wait_empty()
+        assert harness.ends == [GONE]
+        assert await harness.transcript("s") == [("user", "Go"), ("assistant", "One ")]
+
+
+@pytest.mark.parametrize("body", BODIES)
+async def test_an_unknown_policy_is_refused(body: Any) -> None:
+    harness = make_harness()
+    answer = await harness.client.send(CHAT, body("Go"), {POLICY: "maybe"})
+    assert answer.status == 400
+    assert (answer.error["code"], answer.error["param"]) == ("invalid_on_disconnect", POLICY)
+    assert harness.agents.turns == []
+    assert harness.is_idle

@@ -15,15 +15,15 @@ from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.worker_context import EventWrapper
 
-from hermes_trio.core.errors import bad_request
+from hermes_trio.core.errors import ApiError
 from hermes_trio.server.guards.middleware import GuardedApp
 from hermes_trio.server.guards.stream import GuardedStream
 
 FINISH_SECONDS = 5.0
 """The bound on what follows the end of a response, which is done in spite of cancellation."""
 
-_NO_UPGRADE = bad_request(
-    "This server does not offer WebSockets or other protocol upgrades.", code="no_upgrade"
+_NO_UPGRADE = ApiError(
+    426, "This server does not offer WebSockets: send the request without an upgrade.", code="no_upgrade"
 )
 
 
@@ -128,12 +128,16 @@ class GuardedH11Protocol(H11Protocol):
             await super()._create_stream(request)
 
     async def _refuse_upgrade(self) -> None:
-        """Answer and close: what follows an upgrade is not HTTP and must not be parsed as such."""
+        """Answer 426 and close: what follows an upgrade is not HTTP and must not be parsed as such.
+
+        Clients that prefer WebSockets fall back to plain requests at a 426; a 400 they take for a fault of theirs.
+        """
         body = json.dumps(_NO_UPGRADE.envelope()).encode()
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
-            (b"connection", b"close"),
+            (b"upgrade", b"HTTP/1.1"),  # a 426 has to name what the client should speak instead
+            (b"connection", b"upgrade, close"),
             *self.config.response_headers("h11"),
         ]
         for event in (

@@ -8,13 +8,22 @@ from quart import Blueprint, Response, request
 
 from hermes_trio.core.dialects.chat import ChatCollector, ChatOptions, ChatStream
 from hermes_trio.core.messages import Message
+from hermes_trio.runs.disconnects import INTERRUPT
+from hermes_trio.runs.spec import Persistence
 from hermes_trio.schema.chat import ChatRequest, parse_chat
 from hermes_trio.schema.parsing import SESSION_ID_HEADER
 from hermes_trio.web.history import lock_session, session_target
 from hermes_trio.web.media import reply_with_media
 from hermes_trio.web.request import SessionHeaders, app_state, body, principal
 from hermes_trio.web.sse import collected_response, sse_response
-from hermes_trio.web.start_run import NewRun, RunKind, TurnInput, reserve_slot, start_run
+from hermes_trio.web.start_run import (
+    NewRun,
+    RunKind,
+    TurnInput,
+    disconnect_policy,
+    reserve_slot,
+    start_run,
+)
 
 CHAT = RunKind("chat", "chatcmpl-", 29)
 
@@ -27,8 +36,19 @@ async def chat_completions() -> Response:
     reserve_slot()
     raw = await body()
     chat, session = parse_chat(raw), SessionHeaders.from_request()
-    load_input = partial(_load_input, chat, session.session_id)
-    started = await start_run(NewRun(CHAT, raw, session, load_input, can_ask=chat.stream))
+    policy = disconnect_policy()
+    started = await start_run(
+        NewRun(
+            CHAT,
+            raw,
+            session,
+            partial(_load_input, chat, session.session_id),
+            # A turn that may outlive its client is logged while it runs, so that it survives a crash, too.
+            persistence=Persistence.FINAL if policy == INTERRUPT else Persistence.FULL,
+            on_disconnect=policy,
+            can_ask=chat.stream,
+        )
+    )
     header = started.header
     if chat.stream:
         # As the first request had them: a replay is the same to the byte.
