@@ -13,10 +13,12 @@ from hermes_trio.core.state import (
     RunState,
     TurnState,
 )
+from scripts import flow_diagram
 from scripts.diagrams import Machine, svg
 
-FOLDER = Path(__file__).parent.parent / "docs" / "reference"
-PAGE = "state_machines.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = "reference/state_machines.md"
+PIPELINE = DOCS / "discussion" / "pipeline.txt"
 
 MACHINES = (
     Machine("state_call", "A tool call", "A tool call as clients see it.", CALL_TRANSITIONS, CallState.NEW),
@@ -34,9 +36,15 @@ transition that a table does not list raises an error and changes nothing.
 
 
 def files() -> dict[str, str]:
-    """The page and its drawings, as they should be."""
+    """Return the content of every generated file, by its path below ``docs``."""
     page = "\n".join([INTRODUCTION, *map(_section, MACHINES)])
-    return {PAGE: page, **{f"{machine.name}.svg": svg(machine) for machine in MACHINES}}
+    drawings = {f"reference/{machine.name}.svg": svg(machine) for machine in MACHINES}
+    return {PAGE: page, **drawings, "discussion/pipeline.svg": flow_diagram.render(pipeline())}
+
+
+def pipeline() -> flow_diagram.FlowDiagram:
+    """Parse the description of the architecture page's diagram."""
+    return flow_diagram.parse("The route of a token", PIPELINE.read_text(encoding="utf-8"))
 
 
 def _section(machine: Machine) -> str:
@@ -56,4 +64,4 @@ def _lines(machine: Machine) -> Iterator[str]:
 
 if __name__ == "__main__":
     for name, text in files().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
+        (DOCS / name).write_text(text, encoding="utf-8")

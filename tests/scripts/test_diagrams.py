@@ -1,4 +1,4 @@
-"""The drawings of the state machines: up to date, whole, and readable."""
+"""The diagrams of the documentation: up to date, complete, and readable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from scripts.diagrams import Drawing, Machine, columns_of, svg
-from scripts.update_diagrams import FOLDER, MACHINES, files
+from scripts.flow_diagram import parse, render
+from scripts.update_diagrams import DOCS, MACHINES, files, pipeline
 
 
 class Place(StrEnum):
@@ -59,12 +60,13 @@ ALL = [*MACHINES, HARD]
 
 
 def test_what_is_committed_is_what_the_tables_say() -> None:
-    stale = [name for name, text in files().items() if (FOLDER / name).read_text(encoding="utf-8") != text]
+    stale = [name for name, text in files().items() if (DOCS / name).read_text(encoding="utf-8") != text]
     assert stale == [], "run: python -m scripts.update_diagrams"
 
 
 def test_no_drawing_of_a_machine_that_is_gone() -> None:
-    assert {path.name for path in FOLDER.glob("state_*")} == set(files())
+    drawn = {str(path.relative_to(DOCS)) for path in DOCS.glob("reference/state_*")}
+    assert drawn == {name for name in files() if name.startswith("reference/")}
 
 
 @pytest.mark.parametrize("machine", ALL, ids=lambda machine: machine.name)
@@ -111,3 +113,27 @@ def test_every_state_can_be_reached(machine: Machine) -> None:
         reached |= {arrow.target for arrow in machine.arrows if arrow.source in reached}
     assert reached == set(machine.states)
     assert machine.ends
+
+
+def test_every_path_in_the_pipeline_diagram_exists() -> None:
+    package = DOCS.parent / "hermes_trio"
+    captions = (box.caption for box in pipeline().boxes.values())
+    paths = [word for caption in captions for word in caption.replace(",", " ").split() if "/" in word]
+    assert paths
+    assert [path for path in paths if not (package / path).exists()] == []
+
+
+def test_every_box_and_arrow_is_in_the_pipeline_diagram() -> None:
+    diagram = pipeline()
+    texts = {
+        element.text
+        for element in ElementTree.fromstring(render(diagram)).iter()
+        if element.tag.endswith("text")
+    }
+    assert {*diagram.boxes, *(flow.label for flow in diagram.flows)} <= texts
+
+
+@pytest.mark.parametrize("line", ["0 0 Agent", "Agent -> Store: saves"])
+def test_a_mistake_in_a_flow_description_is_an_error(line: str) -> None:
+    with pytest.raises(ValueError, match=r"neither a box nor an arrow|no such box"):
+        parse("A mistake", line)
