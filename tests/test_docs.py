@@ -147,3 +147,11 @@ def test_every_field_that_an_agent_meets_is_documented(kind: type) -> None:
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\((docs/[^)#]+)", PAGES[0].read_text("utf-8")))))
 def test_links_of_the_readme_lead_somewhere(target: str) -> None:
     assert (ROOT / target).is_file()
+
+
+def test_every_path_in_the_architecture_page_exists() -> None:
+    text = (DOCS / "discussion" / "architecture.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)*(?:\.py|/))`", text))
+    roots = (ROOT / "hermes_trio", ROOT)
+    assert len(paths) > 40
+    assert [path for path in sorted(paths) if not any((root / path).exists() for root in roots)] == []
