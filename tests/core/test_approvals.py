@@ -12,7 +12,7 @@ from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, CallSt
 from hermes_trio.core.dialects.chat import APPROVAL_REQUEST, APPROVAL_RESPONDED, ChatOptions, ChatStream
 from hermes_trio.core.dialects.responses import ResponsesCollector
 from hermes_trio.core.dialects.runs import status_after
-from hermes_trio.core.dialects.wire import pending_block, request_fields, response_fields
+from hermes_trio.core.dialects.wire import pending_fields, request_fields, resolution_fields
 from hermes_trio.core.events import (
     AnsweredBy,
     ApprovalAnswered,
@@ -95,7 +95,7 @@ def test_the_fields() -> None:
         "choices": ["once", "session", "always", "deny"],
         "timeout": 60.0,
     }
-    assert response_fields(RESOLVED) == {
+    assert resolution_fields(RESOLVED) == {
         "approval_id": "q1",
         "toolCallId": None,
         "choice": "session",
@@ -121,7 +121,7 @@ def test_in_chat_they_are_chunks_that_change_nothing() -> None:
         assert frame.data["choices"] == [{"index": 0, "delta": {}, "finish_reason": None}]
         assert "error" not in frame.data
     assert asked.data["approval"] == request_fields(REQUEST)
-    assert answered.data["approval"] == response_fields(RESOLVED)
+    assert answered.data["approval"] == resolution_fields(RESOLVED)
     assert asked.data["event"]["data"] == {
         "description": "Waiting for an approval: rm -r build",
         "done": False,
@@ -176,4 +176,4 @@ class TestProgress:
         assert status_after(changes) == RunStatus(RunState.FAILED)
 
     def test_nobody_waits(self) -> None:
-        assert pending_block(()) == {}
+        assert pending_fields(()) == {}

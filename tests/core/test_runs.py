@@ -16,7 +16,7 @@ from hermes_trio.core.changes import (
     TextAdded,
     ToolOutputAdded,
 )
-from hermes_trio.core.dialects.runs import RunsStream, ends_of, frames_after, kind_of, run_object
+from hermes_trio.core.dialects.runs import RunsStream, ends_in_states, event_name, frames_after, run_object
 from hermes_trio.core.events import Event, Result, Verdict
 from hermes_trio.core.messages import MessageItem, Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
@@ -252,7 +252,7 @@ def check(turn: Turn, changes: list[Change]) -> None:
     """One event for each change, text neither lost nor doubled, and the object agrees with the last event."""
     stream = frames_after(HEADER, changes)
     events = check_whole(stream)
-    assert [event["event"] for event in events] == ["run.started", *map(kind_of, changes)]
+    assert [event["event"] for event in events] == ["run.started", *map(event_name, changes)]
     said = "".join(event["delta"] for event in events if event["event"] == "message.delta")
     assert said == turn.text
     assert b"_secret" not in stream
@@ -315,7 +315,7 @@ def test_the_object_names_the_last_event_and_its_time(script: list[Event]) -> No
 
 def test_every_end_has_one_word() -> None:
     words = ["completed", "failed", "cancelled"]
-    ends = [ends_of([word]) for word in words]
+    ends = [ends_in_states([word]) for word in words]
     assert frozenset().union(*ends) == ALL_ENDS
     assert sum(map(len, ends)) == len(ALL_ENDS)
-    assert (Status.INCOMPLETE, Reason.MAX_OUTPUT_TOKENS) in ends_of(["completed"])
+    assert (Status.INCOMPLETE, Reason.MAX_OUTPUT_TOKENS) in ends_in_states(["completed"])

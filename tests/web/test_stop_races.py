@@ -12,7 +12,7 @@ import pytest
 import trio
 from attrs import frozen
 
-from hermes_trio.core.dialects.runs import end_status
+from hermes_trio.core.dialects.runs import final_state
 from hermes_trio.core.events import Text
 from hermes_trio.core.records import EndedRun
 from tests.support.fakes import AppHarness, Pause, ScriptedAgentFactory
@@ -63,7 +63,7 @@ async def ended_as(harness: AppHarness, run_id: str) -> str:
     record = await harness.store.find_run("ann", run_id)
     assert isinstance(record, EndedRun)
     assert events[-1]["event"] == f"run.{told['status']}"
-    assert told["status"] == end_status(record.outcome)
+    assert told["status"] == final_state(record.outcome)
     said = "".join(event.get("delta", "") for event in events)
     assert told["output"] == said
     return str(told["status"])

@@ -1,7 +1,14 @@
-"""The items of a response: how each looks while it is in the making and when it is done.
+"""The output items of a response, and the reducer that builds them from changes.
 
-A slot is one place in the ``output`` of a response. Its id is a hash of the run's id and of the place that the item has in
-the turn, so a stream that is rendered again, anywhere, carries the same ids.
+Streams render the reducer's steps; batch replies and stored records read its slots; so all three agree on items, order
+and ids.
+
+* A slot is one position in the output. An item takes its slot when it first appears.
+* The id of an item is a hash of the run's id and the item's position in the turn, so that a stream rendered again,
+  on any node, has the same ids.
+* A message or reasoning item is done when the next item of the turn begins, or when the turn ends. The result of a
+  call that ran meanwhile is not such an item: the text continues after it.
+* A call is done when its tool is, and its result follows at once. A call that the client runs is done when it is made.
 """
 
 from __future__ import annotations
@@ -10,6 +17,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any
 
 from attrs import define, field, frozen
@@ -32,7 +40,7 @@ OutputItem = dict[str, Any]
 
 
 class ItemStatus(StrEnum):
-    """Where an item stands."""
+    """The status of an item."""
 
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
@@ -40,36 +48,36 @@ class ItemStatus(StrEnum):
 
 
 class ResultForm(StrEnum):
-    """How the result of a tool call is written."""
+    """The form of a tool result in the output."""
 
-    PARTS = "parts"  # a list of input_text parts: the only form that Open WebUI can show, so streams have it
-    TEXT = "text"  # a plain string, as the OpenAI specification has it
+    PARTS = "parts"  # a list of input_text parts, the only form Open WebUI shows; used in streams
+    TEXT = "text"  # a string, as in the OpenAI specification
 
 
-def item_id(prefix: str, run_id: str, place: int | str) -> str:
-    """The id of an item, the same whenever it is asked for."""
-    digest = hashlib.sha256(f"{run_id}\n{prefix}\n{place}".encode("utf-8", "surrogatepass"))
+def item_id(prefix: str, run_id: str, position: int | str) -> str:
+    """Derive the id of an item from the run and the item's position."""
+    digest = hashlib.sha256(f"{run_id}\n{prefix}\n{position}".encode("utf-8", "surrogatepass"))
     return f"{prefix}_{digest.hexdigest()[:24]}"
 
 
 def text_part(text: str) -> OutputItem:
-    """The content of a message."""
+    """Return the content part of a message."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def summary_part(text: str) -> OutputItem:
-    """The content of a reasoning item."""
+    """Return the content part of a reasoning item."""
     return {"type": "summary_text", "text": text}
 
 
 def input_text(text: str) -> OutputItem:
-    """A text that goes to the model: what a user said, what a tool returned."""
+    """Return a text part that is input to the model: of a user message or a tool result."""
     return {"type": "input_text", "text": text}
 
 
 @define(eq=False)
-class _GrowingSlot:
-    """What grows piece by piece."""
+class _TextSlotBase:
+    """An item whose text arrives in pieces."""
 
     index: int
     item_id: str
@@ -78,20 +86,20 @@ class _GrowingSlot:
 
     @property
     def text(self) -> str:
-        """All of it so far."""
+        """The text so far."""
         return "".join(self.pieces)
 
 
 @define(eq=False)
-class MessageSlot(_GrowingSlot):
+class MessageSlot(_TextSlotBase):
     """Visible text between two tool rounds."""
 
     def opened(self) -> OutputItem:
-        """The item before its first text."""
+        """Return the item as it was added, without text."""
         return self._with([])
 
     def shown(self, form: ResultForm) -> OutputItem:  # noqa: ARG002 - only results have two forms
-        """The item as it stands."""
+        """Return the current item."""
         return self._with([text_part(self.text)])
 
     def _with(self, content: list[OutputItem]) -> OutputItem:
@@ -105,15 +113,15 @@ class MessageSlot(_GrowingSlot):
 
 
 @define(eq=False)
-class ReasoningSlot(_GrowingSlot):
-    """Thinking between two other items."""
+class ReasoningSlot(_TextSlotBase):
+    """Reasoning between two other items."""
 
     def opened(self) -> OutputItem:
-        """The item before its first text."""
+        """Return the item as it was added, without text."""
         return self._with([])
 
     def shown(self, form: ResultForm) -> OutputItem:  # noqa: ARG002 - only results have two forms
-        """The item as it stands."""
+        """Return the current item."""
         return self._with([summary_part(self.text)])
 
     def _with(self, summary: list[OutputItem]) -> OutputItem:
@@ -122,7 +130,7 @@ class ReasoningSlot(_GrowingSlot):
 
 @define(eq=False)
 class CallSlot:
-    """A tool call. It is done when the tool is, so that a client's card spins until then."""
+    """A tool call. It stays in progress until the tool is done, so that clients show it as running."""
 
     index: int
     item_id: str
@@ -132,11 +140,11 @@ class CallSlot:
     status: ItemStatus = ItemStatus.IN_PROGRESS
 
     def opened(self) -> OutputItem:
-        """The item before its arguments: helpers add them up from the deltas."""
+        """Return the item as it was added, without arguments: SDK helpers accumulate them from deltas."""
         return self._with("")
 
     def shown(self, form: ResultForm) -> OutputItem:  # noqa: ARG002 - only results have two forms
-        """The item as it stands."""
+        """Return the current item."""
         return self._with(self.arguments)
 
     def _with(self, arguments: str) -> OutputItem:
@@ -152,7 +160,7 @@ class CallSlot:
 
 @define(eq=False)
 class ResultSlot:
-    """What a tool call returned. Never shortened."""
+    """The result of a tool call, never shortened."""
 
     index: int
     item_id: str
@@ -161,11 +169,11 @@ class ResultSlot:
     status: ItemStatus
 
     def opened(self) -> OutputItem:
-        """The whole item: clients of today's server read it as soon as it is added."""
+        """Return the complete item: existing clients read it when it is added."""
         return self.shown(ResultForm.PARTS)
 
     def shown(self, form: ResultForm) -> OutputItem:
-        """The item."""
+        """Return the item."""
         output = self.output if form is ResultForm.TEXT else [input_text(self.output)]
         return {
             "id": self.item_id,
@@ -176,22 +184,22 @@ class ResultSlot:
         }
 
 
-Prose = MessageSlot | ReasoningSlot
+TextSlot = MessageSlot | ReasoningSlot
 Slot = MessageSlot | ReasoningSlot | CallSlot | ResultSlot
 
 
 @frozen
 class ItemAdded:
-    """An item took its place."""
+    """An item was added to the output."""
 
     slot: Slot
 
 
 @frozen
 class ItemDelta:
-    """A message or reasoning item got more text."""
+    """Text was appended to a message or reasoning item."""
 
-    slot: Prose
+    slot: TextSlot
     text: str
 
 
@@ -206,20 +214,20 @@ Step = ItemAdded | ItemDelta | ItemDone
 
 
 class Output:
-    """The items of one response."""
+    """The output of one response. Feed it changes; read steps or items."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
         self._slots: list[Slot] = []
-        self._prose: dict[int, Prose] = {}  # the open one, by its place in the turn; at most one
-        self._calls: dict[int, CallSlot] = {}  # the running ones
+        self._open_text: dict[int, TextSlot] = {}  # the open text item, by position in the turn; at most one
+        self._calls: dict[int, CallSlot] = {}  # running calls, by position in the turn
 
     def items(self, form: ResultForm) -> list[OutputItem]:
-        """All items as they stand."""
+        """Return all items in their current state."""
         return [slot.shown(form) for slot in self._slots]
 
     def take(self, change: Change) -> Iterator[Step]:
-        """Feed one change; what it does to the output happens as the steps are drawn."""
+        """Apply one change and yield its steps. The output changes while the iterator is consumed."""
         match change:
             case TextAdded(item, text) | ReasoningAdded(item, text):
                 yield from self._write(
@@ -230,75 +238,82 @@ class Output:
             case CallEnded():
                 yield from self._finish(change)
             case ClientToolCalled():
-                yield from self._hand_over(change)
+                yield from self._client_call(change)
             case Ended(outcome):
                 yield from self._abandon_calls()
-                yield from self._close_prose(_last_status(outcome))
+                yield from self._close_text(_last_status(outcome))
             case _:
-                pass  # live output of a call: the standard has no event for it
+                pass  # the standard has no event for live output of a call
 
-    def grow(self, change: TextAdded) -> Prose | None:
-        """The short way for most changes there are: more text of the open message. Nothing happens if it is not that."""
-        slot = self._prose.get(change.item)
+    def append(self, change: TextAdded) -> TextSlot | None:
+        """Append text to the open message, a fast path for the most frequent change.
+
+        Returns None, and changes nothing, if the text begins a new item.
+        """
+        slot = self._open_text.get(change.item)
         if slot is not None:
             slot.pieces.append(change.text)
         return slot
 
     def take_all(self, changes: Iterable[Change]) -> None:
-        """Feed some changes and look only at the result."""
+        """Apply some changes, ignoring their steps."""
         for change in changes:
             for _ in self.take(change):
                 pass
 
-    def _write(self, item: int, text: str, kind: type[Prose]) -> Iterator[Step]:
-        slot = self._prose.get(item)
+    def _write(self, item: int, text: str, kind: type[TextSlot]) -> Iterator[Step]:
+        slot = self._open_text.get(item)
         if slot is None:
-            yield from self._close_prose(ItemStatus.COMPLETED)
+            yield from self._close_text(ItemStatus.COMPLETED)
             prefix = "msg" if kind is MessageSlot else "rs"
-            slot = self._prose[item] = kind(len(self._slots), self._id(prefix, item))
+            slot = self._open_text[item] = kind(len(self._slots), self._id(prefix, item))
             yield self._open(slot)
         slot.pieces.append(text)
         yield ItemDelta(slot, text)
 
     def _start(self, change: CallStarted) -> Iterator[Step]:
-        yield from self._close_prose(ItemStatus.COMPLETED)
-        place, made = len(self._slots), self._id("fc", change.item)
-        slot = CallSlot(place, made, change.call_id, change.name, encode(change.args))
+        yield from self._close_text(ItemStatus.COMPLETED)
+        slot = CallSlot(
+            len(self._slots),
+            self._id("fc", change.item),
+            change.call_id,
+            change.name,
+            encode(change.args),
+        )
         self._calls[change.item] = slot
         yield self._open(slot)
 
-    def _hand_over(self, change: ClientToolCalled) -> Iterator[Step]:
-        """A call that the client runs is done when it is made."""
-        yield from self._close_prose(ItemStatus.COMPLETED)
-        made = self._id("fc", change.item)
-        slot = CallSlot(len(self._slots), made, change.call_id, change.name, change.arguments)
+    def _client_call(self, change: ClientToolCalled) -> Iterator[Step]:
+        yield from self._close_text(ItemStatus.COMPLETED)
+        item_id = self._id("fc", change.item)
+        slot = CallSlot(len(self._slots), item_id, change.call_id, change.name, change.arguments)
         yield self._open(slot)
         slot.status = ItemStatus.COMPLETED
         yield ItemDone(slot)
 
     def _finish(self, change: CallEnded) -> Iterator[Step]:
-        is_whole = change.state is CallState.COMPLETED
-        status = ItemStatus.COMPLETED if is_whole else ItemStatus.INCOMPLETE
+        is_complete = change.state is CallState.COMPLETED
+        status = ItemStatus.COMPLETED if is_complete else ItemStatus.INCOMPLETE
         call = self._calls.pop(change.item)
         call.status = status
         yield ItemDone(call)
-        made = self._id("fco", change.item)
-        result = ResultSlot(len(self._slots), made, change.call_id, change.result, status)
+        item_id = self._id("fco", change.item)
+        result = ResultSlot(len(self._slots), item_id, change.call_id, change.result, status)
         yield self._open(result)
         yield ItemDone(result)
 
     def _abandon_calls(self) -> Iterator[Step]:
-        """A turn ends its calls itself; this holds for a log that lost its tail."""
+        """Close running calls. Turns close theirs; this is for a log that lost its tail."""
         for item, call in list(self._calls.items()):
             yield from self._finish(
                 CallEnded(item, call.call_id, call.name, CallState.CANCELLED, "", is_error=True, duration=0.0)
             )
 
-    def _close_prose(self, status: ItemStatus) -> Iterator[Step]:
-        for slot in self._prose.values():
+    def _close_text(self, status: ItemStatus) -> Iterator[Step]:
+        for slot in self._open_text.values():
             slot.status = status
             yield ItemDone(slot)
-        self._prose.clear()
+        self._open_text.clear()
 
     def _open(self, slot: Slot) -> ItemAdded:
         self._slots.append(slot)
@@ -311,7 +326,7 @@ class Output:
 def output_items(
     run_id: str, items: Sequence[Item], outcome: Outcome | None = None, form: ResultForm = ResultForm.TEXT
 ) -> list[OutputItem]:
-    """The output that a stored or running turn has, from its items. ``None``: it has not ended."""
+    """Return the output of a stored or running turn, from its items. Without an outcome it has not ended."""
     output = Output(run_id)
     output.take_all(_replayed(items))
     if outcome is not None:
@@ -320,41 +335,31 @@ def output_items(
 
 
 def _replayed(items: Sequence[Item]) -> Iterator[Change]:
-    """Changes that lead to these items again, each call ending where it ended."""
-    ends = defaultdict(list)
-    for place, call in _ended_calls(items):
-        ends[max(call.after, place + 1)].append(_end_of(place, call))
-    for place, item in enumerate(items):
-        yield _beginning_of(place, item)
-        yield from ends[place + 1]
+    """Yield changes that lead to these items, with each call ending where it ended."""
+    ends: defaultdict[int, list[tuple[int, CallEnded]]] = defaultdict(list)
+    for position, item in enumerate(items):
+        if isinstance(item, CallItem) and item.state is not CallState.RUNNING:
+            end = CallEnded(
+                position, item.call_id, item.name, item.state, item.result, item.is_error, item.duration
+            )
+            ends[max(item.after, position + 1)].append((item.rank, end))
+    for position, item in enumerate(items):
+        yield _beginning_of(position, item)
+        yield from (end for _, end in sorted(ends[position + 1], key=itemgetter(0)))
 
 
-def _ended_calls(items: Sequence[Item]) -> list[tuple[int, CallItem]]:
-    """The calls that have a result, in the order of the results."""
-    calls = ((place, item) for place, item in enumerate(items) if isinstance(item, CallItem))
-    return sorted(((n, call) for n, call in calls if call.state is not CallState.RUNNING), key=_rank)
-
-
-def _rank(placed: tuple[int, CallItem]) -> int:
-    return placed[1].rank
-
-
-def _beginning_of(place: int, item: Item) -> Change:
+def _beginning_of(position: int, item: Item) -> Change:
     match item:
         case MessageItem(text):
-            return TextAdded(place, text)
+            return TextAdded(position, text)
         case ReasoningItem(text):
-            return ReasoningAdded(place, text)
+            return ReasoningAdded(position, text)
         case ClientCallItem():
-            return ClientToolCalled(place, item.call_id, item.name, item.arguments)
+            return ClientToolCalled(position, item.call_id, item.name, item.arguments)
         case _:
-            return CallStarted(place, item.call_id, item.name, item.args, 0.0)
-
-
-def _end_of(place: int, call: CallItem) -> CallEnded:
-    return CallEnded(place, call.call_id, call.name, call.state, call.result, call.is_error, call.duration)
+            return CallStarted(position, item.call_id, item.name, item.args, 0.0)
 
 
 def _last_status(outcome: Outcome) -> ItemStatus:
-    """A text that was still open at the end is whole only if the run is."""
+    """Return the status of text that was still open at the end: complete only if the run is."""
     return ItemStatus.COMPLETED if outcome.status is Status.COMPLETED else ItemStatus.INCOMPLETE

@@ -1,7 +1,7 @@
-"""Server-sent events as bytes.
+"""What the dialects share: JSON and server-sent events as bytes, and the fields of approval events.
 
-JSON keeps Python's default spacing and ASCII escapes: clients of today's server match on substrings such as
-``"status": "running"``. Each frame is one piece, because some readers forget a half-read event.
+JSON keeps Python's default spacing and ASCII escapes, because existing clients match on substrings such as
+``"status": "running"``. Each frame is sent in one piece, because some clients drop a partially received event.
 """
 
 from __future__ import annotations
@@ -15,55 +15,56 @@ from hermes_trio.core.approvals import offered_choices
 from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved
 from hermes_trio.core.shorten import shorten
 
-# JSON may hold them as they are, but some readers of lines take them for the end of one.
+# Valid inside JSON strings, but some line readers split on them.
 _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
 
+# Front ends read line by line and give up on long lines (128 KiB in the oldest). A value can occur twice in its event,
+# and one character can take twelve bytes when escaped.
+SHOWN_CHARACTERS = 4_000
+PREVIEW_CHARACTERS = 200
+_KEY_CHARACTERS = 200
+_MAX_KEYS = 8
+
 
 encode: Callable[[Any], str] = json.JSONEncoder().encode
-"""JSON text as the wire has it."""
+"""Encode a value as JSON text in the form of the wire."""
 
 
 quoted: Callable[[str], str] = encode_basestring_ascii
-"""The same for a text, by a shorter way: tokens are many."""
+"""Encode a string as JSON text: the same as ``encode``, but faster, for tokens."""
 
 
 def encode_raw(value: Any) -> str:
-    """The same with all alphabets as they are, for the one dialect that has them so."""
+    """Encode without escaping non-ASCII characters, for the one dialect that has them so."""
     return json.dumps(value, ensure_ascii=False).translate(_LINE_ENDS)
 
 
 def data_frame(payload: str) -> bytes:
-    """A frame without a name. The payload is JSON text, so it holds no line break."""
+    """Return an unnamed event. The payload is JSON text, so it contains no line break."""
     return f"data: {payload}\n\n".encode("ascii")
 
 
 def named_frame(name: str, payload: str) -> bytes:
-    """A frame under an event name."""
+    """Return an event with a name."""
     return f"event: {name}\ndata: {payload}\n\n".encode("ascii")
 
 
 def numbered_frame(number: int, payload: str) -> bytes:
-    """A frame that a browser can ask to go on after, by its number."""
+    """Return an event with an id, which browsers send back when they reconnect."""
     return f"id: {number}\ndata: {payload}\n\n".encode("ascii")
 
 
 def full_frame(name: str, number: int, payload: str) -> bytes:
-    """A frame with a name and a number. What UTF-8 cannot hold becomes an escape, which JSON has for it."""
+    """Return an event with a name and an id. Lone surrogates, which UTF-8 cannot encode, become JSON escapes."""
     return f"event: {name}\nid: {number}\ndata: {payload}\n\n".encode("utf-8", "backslashreplace")
 
 
-# One event stays below what line readers take: a character can take twelve bytes when escaped.
-SHOWN_CHARACTERS = 4_000
-_KEY_CHARACTERS = 200
-_MOST_KEYS = 8
-
-
 def request_fields(request: ApprovalRequested) -> dict[str, Any]:
-    """What a person needs to decide, and a client to answer."""
-    keys = [shorten(pattern, _KEY_CHARACTERS) for pattern in request.patterns[:_MOST_KEYS]]
+    """Return what a person needs to decide, and a client to answer."""
+    keys = [shorten(pattern, _KEY_CHARACTERS) for pattern in request.patterns[:_MAX_KEYS]]
     return {
         "approval_id": request.approval_id,
         "toolCallId": request.call_id or None,
@@ -77,8 +78,8 @@ def request_fields(request: ApprovalRequested) -> dict[str, Any]:
     }
 
 
-def response_fields(resolved: ApprovalResolved) -> dict[str, Any]:
-    """What became of it."""
+def resolution_fields(resolved: ApprovalResolved) -> dict[str, Any]:
+    """Return how an approval request was answered."""
     return {
         "approval_id": resolved.approval_id,
         "toolCallId": resolved.call_id or None,
@@ -88,8 +89,8 @@ def response_fields(resolved: ApprovalResolved) -> dict[str, Any]:
     }
 
 
-def pending_block(questions: tuple[ApprovalRequested, ...]) -> dict[str, Any]:
-    """The question that an answer without an id goes to, and how many there are; nothing when nobody waits."""
-    if not questions:
+def pending_fields(requests: tuple[ApprovalRequested, ...]) -> dict[str, Any]:
+    """Return the oldest open request and the number of open ones; nothing if there are none."""
+    if not requests:
         return {}
-    return {"approval": request_fields(questions[0]), "approvals_pending": len(questions)}
+    return {"approval": request_fields(requests[0]), "approvals_pending": len(requests)}

@@ -21,8 +21,8 @@ from hermes_trio.core.dialects.runs import (
     FROM_THE_START,
     RunsStream,
     end_object,
-    end_status,
-    ends_of,
+    ends_in_states,
+    final_state,
     run_object,
     status_after,
 )
@@ -190,7 +190,7 @@ async def stop_run(run_id: str) -> Response:
     run = _find_live(run_id)  # before the store is asked: a run leaves the registry when its end is stored
     found = await _find(run_id)
     if isinstance(found, EndedRun):
-        return json_response({"run_id": run_id, "status": end_status(found.outcome)})
+        return json_response({"run_id": run_id, "status": final_state(found.outcome)})
     if run is None:
         raise ApiError(409, "The run is not within reach of this server.", code="run_not_here")
     run.stop(Reason.STOP_REQUESTED)
@@ -310,7 +310,7 @@ async def _parse_query() -> _ListQuery:
         limit=int_param("limit", 20, 1, 100),
         newest_first=newest_first,
         live=RUNNING.state in statuses,
-        ends=ends_of(statuses),
+        ends=ends_in_states(statuses),
         kinds=_words_param("kind", KINDS),
         session_id=request.args.get("session_id", ""),
     )
