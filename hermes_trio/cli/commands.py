@@ -154,17 +154,17 @@ def chat(context: click.Context, /, prompt: str, **_values: Any) -> None:
 @click.pass_context
 def doctor(context: click.Context, /, as_json: bool, **_values: Any) -> None:
     """Find out what keeps a server from working, and what helps."""
-    from hermes_trio.doctor import findings, report  # noqa: PLC0415  # see the top
+    from hermes_trio.doctor import findings  # noqa: PLC0415  # see the top
 
     try:
         settings = _load(context).settings
     except ConfigurationError as error:
         found = [findings.fail("settings", _one_line(str(error)), "correct that option")]
     else:
-        from hermes_trio.doctor.examine import examine  # noqa: PLC0415  # slow to import, see the top
+        from hermes_trio.doctor.checks import run_checks  # noqa: PLC0415  # slow to import, see the top
 
-        found = [findings.ok("settings", "they can be read"), *examine(settings)]
-    for line in [report.as_json(found)] if as_json else report.lines(found):
+        found = [findings.ok("settings", "can be read"), *run_checks(settings)]
+    for line in [findings.format_json(found)] if as_json else findings.format_text(found):
         click.echo(line)
     context.exit(findings.exit_code(found))
 

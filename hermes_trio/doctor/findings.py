@@ -1,15 +1,16 @@
-"""What the doctor says about what was found: pure functions from facts to findings. No secret is ever part of a fact."""
+"""Findings of the doctor, and the report that shows them as text or JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 from attrs import frozen
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
@@ -18,41 +19,61 @@ class Level(StrEnum):
 
 @frozen
 class Finding:
-    """One line of the doctor."""
+    """The result of one check. It never contains a secret."""
 
     check: str
     level: Level
-    says: str
+    message: str
     advice: str = ""
 
 
-def ok(check: str, says: str) -> Finding:
-    """All is well."""
-    return Finding(check, Level.OK, says)
+def ok(check: str, message: str) -> Finding:
+    """Report that all is well."""
+    return Finding(check, Level.OK, message)
 
 
-def warn(check: str, says: str, advice: str) -> Finding:
-    """It works, but not as it should."""
-    return Finding(check, Level.WARN, says, advice)
+def warn(check: str, message: str, advice: str) -> Finding:
+    """Report something that works, but not as it should."""
+    return Finding(check, Level.WARN, message, advice)
 
 
-def fail(check: str, says: str, advice: str) -> Finding:
-    """It cannot work."""
-    return Finding(check, Level.FAIL, says, advice)
+def fail(check: str, message: str, advice: str) -> Finding:
+    """Report something that cannot work."""
+    return Finding(check, Level.FAIL, message, advice)
 
 
-def too_slow(check: str, seconds: float) -> Finding:
-    """A check that did not end in time."""
-    return fail(
-        check, f"no result within {seconds:g} s", "see what keeps it: a dead disk, network or name server?"
-    )
+def timed_out(check: str, seconds: float) -> Finding:
+    """Report a check that did not finish in time."""
+    advice = "find out what blocks it: an unresponsive disk, network or name server?"
+    return fail(check, f"no result within {seconds:g} s", advice)
 
 
-def broken(check: str, why: str) -> Finding:
-    """A check that could not be made."""
-    return fail(check, f"cannot be looked at: {why}", "see what is in the way")
+def not_checked(check: str, reason: str) -> Finding:
+    """Report a check that failed to run."""
+    return fail(check, f"cannot be checked: {reason}", "fix that and run the doctor again")
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """1 if anything cannot work."""
+    """Return 1 if anything cannot work, else 0."""
     return int(any(finding.level is Level.FAIL for finding in findings))
+
+
+def format_text(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield one line for each finding, followed by its advice, and a summary."""
+    width = max(len(finding.check) for finding in findings)
+    for finding in findings:
+        yield f"{finding.level:4}  {finding.check:{width}}  {finding.message}"
+        if finding.advice:
+            yield f"{'':{width + 8}}-> {finding.advice}"
+    counts = [(level, sum(finding.level is level for finding in findings)) for level in Level]
+    yield ", ".join(f"{count} {level}" for level, count in counts if count)
+
+
+def format_json(findings: Sequence[Finding]) -> str:
+    """Return all findings and the worst level as one JSON object."""
+    worst = next(level for level in reversed(Level) if any(each.level is level for each in findings))
+    listed = [
+        {"check": each.check, "level": each.level, "says": each.message, "advice": each.advice}
+        for each in findings
+    ]
+    return json.dumps({"status": worst, "findings": listed}, indent=2)

@@ -1,4 +1,8 @@
-"""Looking at this machine: folders, keys, the store, packages. Everything here blocks: call it in a thread."""
+"""Checks of this machine: key, data directory, disk, store, packages, clock.
+
+Each ``check_…`` function collects a fact and blocks: call it in a thread. Each ``assess_…`` function is pure and turns
+a fact into a finding.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,14 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 
-from hermes_trio.doctor import findings_local as findings
-from hermes_trio.doctor.findings import Finding
-from hermes_trio.doctor.findings_local import (
-    FolderThere,
-    FolderToCome,
-    KeyFound,
-    KeyToCome,
-    KeyUnusable,
-    NoFolder,
-    Package,
-    StoreInMemory,
-    StoreThere,
-    StoreToCome,
-    StoreUnusable,
-)
+from attrs import frozen
+
+from hermes_trio.doctor.findings import Finding, fail, ok, warn
 from hermes_trio.keys import LOCAL_FILE, KeysError, KeySources, NamedKey, check_keys, read_key_file
 from hermes_trio.settings import Settings
 from hermes_trio.stores.base import StoreError
@@ -33,55 +26,125 @@ from hermes_trio.stores.sqlite.connections import SQLITE_VERSION, inspect_databa
 from hermes_trio.stores.sqlite.schema import LATEST_VERSION
 
 HERMES_MODULE = "run_agent"
+_FREE_FAIL = 100 * 2**20
+_FREE_WARN = 2**30
+_OLDEST_SQLITE = (3, 35, 0)
+_SAFE_SQLITE = (3, 51, 3)
+_STRONG_CHARS = 24
+_STRONG_VARIETY = 10
+_EARLIEST = 1_767_225_600.0  # 2026-01-01: this program is younger
+_LATEST = 4_102_444_800.0  # 2100-01-01
+_MAX_SKEW_SECONDS = 120.0
 
 
-def key(settings: Settings) -> Finding:
-    """The keys that a server would take."""
-    return findings.key(_key(settings))
+# -- key --
 
 
-def _key(settings: Settings) -> KeyFound | KeyToCome | KeyUnusable:
+@frozen
+class KeyFound:
+    """There are usable keys."""
+
+    where: str
+    count: int
+    chars: int  # of the shortest
+    variety: int  # different characters in the least varied
+
+
+@frozen
+class KeyPending:
+    """There is no key yet; the first start generates one."""
+
+    path: str
+
+
+@frozen
+class KeyUnusable:
+    """There is no usable key; the reason says what to do."""
+
+    reason: str
+
+
+def check_key(settings: Settings) -> Finding:
+    """Check the keys that a server would accept."""
     path = settings.data_dir / LOCAL_FILE
     sources = KeySources(settings.host, settings.data_dir, settings.api_key, settings.api_key_file)
     try:
-        configured = check_keys(sources)
-        if configured:
-            return _found("the settings", configured)
-        return _found(str(path), read_key_file(path)) if os.path.lexists(path) else KeyToCome(str(path))
+        if configured := check_keys(sources):
+            return assess_key(_describe_keys("the settings", configured))
+        if os.path.lexists(path):
+            return assess_key(_describe_keys(str(path), read_key_file(path)))
     except KeysError as error:
-        return KeyUnusable(str(error))
+        return assess_key(KeyUnusable(str(error)))
+    return assess_key(KeyPending(str(path)))
 
 
-def _found(where: str, named: tuple[NamedKey, ...]) -> KeyFound:
+def _describe_keys(where: str, named: tuple[NamedKey, ...]) -> KeyFound:
     shortest = min(len(each.key) for each in named)
     return KeyFound(where, len(named), shortest, min(len({*each.key}) for each in named))
 
 
-def folder(settings: Settings) -> Finding:
-    """The data folder."""
+def assess_key(fact: KeyFound | KeyPending | KeyUnusable) -> Finding:
+    """Judge whether the API is protected."""
+    match fact:
+        case KeyFound(where, count, chars, variety):
+            keys = "1 key" if count == 1 else f"{count} keys"
+            if chars < _STRONG_CHARS or variety < _STRONG_VARIETY:
+                advice = "generate a longer, random one: openssl rand -base64 32"
+                return warn("key", f"{keys} from {where}, but the weakest could be guessed", advice)
+            return ok("key", f"{keys} from {where}, strong, and readable by the owner only")
+        case KeyPending(path):
+            return ok("key", f"none yet; the first start generates one in {path}")
+        case KeyUnusable(reason):
+            return fail("key", reason, "fix that, or remove the key file to have a new key generated")
+
+
+# -- files --
+
+
+@frozen
+class DirectoryExists:
+    """The data directory exists."""
+
+    is_writable: bool
+    is_private: bool = True
+
+
+@frozen
+class DirectoryMissing:
+    """There is no data directory yet; the first start creates it."""
+
+    can_create: bool
+
+
+@frozen
+class DirectoryUnusable:
+    """The path is not a directory, or cannot be accessed."""
+
+    reason: str
+
+
+def check_directory(settings: Settings) -> Finding:
+    """Check the data directory."""
     path = settings.data_dir
-    return findings.folder(str(path), _folder(path))
-
-
-def _folder(path: Path) -> FolderThere | FolderToCome | NoFolder:
     try:
-        status = path.stat()
+        mode = path.stat().st_mode
     except FileNotFoundError:
-        return FolderToCome(_can_write(_nearest(path)))
+        return assess_directory(str(path), DirectoryMissing(_can_write(_nearest_parent(path))))
     except OSError as error:
-        return NoFolder(error.strerror or str(error))
-    if not stat.S_ISDIR(status.st_mode):
-        return NoFolder("is not a folder")
-    return FolderThere(_can_write(path), not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+        return assess_directory(str(path), DirectoryUnusable(error.strerror or str(error)))
+    if not stat.S_ISDIR(mode):
+        return assess_directory(str(path), DirectoryUnusable("is not a directory"))
+    is_private = not mode & (stat.S_IRWXG | stat.S_IRWXO)
+    return assess_directory(str(path), DirectoryExists(_can_write(path), is_private))
 
 
-def _nearest(path: Path) -> Path:
-    """The folder that is there and in which the missing ones would be made."""
+def _nearest_parent(path: Path) -> Path:
+    """Return the existing directory in which the missing ones would be created."""
     return next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
 
 
 def _can_write(path: Path) -> bool:
-    """Only an attempt tells: rights are not all that can be in the way."""
+    """Try to write: permissions are not the only obstacle."""
     try:
         with tempfile.TemporaryFile(dir=path):
             return True
@@ -89,59 +152,173 @@ def _can_write(path: Path) -> bool:
         return False
 
 
-def disk(settings: Settings) -> Finding:
-    """The room that is left where records go."""
+def assess_directory(path: str, fact: DirectoryExists | DirectoryMissing | DirectoryUnusable) -> Finding:
+    """Judge whether records can be written."""
+    check = "data folder"
+    match fact:
+        case DirectoryExists(is_writable=False):
+            return fail(check, f"{path} is not writable", f"run: chown -R $(id -u) {quote(path)}")
+        case DirectoryExists(is_private=False):
+            return warn(check, f"{path} is accessible to other users", f"run: chmod 700 {quote(path)}")
+        case DirectoryExists():
+            return ok(check, f"{path} exists and is writable")
+        case DirectoryMissing(can_create=True):
+            return ok(check, f"{path} does not exist yet; the first start creates it")
+        case DirectoryMissing():
+            return fail(check, f"{path} does not exist and cannot be created", "use another --data-dir")
+        case DirectoryUnusable(reason):
+            return fail(check, f"{path}: {reason}", "use another --data-dir")
+
+
+def check_disk(settings: Settings) -> Finding:
+    """Check the free space where records are kept."""
     path = settings.data_dir
-    return findings.disk(shutil.disk_usage(path if path.exists() else _nearest(path)).free)
+    return assess_disk(shutil.disk_usage(path if path.exists() else _nearest_parent(path)).free)
 
 
-def sqlite(_settings: Settings) -> Finding:
-    """The library behind the store."""
-    return findings.sqlite(SQLITE_VERSION)
+def assess_disk(free: int) -> Finding:
+    """Judge whether there is room for records."""
+    room = f"{free / 2**30:.1f} GiB free" if free >= 2**30 else f"{free / 2**20:.0f} MiB free"
+    advice = "free some space, or lower max_stored_runs or max_stored_bytes"
+    if free < _FREE_FAIL:
+        return fail("disk", room, advice)
+    return warn("disk", room, advice) if free < _FREE_WARN else ok("disk", room)
 
 
-def store(settings: Settings) -> Finding:
-    """The records."""
-    return findings.store(_store(settings))
+def check_sqlite(_settings: Settings) -> Finding:
+    """Check the library behind the store."""
+    return assess_sqlite(SQLITE_VERSION)
 
 
-def _store(settings: Settings) -> StoreInMemory | StoreToCome | StoreThere | StoreUnusable:
+def assess_sqlite(version: tuple[int, ...]) -> Finding:
+    """Judge whether the library has the features that the store needs."""
+    text = ".".join(map(str, version))
+    if version < _OLDEST_SQLITE:
+        return fail("SQLite", f"version {text} is too old", "use a Python with SQLite 3.35 or newer")
+    if version < _SAFE_SQLITE:
+        note = "before 3.51.3, two processes that write can damage a file; the lock allows one server per data folder"
+        return ok("SQLite", f"version {text}; {note}")
+    return ok("SQLite", f"version {text}")
+
+
+@frozen
+class StoreInMemory:
+    """Records are not kept."""
+
+
+@frozen
+class StoreMissing:
+    """There is no database yet; the first start creates it."""
+
+    path: str
+
+
+@frozen
+class StoreReadable:
+    """The database opens."""
+
+    path: str
+    version: int
+    latest: int
+    is_in_use: bool
+
+
+@frozen
+class StoreUnusable:
+    """The database does not open."""
+
+    reason: str
+
+
+def check_store(settings: Settings) -> Finding:
+    """Check the database."""
     match settings.store_location:
         case InMemory():
-            return StoreInMemory()
+            return assess_store(StoreInMemory())
         case SqliteFile(path):
-            return _sqlite_store(path)
+            if not os.path.lexists(path):
+                return assess_store(StoreMissing(str(path)))
+            try:
+                found = inspect_database(path)
+            except StoreError as error:
+                return assess_store(StoreUnusable(str(error)))
+            return assess_store(
+                StoreReadable(str(path), found.schema_version, LATEST_VERSION, found.is_in_use)
+            )
 
 
-def _sqlite_store(path: Path) -> StoreToCome | StoreThere | StoreUnusable:
-    if not os.path.lexists(path):
-        return StoreToCome(str(path))
-    try:
-        found = inspect_database(path)
-    except StoreError as error:
-        return StoreUnusable(str(error))
-    return StoreThere(str(path), found.schema_version, LATEST_VERSION, found.is_in_use)
+def assess_store(fact: StoreInMemory | StoreMissing | StoreReadable | StoreUnusable) -> Finding:
+    """Judge whether the records can be read."""
+    match fact:
+        case StoreInMemory():
+            return ok("store", "in memory: records are lost when the process ends")
+        case StoreMissing(path):
+            return ok("store", f"{path} does not exist yet; the first start creates it")
+        case StoreReadable(path, version, latest, _) if version > latest:
+            message = f"{path} has schema version {version}, but this version supports only up to {latest}"
+            return fail("store", message, "use the newer version that wrote it, or another --data-dir")
+        case StoreReadable(path, version, latest, is_in_use):
+            use = ", in use by a running server" if is_in_use else ""
+            migration = f", the next start migrates it to {latest}" if version < latest else ""
+            return ok("store", f"{path} opens, schema version {version}{migration}{use}")
+        case StoreUnusable(reason):
+            return fail("store", reason, "restore a backup, or use another --data-dir")
 
 
-def packages(settings: Settings) -> Iterator[Finding]:
-    """The packages of our extras."""
-    for wanted in (
-        Package("rich", "the live view of hermes-trio chat", "pip install 'hermes-trio[chat]'"),
-        Package("mcp", "tools of MCP servers", "pip install 'hermes-trio[mcp]'", bool(settings.mcp)),
-        Package("opentelemetry.sdk", "exporting traces", "pip install 'hermes-trio[otel]'"),
+# -- packages and clock --
+
+
+@frozen
+class OptionalPackage:
+    """A package that is not always needed."""
+
+    name: str
+    needed_for: str
+    install: str
+    is_needed: bool = False
+
+
+def check_packages(settings: Settings) -> Iterator[Finding]:
+    """Check the packages of our extras."""
+    for package in (
+        OptionalPackage("rich", "the live view of hermes-trio chat", "pip install 'hermes-trio[chat]'"),
+        OptionalPackage("mcp", "tools of MCP servers", "pip install 'hermes-trio[mcp]'", bool(settings.mcp)),
+        OptionalPackage("opentelemetry.sdk", "exporting traces", "pip install 'hermes-trio[otel]'"),
     ):
-        yield findings.package(wanted, "" if is_there(wanted.name) else "not installed")
+        yield assess_package(package, "" if is_installed(package.name) else "not installed")
 
 
-def is_there(module: str) -> bool:
-    """Whether a module could be imported. It is not, but the packages that it is in are."""
+def is_installed(module: str) -> bool:
+    """Return whether a module could be imported. Imports its parent packages, but not the module itself."""
     try:
         return find_spec(module) is not None
     except ImportError:
         return False
 
 
-def hermes_package(settings: Settings) -> Package:
-    """The package behind the agent ``hermes``."""
+def hermes_package(settings: Settings) -> OptionalPackage:
+    """Return the package behind the agent ``hermes``."""
     agents = {settings.agent_name, *(profile.agent_name for profile in settings.profiles.values())}
-    return Package("hermes-agent", "the agent hermes", "pip install hermes-agent", "hermes" in agents)
+    return OptionalPackage("hermes-agent", "the agent hermes", "pip install hermes-agent", "hermes" in agents)
+
+
+def assess_package(package: OptionalPackage, problem: str) -> Finding:
+    """Judge whether a package is usable; ``problem`` is empty if it is."""
+    check = f"package {package.name}"
+    if not problem:
+        return ok(check, f"installed, for {package.needed_for}")
+    if package.is_needed:
+        return fail(check, f"{problem}; needed for {package.needed_for}", package.install)
+    return ok(check, f"{problem}; only needed for {package.needed_for}")
+
+
+def assess_clock(now: float, others: Sequence[float]) -> Finding:
+    """Judge whether the time is plausible, by the calendar and by the clocks of other servers."""
+    if not _EARLIEST <= now <= _LATEST:
+        advice = "set it; records and TLS certificates depend on it"
+        return fail("clock", "the clock of this machine is wrong by years", advice)
+    skew = max((abs(now - other) for other in others), default=0.0)
+    if skew > _MAX_SKEW_SECONDS:
+        advice = "make sure that this machine synchronises its clock (NTP)"
+        return warn("clock", f"differs by {skew:.0f} s from the clock of another server", advice)
+    return ok("clock", "plausible" + (", and in agreement with other servers" if others else ""))

@@ -35,4 +35,4 @@ def test_a_server_that_runs_is_recognised(server: ServerProcess) -> None:
 def test_a_server_with_another_key(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> None:
     done = doctor(server, "--data-dir", str(tmp_path_factory.mktemp("other")))
     assert done.returncode == 0
-    assert "does not tell its models: no key" in done.stdout
+    assert "does not list its models: no key" in done.stdout
