@@ -1,4 +1,4 @@
-"""``POST /v1/chat/completions``: the body as clients send it, and the request that is made of it."""
+"""``POST /v1/chat/completions``: the body as clients send it, parsed into a ``ChatRequest``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attrs import frozen
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.messages import Content, Message, ToolCall
 from hermes_trio.schema.content import has_visible_payload, system_text, user_content
-from hermes_trio.schema.parsing import boolean_like, convert, parse_object
+from hermes_trio.schema.parsing import convert, parse_bool, parse_object
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 SPOKEN_ROLES = frozenset({"user", "assistant", "tool"})
@@ -79,7 +79,7 @@ class ChatBody:
     user: str | None = None
 
 
-# What an agent may want to know; the rest is the server's own business.
+# Fields that are passed on to the agent.
 _OPTIONS = (
     "temperature", "top_p", "max_tokens", "stop", "seed", "presence_penalty", "frequency_penalty", "tools",
     "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort", "metadata", "user",
@@ -88,13 +88,13 @@ _OPTIONS = (
 
 @frozen
 class ChatRequest:
-    """What the route works with."""
+    """A parsed request."""
 
-    message: Content  # "" when the client returns the results of its own tools
-    history: tuple[Message, ...]  # what was said before the message
-    messages: tuple[Message, ...]  # what the client says in this turn
+    message: Content  # "" if the client returns results of its own tools
+    history: tuple[Message, ...]  # what precedes the message
+    messages: tuple[Message, ...]  # what is new in this turn
     instructions: str
-    model: str  # "" when the client named none
+    model: str  # "" if the client named none
     stream: bool
     include_usage: bool
     options: Mapping[str, Any]
@@ -102,17 +102,17 @@ class ChatRequest:
 
 
 def parse_chat(raw: bytes) -> ChatRequest:
-    """Read a request body.
+    """Parse a request body.
 
     Raises:
-        ApiError: 400, naming the parameter that is wrong.
+        ApiError: 400, naming the invalid parameter.
     """
     given = parse_object(raw)
     body = convert(given, ChatBody)
     _check(body)
     spoken = _spoken(body.messages)
     instructions = _instructions(body.messages)
-    new = _new(spoken)
+    new = _new_messages(spoken)
     is_question = new[0].role != "tool"
     return ChatRequest(
         message=new[0].content if is_question else "",
@@ -120,7 +120,7 @@ def parse_chat(raw: bytes) -> ChatRequest:
         messages=new,
         instructions=instructions,
         model=body.model or "",
-        stream=boolean_like(body.stream, default=False),
+        stream=parse_bool(body.stream, default=False),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         options=_options(body, given),
         derived_session_id=derive_session_id(instructions, spoken),
@@ -128,18 +128,11 @@ def parse_chat(raw: bytes) -> ChatRequest:
 
 
 def derive_session_id(instructions: str, spoken: list[Message]) -> str:
-    """The same for every turn of one conversation, because clients send its beginning each time."""
-    first = _first_of_user(spoken)
+    """Derive a session id from the start of the conversation, which clients send with every turn."""
+    first: Content = next((message.content for message in spoken if message.role == "user"), "")
     text = first if isinstance(first, str) else str(list(first))
     digest = hashlib.sha256(f"{instructions}\n{text}".encode("utf-8", "surrogatepass"))
     return f"api-{digest.hexdigest()[:16]}"
-
-
-def _first_of_user(spoken: list[Message]) -> Content:
-    for message in spoken:
-        if message.role == "user":
-            return message.content
-    return ""
 
 
 def _check(body: ChatBody) -> None:
@@ -147,13 +140,10 @@ def _check(body: ChatBody) -> None:
         raise bad_request("'messages' must be a non-empty array.", "messages")
     if body.n is not None and body.n != 1:
         raise bad_request("Only n=1 is supported: an agent's turn has one outcome.", "n", "unsupported_value")
-    _check_limit("max_tokens", body.max_tokens)
-    _check_limit("max_completion_tokens", body.max_completion_tokens)
-
-
-def _check_limit(name: str, limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise bad_request(f"'{name}' must be at least 1.", name)
+    limits = {"max_tokens": body.max_tokens, "max_completion_tokens": body.max_completion_tokens}
+    for name, limit in limits.items():
+        if limit is not None and limit < 1:
+            raise bad_request(f"'{name}' must be at least 1.", name)
 
 
 def _instructions(messages: list[MessageBody]) -> str:
@@ -162,7 +152,7 @@ def _instructions(messages: list[MessageBody]) -> str:
         for n, message in enumerate(messages)
         if message.role in SYSTEM_ROLES
     ]
-    return "\n".join([text for text in texts if text]) if texts else ""
+    return "\n".join(text for text in texts if text)
 
 
 def _spoken(messages: list[MessageBody]) -> list[Message]:
@@ -183,8 +173,8 @@ def _calls(calls: list[ToolCallBody]) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in calls)
 
 
-def _new(spoken: list[Message]) -> tuple[Message, ...]:
-    """What was not said before: the last message, or all results of the client's tools that are last."""
+def _new_messages(spoken: list[Message]) -> tuple[Message, ...]:
+    """Return what is new in this turn: the last message, or all trailing results of the client's tools."""
     first = len(spoken)
     while first and spoken[first - 1].role == "tool":
         first -= 1

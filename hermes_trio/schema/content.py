@@ -1,8 +1,7 @@
-"""The content of a message in its many spellings, brought into one.
+"""Normalise message content, which clients spell in many ways.
 
-Two limits differ from the server our users know, because nothing a user sends may be lost without a word: text is
-never cut (the size of the body bounds it, there it was cut at 65,536 characters), and an array with too many parts or nested too
-deeply is refused by name (there the rest was ignored).
+Nothing a user sends is dropped silently: text is never cut (the size of the body bounds it), and an array with too many
+parts or too many levels is rejected by name.
 """
 
 from __future__ import annotations
@@ -24,8 +23,12 @@ Part = Mapping[str, Any]
 
 
 def user_content(value: object, param: str) -> Content:
-    """What a user or assistant message says: a text, or parts if there is an image among them."""
-    if type(value) is str:  # as most are, and quicker to see than all that it is not
+    """Normalise the content of a user or assistant message: text, or parts if it contains an image.
+
+    Raises:
+        ApiError: 400, naming ``param``.
+    """
+    if type(value) is str:  # the common case, checked first
         return value
     if isinstance(value, Mapping):
         raise _bad_part("content must be a string or an array of parts", param)
@@ -38,14 +41,14 @@ def user_content(value: object, param: str) -> Content:
 
 
 def system_text(value: object, param: str = "messages") -> str:
-    """The text of a system message; what is not text is skipped."""
+    """Return the text of a system message. Parts that are not text are skipped."""
     if isinstance(value, list | tuple | Mapping):
         return "\n".join(_system_texts(value, param, MAX_DEPTH))
     return _scalar(value)
 
 
 def has_visible_payload(content: Content) -> bool:
-    """Whether there is anything to answer: some text that is not blank, or an image."""
+    """Return whether there is anything to answer: text that is not blank, or an image."""
     if isinstance(content, str):
         return bool(content.strip())
     return any(part["type"] != "text" or part["text"].strip() for part in content)
@@ -62,7 +65,7 @@ def _bounded(value: list[Any] | tuple[Any, ...], param: str) -> list[Any] | tupl
 
 
 def _parts(item: object, param: str) -> Iterator[Part]:
-    """The canonical part for one item of a content array, nothing for an item that says nothing."""
+    """Yield the canonical part for one item of a content array; nothing for an empty one."""
     if isinstance(item, str):
         yield from _text_part(item)
     elif isinstance(item, Mapping):

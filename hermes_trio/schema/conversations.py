@@ -17,7 +17,7 @@ from hermes_trio.core.messages import Content, Message, ToolCall
 from hermes_trio.core.records import Conversation
 from hermes_trio.core.shorten import shorten
 from hermes_trio.schema.content import system_text, user_content
-from hermes_trio.schema.parsing import convert, optional_text, parse_object, text_field
+from hermes_trio.schema.parsing import convert, parse_object, read_text, require_text
 
 InputItem = Mapping[str, Any]
 
@@ -26,36 +26,35 @@ ROLES = SYSTEM_ROLES | {"user", "assistant"}
 STATUSES = frozenset({"in_progress", "completed", "incomplete"})
 
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
-_CUT_SHORT = "[cancelled before it ended]"  # as in the transcript of a turn that was cut
+_CUT_SHORT = "[cancelled before it ended]"  # as in core.messages.transcript()
 
 
 def read_input(value: object) -> tuple[InputItem, ...]:
-    """The ``input`` of a response: a text, or an array of texts and items. Items have no ids yet.
+    """Parse the ``input`` of a response: a string, or an array of strings and items. Items get no ids yet.
 
     Raises:
-        ApiError: 400, naming the item that is wrong.
+        ApiError: 400, naming the invalid item.
     """
     if isinstance(value, str):
-        return (_said("user", value, "input"),)
+        return (_message_item("user", value, "input"),)
     if not isinstance(value, list):
         raise bad_request("'input' must be a string or an array.", "input")
     return read_items(value, "input")
 
 
 def read_items(values: Iterable[object], param: str) -> tuple[InputItem, ...]:
-    """An array of items, each in the one form that the API shows.
+    """Parse an array of items into the form that the API shows.
 
     Raises:
-        ApiError: 400, naming the item that is wrong.
+        ApiError: 400, naming the invalid item.
     """
     return tuple(_item(value, f"{param}[{n}]") for n, value in enumerate(values))
 
 
 def with_ids(seed: str, items: Iterable[InputItem]) -> tuple[InputItem, ...]:
-    """The items with ids made from a seed that is unique among lists, such as a run's id.
+    """Add ids derived from a seed that is unique per list, such as a run's id. Output items keep theirs.
 
-    Items that were read from a request have none, whatever the client sent along: such an id belongs to the item that
-    this one was copied from. Output items keep theirs.
+    Items parsed from a request have no ids even if the client sent some: those belong to the items they were copied from.
     """
     return tuple(
         {"id": item_id(_PREFIXES[item["type"]], seed, f"input {n}"), **item} for n, item in enumerate(items)
@@ -64,10 +63,10 @@ def with_ids(seed: str, items: Iterable[InputItem]) -> tuple[InputItem, ...]:
 
 def _item(value: object, param: str) -> InputItem:
     if isinstance(value, str):
-        return _said("user", value, param)
+        return _message_item("user", value, param)
     if not isinstance(value, Mapping):
         raise bad_request(f"'{param}' must be a string or an object.", param)
-    kind = optional_text(value, "type", "message", f"{param}.type")
+    kind = read_text(value, "type", "message", f"{param}.type")
     if kind not in _READERS:
         raise _unsupported(kind, param)
     return _READERS[kind](value, param)
@@ -83,14 +82,14 @@ def _unsupported(kind: str, param: str) -> ApiError:
 
 
 def _message(value: InputItem, param: str) -> InputItem:
-    role = optional_text(value, "role", "user", f"{param}.role")
+    role = read_text(value, "role", "user", f"{param}.role")
     if role not in ROLES:
         known = ", ".join(sorted(ROLES))
         raise bad_request(f"{param}: unknown role. Known roles: {known}.", f"{param}.role", "invalid_role")
-    return {**_said(role, value.get("content"), f"{param}.content"), **_status(value, param)}
+    return {**_message_item(role, value.get("content"), f"{param}.content"), **_status(value, param)}
 
 
-def _said(role: str, content: object, param: str) -> dict[str, Any]:
+def _message_item(role: str, content: object, param: str) -> dict[str, Any]:
     parts = _parts(content, param)
     if role == "assistant":
         parts = [_as_output(part) for part in parts]
@@ -98,8 +97,8 @@ def _said(role: str, content: object, param: str) -> dict[str, Any]:
 
 
 def _parts(content: object, param: str) -> list[dict[str, Any]]:
-    """Content as the API shows it: always a list, each part as the client cut it."""
-    whole = user_content(content, param)  # refuses what is wrong before any part is looked at alone
+    """Return content as the API shows it: a list with one part for each part the client sent."""
+    whole = user_content(content, param)  # rejects invalid content before parts are converted one by one
     if not isinstance(content, list):
         return _as_input(whole)
     return [part for piece in content for part in _as_input(user_content([piece], param))]
@@ -122,9 +121,9 @@ def _as_output(part: dict[str, Any]) -> dict[str, Any]:
 def _call(value: InputItem, param: str) -> InputItem:
     return {
         "type": "function_call",
-        "call_id": text_field(value, "call_id", f"{param}.call_id"),
-        "name": text_field(value, "name", f"{param}.name"),
-        "arguments": optional_text(value, "arguments", "{}", f"{param}.arguments"),
+        "call_id": require_text(value, "call_id", f"{param}.call_id"),
+        "name": require_text(value, "name", f"{param}.name"),
+        "arguments": read_text(value, "arguments", "{}", f"{param}.arguments"),
         **_status(value, param),
     }
 
@@ -135,7 +134,7 @@ def _result(value: InputItem, param: str) -> InputItem:
         raise bad_request(f"'{param}.output' must be a string or an array of parts.", f"{param}.output")
     return {
         "type": "function_call_output",
-        "call_id": text_field(value, "call_id", f"{param}.call_id"),
+        "call_id": require_text(value, "call_id", f"{param}.call_id"),
         "output": output if isinstance(output, str) else _parts(output, f"{param}.output"),
         **_status(value, param),
     }
@@ -152,11 +151,11 @@ def _reasoning(value: InputItem, param: str) -> InputItem:
 def _summary(part: object, param: str) -> dict[str, str]:
     if not isinstance(part, Mapping):
         raise bad_request(f"'{param}' must be an object.", param)
-    return {"type": "summary_text", "text": optional_text(part, "text", "", f"{param}.text")}
+    return {"type": "summary_text", "text": read_text(part, "text", "", f"{param}.text")}
 
 
 def _status(value: InputItem, param: str) -> dict[str, str]:
-    status = optional_text(value, "status", "completed", f"{param}.status")
+    status = read_text(value, "status", "completed", f"{param}.status")
     if status not in STATUSES:
         known = ", ".join(sorted(STATUSES))
         raise bad_request(f"'{param}.status' must be one of {known}.", f"{param}.status")
@@ -173,7 +172,7 @@ _READERS: dict[str, Callable[[InputItem, str], InputItem]] = {
 
 @define
 class _AssistantRound:
-    """One assistant message in the making, with the results of its calls."""
+    """One assistant message under construction, and the results of its calls."""
 
     text: list[Content] = field(factory=list)
     reasoning: list[str] = field(factory=list)
@@ -184,30 +183,33 @@ class _AssistantRound:
             return []
         asked = tuple(call for call, _ in self.calls)
         said = Message("assistant", _joined(self.text), asked, reasoning="".join(self.reasoning))
-        return [said, *(_returned(result, call.name) for call, result in self.calls if result is not None)]
+        return [
+            said,
+            *(_result_message(result, call.name) for call, result in self.calls if result is not None),
+        ]
 
 
 def items_to_messages(items: Sequence[InputItem]) -> tuple[Message, ...]:
-    """Items in the API's form, of input or output, as the transcript that a turn reads.
+    """Convert input or output items to the transcript that an agent reads.
 
-    Each result stands right after the message that made its call, wherever it stood among the items: models want it
-    so. A result whose call is not among the items answers a call of an earlier turn and keeps its place.
+    Each result follows the message that made its call, wherever it was among the items, because models require it. A result
+    without a call answers a call of an earlier turn and keeps its position.
     """
-    results = _match(items)
+    results = _match_results(items)
     messages: list[Message] = []
     current = _AssistantRound()
     for n, item in enumerate(items):
-        if _begins_anew(item, n, current, results):
+        if _begins_round(item, n, current, results):
             messages += current.messages()
             current = _AssistantRound()
-        messages += _put(current, item, n, results)
+        messages += _add(current, item, n, results)
     return (*messages, *current.messages())
 
 
-def _match(items: Sequence[InputItem]) -> dict[int, InputItem]:
-    """Call number -> its result, and result number -> the result itself if there is no call for it.
+def _match_results(items: Sequence[InputItem]) -> dict[int, InputItem]:
+    """Map each call's position to its result, and each result without a call to itself by its own position.
 
-    Call ids are unique in a turn, not in a conversation: each result belongs to the oldest open call of its id.
+    Call ids are unique in a turn, not in a conversation: a result belongs to the oldest open call with its id.
     """
     matched: dict[int, InputItem] = {}
     waiting: defaultdict[str, list[int]] = defaultdict(list)
@@ -220,8 +222,10 @@ def _match(items: Sequence[InputItem]) -> dict[int, InputItem]:
     return matched
 
 
-def _begins_anew(item: InputItem, n: int, current: _AssistantRound, results: Mapping[int, InputItem]) -> bool:
-    """Whether what was collected for one assistant message ends before this item."""
+def _begins_round(
+    item: InputItem, n: int, current: _AssistantRound, results: Mapping[int, InputItem]
+) -> bool:
+    """Return whether the current assistant message ends before this item."""
     if item["type"] == "message" and item["role"] != "assistant":
         return True
     if item["type"] == "function_call_output":
@@ -229,13 +233,13 @@ def _begins_anew(item: InputItem, n: int, current: _AssistantRound, results: Map
     return item["type"] != "function_call" and bool(current.calls)
 
 
-def _put(into: _AssistantRound, item: InputItem, n: int, results: Mapping[int, InputItem]) -> list[Message]:
-    """Add the item to the assistant message, or return the message that it is by itself."""
+def _add(into: _AssistantRound, item: InputItem, n: int, results: Mapping[int, InputItem]) -> list[Message]:
+    """Add the item to the assistant message, or return it as a message of its own."""
     match item["type"]:
         case "function_call":
             into.calls.append((ToolCall(item["call_id"], item["name"], item["arguments"]), results.get(n)))
         case "function_call_output":
-            return [_returned(item, "")] if n in results else []
+            return [_result_message(item, "")] if n in results else []
         case "reasoning":
             into.reasoning += [part["text"] for part in item["summary"]]
         case _ if item["role"] == "assistant":
@@ -257,7 +261,7 @@ def _chat_parts(content: Content) -> tuple[Mapping[str, Any], ...]:
     return ({"type": "text", "text": content},) if isinstance(content, str) else content
 
 
-def _returned(item: InputItem, name: str) -> Message:
+def _result_message(item: InputItem, name: str) -> Message:
     output = item["output"]
     content = output if isinstance(output, str) else user_content(output, "output")
     if item.get("status") == "incomplete" and isinstance(content, str):
@@ -295,36 +299,36 @@ class ConversationItemsBody:
 
 @frozen
 class ConversationRequest:
-    """A conversation to be made."""
+    """A parsed request to create a conversation."""
 
     items: tuple[InputItem, ...]  # without ids
     metadata: Mapping[str, str]
 
 
 def parse_conversation(raw: bytes) -> ConversationRequest:
-    """Read the body that makes a conversation; no body makes an empty one.
+    """Parse the body that creates a conversation; an empty body creates an empty one.
 
     Raises:
-        ApiError: 400, naming the parameter that is wrong.
+        ApiError: 400, naming the invalid parameter.
     """
     body = convert(parse_object(raw or b"{}"), ConversationBody)
     return ConversationRequest(_items(body.items or []), read_metadata(body.metadata))
 
 
 def parse_conversation_update(raw: bytes) -> Mapping[str, str]:
-    """Read the body that gives a conversation other metadata.
+    """Parse the body that replaces the metadata of a conversation.
 
     Raises:
-        ApiError: 400, naming the parameter that is wrong.
+        ApiError: 400, naming the invalid parameter.
     """
     return read_metadata(convert(parse_object(raw), ConversationUpdateBody).metadata)
 
 
 def parse_conversation_items(raw: bytes) -> tuple[InputItem, ...]:
-    """Read the body that adds items to a conversation.
+    """Parse the body that appends items to a conversation.
 
     Raises:
-        ApiError: 400, naming the parameter that is wrong.
+        ApiError: 400, naming the invalid parameter.
     """
     body = convert(parse_object(raw), ConversationItemsBody)
     if not body.items:
@@ -333,7 +337,11 @@ def parse_conversation_items(raw: bytes) -> tuple[InputItem, ...]:
 
 
 def read_metadata(value: Mapping[str, Any] | None) -> Mapping[str, str]:
-    """The pairs that a client attaches, within the bounds that the API promises."""
+    """Validate the metadata that a client attaches.
+
+    Raises:
+        ApiError: 400, naming the invalid pair.
+    """
     pairs = value or {}
     if len(pairs) > MAX_PAIRS:
         raise bad_request(f"'metadata' must have at most {MAX_PAIRS} pairs.", "metadata")
@@ -343,7 +351,7 @@ def read_metadata(value: Mapping[str, Any] | None) -> Mapping[str, str]:
 
 
 def conversation_object(conversation: Conversation) -> dict[str, Any]:
-    """A conversation as the API shows it."""
+    """Return a conversation as the API shows it."""
     return {
         "id": conversation.conversation_id,
         "object": "conversation",
@@ -353,7 +361,7 @@ def conversation_object(conversation: Conversation) -> dict[str, Any]:
 
 
 def item_list(items: Sequence[InputItem], has_more: bool) -> dict[str, Any]:
-    """A page of items as the API shows it; SDKs ask for the next one by ``last_id``."""
+    """Return a page of items. SDKs request the next page after ``last_id``."""
     return {
         "object": "list",
         "data": list(items),

@@ -22,16 +22,16 @@ class Operation:
     method: str
     path: str
     summary: str
-    reply: type | None  # str for plain text, None if it only streams
+    reply: type | None  # str for plain text, None if the route only streams
     body: type | None = None
     stream: type | None = None
-    is_open: bool = False  # answers without a key
+    is_open: bool = False  # needs no key
     statuses: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
     query: tuple[str, ...] = ()
     success: int = 200
-    may_be_empty: bool = False  # 204 when there is nothing (more) to tell
+    may_be_empty: bool = False  # replies 204 if there is nothing left to send
 
 
 _RUN_STATUSES = (400, 404, 408, 409, 413, 429, 500, 502, 503)
@@ -261,7 +261,7 @@ _REF = "#/components/schemas/{name}"
 
 
 def document(version: str) -> dict[str, Any]:
-    """The whole document."""
+    """Return the OpenAPI document."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "hermes_trio", "version": version, "license": {"name": "MIT", "identifier": "MIT"}},
@@ -326,7 +326,7 @@ def _content(op: Operation) -> dict[str, Any]:
 
 
 def _failure(op: Operation, status: int) -> dict[str, Any]:
-    # Readiness tells its reason in its own words: probes read it, not SDKs.
+    # Readiness has its own body: probes read it, not SDKs.
     kind = op.reply if op.reply is replies.Readiness and status == 503 else replies.ErrorEnvelope
     return {"description": "A refusal or a failure", "content": {"application/json": _schema(kind)}}
 

@@ -1,8 +1,8 @@
-"""Request bodies and single fields, checked: everything is valid afterwards, or a 400 names the parameter.
+"""Parse request bodies, single fields and headers. Every error is a 400 that names the parameter.
 
-msgspec refuses what is not strict JSON: other encodings, a byte order mark, NaN, trailing text, lone surrogates. What it lets
-through is then walked level by level, without recursion, for the bounds that keep every later step harmless. Most bodies are
-too small to break any: a look at their bytes shows it, and saves the walk.
+msgspec rejects what is not strict JSON: other encodings, a byte order mark, NaN, trailing text, lone surrogates. What it
+accepts is then walked level by level, without recursion, to enforce bounds that keep every later step cheap. Most bodies
+are too small to exceed any bound, which their bytes show, so the walk is skipped for them.
 """
 
 from __future__ import annotations
@@ -17,23 +17,27 @@ from attrs import frozen
 from hermes_trio.core.errors import ApiError, bad_request
 
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**63 - 1
-_MANY_DIGITS = re.compile(rb"[0-9]{19}")  # as many as the largest of them has
+_MANY_DIGITS = re.compile(rb"[0-9]{19}")  # as many as the largest 64-bit integer has
 
 
 @frozen
 class JsonLimits:
-    """How far a body may go."""
+    """Bounds on the structure of a body."""
 
-    depth: int = 64  # levels of objects and arrays, the body itself being the first
+    depth: int = 64  # levels of objects and arrays, including the body itself
     width: int = 10_000  # entries of one array or object
-    entries: int = 500_000  # entries in all: what walks over a body must not hold up the other requests
+    entries: int = 500_000  # entries in total, so that walking a body does not delay other requests
 
 
 DEFAULT_LIMITS = JsonLimits()
 
 
 def parse_object(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> dict[str, Any]:
-    """The object that the body holds; raises nothing but ``ApiError``."""
+    """Parse a JSON object.
+
+    Raises:
+        ApiError: 400, for everything else.
+    """
     value = _decode(body)
     if not isinstance(value, dict):
         raise _invalid("the body must be a JSON object")
@@ -51,12 +55,14 @@ def _decode(body: bytes) -> Any:
         raise _invalid("the body is not UTF-8") from None
     except msgspec.DecodeError as error:
         raise _invalid(str(error)) from None
-    except RecursionError:  # long before the C stack ends: msgspec keeps to Python's recursion limit
+    except (
+        RecursionError
+    ):  # raised well before the C stack overflows: msgspec respects Python's recursion limit
         raise _invalid("nested too deeply") from None
 
 
 def _is_small(body: bytes, limits: JsonLimits) -> bool:
-    """Whether a body breaks no bound, whatever it says: an entry takes a byte at least, and a level a bracket."""
+    """Return whether a body is too small to exceed a bound: each entry takes a byte, and each level a bracket."""
     return (
         (size := len(body)) <= limits.width
         and size <= limits.entries
@@ -79,12 +85,12 @@ def _check(value: dict[str, Any], limits: JsonLimits) -> None:
 
 
 def _containers(node: Any, width: int) -> list[Any]:
-    """The entries that have entries of their own, once all entries have been found harmless."""
+    """Check all entries of a node and return those that are containers."""
     if len(node) > width:
         raise _invalid(f"an array or object has more than {width} entries")
     entries = node.values() if type(node) is dict else node
     for entry in entries:
-        # Databases and most other languages stop at 64 bits: such a number would fail later, far from its sender.
+        # Databases and most languages stop at 64 bits: a larger number would fail later, far from its cause.
         if type(entry) is int and not _MIN_INTEGER <= entry <= _MAX_INTEGER:
             raise _invalid("an integer does not fit into 64 bits")
     return [entry for entry in entries if type(entry) in (dict, list)]
@@ -101,7 +107,7 @@ _PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>[^`]*)`)?$", re.DOTA
 
 
 def convert(body: dict[str, Any], kind: type[T]) -> T:
-    """The body as a value of the given class.
+    """Convert a body to the given class.
 
     Raises:
         ApiError: 400, naming the parameter that does not fit.
@@ -114,7 +120,7 @@ def convert(body: dict[str, Any], kind: type[T]) -> T:
 
 def _refusal(message: str) -> Exception:
     place = _PLACE.match(message)
-    assert place is not None  # the pattern takes every text
+    assert place is not None  # the pattern matches every text
     where, what = place["where"] or "", place["what"]
     missing = _MISSING.search(what)
     if missing is not None:
@@ -132,16 +138,13 @@ _WORDS = {
     **dict.fromkeys(("0", "false", "no", "off"), False),
 }
 
-# Not only CR, LF and NUL: both values are echoed in headers, where other control characters are no better.
+# Both values are echoed in headers, so all control characters are rejected, not only CR, LF and NUL.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PATH_LIKE = re.compile(r"\.\.|[/\\]|^[A-Za-z]:")
 
 
-def boolean_like(value: object, default: bool, param: str | None = None) -> bool:  # noqa: ARG001
-    """A switch as lenient clients write it; what cannot be read as one counts as not given.
-
-    So nothing is ever refused here: ``param`` is taken only to let all fields be read in the same way.
-    """
+def parse_bool(value: object, default: bool) -> bool:
+    """Parse a boolean as lenient clients write it. Anything else counts as not given; nothing is rejected."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -149,9 +152,11 @@ def boolean_like(value: object, default: bool, param: str | None = None) -> bool
     return bool(value) if isinstance(value, int | float) else default
 
 
-def text_field(body: Mapping[str, Any], name: str, param: str | None = None, limit: int | None = None) -> str:
-    """A text that must be there and must not be blank."""
-    text = optional_text(body, name, "", param, limit)
+def require_text(
+    body: Mapping[str, Any], name: str, param: str | None = None, limit: int | None = None
+) -> str:
+    """Return a required string that is not blank."""
+    text = read_text(body, name, "", param, limit)
     if not text.strip():
         raise bad_request(
             f"'{param or name}' is required and must be a non-empty string.", param=param or name
@@ -159,10 +164,10 @@ def text_field(body: Mapping[str, Any], name: str, param: str | None = None, lim
     return text
 
 
-def optional_text(
+def read_text(
     body: Mapping[str, Any], name: str, default: str = "", param: str | None = None, limit: int | None = None
 ) -> str:
-    """A text, or the default where it is absent or null."""
+    """Return a string, or the default if it is absent or null."""
     value = body.get(name)
     if value is None:
         return default
@@ -173,14 +178,14 @@ def optional_text(
     return value
 
 
-def number_field(
+def read_number(
     body: Mapping[str, Any],
     name: str,
     low: float | None = None,
     high: float | None = None,
     param: str | None = None,
 ) -> float | None:
-    """A number within its bounds (both included), None where it is absent or null."""
+    """Return a number within its bounds (inclusive), None if it is absent or null."""
     value = body.get(name)
     if value is None:
         return None
@@ -191,30 +196,30 @@ def number_field(
     return value
 
 
-def integer_field(
+def read_integer(
     body: Mapping[str, Any],
     name: str,
     low: int | None = None,
     high: int | None = None,
     param: str | None = None,
 ) -> int | None:
-    """A whole number within its bounds (both included), None where it is absent or null."""
-    value = number_field(body, name, low, high, param)
+    """Return an integer within its bounds (inclusive), None if it is absent or null."""
+    value = read_number(body, name, low, high, param)
     if isinstance(value, float) and not (value.is_integer() and abs(value) < 2**63):
         raise bad_request(f"'{param or name}' must be a whole number.", param=param or name)
     return None if value is None else int(value)
 
 
-def session_id(value: str, param: str = SESSION_ID_HEADER) -> str:
-    """The session named by a client, "" for none; never something that a path could be made of."""
+def parse_session_id(value: str, param: str = SESSION_ID_HEADER) -> str:
+    """Validate a session id from a client, "" for none. Ids that look like a path are rejected."""
     value = _session_value(value, param, "invalid_session_id")
     if _PATH_LIKE.search(value):
         raise bad_request("Invalid session ID: it looks like a path.", param, "invalid_session_id")
     return value
 
 
-def session_key(value: str) -> str:
-    """The memory scope named by a client, "" for none."""
+def parse_session_key(value: str) -> str:
+    """Validate a session key (a memory scope) from a client, "" for none."""
     return _session_value(value, SESSION_KEY_HEADER, "invalid_session_key")
 
 

@@ -1,4 +1,4 @@
-"""``POST /v1/responses``: the body as clients send it, and the request that is made of it."""
+"""``POST /v1/responses``: the body as clients send it, parsed into a ``ResponsesRequest``."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from hermes_trio.schema.conversations import (
     read_metadata,
 )
 from hermes_trio.schema.parsing import (
-    boolean_like,
     convert,
-    integer_field,
-    number_field,
-    optional_text,
+    parse_bool,
     parse_object,
+    read_integer,
+    read_number,
+    read_text,
 )
 
 MAX_NAME = 256  # characters of a conversation's name and of an id
@@ -84,7 +84,7 @@ class ResponsesBody:
     prompt_cache_key: str | None = None
 
 
-# What an agent may want to know; the rest is the server's own business.
+# Fields that are passed on to the agent.
 _OPTIONS = (
     "temperature", "top_p", "max_tokens", "max_tool_calls", "presence_penalty", "frequency_penalty", "tools",
     "tool_choice", "parallel_tool_calls", "reasoning", "reasoning_effort", "text", "include", "truncation", "metadata",
@@ -92,7 +92,7 @@ _OPTIONS = (
 )  # fmt: skip
 
 _WHOLE_NUMBERS: dict[str, tuple[int, int | None]] = {
-    "max_output_tokens": (1, None),  # the least that OpenAI takes is 16; smaller ones harm nobody here
+    "max_output_tokens": (1, None),  # OpenAI requires at least 16; smaller values do no harm here
     "max_tool_calls": (1, None),
     "top_logprobs": (0, 20),
 }
@@ -106,41 +106,41 @@ _NUMBERS = {
 
 @frozen
 class ResponsesRequest:
-    """What the route works with."""
+    """A parsed request."""
 
-    message: Content  # "" when the client returns the results of its own tools
-    history: tuple[Message, ...]  # what the input says before the message
-    messages: tuple[Message, ...]  # all that the client said in this turn, the message included
+    message: Content  # "" if the client returns results of its own tools
+    history: tuple[Message, ...]  # what precedes the message in the input
+    messages: tuple[Message, ...]  # everything the client sent in this turn, including the message
     input_items: tuple[InputItem, ...]  # the input as the API shows it, without ids
     instructions: str  # the field, and the system messages of the input
-    has_instructions: bool  # if not, those of the previous response hold
-    model: str  # "" when the client named none
+    has_instructions: bool  # if not, those of the previous response apply
+    model: str  # "" if the client named none
     stream: bool
     store: bool
     background: bool
-    truncate: bool  # a long history may be cut
+    truncate: bool  # a long history may be truncated
     previous_response_id: str  # "" for none
     conversation: str  # a name or an id, "" for none
-    explicit_history: tuple[Message, ...]  # wins over both ways of chaining, unless empty
+    explicit_history: tuple[Message, ...]  # overrides previous_response_id and conversation, unless empty
     metadata: Mapping[str, str]
     options: Mapping[str, Any]
-    echo: Mapping[str, Any]  # for the header of the run: answers repeat it
+    echo: Mapping[str, Any]  # fields that replies repeat; kept in the header of the run
 
 
 def parse_responses(raw: bytes) -> ResponsesRequest:
-    """Read a request body.
+    """Parse a request body.
 
     Raises:
-        ApiError: 400, naming the parameter that is wrong.
+        ApiError: 400, naming the invalid parameter.
     """
     return read_responses(convert(parse_object(raw), ResponsesBody))
 
 
 def read_responses(body: ResponsesBody) -> ResponsesRequest:
-    """Read a body whose fields have the right types; for APIs that take some of them.
+    """Parse a body whose fields have the right types. The Runs API uses it for the fields it shares.
 
     Raises:
-        ApiError: 400, naming the parameter that is wrong.
+        ApiError: 400, naming the invalid parameter.
     """
     _check(body)
     items = read_input(body.input)
@@ -155,9 +155,9 @@ def read_responses(body: ResponsesBody) -> ResponsesRequest:
         instructions=instructions,
         has_instructions=bool(instructions),
         model=body.model or "",
-        stream=boolean_like(body.stream, default=False),
-        store=boolean_like(body.store, default=True),
-        background=boolean_like(body.background, default=False),
+        stream=parse_bool(body.stream, default=False),
+        store=parse_bool(body.store, default=True),
+        background=parse_bool(body.background, default=False),
         truncate=body.truncation == "auto",
         previous_response_id=body.previous_response_id or "",
         conversation=_conversation(body),
@@ -172,15 +172,15 @@ def _check(body: ResponsesBody) -> None:
     if body.input is None:
         raise bad_request("Missing required parameter: 'input'.", "input")
     _check_chain(body)
-    if boolean_like(body.background, default=False) and not boolean_like(body.store, default=True):
+    if parse_bool(body.background, default=False) and not parse_bool(body.store, default=True):
         raise bad_request("'background' needs 'store': nobody could fetch the response.", "background")
     given = asdict(body, recurse=False)
     for name, (low, high) in _WHOLE_NUMBERS.items():
-        integer_field(given, name, low, high)
+        read_integer(given, name, low, high)
     for name, (least, most) in _NUMBERS.items():
-        number_field(given, name, least, most)
+        read_number(given, name, least, most)
     for n, tool in enumerate(body.tools or ()):
-        if not optional_text(tool, "type", param=f"tools[{n}].type"):
+        if not read_text(tool, "type", param=f"tools[{n}].type"):
             raise bad_request(f"Missing required parameter: 'tools[{n}].type'.", f"tools[{n}].type")
 
 
@@ -190,7 +190,7 @@ def _check_chain(body: ResponsesBody) -> None:
         raise bad_request("Cannot use both 'conversation' and 'previous_response_id'.", "conversation")
     given = {"conversation": conversation, "previous_response_id": body.previous_response_id}
     for name in given:
-        optional_text(given, name, limit=MAX_NAME)
+        read_text(given, name, limit=MAX_NAME)
 
 
 def _conversation(body: ResponsesBody) -> str:
@@ -208,7 +208,7 @@ def _instructions(body: ResponsesBody, items: Iterable[InputItem]) -> str:
 
 
 def _is_question(spoken: tuple[Message, ...]) -> bool:
-    """Whether the last message is what the agent answers; the results of a client's own tools need none."""
+    """Return whether the last message is a question: False if the client returns results of its own tools."""
     if spoken and spoken[-1].role == "tool":
         return False
     if not spoken or not has_visible_payload(spoken[-1].content):
@@ -217,10 +217,10 @@ def _is_question(spoken: tuple[Message, ...]) -> bool:
 
 
 def _history(messages: Iterable[HistoryBody]) -> tuple[Message, ...]:
-    return tuple(_past(body, f"conversation_history[{n}]") for n, body in enumerate(messages))
+    return tuple(_history_message(body, f"conversation_history[{n}]") for n, body in enumerate(messages))
 
 
-def _past(body: HistoryBody, param: str) -> Message:
+def _history_message(body: HistoryBody, param: str) -> Message:
     if body.role not in SPOKEN_ROLES | SYSTEM_ROLES:
         known = ", ".join(sorted(SPOKEN_ROLES | SYSTEM_ROLES))
         raise bad_request(f"Unknown role. Known roles: {known}.", f"{param}.role", "invalid_role")
@@ -241,9 +241,9 @@ def _options(body: ResponsesBody) -> dict[str, Any]:
 
 
 def _echo(body: ResponsesBody) -> dict[str, Any]:
-    """What answers repeat, in the full form that strict clients want."""
+    """Return the fields that replies repeat, in the complete form that strict clients require."""
     given = asdict(body, recurse=False)
-    given["store"] = boolean_like(body.store, default=True)
+    given["store"] = parse_bool(body.store, default=True)
     given["previous_response_id"] = body.previous_response_id or None
     if body.tools is not None:
         given["tools"] = [_shown_tool(tool) for tool in body.tools]
@@ -257,7 +257,7 @@ def _echo(body: ResponsesBody) -> dict[str, Any]:
 def _shown_tool(tool: dict[str, Any]) -> dict[str, Any]:
     if tool["type"] != "function":
         return tool
-    inner = tool.get("function")  # Chat Completions nests what Responses has flat; clients mix them up
+    inner = tool.get("function")  # Chat Completions nests what Responses has flat; clients confuse the two
     flat = {**tool, **inner} if isinstance(inner, dict) else tool
     blank = {"type": "function", "name": "", "description": None, "parameters": None, "strict": None}
     return {**blank, **{key: value for key, value in flat.items() if key != "function"}}

@@ -8,7 +8,7 @@ from attrs import asdict, frozen
 
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.events import Choice
-from hermes_trio.schema.parsing import boolean_like, convert, parse_object, session_id
+from hermes_trio.schema.parsing import convert, parse_bool, parse_object, parse_session_id
 from hermes_trio.schema.responses import HistoryBody, ResponsesBody, ResponsesRequest, read_responses
 
 
@@ -27,21 +27,21 @@ class RunBody:
 
 @frozen
 class RunRequest:
-    """What the route works with."""
+    """A parsed request."""
 
     asked: ResponsesRequest
-    session_id: str  # "" when the client named none
+    session_id: str  # "" if the client named none
 
 
 def parse_run(raw: bytes) -> RunRequest:
-    """Read a request body.
+    """Parse a request body.
 
     Raises:
-        ApiError: 400, naming the parameter that is wrong.
+        ApiError: 400, naming the invalid parameter.
     """
     body = convert(parse_object(raw), RunBody)
     shared = asdict(body, recurse=False)
-    session = session_id(shared.pop("session_id") or "", "session_id")
+    session = parse_session_id(shared.pop("session_id") or "", "session_id")
     asked = read_responses(ResponsesBody(**shared))
     if asked.messages[-1].role != "user":
         raise bad_request("The last element of 'input' must be a user message.", "input")
@@ -64,7 +64,7 @@ class ApprovalBody:
 
 @frozen
 class ApprovalAnswer:
-    """What the route works with."""
+    """A parsed request."""
 
     choice: Choice
     approval_id: str
@@ -72,15 +72,15 @@ class ApprovalAnswer:
 
 
 def parse_approval(raw: bytes) -> ApprovalAnswer:
-    """Read a request body.
+    """Parse a request body.
 
     Raises:
-        ApiError: 400, naming the parameter that is wrong.
+        ApiError: 400, naming the invalid parameter.
     """
     body = convert(parse_object(raw), ApprovalBody)
     choice = _CHOICES.get(body.choice.strip().lower())
     if choice is None:
         names = ", ".join(f"'{name}'" for name in Choice)
         raise bad_request(f"'choice' must be one of {names}.", "choice", "invalid_approval_choice")
-    everything = boolean_like(body.all, default=False) or boolean_like(body.resolve_all, default=False)
+    everything = parse_bool(body.all, default=False) or parse_bool(body.resolve_all, default=False)
     return ApprovalAnswer(choice, body.approval_id or "", everything)

@@ -1,4 +1,4 @@
-"""``/api/sessions``: the bodies as clients send them, and the requests that are made of them."""
+"""``/api/sessions``: the bodies as clients send them, parsed into requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes_trio.core.messages import Content
 from hermes_trio.core.sessions import MAX_TITLE, SessionChange
 from hermes_trio.core.shorten import shorten
 from hermes_trio.schema.content import has_visible_payload, user_content
-from hermes_trio.schema.parsing import MAX_SESSION_LENGTH, convert, optional_text, parse_object, session_id
+from hermes_trio.schema.parsing import MAX_SESSION_LENGTH, convert, parse_object, parse_session_id, read_text
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CHANGEABLE = ("title", "end_reason")
@@ -59,9 +59,9 @@ class SessionChatBody:
 
 @frozen
 class SessionRequest:
-    """A session to be made."""
+    """A parsed request to create a session."""
 
-    session_id: str  # "" for one that the server makes up
+    session_id: str  # "" to let the server choose
     model: str
     system_prompt: str
     title: str
@@ -69,25 +69,25 @@ class SessionRequest:
 
 @frozen
 class ForkRequest:
-    """A branch to be made."""
+    """A parsed request to fork a session."""
 
-    session_id: str  # "" for one that the server makes up
+    session_id: str  # "" to let the server choose
     title: str  # "" for the next numbered one
 
 
 @frozen
 class SessionChatRequest:
-    """A turn in a session."""
+    """A parsed request for a turn in a session."""
 
     message: Content
     system_message: str
 
 
 def parse_session(raw: bytes) -> SessionRequest:
-    """Read the body that makes a session; no body is an empty one.
+    """Parse the body that creates a session; an empty body is allowed.
 
     Raises:
-        ApiError: 400, naming the parameter that is wrong.
+        ApiError: 400, naming the invalid parameter.
     """
     body = convert(parse_object(raw or b"{}"), SessionBody)
     prompt = _text(body.system_prompt, "system_prompt", "invalid_system_prompt")
@@ -95,16 +95,16 @@ def parse_session(raw: bytes) -> SessionRequest:
 
 
 def parse_session_update(raw: bytes) -> SessionChange:
-    """Read the body that changes a session.
+    """Parse the body that updates a session.
 
     Raises:
-        ApiError: 400, naming the parameter that is wrong or that cannot be changed.
+        ApiError: 400, naming the parameter that is invalid or cannot be changed.
     """
     body = parse_object(raw)
     for name in body:
         if name not in _CHANGEABLE:
             raise _unsupported(shorten(name, 60))
-    reason = optional_text(body, "end_reason", limit=MAX_SESSION_LENGTH).strip()
+    reason = read_text(body, "end_reason", limit=MAX_SESSION_LENGTH).strip()
     return SessionChange("title" in body, read_title(body.get("title")), reason)
 
 
@@ -114,20 +114,20 @@ def _unsupported(name: str) -> ApiError:
 
 
 def parse_fork(raw: bytes) -> ForkRequest:
-    """Read the body that branches a session; no body is an empty one.
+    """Parse the body that forks a session; an empty body is allowed.
 
     Raises:
-        ApiError: 400, naming the parameter that is wrong.
+        ApiError: 400, naming the invalid parameter.
     """
     body = convert(parse_object(raw or b"{}"), ForkBody)
     return ForkRequest(_id(body.id, body.session_id), read_title(body.title))
 
 
 def parse_session_chat(raw: bytes) -> SessionChatRequest:
-    """Read the body of a turn.
+    """Parse the body of a turn.
 
     Raises:
-        ApiError: 400, naming the parameter that is wrong.
+        ApiError: 400, naming the invalid parameter.
     """
     given = parse_object(raw)
     body = convert(given, SessionChatBody)
@@ -139,7 +139,7 @@ def parse_session_chat(raw: bytes) -> SessionChatRequest:
 
 
 def _first(body: Mapping[str, Any], *names: str) -> tuple[str, Any]:
-    """The first of some fields that is given, with its name; the first of all if none is."""
+    """Return the name and value of the first field that is given, or the first name and None."""
     return next(((name, body[name]) for name in names if body.get(name) is not None), (names[0], None))
 
 
@@ -162,11 +162,11 @@ def _id(*given: object) -> str:
     value = next((each for each in given if each is not None), "")
     if not isinstance(value, str):
         raise bad_request("Invalid session ID: it must be a string.", "id", "invalid_session_id")
-    return session_id(value, "id")
+    return parse_session_id(value, "id")
 
 
 def read_title(value: object) -> str:
-    """A title in one line, "" for none.
+    """Validate a title and put it on one line; "" for none.
 
     Raises:
         ApiError: 400.

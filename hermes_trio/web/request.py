@@ -15,7 +15,12 @@ from hermes_trio.core.records import record_owner
 from hermes_trio.keys import Principal
 from hermes_trio.runs.admission import Admission, Slot
 from hermes_trio.runs.delivery import TrySend
-from hermes_trio.schema.parsing import SESSION_ID_HEADER, SESSION_KEY_HEADER, session_id, session_key
+from hermes_trio.schema.parsing import (
+    SESSION_ID_HEADER,
+    SESSION_KEY_HEADER,
+    parse_session_id,
+    parse_session_key,
+)
 from hermes_trio.web.state import AppState
 
 SCOPE_KEY = "hermes_trio.request"  # where the middleware puts the context into the ASGI scope
@@ -184,7 +189,10 @@ class SessionHeaders:
         Raises:
             ApiError: 400, naming the header.
         """
-        return cls(session_id(_utf8_header(SESSION_ID_HEADER)), session_key(_utf8_header(SESSION_KEY_HEADER)))
+        return cls(
+            parse_session_id(_utf8_header(SESSION_ID_HEADER)),
+            parse_session_key(_utf8_header(SESSION_KEY_HEADER)),
+        )
 
     def response_headers(self, used_id: str) -> dict[str, str]:
         """Return the headers that tell the client which session was used."""

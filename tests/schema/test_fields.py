@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.schema.parsing import (
-    boolean_like,
-    integer_field,
-    number_field,
-    optional_text,
-    session_id,
-    session_key,
-    text_field,
+    parse_bool,
+    parse_session_id,
+    parse_session_key,
+    read_integer,
+    read_number,
+    read_text,
+    require_text,
 )
 
 
@@ -42,32 +42,32 @@ def refused(call: Callable[[], object]) -> ApiError:
 )
 @pytest.mark.parametrize("default", [True, False])
 def test_boolean_like(value: object, expected: bool | None, default: bool) -> None:
-    assert boolean_like(value, default, "stream") is (default if expected is None else expected)
+    assert parse_bool(value, default) is (default if expected is None else expected)
 
 
 def test_text_field() -> None:
-    assert text_field({"a": " x "}, "a") == " x "
+    assert require_text({"a": " x "}, "a") == " x "
     for value in (None, "", " \n"):
-        error = refused(lambda value=value: text_field({"a": value}, "a", param="b[0].a"))  # type: ignore[misc]
+        error = refused(lambda value=value: require_text({"a": value}, "a", param="b[0].a"))  # type: ignore[misc]
         assert (error.param, "b[0].a" in error.message) == ("b[0].a", True)
-    assert refused(lambda: text_field({}, "a")).param == "a"
-    assert "string" in refused(lambda: text_field({"a": 1}, "a")).message
-    assert "at most 2" in refused(lambda: text_field({"a": "xyz"}, "a", limit=2)).message
+    assert refused(lambda: require_text({}, "a")).param == "a"
+    assert "string" in refused(lambda: require_text({"a": 1}, "a")).message
+    assert "at most 2" in refused(lambda: require_text({"a": "xyz"}, "a", limit=2)).message
 
 
 def test_optional_text() -> None:
-    assert optional_text({}, "a") == ""
-    assert optional_text({"a": None}, "a", "default") == "default"
-    assert optional_text({"a": "x"}, "a", "default", limit=1) == "x"
-    assert refused(lambda: optional_text({"a": []}, "a")).param == "a"
-    assert refused(lambda: optional_text({"a": []}, "a", param="p")).param == "p"
+    assert read_text({}, "a") == ""
+    assert read_text({"a": None}, "a", "default") == "default"
+    assert read_text({"a": "x"}, "a", "default", limit=1) == "x"
+    assert refused(lambda: read_text({"a": []}, "a")).param == "a"
+    assert refused(lambda: read_text({"a": []}, "a", param="p")).param == "p"
 
 
 @pytest.mark.parametrize("value", [0, 1.5, 2])
 def test_number_field(value: float) -> None:
-    assert number_field({"t": value}, "t", 0, 2) == value
-    assert number_field({"t": value}, "t") == value
-    assert number_field({"t": None}, "t") is None
+    assert read_number({"t": value}, "t", 0, 2) == value
+    assert read_number({"t": value}, "t") == value
+    assert read_number({"t": None}, "t") is None
 
 
 @pytest.mark.parametrize(
@@ -84,51 +84,51 @@ def test_number_field(value: float) -> None:
     ],
 )
 def test_number_field_refuses(value: object, low: int | None, high: int | None, message: str) -> None:
-    for field in (number_field, integer_field):
+    for field in (read_number, read_integer):
         error = refused(lambda field=field: field({"t": value}, "t", low, high, "x.t"))  # type: ignore[misc]
         assert error.param == "x.t"
         assert message in error.message
 
 
 def test_integer_field() -> None:
-    assert integer_field({}, "n") is None
-    assert integer_field({"n": 5}, "n", 1, 5) == 5
-    assert repr(integer_field({"n": 5.0}, "n")) == "5"
+    assert read_integer({}, "n") is None
+    assert read_integer({"n": 5}, "n", 1, 5) == 5
+    assert repr(read_integer({"n": 5.0}, "n")) == "5"
     for value in (1.5, 1e300, float("inf"), float("nan")):
-        error = refused(lambda value=value: integer_field({"n": value}, "n"))  # type: ignore[misc]
+        error = refused(lambda value=value: read_integer({"n": value}, "n"))  # type: ignore[misc]
         assert (error.param, "whole" in error.message) == ("n", True)
 
 
 @pytest.mark.parametrize("value", ["", "  ", "\t"])
 def test_empty_session_values_count_as_absent(value: str) -> None:
-    assert session_id(value) == session_key(value) == ""
+    assert parse_session_id(value) == parse_session_key(value) == ""
 
 
 @pytest.mark.parametrize("value", ["api-0123456789abcdef", " abc ", "a.b", "user:1", "x" * 256, "名前"])
 def test_session_values_are_stripped_and_kept(value: str) -> None:
-    assert session_id(value) == session_key(value) == value.strip()
+    assert parse_session_id(value) == parse_session_key(value) == value.strip()
 
 
 @pytest.mark.parametrize("value", ["a\rb", "a\nb", "\n", "a\n", "a\0b", "a\x1bb", "a\x7f", "x" * 257])
 def test_session_values_with_control_characters_or_too_long_are_refused(value: str) -> None:
-    error = refused(lambda: session_id(value))
+    error = refused(lambda: parse_session_id(value))
     assert (error.param, error.code) == ("X-Hermes-Session-Id", "invalid_session_id")
-    error = refused(lambda: session_key(value))
+    error = refused(lambda: parse_session_key(value))
     assert (error.param, error.code) == ("X-Hermes-Session-Key", "invalid_session_key")
 
 
 @pytest.mark.parametrize("value", ["..", "a..b", "a/b", "/", "a\\b", "C:x", "c:"])
 def test_only_session_ids_must_not_look_like_paths(value: str) -> None:
-    error = refused(lambda: session_id(value))
+    error = refused(lambda: parse_session_id(value))
     assert (error.param, error.code) == ("X-Hermes-Session-Id", "invalid_session_id")
-    assert session_key(value) == value
+    assert parse_session_key(value) == value
 
 
 @settings(deadline=None)
 @given(st.text(st.characters(), max_size=300))
 def test_an_accepted_session_id_is_safe(value: str) -> None:
     try:
-        shown = session_id(value)
+        shown = parse_session_id(value)
     except ApiError:
         return
     assert len(shown) <= 256
@@ -143,7 +143,7 @@ def test_an_accepted_session_id_is_safe(value: str) -> None:
     )
 )
 def test_fields_take_any_json(body: dict[str, Any]) -> None:
-    for field in (text_field, optional_text, number_field, integer_field):
+    for field in (require_text, read_text, read_number, read_integer):
         error = outcome(field, body)
         assert error is None or error.param == "a"
 
