@@ -245,9 +245,9 @@ async def test_a_dangerous_command_waits_for_an_answer(
     recorder = EventRecorder(decision=Decision(choice, AnsweredBy.CLIENT))
     async with hermes(model) as factory:
         result = await do(factory, turn("Clean up"), recorder)
-    (wish,) = [event for event in recorder.events if isinstance(event, ApprovalRequest)]
-    assert (wish.command, wish.call_id) == (command, "c1")
-    assert wish.patterns != (command,)
+    (request,) = [event for event in recorder.events if isinstance(event, ApprovalRequest)]
+    assert (request.command, request.call_id) == (command, "c1")
+    assert request.patterns != (command,)
     assert victim.exists() is not is_gone
     assert result.verdict is Verdict.COMPLETED
     ((_name, _args, output, is_error),) = recorder.calls

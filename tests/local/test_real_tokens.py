@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     flags = ("--agent", "local", "--model-path", str(model_file()), "--tool", "none")
     settings = {"drain_seconds": 1, "upstream_read_seconds": TIME}
     with serving(
-        LaunchOptions(tmp_path_factory.mktemp("local"), flags, settings), expected="the model's server ended"
+        LaunchOptions(tmp_path_factory.mktemp("local"), flags, settings), expected="model server exited"
     ) as it:
         yield it
 
@@ -134,7 +134,7 @@ def test_a_client_that_leaves_stops_the_model(server: ServerProcess, client: Ope
 def test_a_model_that_dies_comes_back(server: ServerProcess, client: OpenAI) -> None:
     child = child_of(server)
     os.kill(child, signal.SIGKILL)
-    eventually(lambda: "the model's server ended" in server.log)
+    eventually(lambda: "model server exited" in server.log)
     test_a_chat_is_streamed(client)
     assert child_of(server) != child
 

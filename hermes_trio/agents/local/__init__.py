@@ -1,7 +1,7 @@
-"""A model in a file, on this machine: a child process serves it, the tool loop of ``upstream`` talks to that.
+"""A model in a local file: a child process serves it, and the tool loop of ``upstream`` calls that.
 
-``program`` is what the child runs, ``child`` starts and ends one, ``keeper`` keeps one up, ``provider`` puts the loop in
-front of it.
+``program`` is what the child runs, ``child`` starts and stops one, ``supervisor`` restarts it, and ``provider`` connects
+the tool loop to it.
 """
 
 from __future__ import annotations

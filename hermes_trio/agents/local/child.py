@@ -1,4 +1,4 @@
-"""One life of the process that serves a model: started, heard, and ended with all that belongs to it."""
+"""Run the child process that serves a model: start it, read its output, and stop it with its whole process group."""
 
 from __future__ import annotations
 
@@ -25,84 +25,89 @@ log = structlog.get_logger(__name__)
 
 PROGRAM = Path(__file__).with_name("program.py")
 STOP_SECONDS = 5.0
-LONGEST_LINE = 4_096
-# What the libraries of the child read: which devices there are, and where their own libraries are.
-DEVICES = ("CUDA_", "HIP_", "ROCR_", "GGML_", "OMP_", "LD_LIBRARY_PATH", "VK_")
+MAX_LINE_BYTES = 4_096
+# Variables that the child's libraries read, to choose devices and find their own libraries.
+DEVICE_VARIABLES = ("CUDA_", "HIP_", "ROCR_", "GGML_", "OMP_", "LD_LIBRARY_PATH", "VK_")
 
 
 @frozen
-class Wish:
-    """What is to be served, and how."""
+class LaunchSpec:
+    """Which model to serve, and how."""
 
     model: Path
     context: int = 8_192  # tokens, shared by all slots
-    slots: int = 4  # turns at the same time
-    threads: int = 0  # 0: as many as the library likes
+    slots: int = 4  # concurrent turns
+    threads: int = 0  # 0: chosen by the library
     gpu_layers: int = -1  # -1: as many as fit
-    port: int = 0  # 0: a free one
-    key: str = attrs.field(factory=lambda: secrets.token_urlsafe(32), repr=False)  # other users may not ask
+    port: int = 0  # 0: any free port
+    key: str = attrs.field(
+        factory=lambda: secrets.token_urlsafe(32), repr=False
+    )  # keeps out other users of the machine
 
-    def line(self) -> bytes:
-        """For the child."""
+    def to_json_line(self) -> bytes:
+        """Encode the spec for the child's standard input."""
         return json.dumps({**attrs.asdict(self), "model": str(self.model)}).encode() + b"\n"
 
 
-class _Ear:
-    """Reads what a child says about itself; keeps the two lines that may explain its end."""
+class _LogReader:
+    """Reads the child's standard error, and keeps the two lines that may explain why it exited."""
 
     def __init__(self) -> None:
         self._last = self._first_error = ""
 
     @property
-    def complaint(self) -> str:
-        """What it complained about first, or its last words."""
+    def explanation(self) -> str:
+        """The first error since the last reset, or the last line."""
         return self._first_error or self._last
 
-    def forget(self) -> None:
-        """All is well so far."""
+    def reset(self) -> None:
+        """Forget the errors so far: they were not fatal."""
         self._first_error = ""
 
-    async def listen(self, stream: trio.abc.ReceiveStream) -> None:
-        """To the end of the stream."""
+    async def read(self, stream: trio.abc.ReceiveStream) -> None:
+        """Read to the end of the stream."""
         rest = b""
         async for piece in stream:
             *lines, rest = (rest + piece).split(b"\n")
-            rest = rest[-LONGEST_LINE:]
+            rest = rest[-MAX_LINE_BYTES:]
             for line in lines:
-                self._hear(line.decode("utf-8", "replace").strip())
+                self._take(line.decode("utf-8", "replace").strip())
 
-    def _hear(self, line: str) -> None:
-        log.debug("the model's server says", line=line)
-        _, mark, text = line.partition(" E ")  # a time, a level, a text
+    def _take(self, line: str) -> None:
+        log.debug("model server output", line=line)
+        _, mark, text = line.partition(" E ")  # time, level, text
         self._last = line or self._last
         self._first_error = self._first_error or (text.strip() if mark else "")
 
 
-async def live(wish: Wish, on_ready: Callable[[str], None], command: tuple[str, ...] = ()) -> str:
-    """Let a child live, and return why it ended, in one line. A cancellation ends it.
+async def run_child(spec: LaunchSpec, on_ready: Callable[[str], None], command: tuple[str, ...] = ()) -> str:
+    """Run a child until it exits, and return why it did, in one line. A cancellation stops it.
 
     Args:
-        wish: for the child.
-        on_ready: gets the address when the model is loaded.
-        command: the program; ours if there is none.
+        spec: which model to serve, and how.
+        on_ready: receives the child's URL when the model is loaded.
+        command: the program to run instead of ``program.py``.
     """
-    ear = _Ear()
+    reader = _LogReader()
     async with trio.open_nursery() as nursery:
         process = await nursery.start(partial(_run, command or (sys.executable, "-P", str(PROGRAM))))
-        nursery.start_soon(ear.listen, process.stderr)
-        with suppress(trio.BrokenResourceError):  # it is dead already: its end says why
-            await process.stdin.send_all(wish.line())
-        address = _address(await _line(process.stdout))
+        nursery.start_soon(reader.read, process.stderr)
+        with suppress(trio.BrokenResourceError):  # it has exited already; its exit code says why
+            await process.stdin.send_all(spec.to_json_line())
+        line = await _read_line(process.stdout)
+        address = cast("str", json.loads(line)["address"]) if line else ""
         if address:
-            ear.forget()
+            reader.reset()
             on_ready(address)
         await process.wait()
-    return _end(process.returncode, ear.complaint)
+    code, explanation = process.returncode, reader.explanation
+    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    return f"{how}: {explanation}" if explanation else how
 
 
 async def _run(command: tuple[str, ...], task_status: trio.TaskStatus[trio.Process]) -> None:
-    # The same packages as ours, and none of our secrets.
-    devices = [name for name in os.environ if name.startswith(DEVICES)]
+    # Our packages, but none of our secrets.
+    devices = [name for name in os.environ if name.startswith(DEVICE_VARIABLES)]
     environ = safe_environment(os.environ, devices) | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     await trio.run_process(
         command,
@@ -118,30 +123,21 @@ async def _run(command: tuple[str, ...], task_status: trio.TaskStatus[trio.Proce
 
 
 async def _stop(process: trio.Process) -> None:
-    """Called in a shielded scope, which ends with the process."""
+    """Stop a process. Trio calls this in a shielded scope, which ends with the process."""
     assert process.stdin is not None
-    with trio.move_on_after(STOP_SECONDS) as patience:
+    with trio.move_on_after(STOP_SECONDS) as timeout:
         await process.stdin.aclose()
         await process.wait()
-    if patience.cancelled_caught:
-        with suppress(ProcessLookupError):  # it ended just now
+    if timeout.cancelled_caught:
+        with suppress(ProcessLookupError):  # it has just exited
             os.killpg(process.pid, signal.SIGKILL)
 
 
-async def _line(stream: trio.abc.ReceiveStream) -> bytes:
-    """The first line; empty if there is none."""
+async def _read_line(stream: trio.abc.ReceiveStream) -> bytes:
+    """Return the first line; empty if the stream ends before it."""
     received = b""
     async for piece in stream:
         received += piece
-        if b"\n" in received or len(received) > LONGEST_LINE:
+        if b"\n" in received or len(received) > MAX_LINE_BYTES:
             return received.partition(b"\n")[0]
     return b""
-
-
-def _address(line: bytes) -> str:
-    return cast("str", json.loads(line)["address"]) if line else ""
-
-
-def _end(code: int | None, complaint: str) -> str:
-    how = f"killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-    return f"{how}: {complaint}" if complaint else how

@@ -15,8 +15,7 @@ import trio
 
 from hermes_trio.agent.event_queue import RunEnded
 from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, AgentProvider, TurnRequest
-from hermes_trio.agents.hermes import house as house_module
-from hermes_trio.agents.hermes import private
+from hermes_trio.agents.hermes import compat, runtime
 from hermes_trio.agents.hermes.provider import provider
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.errors import ConfigurationError
@@ -44,8 +43,8 @@ NOWHERE = Path("/nonexistent")
 def package(monkeypatch: pytest.MonkeyPatch) -> FakePackage:
     package = FakePackage()
     package.install(monkeypatch)
-    monkeypatch.setattr(house_module, "WARM", ("gateway.run", "no_such_module"))
-    private._warn_once.cache_clear()
+    monkeypatch.setattr(runtime, "WARM_UP_MODULES", ("gateway.run", "no_such_module"))
+    compat._warn_once.cache_clear()
     return package
 
 
@@ -322,10 +321,10 @@ async def test_to_hermes_every_answer_is_for_this_once(package: FakePackage, cho
     async with opened() as factory:
         result = await do(factory, turn("Hi"), recorder)
     assert result.text == ("deny" if choice is Choice.DENY else "once")
-    (wish,) = recorder.events
-    assert isinstance(wish, ApprovalRequest)
-    assert (wish.command, wish.description, wish.patterns) == ("rm -r x", "deletes", ("rm",))
-    assert wish.allow_permanent
+    (request,) = recorder.events
+    assert isinstance(request, ApprovalRequest)
+    assert (request.command, request.description, request.patterns) == ("rm -r x", "deletes", ("rm",))
+    assert request.allow_permanent
 
 
 async def test_what_hermes_advises_against_is_not_allowed_by_its_kind(package: FakePackage) -> None:
@@ -333,10 +332,10 @@ async def test_what_hermes_advises_against_is_not_allowed_by_its_kind(package: F
     recorder = EventRecorder()
     async with opened() as factory:
         await do(factory, turn("Hi"), recorder)
-    (wish,) = recorder.events
-    assert isinstance(wish, ApprovalRequest)
-    assert wish.patterns == ("rm -r x",)
-    assert not wish.allow_permanent
+    (request,) = recorder.events
+    assert isinstance(request, ApprovalRequest)
+    assert request.patterns == ("rm -r x",)
+    assert not request.allow_permanent
 
 
 @pytest.mark.parametrize("trouble", [RunEnded(), RuntimeError("no way to ask")])
@@ -368,7 +367,7 @@ async def test_an_answer_that_comes_too_late_decides_about_nothing_else(package:
 
     def script(agent: FakeAIAgent) -> Mapping[str, Any]:
         package.queues["run_1"] = []
-        private.answer("run_1", QUESTION, "once")
+        compat.answer("run_1", QUESTION, "once")
         return done(str(package.ask("run_1", other)))
 
     package.script = script
@@ -423,7 +422,7 @@ async def test_it_is_warmed_up_once(package: FakePackage) -> None:
 
 async def test_an_agent_that_cannot_be_made_stops_the_start(package: FakePackage) -> None:
     package.construction_fails = RuntimeError("no provider\nis configured")
-    with pytest.raises(ConfigurationError, match="hermes cannot be made: no provider is configured"):
+    with pytest.raises(ConfigurationError, match="hermes cannot be created: no provider is configured"):
         async with opened(warm_up=True):
             raise AssertionError
     assert package.events == ["probed", "database closed"]
@@ -433,7 +432,7 @@ async def test_an_agent_that_cannot_be_made_stops_the_start(package: FakePackage
     ("options", "complaint"),
     [
         ({"hermes_profile": "play"}, "Hermes has no profile 'play'"),
-        ({"home": "/nonexistent/home"}, "is no folder"),
+        ({"home": "/nonexistent/home"}, "is not a directory"),
     ],
 )
 async def test_a_home_that_is_not_there_is_told(

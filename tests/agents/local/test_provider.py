@@ -19,7 +19,7 @@ import trio
 from hermes_trio.agent.emitter import AsyncEmitter
 from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, AsyncAgent, TurnRequest
 from hermes_trio.agents.local import provider
-from hermes_trio.agents.local.child import Wish, live
+from hermes_trio.agents.local.child import LaunchSpec, run_child
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.events import Result, Verdict
 from tests.agents.local import fake_package
@@ -120,8 +120,8 @@ async def test_a_child_that_dies_in_a_turn_fails_that_turn(package: Path) -> Non
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ({"model_path": None}, "model_path is missing: the file of the model, in GGUF format"),
-        ({"model_path": Path("/no/such.gguf")}, "model_path: /no/such.gguf: there is no such file"),
+        ({"model_path": None}, "model_path is missing: set it to a model file in GGUF format"),
+        ({"model_path": Path("/no/such.gguf")}, "model_path: /no/such.gguf: No such file or directory"),
         ({"options": {"local": {"context": 0}}}, "options of local: Expected `int` >= 1 - at `$.context`"),
         (
             {"options": {"local": {"contxt": 1}}},
@@ -146,7 +146,7 @@ async def test_a_file_that_is_no_model_is_a_line(package: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         async with opened(configured(package, model_path=package / "broken.gguf"), package):
             raise AssertionError
-    assert str(caught.value) == "model_path: The model's server is down: exit code 1: gguf: invalid magic"
+    assert str(caught.value) == "model_path: The model server is down: exit code 1: gguf: invalid magic"
 
 
 async def test_a_missing_package_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,8 +166,8 @@ async def test_a_child_that_does_not_end_is_killed(package: Path, monkeypatch: p
     ready = trio.Event()
     with real_timeout():
         async with trio.open_nursery() as nursery:
-            wish = Wish(package)
-            nursery.start_soon(live, wish, lambda _: ready.set(), (sys.executable, "-c", deaf))
+            spec = LaunchSpec(package)
+            nursery.start_soon(run_child, spec, lambda _: ready.set(), (sys.executable, "-c", deaf))
             await ready.wait()
             nursery.cancel_scope.cancel()
     assert ready.is_set()
@@ -175,7 +175,9 @@ async def test_a_child_that_does_not_end_is_killed(package: Path, monkeypatch: p
 
 async def test_a_child_that_cannot_listen_tells_its_end(package: Path) -> None:
     with real_timeout():
-        why = await live(Wish(package), print, (sys.executable, "-c", "import sys; sys.exit('no memory')"))
+        why = await run_child(
+            LaunchSpec(package), print, (sys.executable, "-c", "import sys; sys.exit('no memory')")
+        )
     assert why == "exit code 1: no memory"
 
 
@@ -185,7 +187,7 @@ from pathlib import Path
 from hermes_trio.agents.local import child
 
 async def main():
-    await child.live(child.Wish(Path(sys.argv[1])), print)
+    await child.run_child(child.LaunchSpec(Path(sys.argv[1])), print)
 
 import structlog
 structlog.configure(processors=[lambda _, __, event: event.get("line", "")])

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from hermes_trio.agent.interface import AgentConfig
-from hermes_trio.agents.hermes.options import HermesConfig, HermesOptions, read_config
+from hermes_trio.agents.hermes.provider import read_config
+from hermes_trio.agents.hermes.runtime import HermesConfig, HermesOptions
 from hermes_trio.core.errors import ConfigurationError
 
 

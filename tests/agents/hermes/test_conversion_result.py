@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hermes_trio.agents.hermes.outcome import to_result, usage_of, verdict_of
+from hermes_trio.agents.hermes.conversion import to_result, usage_of, verdict_of
 from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import NO_USAGE, Usage
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_trio.agent.event_queue import RunEnded
-from hermes_trio.agents.hermes.ears import Ears
+from hermes_trio.agents.hermes.callbacks import CallbackAdapter
 from hermes_trio.core.events import (
     Event,
     Finished,
@@ -45,7 +45,7 @@ def heard(recorder: EventRecorder) -> list[Event]:
 class Hermes:
     """Calls the callbacks in the order in which the real one does."""
 
-    def __init__(self, ears: Ears) -> None:
+    def __init__(self, ears: CallbackAdapter) -> None:
         self.call: dict[str, Callable[..., None]] = ears.callbacks()
 
     def start(self, name: str, args: dict[str, Any]) -> None:
@@ -63,7 +63,7 @@ class Hermes:
 
 def pair() -> tuple[EventRecorder, Hermes]:
     recorder = EventRecorder()
-    return recorder, Hermes(Ears(recorder.emitter()))
+    return recorder, Hermes(CallbackAdapter(recorder.emitter()))
 
 
 def test_text_and_reasoning_pass() -> None:
@@ -207,6 +207,6 @@ def test_every_start_is_shown_once_and_ends_once(told: Told, batches: list[list[
 
 
 def test_the_end_of_the_run_is_told_to_whoever_speaks() -> None:
-    ears = Ears(EventRecorder(ends_at=0).emitter())
+    ears = CallbackAdapter(EventRecorder(ends_at=0).emitter())
     with pytest.raises(RunEnded):
         ears.text("Hi")

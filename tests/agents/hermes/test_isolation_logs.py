@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from attrs import define, field
 
-from hermes_trio.agents.hermes.logs import separate_logs
+from hermes_trio.agents.hermes.isolation import separate_logs
 
 
 class Book(logging.Handler):

@@ -10,7 +10,7 @@ from contextlib import contextmanager, redirect_stdout
 
 import pytest
 
-from hermes_trio.agents.hermes.surroundings import LONGEST_LINE, guarded_prints, hidden_settings
+from hermes_trio.agents.hermes.isolation import MAX_LINE_CHARS, guard_prints, hide_settings
 
 
 def in_thread(function: Callable[[], object]) -> None:
@@ -24,7 +24,7 @@ def guarded_screen() -> Iterator[io.StringIO]:
     """What a person at the terminal sees while prints are guarded."""
     screen = io.StringIO()
     with redirect_stdout(screen):
-        with guarded_prints():
+        with guard_prints():
             yield screen
         assert sys.stdout is screen
 
@@ -60,7 +60,7 @@ def test_prints_of_other_threads_become_lines_of_the_log(lines: Callable[[], lis
 def test_a_line_without_an_end_is_bounded(lines: Callable[[], list[str]]) -> None:
     with guarded_screen():
         in_thread(lambda: [sys.stdout.write("x" * 1000) for _ in range(10)])
-    assert [len(line) for line in lines()] == [LONGEST_LINE, LONGEST_LINE]
+    assert [len(line) for line in lines()] == [MAX_LINE_CHARS, MAX_LINE_CHARS]
 
 
 def test_threads_do_not_mix_their_lines(lines: Callable[[], list[str]]) -> None:
@@ -73,7 +73,7 @@ def test_threads_do_not_mix_their_lines(lines: Callable[[], list[str]]) -> None:
 def test_a_log_that_prints_does_not_log_what_it_prints() -> None:
     with guarded_screen() as screen:
         handler = logging.StreamHandler(sys.stdout)
-        logger = logging.getLogger("hermes_trio.agents.hermes.surroundings")
+        logger = logging.getLogger("hermes_trio.agents.hermes.isolation")
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         try:
@@ -87,7 +87,7 @@ def test_a_log_that_prints_does_not_log_what_it_prints() -> None:
 def test_a_stream_that_somebody_else_put_there_stays() -> None:
     screen, other = io.StringIO(), io.StringIO()
     with redirect_stdout(screen):
-        with guarded_prints():
+        with guard_prints():
             assert sys.stdout.getvalue() == ""  # type: ignore[union-attr]
             sys.stdout = other
         assert sys.stdout is other
@@ -98,7 +98,7 @@ def test_our_settings_are_not_in_the_environment(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("API_SERVER_KEY", "canary-2")
     monkeypatch.setenv("DATABASE_URL", "canary-3")
     monkeypatch.setenv("HERMES_HOME", "/theirs")
-    with hidden_settings():
+    with hide_settings():
         assert not any("canary" in value for value in os.environ.values())
         assert os.environ["HERMES_HOME"] == "/theirs"
     assert os.environ["HERMES_TRIO_API_KEY"] == "canary-1"

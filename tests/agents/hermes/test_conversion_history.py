@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes_trio.agents.hermes.history import continued, to_content, to_history, without_private
+from hermes_trio.agents.hermes.conversion import merge_history, to_content, to_history, without_private_keys
 from hermes_trio.core.messages import Message, ToolCall
 
 TALK = (
@@ -36,7 +36,7 @@ def test_parts_are_copied() -> None:
 
 def test_marks_of_the_agent_are_left_out_and_stay_where_they_are() -> None:
     marked = [{"role": "user", "content": "Hi", "_db_persisted": True}]
-    assert without_private(marked) == [{"role": "user", "content": "Hi"}]
+    assert without_private_keys(marked) == [{"role": "user", "content": "Hi"}]
     assert marked[0]["_db_persisted"] is True
 
 
@@ -48,12 +48,12 @@ def say(*texts: str) -> list[dict[str, Any]]:
 
 def test_a_session_that_began_elsewhere_goes_on() -> None:
     stored = say("a", "b", "c", "d ")
-    assert continued(stored, []) == stored
-    assert continued(stored, say("c", "d")) == stored
+    assert merge_history(stored, []) == stored
+    assert merge_history(stored, say("c", "d")) == stored
 
 
 def test_our_own_account_counts_when_they_disagree() -> None:
     ours = say("c", "other")
-    assert continued(say("a", "b", "c", "d"), ours) is ours
-    assert continued(say("d"), ours) is ours
-    assert continued([], ours) is ours
+    assert merge_history(say("a", "b", "c", "d"), ours) is ours
+    assert merge_history(say("d"), ours) is ours
+    assert merge_history([], ours) is ours
