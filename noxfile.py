@@ -57,6 +57,8 @@ def typing(session: nox.Session) -> None:
     """Check types, strictly."""
     install(session, "typing")
     session.run("mypy")
+    # The documented agent, checked as its author would check it.
+    session.run("pytest", "tests/test_public_api.py", "-k", "mypy")
 
 
 @nox.session

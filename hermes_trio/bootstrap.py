@@ -12,15 +12,17 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import structlog
 import trio
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
 from hermes_trio.agent.interface import AgentConfig, AgentFactory, AgentProvider, UpstreamLimits
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.agents.registry import AgentNotFound, find_agent, open_agent
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.core.outcome import Outcome
+from hermes_trio.core.outcome import Outcome, Reason
 from hermes_trio.core.records import Retention
 from hermes_trio.keys import DEFAULT_PRINCIPAL, KeySources, OpenedKeys, check_keys, open_keys
 from hermes_trio.runs.admission import Admission, SessionLocks
@@ -33,14 +35,17 @@ from hermes_trio.runs.spec import AgentEnvironment, Services
 from hermes_trio.runs.supervisor import RunSupervisor, open_supervisor
 from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.schema.replies import ShownSetting
-from hermes_trio.settings import Profile, Settings
+from hermes_trio.settings import Profile, Settings, load
+from hermes_trio.settings import options as known_options
 from hermes_trio.settings.display import display_settings
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.factory import open_store
 from hermes_trio.web.api.responses import to_items
-from hermes_trio.web.app import Application, make_app
+from hermes_trio.web.app import Application, attach_state, detach_state, has_state, make_app
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.state import AppState, HealthCallbacks, ServedProfile, WebOptions
+
+log = structlog.get_logger(__name__)
 
 DEFAULT_PROFILE = ""  # the profile that the server's own settings describe
 
@@ -72,23 +77,27 @@ class Prepared:
     agents: Agents
 
 
-def prepare(settings: Settings) -> Prepared:
+def prepare(settings: Settings, agent: AgentFactory | AgentProvider | None = None) -> Prepared:
     """Find the agents and open the keys. Generates a key if none is configured and the host is loopback.
+
+    Args:
+        settings: those of the server.
+        agent: the server's own agent, if it is not the one that the settings name.
 
     Raises:
         ConfigurationError: the server cannot start as it is configured. The text is one line.
     """
-    check(settings)
-    return Prepared(settings, open_keys(key_sources(settings)), find_agents(settings))
+    check(settings, agent)
+    return Prepared(settings, open_keys(key_sources(settings)), find_agents(settings, agent))
 
 
-def check(settings: Settings) -> None:
+def check(settings: Settings, agent: AgentFactory | AgentProvider | None = None) -> None:
     """Check whether ``prepare`` would succeed, without writing anything.
 
     Raises:
         ConfigurationError: it would not. The text is one line.
     """
-    find_agents(settings)
+    find_agents(settings, agent)
     principals = {named.principal for named in check_keys(key_sources(settings))} or {DEFAULT_PRINCIPAL}
     for profile in settings.profiles.values():
         for unknown in sorted({*profile.keys} - principals):
@@ -100,15 +109,15 @@ def key_sources(settings: Settings) -> KeySources:
     return KeySources(settings.host, settings.data_dir, settings.api_key, settings.api_key_file)
 
 
-def find_agents(settings: Settings) -> Agents:
-    """Import every agent that the settings name.
+def find_agents(settings: Settings, agent: AgentFactory | AgentProvider | None = None) -> Agents:
+    """Import every agent that the settings name, unless the server's own agent is given.
 
     Raises:
         ConfigurationError: there is no such agent. The text is one line, which names the option.
     """
     agents = {
         DEFAULT_PROFILE: ConfiguredAgent(
-            _find_agent(settings.agent_name, "agent"),
+            agent or _find_agent(settings.agent_name, "agent"),
             server_agent_config(settings),
             settings.data_dir / "workspace",
         )
@@ -193,10 +202,10 @@ class Server:
 
 
 @asynccontextmanager
-async def open_server(prepared: Prepared) -> AsyncIterator[Server]:
+async def open_server(prepared: Prepared, app: Application | None = None) -> AsyncIterator[Server]:
     """Open the store and the agents, recover the runs of a crashed server, and build the application.
 
-    The store outlives the agents, these outlive the runs, and the runs outlive the requests.
+    An application that was made before is given the state that its requests need. The store outlives the agents, these outlive the runs, and the runs outlive the requests.
 
     Raises:
         ConfigurationError: an agent cannot be opened as it is configured, or its workspace cannot be made.
@@ -219,7 +228,11 @@ async def open_server(prepared: Prepared) -> AsyncIterator[Server]:
         await recover(store, services.owner, to_items)
         async with open_supervisor(services) as supervisor:
             supervisor.nursery.start_soon(enforce_retention, store, _retention(settings))
-            yield _build(prepared, services, supervisor, metrics)
+            app = app or make_app(web_options(settings))
+            try:
+                yield _attach(app, prepared, services, supervisor, metrics)
+            finally:
+                detach_state(app)
 
 
 def _services(
@@ -247,11 +260,14 @@ def _services(
     )
 
 
-def _build(prepared: Prepared, services: Services, supervisor: RunSupervisor, metrics: Metrics) -> Server:
+def _attach(
+    app: Application, prepared: Prepared, services: Services, supervisor: RunSupervisor, metrics: Metrics
+) -> Server:
+    """Give the application the state that its requests share."""
     settings, readiness = prepared.settings, Readiness()
     admission = Admission(settings.max_runs)
     state = AppState(
-        _web_options(settings),
+        web_options(settings),
         prepared.keys.keyring,
         admission,
         SessionLocks(settings.busy_wait_seconds if settings.busy_session == "wait" else 0.0),
@@ -260,7 +276,8 @@ def _build(prepared: Prepared, services: Services, supervisor: RunSupervisor, me
         HealthCallbacks(lambda: readiness.not_ready, lambda: {"pid": os.getpid(), "updated_at": time.time()}),
         metrics,
     )
-    return Server(make_app(state), admission, services.registry, readiness)
+    attach_state(app, state)
+    return Server(app, admission, services.registry, readiness)
 
 
 def _retention(settings: Settings) -> Retention:
@@ -272,7 +289,8 @@ def _retention(settings: Settings) -> Retention:
     )
 
 
-def _web_options(settings: Settings) -> WebOptions:
+def web_options(settings: Settings) -> WebOptions:
+    """Return the settings of the web layer."""
     return WebOptions(
         model_name=settings.model_name,
         cors_origins=settings.cors_origins,
@@ -331,3 +349,105 @@ async def _open_agent(
         raise ConfigurationError(f"{prefix}{error}") from error
     runtime = AgentRuntime(factory, limits.threads, limits.interrupts, limits.grace_seconds, config)
     return AgentEnvironment(runtime, workspace)
+
+
+# -- the application for programs that embed it --
+
+_PREPARED_KEY = "hermes_trio.prepared"  # in ``app.extensions``
+
+
+def create_app(
+    settings: Settings | None = None, *, agent: str | AgentFactory | AgentProvider = "", **options: Any
+) -> Application:
+    """Make the server's Quart application, with a lifespan that opens and closes the server.
+
+    Hooks and routes can be added until the first request. Serve it with :func:`hermes_trio.serve`, mount it in another
+    ASGI application that passes on the lifespan, or call it with ``app.test_app()``.
+
+    Args:
+        settings: all settings. Without them, options, environment and configuration file are read as the command line
+            reads them.
+        agent: the server's agent: a factory, a provider, or the name of one.
+        options: settings by name, as in the configuration file: ``port=8000``, ``store="memory:"``, …
+
+    Raises:
+        ConfigurationError: the server cannot start as it is configured. The text is one line.
+    """
+    if isinstance(agent, str):
+        given, found = agent, None
+    else:  # the name is only displayed
+        named = agent if hasattr(agent, "__qualname__") else type(agent)
+        given, found = f"{named.__module__}:{named.__qualname__}", agent
+    if settings is None:
+        flags = {**options, "agent": given} if given else options
+        if unknown := sorted(options.keys() - known_options().keys()):
+            raise ConfigurationError(f"there is no option {unknown[0]!r}")
+        settings = load(flags, os.environ, None).settings
+    elif options:
+        raise TypeError("give either settings or options")
+    elif given:
+        settings = evolve(settings, agent=given)
+    prepared = prepare(settings, found)
+    app = make_app(web_options(settings))
+    app.extensions[_PREPARED_KEY] = prepared
+    app.asgi_app = _Lifespan(app, prepared)  # type: ignore[method-assign]  # Quart's documented place for middleware
+    return app
+
+
+def prepared_of(app: Application) -> Prepared:
+    """Return the prepared server of an application from ``create_app``.
+
+    Raises:
+        TypeError: it is another application.
+    """
+    try:
+        prepared: Prepared = app.extensions[_PREPARED_KEY]
+    except KeyError:
+        raise TypeError("the application was not made by create_app()") from None
+    return prepared
+
+
+class _Lifespan:
+    """ASGI middleware that opens the server when the lifespan starts, unless it is open, and closes it at the end."""
+
+    def __init__(self, app: Application, prepared: Prepared) -> None:
+        self._app, self._inner, self._prepared = app, app.asgi_app, prepared
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan" and not has_state(self._app):
+            await self._run(scope, receive, send)
+        else:
+            await self._inner(scope, receive, send)
+
+    async def _run(self, scope: Any, receive: Any, send: Any) -> None:
+        last: list[Any] = []
+        phase = "startup"
+
+        async def hold_back_end(message: Any) -> None:
+            # After "shutdown complete" the lifespan may be cancelled, so it is sent when everything is closed.
+            if message["type"] == "lifespan.shutdown.complete":
+                last.append(message)
+            else:
+                await send(message)
+
+        try:
+            async with open_server(self._prepared, self._app) as server:
+                phase = "shutdown"
+                server.readiness.not_ready = ""
+                await self._inner(scope, receive, hold_back_end)
+                server.registry.stop_all(Reason.SERVER_SHUTDOWN)
+                await server.registry.wait_empty()
+        except Exception as error:
+            log.exception("the server cannot run")
+            if phase == "startup":
+                await receive()
+            last = [{"type": f"lifespan.{phase}.failed", "message": str(unwrap_group(error))}]
+        for message in last:
+            await send(message)
+
+
+def unwrap_group(error: BaseException) -> BaseException:
+    """Return the one exception inside groups of one, as nurseries wrap what their block raises."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -15,7 +15,16 @@ import structlog
 import trio
 
 from hermes_trio import bootstrap, logs
-from hermes_trio.bootstrap import Prepared, Server, open_server, prepare
+from hermes_trio.agent.interface import AgentFactory, AgentProvider
+from hermes_trio.bootstrap import (
+    Prepared,
+    Server,
+    create_app,
+    open_server,
+    prepare,
+    prepared_of,
+    unwrap_group,
+)
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.keys import GeneratedKey, StoredKey
 from hermes_trio.server.config import ServerConfig, hypercorn_config
@@ -26,6 +35,7 @@ from hermes_trio.server.tuning import tune_process
 from hermes_trio.server.versions import check_versions
 from hermes_trio.settings import LoadedSettings, Settings
 from hermes_trio.stores.base import StoreError
+from hermes_trio.web.app import Application
 
 log = structlog.get_logger(__name__)
 
@@ -49,37 +59,64 @@ def main(loaded: LoadedSettings) -> int:
     settings = loaded.settings
     logs.configure(settings.log_level, settings.log_format)
     check_versions()
-    prepared = prepare(settings)
+    _run(prepare(settings))
+    return 0
+
+
+def serve(
+    app: Application | None = None,
+    *,
+    settings: Settings | None = None,
+    agent: str | AgentFactory | AgentProvider = "",
+    **options: Any,
+) -> None:
+    """Serve until SIGINT or SIGTERM, as ``hermes-trio serve`` does. Blocks the main thread.
+
+    A signal drains the server: new runs are refused, running ones have ``drain_seconds`` to finish.
+
+    Args:
+        app: an application from :func:`create_app`. Without one, it is made of the other arguments.
+        settings: as for :func:`create_app`.
+        agent: as for :func:`create_app`.
+        options: as for :func:`create_app`.
+
+    Raises:
+        ConfigurationError: the server cannot start as it is configured. The text is one line.
+    """
+    check_versions()
+    if app is None:
+        app = create_app(settings, agent=agent, **options)
+    elif settings is not None or agent or options:
+        raise TypeError("an application has its settings already")
+    prepared = prepared_of(app)
+    logs.configure(prepared.settings.log_level, prepared.settings.log_format)
+    _run(prepared, app)
+
+
+def _run(prepared: Prepared, app: Application | None = None) -> None:
+    settings = prepared.settings
     try:
         sockets = open_listening_sockets(settings.host, settings.port)
     except CannotListen as error:
         raise ConfigurationError(str(error)) from error
     try:
-        trio.run(partial(_serve, prepared, sockets), strict_exception_groups=True)
+        trio.run(partial(_serve, prepared, sockets, app), strict_exception_groups=True)
     except Exception as error:
-        match _unwrap(error):
+        match unwrap_group(error):
             case StoreError() as trouble:
                 raise ConfigurationError(f"store: {trouble}") from None
             case ConfigurationError() as trouble:
                 raise trouble from None
         raise
-    return 0
 
 
-def _unwrap(error: BaseException) -> BaseException:
-    """Return the one exception inside groups of one, as nurseries wrap what their block raises."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
-
-
-async def _serve(prepared: Prepared, sockets: Sequence[socket.socket]) -> None:
+async def _serve(prepared: Prepared, sockets: Sequence[socket.socket], app: Application | None) -> None:
     """Serve until a signal; one that arrives before the server listens cancels the start."""
     starting = trio.CancelScope()
     callback = SignalCallback(partial(_cancel_start, starting))
     async with handle_signals(callback):
         with starting:
-            async with open_server(prepared) as server:
+            async with open_server(prepared, app) as server:
                 await _serve_requests(prepared, sockets, server, callback)
 
 
@@ -101,12 +138,12 @@ async def _serve_requests(
     tune_process()
     callback.call = shutdown.request
     async with trio.open_nursery() as serving:
-        urls = await serving.start(serve, server.app, sockets, config, shutdown.run, guards)
+        urls = await serving.start(serve_sockets, server.app, sockets, config, shutdown.run, guards)
         server.readiness.not_ready = ""
         greet(prepared, local_url(urls[0]))
 
 
-async def serve(
+async def serve_sockets(
     app: Any,
     sockets: Sequence[socket.socket],
     config: ServerConfig,

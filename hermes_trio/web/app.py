@@ -15,7 +15,7 @@ from hermes_trio.web.api import approvals, chat, conversations, info, responses,
 from hermes_trio.web.auth import authenticate
 from hermes_trio.web.middleware import BoundaryMiddleware, Cors
 from hermes_trio.web.request import STATE_KEY, app_state
-from hermes_trio.web.state import AppState
+from hermes_trio.web.state import AppState, WebOptions
 from hermes_trio.web.static import load_page, make_page_blueprint
 
 Application: TypeAlias = QuartTrio
@@ -23,16 +23,15 @@ Application: TypeAlias = QuartTrio
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
-def make_app(state: AppState) -> Application:
-    """Make the application of a server.
+def make_app(options: WebOptions) -> Application:
+    """Make the application of a server. Call ``attach_state`` before it takes requests.
 
     It is a plain Quart application: more hooks, signals and routes can be added, and its test client works.
     """
     app = QuartTrio("hermes_trio", static_folder=None)
-    app.extensions[STATE_KEY] = state
     app.config["RESPONSE_TIMEOUT"] = None  # Quart's default ends every response after a minute, silently
-    app.config["BODY_TIMEOUT"] = state.options.body_seconds
-    app.config["MAX_CONTENT_LENGTH"] = state.options.max_body_bytes
+    app.config["BODY_TIMEOUT"] = options.body_seconds
+    app.config["MAX_CONTENT_LENGTH"] = options.max_body_bytes
     app.url_map.strict_slashes = False
     # Werkzeug would answer "//" with a redirect, in HTML and to whatever host the client names.
     app.url_map.merge_slashes = False
@@ -49,7 +48,6 @@ def make_app(state: AppState) -> Application:
         app.register_blueprint(api.blueprint)
     app.register_blueprint(make_page_blueprint(load_page()))
 
-    options = state.options
     app.asgi_app = BoundaryMiddleware(  # type: ignore[method-assign]  # Quart's documented place for middleware
         app.asgi_app,
         Cors(frozenset(options.cors_origins)),
@@ -58,6 +56,21 @@ def make_app(state: AppState) -> Application:
         options.write_through,
     )
     return app
+
+
+def attach_state(app: Application, state: AppState) -> None:
+    """Give an application what its requests share."""
+    app.extensions[STATE_KEY] = state
+
+
+def detach_state(app: Application) -> None:
+    """Take from an application what ``attach_state`` gave it."""
+    del app.extensions[STATE_KEY]
+
+
+def has_state(app: Application) -> bool:
+    """Return whether an application can take requests."""
+    return STATE_KEY in app.extensions
 
 
 async def count_response(response: Response) -> Response:

@@ -18,7 +18,7 @@ import trio
 from hermes_trio.server import sockets as module
 from hermes_trio.server.config import hypercorn_config
 from hermes_trio.server.guards import Guards
-from hermes_trio.server.main import serve
+from hermes_trio.server.main import serve_sockets
 from hermes_trio.server.sockets import CannotListen, PortInUse, ensure_options, open_listening_sockets
 from tests.server.apps import Demo, Receive, Send, body, lifespan, start
 from tests.support.in_process_server import RunningServer, hypercorn_serving, serving
@@ -175,7 +175,7 @@ async def test_the_sockets_are_closed_when_the_start_fails() -> None:
 
     sockets = open_listening_sockets("127.0.0.1", 0)
     with pytest.RaisesGroup(Exception):
-        await serve(refuse, sockets, hypercorn_config(), trio.sleep_forever, Guards())
+        await serve_sockets(refuse, sockets, hypercorn_config(), trio.sleep_forever, Guards())
     assert sockets[0].fileno() == -1
 
 
@@ -194,7 +194,7 @@ async def ends_of(listening: socket.socket, connect_to: Callable[[], Awaitable[t
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             config = hypercorn_config(graceful_seconds=0.05)
-            await nursery.start(serve, tell_ends, [listening], config, stop.wait, Guards())
+            await nursery.start(serve_sockets, tell_ends, [listening], config, stop.wait, Guards())
             async with await connect_to() as client:
                 await client.send_all(get("/", "Connection: close"))
                 answer = await read_to_end(client)

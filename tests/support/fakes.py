@@ -43,7 +43,7 @@ from hermes_trio.runs.supervisor import RunSupervisor
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, RunLimits
 from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
-from hermes_trio.web.app import make_app
+from hermes_trio.web.app import attach_state, make_app
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.state import AppState, HealthCallbacks, WebOptions
 from tests.support.asgi import TIMEOUT, Client, real_timeout
@@ -361,7 +361,9 @@ def make_harness(
         health,
         metrics,
     )
-    return AppHarness(state, Client(make_app(state), bearer(KEY)), agents, store, ends)
+    app = make_app(options)
+    attach_state(app, state)
+    return AppHarness(state, Client(app, bearer(KEY)), agents, store, ends)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from hypercorn.config import Config
 
 from hermes_trio.server.config import ServerConfig, hypercorn_config
 from hermes_trio.server.guards import Guards, installed
-from hermes_trio.server.main import serve
+from hermes_trio.server.main import serve_sockets
 from hermes_trio.server.sockets import open_listening_sockets
 
 SECONDS = 20  # less than the sixty of the timers that some tests must not wait for
@@ -44,7 +44,7 @@ async def serving(
     live = RunningServer(sockets[0].getsockname()[1], Guards(write_seconds))
     with trio.fail_after(SECONDS):
         async with trio.open_nursery() as nursery:
-            run = partial(serve, app, sockets, config, live.stop.wait, live.guards)
+            run = partial(serve_sockets, app, sockets, config, live.stop.wait, live.guards)
             await nursery.start(partial(_run, run, live))
             yield live
             live.stop.set()
