@@ -37,7 +37,7 @@ from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.schema.replies import ShownSetting
 from hermes_trio.settings import Profile, Settings, load
 from hermes_trio.settings import options as known_options
-from hermes_trio.settings.display import display_settings
+from hermes_trio.settings.model import display_settings
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.factory import open_store
 from hermes_trio.web.api.responses import to_items

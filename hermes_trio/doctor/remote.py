@@ -204,7 +204,7 @@ class UnexpectedStatus:
 
 
 @frozen
-class Unreachable:
+class UpstreamUnreachable:
     """The server did not answer."""
 
     reason: str
@@ -242,17 +242,19 @@ async def check_upstream(upstream: Upstream, key: str, seconds: float) -> Upstre
     try:
         reply = await get(f"{upstream.url.rstrip('/')}/models", headers, seconds)
     except NoReplyError as error:
-        return UpstreamResult(assess_upstream(upstream, Unreachable(error.reason)))
+        return UpstreamResult(assess_upstream(upstream, UpstreamUnreachable(error.reason)))
     names = _model_names(reply.body) if reply.status == 200 else None
     fact = UnexpectedStatus(reply.status) if names is None else ModelsListed(names)
     return UpstreamResult(assess_upstream(upstream, fact), reply.date)
 
 
-def assess_upstream(upstream: Upstream, fact: ModelsListed | UnexpectedStatus | Unreachable) -> Finding:
+def assess_upstream(
+    upstream: Upstream, fact: ModelsListed | UnexpectedStatus | UpstreamUnreachable
+) -> Finding:
     """Judge whether an agent can use its model."""
     check, url = upstream.check, upstream.url
     match fact:
-        case Unreachable(reason):
+        case UpstreamUnreachable(reason):
             return fail(check, f"{url} cannot be reached: {reason}", "start that server, or correct base_url")
         case UnexpectedStatus(401 | 403):
             problem = "does not accept the key" if upstream.has_key else "requires a key"

@@ -49,7 +49,7 @@ CASES: list[tuple[Finding, Level, str]] = [
     (local.assess_store(local.StoreReadable("/s", 2, 3, True)), OK, "migrates it to 3, in use"),
     (local.assess_store(local.StoreReadable("/s", 4, 3, False)), FAIL, "supports only up to 3"),
     (local.assess_store(local.StoreUnusable("damaged")), FAIL, "damaged"),
-    (remote.assess_upstream(ASKED, remote.Unreachable("refused")), FAIL, "refused"),
+    (remote.assess_upstream(ASKED, remote.UpstreamUnreachable("refused")), FAIL, "refused"),
     (remote.assess_upstream(ASKED, remote.UnexpectedStatus(401)), FAIL, "does not accept the key"),
     (
         remote.assess_upstream(remote.Upstream("p", "http://a", "", False), remote.UnexpectedStatus(403)),

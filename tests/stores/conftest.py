@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
+_CONTRACT = Path(__file__).parent / "contract"
 pytest.register_assert_rewrite(
-    *(
-        f"tests.stores.contract_{name}"
-        for name in ("suite", "sessions", "runs", "logs", "forget", "lists", "scope")
-    ),
+    *(f"tests.stores.contract.{module.stem}" for module in _CONTRACT.glob("[a-z]*.py")),
     "tests.stores.helpers",
     "tests.stores.samples",
 )

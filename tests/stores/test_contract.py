@@ -11,15 +11,15 @@ import pytest
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.memory import open_memory
 from hermes_trio.stores.sqlite import open_sqlite
-from tests.stores.contract_approvals import ApprovalContract
-from tests.stores.contract_forget import DeleteContract, ForgetContract
-from tests.stores.contract_lists import ClaimContract, ConversationContract
-from tests.stores.contract_logs import HistoryContract, LogContract
-from tests.stores.contract_run_lists import RunListContract
-from tests.stores.contract_runs import RunContract
-from tests.stores.contract_scope import ScopeContract
-from tests.stores.contract_sessions import DeleteSessionContract, ForkContract, SessionObjectContract
-from tests.stores.contract_suite import ClosingContract, DurableContract, Reopen, SessionContract
+from tests.stores.contract.approvals import ApprovalContract
+from tests.stores.contract.conversations import ConversationContract, IdempotencyContract
+from tests.stores.contract.isolation import IsolationContract
+from tests.stores.contract.lifecycle import ClosingContract, DurabilityContract, Reopen, TranscriptContract
+from tests.stores.contract.logs import HistoryContract, LogContract
+from tests.stores.contract.retention import DeleteContract, PurgeContract
+from tests.stores.contract.run_lists import RunListContract
+from tests.stores.contract.runs import RunContract
+from tests.stores.contract.sessions import DeleteSessionContract, ForkContract, SessionContract
 
 DURABLE = ("sqlite",)
 
@@ -38,7 +38,7 @@ async def store(reopen: Reopen) -> AsyncIterator[Store]:
         yield opened
 
 
-class TestSessions(SessionContract):
+class TestTranscripts(TranscriptContract):
     """All stores."""
 
 
@@ -46,7 +46,7 @@ class TestApprovals(ApprovalContract):
     """All stores."""
 
 
-class TestSessionObjects(SessionObjectContract):
+class TestSessions(SessionContract):
     """All stores."""
 
 
@@ -78,7 +78,7 @@ class TestDeleting(DeleteContract):
     """All stores."""
 
 
-class TestForgetting(ForgetContract):
+class TestPurging(PurgeContract):
     """All stores."""
 
 
@@ -86,11 +86,11 @@ class TestConversations(ConversationContract):
     """All stores."""
 
 
-class TestClaims(ClaimContract):
+class TestIdempotencyKeys(IdempotencyContract):
     """All stores."""
 
 
-class TestScope(ScopeContract):
+class TestIsolation(IsolationContract):
     """All stores."""
 
 
@@ -99,5 +99,5 @@ class TestClosing(ClosingContract):
 
 
 @pytest.mark.parametrize("reopen", DURABLE, indirect=True)
-class TestDurable(DurableContract):
+class TestDurability(DurabilityContract):
     """Those that remember."""

@@ -187,7 +187,7 @@ def end(connection: sqlite3.Connection, key: SessionKey, reason: str, now: float
 
 
 @frozen
-class ForkRequest:
+class SessionFork:
     """A fork to be created."""
 
     principal: str
@@ -198,7 +198,7 @@ class ForkRequest:
 
 
 def fork(
-    connection: sqlite3.Connection, request: ForkRequest
+    connection: sqlite3.Connection, request: SessionFork
 ) -> Session | NoSession | SessionExists | TitleTaken:
     """End a session, and create another with a copy of its transcript."""
     source_key, child_key = (request.principal, request.source_id), (request.principal, request.child_id)

@@ -127,7 +127,7 @@ class BaseSqliteStore:
         self, principal: str, session_id: str, child_id: str, title: str, now: float
     ) -> Session | NoSession | SessionExists | TitleTaken:
         check_ids(principal, session_id, child_id, title)
-        request = sessions.ForkRequest(principal, session_id, child_id, title, now)
+        request = sessions.SessionFork(principal, session_id, child_id, title, now)
         return await self._submit(partial(sessions.fork, request=request))
 
     async def delete_session(

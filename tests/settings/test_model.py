@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hermes_trio.settings import MASK, Settings, options
-from hermes_trio.settings.display import display_settings
+from hermes_trio.settings.model import display_settings
 
 
 def shown(**values: object) -> dict[str, str]:

@@ -75,7 +75,7 @@ async def fork(store: Store, source: str = "s", child: str = "child", title: str
     return made
 
 
-class SessionObjectContract:
+class SessionContract:
     """Sessions that are made, and those that come with runs."""
 
     async def test_a_session_comes_back_as_it_was_made(self, store: Store) -> None:

@@ -119,7 +119,7 @@ class ConversationContract:
                 await call()
 
 
-class ClaimContract:
+class IdempotencyContract:
     """Idempotency keys."""
 
     async def test_the_first_claim_stays(self, store: Store) -> None:

@@ -72,7 +72,7 @@ async def check_all_is_there(store: Store) -> None:
     assert await store.claim_key(claim("other")) == claim("live")
 
 
-class ScopeContract:
+class IsolationContract:
     """Of what is somebody else's."""
 
     @pytest.mark.parametrize("attempt", list(ATTEMPTS))

@@ -96,7 +96,7 @@ async def _delete(store: Store, won: list[bool]) -> None:
     won.append(await store.delete_run("ann", "a"))
 
 
-class ForgetContract:
+class PurgeContract:
     """What has been kept long enough."""
 
     async def test_nothing_is_forgotten_early(self, store: Store) -> None:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 async def printed_until_killed(path: Path, label: str, enough: int) -> list[str]:
     """Run the child, kill it after some acknowledgements, return all that it managed to print."""
-    command = [sys.executable, "-m", "tests.stores.crash_child", str(path), label]
+    command = [sys.executable, "-m", "tests.stores.sqlite.crash_child", str(path), label]
     child = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, cwd=ROOT)
     assert child.stdout is not None
     printed = b""

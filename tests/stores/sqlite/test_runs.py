@@ -14,10 +14,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.records import LiveRun, NoConversation, NoRun, PurgeResult, RunQuery
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.retention import AccessTimes, RunAccess
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, conversations, open_sqlite, retention
 from hermes_trio.stores.sqlite import runs as run_queries
-from tests.stores.contract_scope import DONE, check_all_is_there, furnish
+from tests.stores.contract.isolation import DONE, check_all_is_there, furnish
 from tests.stores.helpers import count_commits, hold, runs_of, writer_of
 from tests.stores.samples import (
     KEEP_ALL,
@@ -207,14 +206,6 @@ def used_at(store: SqliteStore, run_id: str) -> float:
     """When the file says that a run was last used."""
     query = "SELECT accessed_at FROM runs WHERE run_id = ?"
     return float(writer_of(store).execute(query, (run_id,)).fetchone()[0])
-
-
-def test_looks_are_bounded_and_the_oldest_go() -> None:
-    recent = AccessTimes(limit=3)
-    for at, run_id in enumerate("abcadd"):
-        recent.record(RunAccess("ann", run_id, float(at)))
-    assert [(look.run_id, look.at) for look in recent.drain()] == [("c", 2.0), ("a", 3.0), ("d", 5.0)]
-    assert recent.drain() == ()
 
 
 async def test_a_clean_up_does_a_bounded_amount(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:

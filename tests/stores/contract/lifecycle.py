@@ -18,14 +18,14 @@ import trio
 from hermes_trio.core.messages import Message
 from hermes_trio.core.records import EndedRun, PurgeResult, RunQuery, Stamp
 from hermes_trio.stores.base import Store, StoreError
-from tests.stores.contract_scope import check_all_is_there, furnish
+from tests.stores.contract.isolation import check_all_is_there, furnish
 from tests.stores.helpers import end_all, runs_of
 from tests.stores.samples import KEEP_ALL, RICH, batch, claim, end_chain, ended, header, many, saying
 
 Reopen = Callable[[], AbstractAsyncContextManager[Store]]
 
 
-class SessionContract:
+class TranscriptContract:
     """Transcripts, and what holds of every call."""
 
     async def test_an_unknown_session_is_empty(self, store: Store) -> None:
@@ -219,7 +219,7 @@ class ClosingContract:
                     assert await store.load_messages("ann", "s") == RICH
 
 
-class DurableContract:
+class DurabilityContract:
     """Of a store that remembers."""
 
     async def test_turns_survive_closing(self, reopen: Reopen) -> None:
