@@ -68,7 +68,7 @@ class SessionRequest:
 
 
 @frozen
-class ForkRequest:
+class SessionForkRequest:
     """A parsed request to fork a session."""
 
     session_id: str  # "" to let the server choose
@@ -113,14 +113,14 @@ def _unsupported(name: str) -> ApiError:
     return bad_request(message, name, "unsupported_session_field")
 
 
-def parse_fork(raw: bytes) -> ForkRequest:
+def parse_fork(raw: bytes) -> SessionForkRequest:
     """Parse the body that forks a session; an empty body is allowed.
 
     Raises:
         ApiError: 400, naming the invalid parameter.
     """
     body = convert(parse_object(raw or b"{}"), ForkBody)
-    return ForkRequest(_id(body.id, body.session_id), read_title(body.title))
+    return SessionForkRequest(_id(body.id, body.session_id), read_title(body.title))
 
 
 def parse_session_chat(raw: bytes) -> SessionChatRequest:

@@ -1,3 +1,5 @@
+"""Values shortened, copied into JSON types, and buffered in bounded memory."""
+
 from __future__ import annotations
 
 import copy
@@ -11,7 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_trio.core.shorten import DEFAULT_LIMIT, MIN_LIMIT, encodable, shorten, shorten_json
+from hermes_trio.core.shorten import (
+    DEFAULT_LIMIT,
+    MIN_LIMIT,
+    HeadTailBuffer,
+    encodable,
+    safe_str,
+    shorten,
+    shorten_json,
+    to_jsonable,
+)
 
 scalars = (
     st.none()
@@ -22,6 +33,8 @@ scalars = (
     | st.text(st.characters())
     | st.text(st.characters(min_codepoint=0x10000, exclude_categories=()), min_size=50, max_size=200)
 )
+
+
 values = st.recursive(
     scalars,
     lambda inner: (
@@ -149,3 +162,57 @@ def test_huge_values_cost_no_more_than_the_budget() -> None:
     row = list(range(1_000))
     shown = shorten_json({"rows": [row] * 100_000, "text": "é" * 5_000_000})
     assert len(json.dumps(shown)) <= DEFAULT_LIMIT
+
+
+class Mute:
+    """Cannot even say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+odd = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.just(Mute())),
+    lambda inner: st.one_of(
+        st.lists(inner), st.tuples(inner), st.dictionaries(st.one_of(st.integers(), st.text()), inner)
+    ),
+    max_leaves=10,
+)
+
+
+@given(odd)
+def test_a_plain_copy_is_json(value: object) -> None:
+    json.dumps(to_jsonable(value), allow_nan=False)
+
+
+def test_a_plain_copy_cannot_be_changed_from_outside() -> None:
+    original = {"list": [1, {"a": {2}}]}
+    copy = to_jsonable(original)
+    original["list"].append(3)
+    assert copy == {"list": [1, {"a": [2]}]}
+
+
+def test_what_is_too_deep_or_odd_becomes_text() -> None:
+    assert to_jsonable(nested(100)) != nested(100)
+    assert to_jsonable(float("nan")) == "nan"
+    assert to_jsonable({"n": 16**2000}) == {"n": "0x1" + "0" * 2000}
+    assert safe_str(Mute()) == "<Mute>"
+
+
+@given(st.lists(st.text("abc", max_size=30), max_size=20), st.integers(0, 100))
+def test_the_two_ends_are_kept(pieces: list[str], limit: int) -> None:
+    printed, whole = HeadTailBuffer(limit), "".join(pieces)
+    for piece in pieces:
+        printed.add(piece)
+    if len(whole) <= limit:
+        assert printed.text == whole
+    else:
+        head, tail = whole[: limit // 2], whole[len(whole) - (limit - limit // 2) :]
+        assert printed.text == f"{head}\n[... {len(whole) - limit} characters left out ...]\n{tail}"

@@ -15,7 +15,7 @@ from hermes_trio.core.dialects.responses import response_object
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.messages import Message, ToolCall
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses
-from tests.core.test_responses_rules import HEADER
+from tests.support.responses_stream_rules import HEADER
 
 CALL = {"type": "function_call", "call_id": "c1", "name": "t", "arguments": "{}"}
 RESULT = {"type": "function_call_output", "call_id": "c1", "output": "r"}

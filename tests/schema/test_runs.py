@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_trio.core.errors import ApiError
+from hermes_trio.core.events import Choice
 from hermes_trio.core.messages import Message
-from hermes_trio.schema.runs import RunRequest, parse_run
+from hermes_trio.schema.runs import ApprovalAnswer, RunRequest, parse_approval, parse_run
 
 RESULT = {"type": "function_call_output", "call_id": "c1", "output": "r"}
 
@@ -111,3 +112,23 @@ def test_nothing_but_a_refusal_comes_of_anything(value: Any) -> None:
             parse_run(json.dumps({"input": "a", name: value}).encode("utf-8"))
         except ApiError as error:
             assert error.status == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        ({"choice": "deny"}, ApprovalAnswer(Choice.DENY, "", everything=False)),
+        ({"choice": "Always", "approval_id": "q"}, ApprovalAnswer(Choice.ALWAYS, "q", everything=False)),
+        ({"choice": "allow", "all": True}, ApprovalAnswer(Choice.ONCE, "", everything=True)),
+        ({"choice": "session", "resolve_all": "yes"}, ApprovalAnswer(Choice.SESSION, "", everything=True)),
+    ],
+)
+def test_answers(body: dict[str, Any], answer: ApprovalAnswer) -> None:
+    assert parse_approval(json.dumps(body).encode()) == answer
+
+
+@pytest.mark.parametrize("choice", ["", "perhaps", 1, None])
+def test_no_answers(choice: object) -> None:
+    with pytest.raises(ApiError) as refused:
+        parse_approval(json.dumps({"choice": choice}).encode())
+    assert (refused.value.status, refused.value.param) == (400, "choice")

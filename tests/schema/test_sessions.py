@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.sessions import SessionChange
 from hermes_trio.schema.sessions import (
-    ForkRequest,
     SessionChatRequest,
+    SessionForkRequest,
     SessionRequest,
     parse_fork,
     parse_session,
@@ -38,13 +38,13 @@ def refused(parse: Any, **body: Any) -> tuple[str | None, str | None]:
 
 def test_no_body_is_an_empty_one() -> None:
     assert parse_session(b"") == SessionRequest("", "", "", "")
-    assert parse_fork(b"") == ForkRequest("", "")
+    assert parse_fork(b"") == SessionForkRequest("", "")
 
 
 def test_what_a_session_is_made_of() -> None:
     body = raw(id="a", session_id="b", model="m", system_prompt=" p ", title=" a\n b ")
     assert parse_session(body) == SessionRequest("a", "m", " p ", "a b")
-    assert parse_fork(raw(session_id="b", title="T")) == ForkRequest("b", "T")
+    assert parse_fork(raw(session_id="b", title="T")) == SessionForkRequest("b", "T")
 
 
 @pytest.mark.parametrize("parse", [parse_session, parse_fork])

@@ -14,7 +14,6 @@ from pydantic import TypeAdapter
 
 from hermes_trio.core.events import Event, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
 from hermes_trio.schema import replies
-from tests.core.test_responses_rules import TERMINAL, Reader
 from tests.support.asgi import Exchange, HttpResponse, real_timeout
 from tests.support.fakes import (
     HELLO,
@@ -26,6 +25,7 @@ from tests.support.fakes import (
     bearer,
     open_harness,
 )
+from tests.support.responses_stream_rules import TERMINAL, Reader
 from tests.support.sse import Frame
 
 RESPONSES = "/v1/responses"

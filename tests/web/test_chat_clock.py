@@ -13,9 +13,9 @@ from hermes_trio.core.events import Reasoning, Text, ToolOutput, ToolStarted
 from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.web.state import WebOptions
-from tests.core.sse import parse
 from tests.support.asgi import Exchange
 from tests.support.chat_api import finish, reason, said
+from tests.support.dialect_frames import parse
 from tests.support.fakes import (
     CHAT,
     Pause,

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from hermes_trio.core.events import Text
 from hermes_trio.schema import replies
-from tests.core.test_responses_rules import Reader
 from tests.support.asgi import HttpResponse
 from tests.support.fakes import AppHarness, ScriptedAgentFactory
 from tests.support.responses_api import CONVERSATIONS, RESPONSES, idle_harness
+from tests.support.responses_stream_rules import Reader
 from tests.web.test_bad_input import JSON, encoded, places
 
 SEARCH = settings(max_examples=8, deadline=None)

@@ -26,7 +26,7 @@ from hermes_trio.core.messages import CallItem, MessageItem, Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
-from tests.core.test_responses_rules import HEADER
+from tests.support.responses_stream_rules import HEADER
 from tests.support.strategies import last_words, scripts
 from tests.support.turn_rules import feed
 

@@ -34,7 +34,7 @@ from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.records import Stamp
 from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
-from tests.core.sse import Frame, parse
+from tests.support.dialect_frames import Frame, parse
 from tests.support.strategies import cuts, last_words, scripts
 from tests.support.turn_rules import feed, played
 

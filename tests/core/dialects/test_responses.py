@@ -28,7 +28,7 @@ from hermes_trio.core.messages import CallItem, ClientCallItem, MessageItem, Rea
 from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
-from tests.core.test_responses_rules import HEADER, TERMINAL, Json, Reader, events_of
+from tests.support.responses_stream_rules import HEADER, TERMINAL, Json, Reader, events_of
 from tests.support.strategies import cuts, last_words, scripts
 from tests.support.turn_rules import feed, played
 

@@ -1,15 +1,21 @@
+"""Bodies and fields: what is accepted, and how the rest is rejected."""
+
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.schema.parsing import (
+    JsonLimits,
     parse_bool,
+    parse_object,
     parse_session_id,
     parse_session_key,
     read_integer,
@@ -17,6 +23,155 @@ from hermes_trio.schema.parsing import (
     read_text,
     require_text,
 )
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8)
+)
+
+
+names = st.text(max_size=4)
+
+
+nested_values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+objects = st.dictionaries(names, nested_values, max_size=4)
+
+
+def refusal(body: bytes, limits: JsonLimits | None = None) -> str:
+    with pytest.raises(ApiError) as caught:
+        parse_object(body, limits) if limits else parse_object(body)
+    error = caught.value
+    assert (error.status, error.param, error.code) == (400, None, "invalid_json")
+    assert error.message.startswith("Invalid JSON: ")
+    return error.message
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"{}", {}),
+        (b' {"a": [1, "x", null, true, 1.5]}\n', {"a": [1, "x", None, True, 1.5]}),
+        (b'{"a": 1, "a": 2}', {"a": 2}),
+        (b'{"a": "\\u0000"}', {"a": "\0"}),
+        (b'{"a": "\\ud83d\\ude00"}', {"a": "😀"}),
+        (b'{"a": 9223372036854775807, "b": -9223372036854775808}', {"a": 2**63 - 1, "b": -(2**63)}),
+    ],
+)
+def test_objects_are_read(body: bytes, expected: Any) -> None:
+    assert parse_object(body) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "empty"),
+        (b"{", "truncated"),
+        (b"{}x", "trailing"),
+        (b"{'a': 1}", "malformed"),
+        (b'{"a": 1,}', "malformed"),
+        (b"\xef\xbb\xbf{}", "malformed"),
+        ('{"a": 1}'.encode("utf-16"), "malformed"),
+        ('{"a": 1}'.encode("utf-16-le"), "malformed"),
+        (b'{"a": NaN}', "malformed"),
+        (b'{"a": -Infinity}', "malformed"),
+        (b'{"a": 1e999}', "out of range"),
+        (b'{"a": "\xff"}', "not UTF-8"),
+        (b'{"\xff": 1}', "not UTF-8"),
+        (b'{"a": "\xed\xa0\x80"}', "not UTF-8"),
+        (b'{"a": "\\ud800"}', "truncated"),
+        (b'{"a": "\\ude00"}', "surrogate"),
+        (b'{"a": "\\ud800\\u0041"}', "surrogate"),
+        (b'{"a": "\x00"}', "malformed"),
+        (b"[]", "must be a JSON object"),
+        (b'"text"', "must be a JSON object"),
+        (b"null", "must be a JSON object"),
+        (b"[1, 2", "truncated"),
+        (b'{"a": 9223372036854775808}', "64 bits"),
+        (b'{"a": [-9223372036854775809]}', "64 bits"),
+        (b'{"a": ' + b"9" * 100_000 + b"}", "out of range"),
+        (b'{"a": [' + b"1," * 10_000 + b"1]}", "more than 10000 entries"),
+        (b'{"a":' * 100_000, "nested too deeply"),
+        (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_everything_else_is_refused(body: bytes, reason: str) -> None:
+    assert reason in refusal(body)
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' * (levels - 1) + b"{}" + b"}" * (levels - 1)
+
+
+def test_depth_is_bounded_exactly() -> None:
+    assert parse_object(nested(64))
+    assert "at most 64 levels" in refusal(nested(65))
+    assert parse_object(b"{}", JsonLimits(depth=1)) == {}
+    assert refusal(nested(2), JsonLimits(depth=1))
+
+
+def test_width_and_number_of_entries_are_bounded_exactly() -> None:
+    assert parse_object(json.dumps({"a": [1] * 10_000}).encode())
+    limits = JsonLimits(width=2, entries=5)
+    assert parse_object(b'{"a": [1, 2], "b": [1]}', limits)
+    assert "more than 2" in refusal(b'{"a": 1, "b": 2, "c": 3}', limits)
+    assert "more than 5" in refusal(b'{"a": [1, 2], "b": [1, 2]}', limits)
+
+
+@settings(deadline=None)
+@given(objects)
+def test_what_json_can_say_is_read_back(value: dict[str, Any]) -> None:
+    assert parse_object(json.dumps(value).encode()) == value
+
+
+@settings(deadline=None)
+@given(objects, st.integers(-(2**66), 2**66), st.integers(1, 9), st.integers(1, 40), st.integers(1, 40))
+def test_a_look_at_the_bytes_lets_pass_what_the_walk_would(
+    value: dict[str, Any], number: int, depth: int, width: int, entries: int
+) -> None:
+    body = json.dumps({**value, "number": number}, separators=(",", ":")).encode()
+    limits = JsonLimits(depth, width, entries)
+    padded = body + b" " * max(width, entries)  # too long for the look
+    assert outcome(body, limits) == outcome(padded, limits)
+
+
+def outcome(body: bytes, limits: JsonLimits) -> Any:
+    try:
+        return parse_object(body, limits)
+    except ApiError as error:
+        return error.message
+
+
+@settings(deadline=None)
+@given(st.binary() | st.text('{}[]",:\\ud8e1-.\x00tn', max_size=40).map(str.encode))
+def test_any_bytes_give_an_object_or_a_refusal(body: bytes) -> None:
+    check(body)
+
+
+@settings(deadline=None)
+@given(objects, st.integers(0), st.binary(max_size=3), st.integers(0, 3))
+def test_damaged_json_gives_an_object_or_a_refusal(value: Any, place: int, patch: bytes, cut: int) -> None:
+    body = json.dumps(value, ensure_ascii=bool(place % 2)).encode()
+    place %= len(body)
+    check(body[:place] + patch + body[place + cut :])
+
+
+def check(body: bytes) -> None:
+    try:
+        value = parse_object(body)
+    except ApiError:
+        refusal(body)
+    else:
+        assert msgspec.json.decode(msgspec.json.encode(value)) == value
 
 
 def refused(call: Callable[[], object]) -> ApiError:
@@ -144,11 +299,11 @@ def test_an_accepted_session_id_is_safe(value: str) -> None:
 )
 def test_fields_take_any_json(body: dict[str, Any]) -> None:
     for field in (require_text, read_text, read_number, read_integer):
-        error = outcome(field, body)
+        error = field_outcome(field, body)
         assert error is None or error.param == "a"
 
 
-def outcome(field: Callable[..., object], body: dict[str, Any]) -> ApiError | None:
+def field_outcome(field: Callable[..., object], body: dict[str, Any]) -> ApiError | None:
     try:
         field(body, "a")
     except ApiError as error:

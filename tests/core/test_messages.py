@@ -1,0 +1,65 @@
+"""Items become a transcript; token counts add up."""
+
+from __future__ import annotations
+
+from hypothesis import given
+
+from hermes_trio.core.events import Event
+from hermes_trio.core.messages import (
+    CallItem,
+    ClientCallItem,
+    Item,
+    Message,
+    MessageItem,
+    ReasoningItem,
+    ToolCall,
+    Usage,
+    transcript,
+)
+from hermes_trio.core.state import CallState
+from tests.support.strategies import scripts
+from tests.support.turn_rules import played
+
+
+def test_the_transcript_puts_each_call_before_its_result() -> None:
+    items: tuple[Item, ...] = (
+        ReasoningItem("hm"),
+        MessageItem("let me look"),
+        CallItem("c1", "terminal", {"command": "ls"}, CallState.COMPLETED, "a b", False, 0.1),
+        CallItem("c2", "terminal", {}, CallState.CANCELLED, "half", True, 0.1),
+        CallItem("c3", "terminal", {}, CallState.CANCELLED, "", True, 0.1),
+        MessageItem("there it is"),
+    )
+    asked = (
+        ToolCall("c1", "terminal", '{"command": "ls"}'),
+        ToolCall("c2", "terminal", "{}"),
+        ToolCall("c3", "terminal", "{}"),
+    )
+    assert transcript(items) == (
+        Message("assistant", "let me look", tool_calls=asked, reasoning="hm"),
+        Message("tool", "a b", tool_call_id="c1", name="terminal"),
+        Message("tool", "half\n[cancelled before it ended]", tool_call_id="c2", name="terminal"),
+        Message("tool", "[cancelled before it ended]", tool_call_id="c3", name="terminal"),
+        Message("assistant", "there it is"),
+    )
+
+
+@given(scripts)
+def test_a_transcript_is_what_was_said(script: list[Event]) -> None:
+    turn, _ = played(script)
+    messages = transcript(turn.items)
+    said = "".join(str(message.content) for message in messages if message.role == "assistant")
+    asked = [call.call_id for message in messages for call in message.tool_calls]
+    answered = [message.tool_call_id for message in messages if message.role == "tool"]
+    handed_over = {item.call_id for item in turn.items if isinstance(item, ClientCallItem)}
+    assert said == turn.text
+    assert [call_id for call_id in asked if call_id not in handed_over] == answered
+
+
+def test_an_empty_turn_has_no_messages() -> None:
+    turn, _ = played([])
+    assert transcript(turn.items) == ()
+
+
+def test_total_tokens() -> None:
+    assert Usage(1, 2).total_tokens == 3
