@@ -1,4 +1,4 @@
-"""The documentation: MyST pages, the agent contract from the docstrings. Nothing is fetched while it is built."""
+"""Sphinx configuration: MyST pages, and the Python API from the docstrings. The build needs no network."""
 
 from __future__ import annotations
 

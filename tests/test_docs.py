@@ -139,7 +139,7 @@ def test_every_way_to_end_is_documented() -> None:
     "kind", [AgentContext, TurnRequest, Message, ToolCall, ToolCallHandle, Result, Usage]
 )
 def test_every_field_that_an_agent_meets_is_documented(kind: type) -> None:
-    text = reference("agent_contract.md")
+    text = reference("agent_interface.md")
     names = [attribute.name for attribute in attrs.fields(kind)]
     assert [name for name in names if f"`{name}`" not in text and f"`call.{name}`" not in text] == []
 
