@@ -53,6 +53,13 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
+def metrics(session: nox.Session) -> None:
+    """Print size and shape of the package: modules, function lengths, duplicate class names."""
+    session.install("attrs")
+    session.run("python", "-m", "scripts.metrics", *session.posargs)
+
+
+@nox.session
 def typing(session: nox.Session) -> None:
     """Check types, strictly."""
     install(session, "typing")
