@@ -19,6 +19,11 @@ nox.options.error_on_missing_interpreters = False
 ALONE = "--alone"  # of the benchmark: without the servers of other people
 CODE = ("hermes_trio", "tests", "benchmarks", "scripts", "noxfile.py")
 
+SHOW_VERSIONS = (
+    "import sys, importlib.metadata as m;"
+    "print(sys.version.split()[0], *(f'{n} {m.version(n)}' for n in ('trio', 'quart', 'quart-trio', 'hypercorn')))"
+)
+
 # What the benchmark compares us with.
 PEER = ("hermes-agent==0.19.*", "aiohttp==3.14.*")
 PLAIN = ("starlette==1.*", "uvicorn[standard]==0.*")
@@ -37,6 +42,16 @@ def tests(session: nox.Session) -> None:
     # One more worker than cores: many tests wait for other processes. The suite has an order of its own, long files first.
     workers = str(len(os.sched_getaffinity(0)) + 1)
     session.run("pytest", "-n", workers, "--dist", "loadfile", "--no-loadscope-reorder", *session.posargs)
+
+
+@nox.session(python=["3.11", "3.12", "3.13", "3.14"])
+def versions(session: nox.Session) -> None:
+    """Test the framework layer on each installed Python with the newest libraries that it allows, not the locked ones."""
+    wanted = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test")
+    session.install(*wanted, ".")
+    session.run("python", "-c", SHOW_VERSIONS)
+    chosen = session.posargs or ["tests/server", "tests/web", "tests/golden", "tests/e2e"]
+    session.run("pytest", "-n", "auto", "--dist", "loadfile", *chosen)
 
 
 @nox.session

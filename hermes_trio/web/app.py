@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 from quart import Response, request
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException, InternalServerError
+from quart_trio.wrappers.request import TrioBody, TrioRequest
+from werkzeug.exceptions import HTTPException, InternalServerError, RequestEntityTooLarge
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.stores.base import StoreError
@@ -23,12 +24,40 @@ Application: TypeAlias = QuartTrio
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
+class LimitedBody(TrioBody):
+    """A request body that is refused as soon as it exceeds the limit.
+
+    Quart 0.22 does this itself, in ``append``. Quart 0.23 calls ``put`` instead, which buffers everything and leaves the
+    check to the end of the body. Delete this class when Quart checks while it receives again.
+    """
+
+    _received = 0
+
+    async def put(self, data: bytes) -> None:
+        """Take in a part of the body."""
+        if self._must_raise is not None:
+            return
+        self._received += len(data)
+        if self._max_content_length is not None and self._received > self._max_content_length:
+            self._must_raise = RequestEntityTooLarge()
+            self.set_complete()
+        else:
+            await super().put(data)  # type: ignore[misc]  # only in Quart 0.23
+
+
+class LimitedRequest(TrioRequest):
+    """A request with a limited body."""
+
+    body_class = LimitedBody
+
+
 def make_app(options: WebOptions) -> Application:
     """Make the application of a server. Call ``attach_state`` before it takes requests.
 
     It is a plain Quart application: more hooks, signals and routes can be added, and its test client works.
     """
     app = QuartTrio("hermes_trio", static_folder=None)
+    app.request_class = LimitedRequest
     app.config["RESPONSE_TIMEOUT"] = None  # Quart's default ends every response after a minute, silently
     app.config["BODY_TIMEOUT"] = options.body_seconds
     app.config["MAX_CONTENT_LENGTH"] = options.max_body_bytes

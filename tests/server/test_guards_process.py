@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import structlog
 import trio
+from packaging.requirements import Requirement
 
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.server.config import StructlogLogger, hypercorn_config
@@ -86,7 +87,15 @@ def test_the_installed_versions_are_the_ones_we_know() -> None:
 
 def test_the_package_asks_for_the_same_versions() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {f"{package}=={series}.*" for package, series in PINS.items()} <= set(project["dependencies"])
+    wanted = [Requirement(text) for text in project["dependencies"]]
+    for package, supported in PINS.items():
+        ranges = [each.specifier for each in wanted if each.name == package]
+        assert ranges, package
+        for series in supported:
+            assert any(f"{series}.0" in each or f"{series}.99" in each for each in ranges)
+        major, _, minor = supported[-1].rpartition(".")
+        following = f"{major}.{int(minor) + 1}.0".lstrip(".")
+        assert not any(following in each for each in ranges), following
 
 
 @pytest.mark.parametrize(
@@ -99,8 +108,14 @@ def test_the_package_asks_for_the_same_versions() -> None:
 )
 def test_another_version_is_named_in_one_line(package: str, series: str, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{package}: {problem}") as caught:
-        check_versions({package: series})
+        check_versions({package: (series,)})
     assert "\n" not in str(caught.value)
+
+
+def test_all_supported_series_are_named() -> None:
+    needed = r"needs 0\.16\.\* or 0\.17\.\*; run: pip install 'hypercorn==0\.16\.\*'$"
+    with pytest.raises(ConfigurationError, match=needed):
+        check_versions({"hypercorn": ("0.16", "0.17")})
 
 
 FEW_DESCRIPTORS = """
