@@ -1,7 +1,7 @@
-"""The built-in agent: works offline, always the same way, and shows everything that the server can show.
+"""The built-in demo agent: works offline, is deterministic, and exercises everything that the server supports.
 
-It has no model. Lines that begin with a slash are commands, which run real tools in the workspace; anything else is
-echoed. All waiting is on things that :meth:`DemoAgent.interrupt` can end at once.
+It has no model. Lines that start with a slash are commands, which run real tools in the workspace; anything else is
+echoed. It only ever blocks on what :meth:`DemoAgent.interrupt` can end at once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from hermes_trio.tools.danger import Danger, find_dangers
 from hermes_trio.tools.files import FileError, read_lines, write_text
 from hermes_trio.tools.terminal import CommandResult, Terminal
 
-PAUSE = 0.02  # slow enough to see that it streams
-LONGEST_SLEEP = 86_400.0
-MOST_WORDS = 1_000_000
-QUOTED = 300
+WORD_DELAY = 0.02  # seconds; slow enough to see that it streams
+MAX_SLEEP_SECONDS = 86_400.0
+MAX_WORDS = 1_000_000
+MAX_QUOTED_CHARS = 300
 
 INTRODUCTION = (
     "I am the built-in demo agent of hermes-trio. There is no model behind me; "
@@ -34,7 +34,7 @@ INTRODUCTION = (
 )
 HELP = """I know these commands, one per line:
 - `/terminal CMD` runs a shell command; if it looks dangerous, I ask you first
-- `/read PATH` reads a file of the workspace
+- `/read PATH` reads a file in the workspace
 - `/write PATH TEXT` writes one
 - `/sleep N` waits N seconds
 - `/think TEXT` shows some reasoning
@@ -44,162 +44,168 @@ HELP = """I know these commands, one per line:
 - `/help` shows this list"""
 
 
-class _Interrupted(Exception):
-    """Unwinds a turn that was interrupted."""
+class _DemoInterrupted(Exception):
+    """Unwinds an interrupted turn."""
 
 
 class _OutOfTokens(Exception):
-    """Unwinds a turn that may not say more."""
+    """Unwinds a turn that has reached its token limit."""
 
 
-class _Mouth:
-    """Says things word by word, and counts. A word is a token here."""
+class _WordStream:
+    """Emits text word by word and counts the words, which stand in for tokens."""
 
-    def __init__(self, emitter: Emitter, limit: float, rest: Callable[[], None]) -> None:
-        self._say, self._limit, self._rest = emitter, limit, rest
-        self.words = self.thoughts = 0
+    def __init__(self, emitter: Emitter, limit: float, delay: Callable[[], None]) -> None:
+        self._emitter, self._limit, self._delay = emitter, limit, delay
+        self.words = self.reasoning_words = 0
 
     def answer(self, text: str) -> None:
-        """Say a paragraph of the answer."""
-        self.emitter(_pieces(text))
+        """Emit a paragraph of the answer."""
+        self.answer_words(_split_words(text))
 
-    def emitter(self, pieces: Iterable[str]) -> None:
-        """The same for a paragraph that is made while it is said. Each piece is one word."""
+    def answer_words(self, words: Iterable[str]) -> None:
+        """Emit a paragraph of the answer, given as single words."""
         gap = "\n\n" if self.words else ""
-        for piece in pieces:
+        for word in words:
             if self.words >= self._limit:
                 raise _OutOfTokens
-            self._rest()
-            self._say.text(gap + piece)
+            self._delay()
+            self._emitter.text(gap + word)
             self.words += 1
             gap = ""
 
-    def think(self, text: str) -> None:
-        """Say a paragraph of reasoning."""
-        gap = "\n\n" if self.thoughts else ""
-        for piece in _pieces(text):
-            self._rest()
-            self._say.reasoning(gap + piece)
-            self.thoughts += 1
+    def reason(self, text: str) -> None:
+        """Emit a paragraph of reasoning."""
+        gap = "\n\n" if self.reasoning_words else ""
+        for word in _split_words(text):
+            self._delay()
+            self._emitter.reasoning(gap + word)
+            self.reasoning_words += 1
             gap = ""
 
 
 class DemoAgent:
-    """One turn of the demo."""
+    """Runs one turn of the demo."""
 
-    def __init__(self, workspace: Path, pause: float = PAUSE) -> None:
-        self._workspace, self._pause = workspace, pause
+    def __init__(self, workspace: Path, word_delay: float = WORD_DELAY) -> None:
+        self._workspace, self._word_delay = workspace, word_delay
         self._terminal = Terminal(workspace)
         self._interrupted = threading.Event()
         self._reason = ""
 
     def interrupt(self, reason: str) -> None:
-        """End the turn, whatever it is doing. For any thread, at any time, even before the turn began."""
+        """End the turn, whatever it is doing. Thread-safe; may be called before the turn starts."""
         self._reason = reason
         self._interrupted.set()
         self._terminal.stop()
 
     def run(self, turn: TurnRequest, emitter: Emitter) -> Result:
-        """Do the turn."""
-        self._say = emitter
-        self._mouth = _Mouth(emitter, _word_limit(turn.options), self._rest)
+        """Run the turn."""
+        self._emitter = emitter
+        self._stream = _WordStream(emitter, _word_limit(turn.options), self._wait_word_delay)
         verdict, error = Verdict.COMPLETED, ""
         try:
-            self._do(turn)
-        except _Interrupted:
+            self._respond(turn)
+        except _DemoInterrupted:
             verdict, error = Verdict.INTERRUPTED, self._reason
         except _OutOfTokens:
-            verdict, error = Verdict.TRUNCATED, f"output truncated at {self._mouth.words} tokens"
-        usage = Usage(_words_read(turn), self._mouth.words, reasoning_tokens=self._mouth.thoughts)
-        return Result(verdict=verdict, error=error, usage=usage)  # its text was streamed
+            verdict, error = Verdict.TRUNCATED, f"output truncated at {self._stream.words} tokens"
+        usage = Usage(
+            _count_input_words(turn), self._stream.words, reasoning_tokens=self._stream.reasoning_words
+        )
+        return Result(verdict=verdict, error=error, usage=usage)  # the text has been streamed
 
-    def _do(self, turn: TurnRequest) -> None:
+    def _respond(self, turn: TurnRequest) -> None:
         self._wait(0)
         if not turn.history:
-            self._mouth.answer(INTRODUCTION)
+            self._stream.answer(INTRODUCTION)
         commands = [line.strip() for line in turn.text.splitlines() if line.lstrip().startswith("/")]
-        if images := _images(turn.message):
-            self._mouth.answer(f"You sent me {images} image{'s' * (images > 1)}, which I cannot see.")
+        if images := _count_images(turn.message):
+            self._stream.answer(f"You sent me {images} image{'s' * (images > 1)}, which I cannot see.")
         if commands:
-            self._obey(commands)
+            outcomes = ((line, self._run_command(line)) for line in commands)
+            results = [
+                f"- `{shorten(line, MAX_QUOTED_CHARS)}`: {outcome}" for line, outcome in outcomes if outcome
+            ]
+            if results:
+                self._stream.answer("\n".join(("Here is what came of it:", *results)))
         else:
-            self._mouth.answer(_echo(turn.text))
+            self._stream.answer(_echo(turn.text))
 
-    def _obey(self, commands: list[str]) -> None:
-        results = [f"`{shorten(line, QUOTED)}`: {said}" for line in commands if (said := self._command(line))]
-        if results:
-            self._mouth.answer("Here is what came of it:\n" + "\n".join(f"- {line}" for line in results))
-
-    def _command(self, line: str) -> str:
-        """Do what one line says; returns what the closing answer tells of it."""
+    def _run_command(self, line: str) -> str:
+        """Run the command in one line; return its outcome for the closing summary, "" if there is none."""
         name, _, rest = line[1:].partition(" ")
-        do = self._COMMANDS.get(name)
-        if do is None:
-            self._mouth.answer(f"I do not know `/{shorten(name, 50)}`.\n{HELP}")
+        command = self._COMMANDS.get(name)
+        if command is None:
+            self._stream.answer(f"I do not know `/{shorten(name, 50)}`.\n{HELP}")
             return ""
-        return do(self, rest.strip())
+        return command(self, rest.strip())
 
-    # -- the commands --
+    # -- commands --
 
     def _run_terminal(self, command: str) -> str:
         with self._tool("terminal", {"command": command}) as call:
             found = find_dangers(command)
-            if not found or self._may(command, call, "; ".join(each.description for each in found), found):
+            if not found or self._approve(
+                command, call, "; ".join(each.description for each in found), found
+            ):
                 self._execute(command, call)
         return _quote(call)
 
     def _ask(self, command: str) -> str:
         with self._tool("terminal", {"command": command}) as call:
-            if self._may(command, call, "You told me to ask before I run this."):
+            if self._approve(command, call, "You told me to ask before I run this."):
                 self._execute(command, call)
         return _quote(call)
 
-    def _may(self, command: str, call: ToolCallHandle, why: str, found: Iterable[Danger] = ()) -> bool:
-        decision = self._say.ask(command, why, [danger.key for danger in found], call.call_id)
+    def _approve(
+        self, command: str, call: ToolCallHandle, description: str, found: Iterable[Danger] = ()
+    ) -> bool:
+        decision = self._emitter.ask(command, description, [danger.key for danger in found], call.call_id)
         if not decision.approved:
             call.result, call.is_error = f"not approved ({decision.by})", True
         return decision.approved
 
     def _execute(self, command: str, call: ToolCallHandle) -> None:
-        result = self._terminal.run(command, lambda text: self._say.tool_output(call.call_id, text))
-        call.result, call.is_error = _told(result), result.exit_code != 0 or result.timed_out
+        result = self._terminal.run(command, lambda text: self._emitter.tool_output(call.call_id, text))
+        call.result, call.is_error = _describe(result), result.exit_code != 0 or result.timed_out
 
     def _read(self, path: str) -> str:
-        with self._tool("read_file", {"path": path}) as call, _reported(call):
+        with self._tool("read_file", {"path": path}) as call, _report_file_errors(call):
             call.result = read_lines(self._workspace, path)
         return _quote(call)
 
     def _write(self, rest: str) -> str:
         path, _, text = rest.partition(" ")
-        with self._tool("write_file", {"path": path, "content": text}) as call, _reported(call):
+        with self._tool("write_file", {"path": path, "content": text}) as call, _report_file_errors(call):
             call.result = f"wrote {write_text(self._workspace, path, text)} bytes to {path}"
         return _quote(call)
 
     def _sleep(self, rest: str) -> str:
-        seconds = _number(rest, LONGEST_SLEEP)
+        seconds = _parse_number(rest, MAX_SLEEP_SECONDS)
         if seconds is None:
-            return f"`{shorten(rest, 50)}` is no number of seconds that I can sleep"
+            return f"`{shorten(rest, 50)}` is not a number of seconds that I can sleep"
         with self._tool("sleep", {"seconds": seconds}) as call:
             slept = not self._interrupted.wait(seconds)
             call.result, call.is_error = f"slept {seconds:g} s" if slept else "interrupted", not slept
         return _quote(call)
 
     def _think(self, text: str) -> str:
-        self._mouth.think(text)
+        self._stream.reason(text)
         return "I thought about it"
 
     def _long(self, rest: str) -> str:
-        count = _number(rest, MOST_WORDS)
+        count = _parse_number(rest, MAX_WORDS)
         if count is None or count != int(count):
-            return f"`{shorten(rest, 50)}` is no number of words that I can say"
-        self._mouth.emitter(f"word{number} " for number in range(1, int(count) + 1))
+            return f"`{shorten(rest, 50)}` is not a number of words that I can say"
+        self._stream.answer_words(f"word{number} " for number in range(1, int(count) + 1))
         return ""
 
     def _fail(self, text: str) -> str:
         raise RuntimeError(text or "the demo agent was told to fail")
 
     def _help(self, _rest: str) -> str:
-        self._mouth.answer(HELP)
+        self._stream.answer(HELP)
         return ""
 
     _COMMANDS: ClassVar[Mapping[str, Callable[[DemoAgent, str], str]]] = {
@@ -218,36 +224,36 @@ class DemoAgent:
 
     @contextmanager
     def _tool(self, name: str, args: Mapping[str, Any]) -> Iterator[ToolCallHandle]:
-        """A shown tool call. One that was interrupted is shown with what it has, and is the last."""
+        """Report a tool call. An interrupted call is reported with the result so far, and ends the turn."""
         self._wait(0)
-        with self._say.tool(name, args) as call:
+        with self._emitter.tool(name, args) as call:
             yield call
         self._wait(0)
 
-    def _rest(self) -> None:
-        self._wait(self._pause)
+    def _wait_word_delay(self) -> None:
+        self._wait(self._word_delay)
 
     def _wait(self, seconds: float) -> None:
         if self._interrupted.wait(seconds):
-            raise _Interrupted
+            raise _DemoInterrupted
 
 
 def factory(context: AgentContext) -> DemoAgent:
-    """The demo for one turn."""
+    """Create the agent for one turn."""
     return DemoAgent(context.workspace)
 
 
 @contextmanager
-def _reported(call: ToolCallHandle) -> Iterator[None]:
-    """A refused file is a result that the user can read, not the end of the turn."""
+def _report_file_errors(call: ToolCallHandle) -> Iterator[None]:
+    """Report a file error as the result of the call, instead of ending the turn."""
     try:
         yield
-    except FileError as problem:
-        call.result, call.is_error = str(problem), True
+    except FileError as error:
+        call.result, call.is_error = str(error), True
 
 
-def _told(result: CommandResult) -> str:
-    """The output of a command, and how it ended unless well."""
+def _describe(result: CommandResult) -> str:
+    """Return the output of a command, with notes on how it failed."""
     notes = {
         f"[exit code {result.exit_code}]": result.exit_code != 0,
         "[timed out]": result.timed_out,
@@ -259,26 +265,30 @@ def _told(result: CommandResult) -> str:
 
 
 def _quote(call: ToolCallHandle) -> str:
-    text = shorten(str(call.result), QUOTED)
+    text = shorten(str(call.result), MAX_QUOTED_CHARS)
     return f"\n```\n{text}\n```" if "\n" in text else text or "(no output)"
 
 
 def _echo(text: str) -> str:
-    said = f"You said: “{shorten(text.strip(), QUOTED)}”." if text.strip() else "You said nothing in words."
+    said = (
+        f"You said: “{shorten(text.strip(), MAX_QUOTED_CHARS)}”."
+        if text.strip()
+        else "You said nothing in words."
+    )
     return f"{said} Try `/help` to see what I can do."
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """The words, each with the white space after it: joined they are the text again."""
+def _split_words(text: str) -> Iterator[str]:
+    """Yield the words, each with the whitespace after it, so that joining them gives the text again."""
     return (found.group() for found in re.finditer(r"\S+\s*", text.lstrip()))
 
 
-def _number(text: str, most: float) -> float | None:
+def _parse_number(text: str, maximum: float) -> float | None:
     try:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) and 0 <= number <= most else None
+    return number if math.isfinite(number) and 0 <= number <= maximum else None
 
 
 def _word_limit(options: Mapping[str, Any]) -> float:
@@ -286,7 +296,7 @@ def _word_limit(options: Mapping[str, Any]) -> float:
     return limit if isinstance(limit, int) and not isinstance(limit, bool) else math.inf
 
 
-def _words_read(turn: TurnRequest) -> int:
+def _count_input_words(turn: TurnRequest) -> int:
     contents = [message.content for message in turn.history] + [turn.message]
     return sum(len(_text(content).split()) for content in contents)
 
@@ -297,5 +307,5 @@ def _text(content: Content) -> str:
     return " ".join(str(part.get("text", "")) for part in content)
 
 
-def _images(content: Content) -> int:
+def _count_images(content: Content) -> int:
     return 0 if isinstance(content, str) else sum("image" in str(part.get("type")) for part in content)

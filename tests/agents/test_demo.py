@@ -46,7 +46,7 @@ def heard(
     """A whole turn in a session that has begun before."""
     recorder = EventRecorder(decision=decision)
     request = turn(text, **{"history": BEFORE, **more})
-    return recorder, DemoAgent(workspace, pause=0).run(request, recorder.emitter())
+    return recorder, DemoAgent(workspace, word_delay=0).run(request, recorder.emitter())
 
 
 class TestTalking:
@@ -143,7 +143,7 @@ class TestCommands:
     )
     def test_numbers_that_are_none(self, tmp_path: Path, line: str) -> None:
         recorder, _ = heard(tmp_path, line)
-        assert "is no number" in recorder.text
+        assert "is not a number" in recorder.text
         assert not recorder.calls
 
     def test_think(self, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ class TestCommands:
 
 class TestInterrupting:
     def test_before_it_began(self, tmp_path: Path) -> None:
-        agent, recorder = DemoAgent(tmp_path, pause=0), EventRecorder()
+        agent, recorder = DemoAgent(tmp_path, word_delay=0), EventRecorder()
         agent.interrupt("early")
         result = agent.run(turn("/terminal touch started"), recorder.emitter())
         assert (result.verdict, result.error) == (Verdict.INTERRUPTED, "early")
@@ -224,11 +224,11 @@ class TestInterrupting:
     )
     def test_ends_whatever_it_waits_for(self, tmp_path: Path, script: str, kind: type[Event]) -> None:
         # Without a pause before the first word there is nothing to hear; then the pause has to be a real one.
-        agent, reached, results = DemoAgent(tmp_path, pause=0), threading.Event(), list[Result]()
+        agent, reached, results = DemoAgent(tmp_path, word_delay=0), threading.Event(), list[Result]()
 
         def notice(event: Event) -> None:
             if isinstance(event, kind):
-                agent._pause = 60
+                agent._word_delay = 60
                 reached.set()
 
         recorder = EventRecorder(on_event=notice)
@@ -261,7 +261,7 @@ def test_cut_after_every_word(tmp_path: Path) -> None:
 
 def is_whole(workspace: Path, recorder: EventRecorder) -> bool:
     try:
-        DemoAgent(workspace, pause=0).run(turn(SCRIPT), recorder.emitter())
+        DemoAgent(workspace, word_delay=0).run(turn(SCRIPT), recorder.emitter())
     except RunEnded:
         return False
     return True

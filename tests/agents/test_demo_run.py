@@ -25,7 +25,7 @@ from tests.support.processes import children, has_ended
 
 
 def impatient(context: AgentContext) -> DemoAgent:
-    return DemoAgent(context.workspace, pause=0)
+    return DemoAgent(context.workspace, word_delay=0)
 
 
 async def test_a_whole_turn(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ async def test_cancelling_ends_a_long_pause(tmp_path: Path) -> None:
 
             def slow(context: AgentContext) -> DemoAgent:
                 token.run_sync_soon(made.set)
-                return DemoAgent(context.workspace, pause=60)
+                return DemoAgent(context.workspace, word_delay=60)
 
             run = await start(nursery, slow, turn("hello"), tmp_path)
             await made.wait()

@@ -80,9 +80,9 @@ def test_a_message_is_read_back(load: Load) -> None:
 
 @given(COUNTS, st.integers(0, 80))
 def test_tool_calls_are_spread_evenly(tokens: int, tools: int) -> None:
-    stretches = list(Load(tokens=tokens, tools=tools).stretches())
-    assert [number for stretch in stretches for number in stretch] == list(range(1, tokens + 1))
-    lengths = [len(stretch) for stretch in stretches]
+    segments = list(Load(tokens=tokens, tools=tools).segments())
+    assert [number for stretch in segments for number in stretch] == list(range(1, tokens + 1))
+    lengths = [len(stretch) for stretch in segments]
     assert len(lengths) == tools + 1
     assert max(lengths) - min(lengths) <= 1
 
