@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "settings": {"core", "stores.factory"},
     "keys": {"core"},
     "client": {"core"},
+    "testing": {"core", "agent", "agents"},
     "web": {"core", "keys", "pulse", "schema", "agent", "runs", "stores.base"},
 }
 

@@ -10,16 +10,8 @@ import trio
 
 from hermes_trio.agent.interface import AgentContext
 from hermes_trio.agents.demo import DemoAgent, factory
-from hermes_trio.core.events import (
-    AgentFailed,
-    Event,
-    Finished,
-    Text,
-    ToolCompleted,
-    ToolOutput,
-    ToolStarted,
-    Verdict,
-)
+from hermes_trio.core.events import Event, Text, ToolCompleted, ToolOutput, ToolStarted
+from hermes_trio.testing import Reason, Status, check_cancellation, run_agent
 from tests.support.agent_harness import start, turn
 from tests.support.processes import children, has_ended
 
@@ -30,21 +22,22 @@ def impatient(context: AgentContext) -> DemoAgent:
 
 async def test_a_whole_turn(tmp_path: Path) -> None:
     with trio.fail_after(5):
-        async with trio.open_nursery() as nursery:
-            run = await start(nursery, impatient, turn("/terminal echo hi; exit 2"), tmp_path)
-            await run.to_end()
+        run = await run_agent(impatient, "/terminal echo hi; exit 2", workspace=tmp_path)
     kinds = [type(event) for event in run.events if not isinstance(event, Text)]
-    assert kinds == [ToolStarted, ToolOutput, ToolCompleted, Finished]
-    assert run.gone.is_set()
+    assert kinds == [ToolStarted, ToolOutput, ToolCompleted]
+    assert run.status is Status.COMPLETED
 
 
-async def test_a_failure(tmp_path: Path) -> None:
+async def test_a_failure() -> None:
     with trio.fail_after(5):
-        async with trio.open_nursery() as nursery:
-            run = await start(nursery, impatient, turn("/fail as told"), tmp_path)
-            await run.to_end()
-    assert isinstance(run.events[-1], AgentFailed)
-    assert (run.events[-1].message, run.events[-1].kind) == ("as told", "RuntimeError")
+        run = await run_agent(impatient, "/fail as told")
+    assert run.status is Status.FAILED
+    assert (run.outcome.failure.message, run.outcome.failure.kind) == ("as told", "RuntimeError")
+
+
+async def test_it_stops_at_every_event() -> None:
+    for run in await check_cancellation(impatient, "/think\n/terminal echo hi\n/long 3"):
+        assert run.status is Status.INCOMPLETE
 
 
 @pytest.mark.parametrize(
@@ -88,11 +81,7 @@ async def test_cancelling_ends_a_long_pause(tmp_path: Path) -> None:
                 await run.gone.wait()
 
 
-async def test_the_shipped_factory_streams(tmp_path: Path) -> None:
+async def test_the_shipped_factory_streams() -> None:
     with trio.fail_after(5):
-        async with trio.open_nursery() as nursery:
-            run = await start(nursery, factory, turn("hi", options={"max_tokens": 3}), tmp_path)
-            await run.to_end()
-    last = run.events[-1]
-    assert isinstance(last, Finished)
-    assert last.result.verdict is Verdict.TRUNCATED
+        run = await run_agent(factory, turn("hi", options={"max_tokens": 3}))
+    assert (run.status, run.outcome.reason) == (Status.INCOMPLETE, Reason.MAX_OUTPUT_TOKENS)
