@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 import trio
 from attrs import define, field, frozen
+from quart import wrappers
 
 from hermes_trio.core.dialects.wire import encode
 from hermes_trio.core.errors import ApiError, bad_request
@@ -31,6 +32,10 @@ AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 log = structlog.get_logger(__name__)
 
+# Raised by Quart 0.23 when it sends to a client that has left; Quart-Trio 0.13 lets it reach the server.
+_DISCONNECTED: tuple[type[Exception], ...] = tuple(
+    error for error in (getattr(wrappers, "ClientDisconnectedError", None),) if error is not None
+)
 _MAX_LENGTH_DIGITS = 20
 _PROFILE_PREFIX = re.compile(r"/p/(?P<name>[^/]+)(?=/|$)")
 _LINE_END = re.compile(rb"[\r\n\0]")
@@ -196,6 +201,8 @@ class BoundaryMiddleware:
                     await exchange.respond(reply)
                 else:
                     await self.app({**scope, SCOPE_KEY: context}, exchange.receive, exchange.send)
+            except* _DISCONNECTED:
+                pass  # the client is gone; the run has been told in another way
             except* StreamTruncated:
                 # Returning without the last body message makes the server break the transfer off, so that the
                 # client does not take the part it has for the whole.

@@ -78,7 +78,7 @@ def test_a_bad_upgrade_costs_one_connection(hypercorn: ServerProcess, more: byte
         victim.until("t000001")
         with open_connection(hypercorn) as talk:
             talk.send(UPGRADE + more)
-            assert b" 400 " in talk.to_end()
+            assert b" 426 " in talk.to_end()
         assert victim.last_chunk()["choices"][0]["finish_reason"] == "stop"
     assert hypercorn.health()["status"] == "ok"
 

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 
 import pytest
 import trio
@@ -77,7 +78,14 @@ async def test_a_turn_that_ends(path: str, stream: bool, is_async: bool) -> None
         assert found == {}
 
 
-@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+_cycle_in_quart = pytest.mark.xfail(
+    version("quart").startswith("0.23"),
+    reason="Quart 0.23 leaves one cycle per client that leaves a chat stream; the collector frees it",
+    strict=False,
+)
+
+
+@pytest.mark.parametrize("path", [pytest.param(CHAT, marks=_cycle_in_quart), RESPONSES])
 async def test_a_client_that_leaves(path: str) -> None:
     pause = Pause()
     async with (
