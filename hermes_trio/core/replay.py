@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable
+
+from attrs import asdict
 
 from hermes_trio.core.changes import (
     ApprovalRequested,
@@ -12,7 +13,6 @@ from hermes_trio.core.changes import (
     CallStarted,
     Change,
     ClientToolCalled,
-    Ended,
     ReasoningAdded,
     TextAdded,
     ToolOutputAdded,
@@ -44,67 +44,35 @@ class ReplayedTurn:
             self.take(change)
 
     def take(self, change: Change) -> None:
-        """Apply one change. ``Ended`` is ignored: the caller ends the turn."""
-        for event in self._events(change):
+        """Apply one change. What the end of the turn caused is ignored: ending it again repeats those changes."""
+        if type(change) is TextAdded:  # by far the most frequent change
+            self.turn.take(Text(change.text))
+            return
+        event = self._event(change)
+        if event is not None:
+            self.at = max(self.at, getattr(event, "at", 0.0))
             self.turn.take(event)
 
-    def _events(self, change: Change) -> Iterable[Event]:
+    def _event(self, change: Change) -> Event | None:
+        """Return the event that caused a change, None if the end of the turn did."""
+        event: Event | None = None
         match change:
-            case CallEnded() if change.state is not CallState.COMPLETED:
-                return  # closed by the end of the turn: ending it again repeats this change
-            case ApprovalResolved() if change.by is AnsweredBy.RUN_ENDED:
-                return
-            case Ended():
-                return
+            case ReasoningAdded():
+                event = Reasoning(change.text)
+            case CallStarted():
+                self._starts[change.call_id] = change.at
+                event = ToolStarted(change.call_id, change.name, change.args, change.at)
+            case ToolOutputAdded():
+                event = ToolOutput(change.call_id, change.text)
+            case CallEnded() if change.state is CallState.COMPLETED:
+                at = self._starts[change.call_id] + change.duration
+                event = ToolCompleted(change.call_id, change.result, change.is_error, at)
+            case ClientToolCalled():
+                event = ClientCall(change.call_id, change.name, change.arguments)
+            case ApprovalRequested():
+                event = ApprovalRequest(**asdict(change, recurse=False))
+            case ApprovalResolved() if change.by is not AnsweredBy.RUN_ENDED:
+                event = ApprovalAnswered(change.approval_id, change.choice, change.by, change.at)
             case _:
-                yield self._EVENTS[type(change)](self, change)
-
-    def _text(self, change: TextAdded) -> Event:
-        return Text(change.text)
-
-    def _reasoning(self, change: ReasoningAdded) -> Event:
-        return Reasoning(change.text)
-
-    def _output(self, change: ToolOutputAdded) -> Event:
-        return ToolOutput(change.call_id, change.text)
-
-    def _client_call(self, change: ClientToolCalled) -> Event:
-        return ClientCall(change.call_id, change.name, change.arguments)
-
-    def _request(self, change: ApprovalRequested) -> Event:
-        self.at = max(self.at, change.at)
-        return ApprovalRequest(
-            change.approval_id,
-            change.call_id,
-            change.command,
-            change.description,
-            change.patterns,
-            change.allow_permanent,
-            change.seconds,
-            change.at,
-        )
-
-    def _answer(self, change: ApprovalResolved) -> Event:
-        self.at = max(self.at, change.at)
-        return ApprovalAnswered(change.approval_id, change.choice, change.by, change.at)
-
-    def _start(self, change: CallStarted) -> Event:
-        self._starts[change.call_id] = change.at
-        self.at = max(self.at, change.at)
-        return ToolStarted(change.call_id, change.name, change.args, change.at)
-
-    def _end(self, change: CallEnded) -> Event:
-        at = self._starts[change.call_id] + change.duration
-        self.at = max(self.at, at)
-        return ToolCompleted(change.call_id, change.result, change.is_error, at)
-
-    _EVENTS: ClassVar[Mapping[type[Change], Callable[[ReplayedTurn, Any], Event]]] = {
-        TextAdded: _text,
-        ReasoningAdded: _reasoning,
-        CallStarted: _start,
-        ToolOutputAdded: _output,
-        CallEnded: _end,
-        ClientToolCalled: _client_call,
-        ApprovalRequested: _request,
-        ApprovalResolved: _answer,
-    }
+                pass  # caused by the end of the turn
+        return event

@@ -47,6 +47,17 @@ class MessageBody:
 
 
 @frozen
+class HistoryBody:
+    """One message of an explicit history, in the form of Chat Completions."""
+
+    role: str
+    content: Any
+    name: str | None = None
+    tool_calls: list[ToolCallBody] | None = None
+    tool_call_id: str | None = None
+
+
+@frozen
 class StreamOptionsBody:
     """Options that only matter for streams."""
 
@@ -160,17 +171,24 @@ def _spoken(messages: list[MessageBody]) -> list[Message]:
         if message.role not in ROLES:
             known = ", ".join(sorted(ROLES))
             raise bad_request(f"Unknown role. Known roles: {known}.", f"messages[{n}].role", "invalid_role")
-    return [_message(message, n) for n, message in enumerate(messages) if message.role in SPOKEN_ROLES]
+    return [
+        read_message(message, f"messages[{n}]")
+        for n, message in enumerate(messages)
+        if message.role in SPOKEN_ROLES
+    ]
 
 
-def _message(body: MessageBody, n: int) -> Message:
-    calls = _calls(body.tool_calls) if body.tool_calls else ()
-    content = user_content(body.content, f"messages[{n}].content")
+def read_message(body: MessageBody | HistoryBody, param: str) -> Message:
+    """Convert a user, assistant or tool message.
+
+    Raises:
+        ApiError: 400, if its content is invalid.
+    """
+    calls = tuple(
+        ToolCall(call.id, call.function.name, call.function.arguments) for call in body.tool_calls or ()
+    )
+    content = user_content(body.content, f"{param}.content")
     return Message(body.role, content, calls, body.tool_call_id or "", body.name or "")
-
-
-def _calls(calls: list[ToolCallBody]) -> tuple[ToolCall, ...]:
-    return tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in calls)
 
 
 def _new_messages(spoken: list[Message]) -> tuple[Message, ...]:

@@ -96,7 +96,9 @@ def _image_part(item: Part, param: str) -> Part:
     shown = {"url": _image_url(source.get("url"), param)}
     detail = source.get("detail")
     if detail is not None:
-        shown["detail"] = _detail(detail, param)
+        if not isinstance(detail, str) or not detail.strip():
+            raise _bad_part("an image's detail must be a non-empty string", param)
+        shown["detail"] = detail.strip()
     return {"type": "image_url", "image_url": shown}
 
 
@@ -112,26 +114,17 @@ def _image_url(url: object, param: str) -> str:
     return url
 
 
-def _detail(detail: object, param: str) -> str:
-    if not isinstance(detail, str) or not detail.strip():
-        raise _bad_part("an image's detail must be a non-empty string", param)
-    return detail.strip()
-
-
 def _system_texts(item: object, param: str, depth: int) -> Iterator[str]:
     if isinstance(item, list | tuple):
         if not depth:
             raise _bad_part(f"content is nested more than {MAX_DEPTH} levels deep", param)
         for child in _bounded(item, param):
             yield from _system_texts(child, param, depth - 1)
-    elif text := _system_part(item):
-        yield text
-
-
-def _system_part(item: object) -> str:
-    if isinstance(item, Mapping):
-        return _scalar(item.get("text")) if _type(item) in _TEXT_TYPES else ""
-    return item if isinstance(item, str) else ""
+    elif isinstance(item, Mapping):
+        if _type(item) in _TEXT_TYPES and (text := _scalar(item.get("text"))):
+            yield text
+    elif isinstance(item, str) and item:
+        yield item
 
 
 def _refusal(code: str) -> Callable[[str, str], ApiError]:

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from hermes_trio.core.dialects.responses_items import input_text, item_id
-from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.errors import bad_request
 from hermes_trio.core.messages import Content, Message, ToolCall
 from hermes_trio.core.records import Conversation
 from hermes_trio.core.shorten import shorten
@@ -67,18 +67,14 @@ def _item(value: object, param: str) -> InputItem:
     if not isinstance(value, Mapping):
         raise bad_request(f"'{param}' must be a string or an object.", param)
     kind = read_text(value, "type", "message", f"{param}.type")
-    if kind not in _READERS:
-        raise _unsupported(kind, param)
-    return _READERS[kind](value, param)
-
-
-def _unsupported(kind: str, param: str) -> ApiError:
+    if kind in _READERS:
+        return _READERS[kind](value, param)
     if kind == "item_reference":
         message = f"{param}: references are not supported, send the item itself."
     else:
         known = ", ".join(_READERS)
         message = f"{param}: items of type '{shorten(kind, 60)}' are not supported, only {known}."
-    return bad_request(message, f"{param}.type", "unsupported_item_type")
+    raise bad_request(message, f"{param}.type", "unsupported_item_type")
 
 
 def _message(value: InputItem, param: str) -> InputItem:
@@ -92,7 +88,10 @@ def _message(value: InputItem, param: str) -> InputItem:
 def _message_item(role: str, content: object, param: str) -> dict[str, Any]:
     parts = _parts(content, param)
     if role == "assistant":
-        parts = [_as_output(part) for part in parts]
+        parts = [
+            {"type": "output_text", "text": part["text"], "annotations": []} if "text" in part else part
+            for part in parts
+        ]
     return {"type": "message", "role": role, "status": "completed", "content": parts}
 
 
@@ -112,10 +111,6 @@ def _as_input(content: Content) -> list[dict[str, Any]]:
         {"type": "input_image", "image_url": image["url"], "detail": image.get("detail", "auto")}
         for image in images
     ]
-
-
-def _as_output(part: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "output_text", "text": part["text"], "annotations": []} if "text" in part else part
 
 
 def _call(value: InputItem, param: str) -> InputItem:
@@ -144,14 +139,13 @@ def _reasoning(value: InputItem, param: str) -> InputItem:
     summary = value.get("summary") or []
     if not isinstance(summary, list):
         raise bad_request(f"'{param}.summary' must be an array.", f"{param}.summary")
-    parts = [_summary(part, f"{param}.summary[{n}]") for n, part in enumerate(summary)]
+    parts = []
+    for n, part in enumerate(summary):
+        place = f"{param}.summary[{n}]"
+        if not isinstance(part, Mapping):
+            raise bad_request(f"'{place}' must be an object.", place)
+        parts.append({"type": "summary_text", "text": read_text(part, "text", "", f"{place}.text")})
     return {"type": "reasoning", "summary": parts, **_status(value, param)}
-
-
-def _summary(part: object, param: str) -> dict[str, str]:
-    if not isinstance(part, Mapping):
-        raise bad_request(f"'{param}' must be an object.", param)
-    return {"type": "summary_text", "text": read_text(part, "text", "", f"{param}.text")}
 
 
 def _status(value: InputItem, param: str) -> dict[str, str]:
@@ -254,11 +248,10 @@ def _add(into: _AssistantRound, item: InputItem, n: int, results: Mapping[int, I
 def _joined(texts: list[Content]) -> Content:
     if all(isinstance(text, str) for text in texts):
         return "".join(text for text in texts if isinstance(text, str))
-    return tuple(part for text in texts for part in _chat_parts(text))
-
-
-def _chat_parts(content: Content) -> tuple[Mapping[str, Any], ...]:
-    return ({"type": "text", "text": content},) if isinstance(content, str) else content
+    parts: list[Mapping[str, Any]] = []
+    for text in texts:
+        parts += [{"type": "text", "text": text}] if isinstance(text, str) else text
+    return tuple(parts)
 
 
 def _result_message(item: InputItem, name: str) -> Message:
@@ -346,7 +339,13 @@ def read_metadata(value: Mapping[str, Any] | None) -> Mapping[str, str]:
     if len(pairs) > MAX_PAIRS:
         raise bad_request(f"'metadata' must have at most {MAX_PAIRS} pairs.", "metadata")
     for key, text in pairs.items():
-        _check_pair(key, text)
+        param = f"metadata.{shorten(key, MAX_KEY)}"
+        if len(key) > MAX_KEY:
+            raise bad_request(f"'{param}': keys must be at most {MAX_KEY} characters long.", param)
+        if not isinstance(text, str):
+            raise bad_request(f"'{param}' must be a string.", param)
+        if len(text) > MAX_VALUE:
+            raise bad_request(f"'{param}' must be at most {MAX_VALUE} characters long.", param)
     return dict(pairs)
 
 
@@ -375,13 +374,3 @@ def _items(values: list[Any]) -> tuple[InputItem, ...]:
     if len(values) > MAX_ITEMS:
         raise bad_request(f"'items' must have at most {MAX_ITEMS} items.", "items")
     return read_items(values, "items")
-
-
-def _check_pair(key: str, text: object) -> None:
-    param = f"metadata.{shorten(key, MAX_KEY)}"
-    if len(key) > MAX_KEY:
-        raise bad_request(f"'{param}': keys must be at most {MAX_KEY} characters long.", param)
-    if not isinstance(text, str):
-        raise bad_request(f"'{param}' must be a string.", param)
-    if len(text) > MAX_VALUE:
-        raise bad_request(f"'{param}' must be at most {MAX_VALUE} characters long.", param)

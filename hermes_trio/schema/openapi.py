@@ -262,33 +262,21 @@ _REF = "#/components/schemas/{name}"
 
 def document(version: str) -> dict[str, Any]:
     """Return the OpenAPI document."""
+    paths: dict[str, Any] = {}
+    classes: list[type] = [replies.ErrorEnvelope]
+    for op in OPERATIONS:
+        paths.setdefault(op.path, {})[op.method] = _operation(op)
+        classes += [kind for kind in (op.reply, op.body, op.stream) if kind not in (None, str)]
+    _, schemas = msgspec.json.schema_components(dict.fromkeys(classes), ref_template=_REF)
     return {
         "openapi": "3.1.0",
         "info": {"title": "hermes_trio", "version": version, "license": {"name": "MIT", "identifier": "MIT"}},
-        "paths": _paths(),
+        "paths": paths,
         "components": {
-            "schemas": _schemas(),
+            "schemas": dict(sorted(schemas.items())),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
-
-
-def _classes() -> list[type]:
-    kinds = [kind for op in OPERATIONS for kind in (op.reply, op.body, op.stream)]
-    named = [kind for kind in kinds if kind is not None and kind is not str]
-    return list(dict.fromkeys([replies.ErrorEnvelope, *named]))
-
-
-def _schemas() -> dict[str, Any]:
-    _, components = msgspec.json.schema_components(_classes(), ref_template=_REF)
-    return dict(sorted(components.items()))
-
-
-def _paths() -> dict[str, Any]:
-    paths: dict[str, Any] = {}
-    for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
-    return paths
 
 
 def _operation(op: Operation) -> dict[str, Any]:
@@ -296,9 +284,9 @@ def _operation(op: Operation) -> dict[str, Any]:
         "summary": op.summary,
         "operationId": f"{op.method}{op.path}".replace("/", "_").replace("{", "").replace("}", ""),
         "parameters": [
-            *map(_path_parameter, op.parameters),
-            *map(_header_parameter, op.headers),
-            *map(_query_parameter, op.query),
+            *(_parameter(name, "path", required=True) for name in op.parameters),
+            *(_parameter(name, "header", maxLength=256) for name in op.headers),
+            *(_parameter(name, "query") for name in op.query),
         ],
         "responses": _responses(op),
         "security": [] if op.is_open else [{"key": []}],
@@ -337,13 +325,5 @@ def _schema(kind: type) -> dict[str, Any]:
     return {"schema": {"$ref": _REF.format(name=kind.__name__)}}
 
 
-def _path_parameter(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-
-
-def _header_parameter(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "header", "required": False, "schema": {"type": "string", "maxLength": 256}}
-
-
-def _query_parameter(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
+def _parameter(name: str, place: str, required: bool = False, **limits: int) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": required, "schema": {"type": "string", **limits}}

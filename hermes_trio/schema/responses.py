@@ -9,9 +9,9 @@ from attrs import asdict, frozen
 
 from hermes_trio.core.dialects.responses import ECHO
 from hermes_trio.core.errors import bad_request
-from hermes_trio.core.messages import Content, Message, ToolCall
-from hermes_trio.schema.chat import SPOKEN_ROLES, ToolCallBody
-from hermes_trio.schema.content import has_visible_payload, system_text, user_content
+from hermes_trio.core.messages import Content, Message
+from hermes_trio.schema.chat import SPOKEN_ROLES, HistoryBody, read_message
+from hermes_trio.schema.content import has_visible_payload, system_text
 from hermes_trio.schema.conversations import (
     SYSTEM_ROLES,
     InputItem,
@@ -29,17 +29,6 @@ from hermes_trio.schema.parsing import (
 )
 
 MAX_NAME = 256  # characters of a conversation's name and of an id
-
-
-@frozen
-class HistoryBody:
-    """One message of an explicit history, in the form of Chat Completions."""
-
-    role: str
-    content: Any
-    name: str | None = None
-    tool_calls: list[ToolCallBody] | None = None
-    tool_call_id: str | None = None
 
 
 @frozen
@@ -161,7 +150,10 @@ def read_responses(body: ResponsesBody) -> ResponsesRequest:
         truncate=body.truncation == "auto",
         previous_response_id=body.previous_response_id or "",
         conversation=_conversation(body),
-        explicit_history=_history(body.conversation_history or ()),
+        explicit_history=tuple(
+            _history_message(message, f"conversation_history[{n}]")
+            for n, message in enumerate(body.conversation_history or ())
+        ),
         metadata=read_metadata(body.metadata),
         options=_options(body),
         echo=_echo(body),
@@ -216,21 +208,13 @@ def _is_question(spoken: tuple[Message, ...]) -> bool:
     return True
 
 
-def _history(messages: Iterable[HistoryBody]) -> tuple[Message, ...]:
-    return tuple(_history_message(body, f"conversation_history[{n}]") for n, body in enumerate(messages))
-
-
 def _history_message(body: HistoryBody, param: str) -> Message:
     if body.role not in SPOKEN_ROLES | SYSTEM_ROLES:
         known = ", ".join(sorted(SPOKEN_ROLES | SYSTEM_ROLES))
         raise bad_request(f"Unknown role. Known roles: {known}.", f"{param}.role", "invalid_role")
     if body.role in SYSTEM_ROLES:
         return Message("system", system_text(body.content, f"{param}.content"))
-    calls = tuple(
-        ToolCall(call.id, call.function.name, call.function.arguments) for call in body.tool_calls or ()
-    )
-    content = user_content(body.content, f"{param}.content")
-    return Message(body.role, content, calls, body.tool_call_id or "", body.name or "")
+    return read_message(body, param)
 
 
 def _options(body: ResponsesBody) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from attrs import asdict, frozen
 
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.events import Choice
+from hermes_trio.schema.chat import HistoryBody
 from hermes_trio.schema.parsing import convert, parse_bool, parse_object, parse_session_id
-from hermes_trio.schema.responses import HistoryBody, ResponsesBody, ResponsesRequest, read_responses
+from hermes_trio.schema.responses import ResponsesBody, ResponsesRequest, read_responses
 
 
 @frozen
