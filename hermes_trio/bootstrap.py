@@ -382,7 +382,10 @@ def create_app(
         flags = {**options, "agent": given} if given else options
         if unknown := sorted(options.keys() - known_options().keys()):
             raise ConfigurationError(f"there is no option {unknown[0]!r}")
-        settings = load(flags, os.environ, None).settings
+        loaded = load(flags, os.environ, None)
+        for warning in loaded.warnings:
+            log.warning(warning)
+        settings = loaded.settings
     elif options:
         raise TypeError("give either settings or options")
     elif given:

@@ -194,6 +194,16 @@ def test_a_drain_lets_runs_end_within_the_graceful_timeout(tmp_path: Path) -> No
         kill(server)
 
 
+def test_a_deprecated_setting_is_one_warning(tmp_path: Path) -> None:
+    server = started(LaunchOptions(tmp_path, settings={**SETTINGS, "ahead_characters": 7}, command=COMMAND))
+    try:
+        server.signal()
+        assert server.wait() == 0
+        assert server.log.count("HERMES_TRIO_AHEAD_CHARACTERS is deprecated") == 1
+    finally:
+        kill(server)
+
+
 @pytest.mark.parametrize(
     ("command", "settings", "line"),
     [

@@ -8,9 +8,11 @@ from typing import Any
 
 import attrs
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes_trio import create_app
 from hermes_trio.settings import (
     ConfigurationError,
     InvalidValueError,
@@ -266,6 +268,15 @@ def test_a_deprecated_name_of_a_stronger_source_beats_the_current_one(tmp_path: 
     path = toml(tmp_path, "max_buffered_chars = 1")
     loaded = load({}, NO_HOME | {"HERMES_TRIO_AHEAD_CHARACTERS": "2"}, path)
     assert loaded.settings.max_buffered_chars == 2
+
+
+def test_an_embedded_application_logs_the_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HERMES_TRIO_AHEAD_CHARACTERS", "7")
+    with structlog.testing.capture_logs() as lines:
+        create_app(agent="demo", store="memory:", data_dir=tmp_path, api_key="k" * 32)
+    assert [line["event"] for line in lines if line["log_level"] == "warning"] == [
+        "HERMES_TRIO_AHEAD_CHARACTERS is deprecated; use HERMES_TRIO_MAX_BUFFERED_CHARS instead"
+    ]
 
 
 def test_nothing_deprecated_means_no_warning() -> None:
