@@ -1,4 +1,4 @@
-"""The doctor looks at real files and sockets, and never for long."""
+"""The doctor's checks on real files and sockets, and their timeouts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STRONG = "J8vNq2LxWz5RtYc7Hb4KdMf9Ps3"
 
 
 class Site(BaseHTTPRequestHandler):
-    """A server of a model that takes one key, below ``/v1`` only."""
+    """A model server that accepts one key, below ``/v1`` only."""
 
     names: tuple[str, ...] = ("m", "n")
 
@@ -64,7 +64,7 @@ def model_server() -> Iterator[str]:
 
 @contextmanager
 def listening(backlog: int = 8) -> Iterator[int]:
-    """Somebody who listens and never says anything."""
+    """Listen on a port and never answer."""
     with socket.create_server(("127.0.0.1", 0), backlog=backlog) as sock:
         yield sock.getsockname()[1]
 
@@ -73,7 +73,7 @@ def found(settings: Settings) -> dict[str, Finding]:
     return {finding.check: finding for finding in run_checks(settings, QUICK)}
 
 
-def test_a_machine_on_which_nothing_was_ever_started(tmp_path: Path) -> None:
+def test_a_machine_without_a_previous_start(tmp_path: Path) -> None:
     data = tmp_path / "a" / "b"
     checks = found(Settings(data_dir=data, port=0))
     assert {finding.level for finding in checks.values()} == {Level.OK}
@@ -84,14 +84,14 @@ def test_a_machine_on_which_nothing_was_ever_started(tmp_path: Path) -> None:
 # The port
 
 
-def test_a_port_that_a_silent_stranger_has(tmp_path: Path) -> None:
+def test_a_port_used_by_a_silent_program(tmp_path: Path) -> None:
     with listening() as port:
         finding = found(Settings(data_dir=tmp_path, port=port))["port"]
     assert finding.level is Level.FAIL
     assert f"(pid {os.getpid()})" in finding.message
 
 
-def test_a_port_that_another_web_server_has(tmp_path: Path) -> None:
+def test_a_port_used_by_another_web_server(tmp_path: Path) -> None:
     with model_server() as url:
         port = int(url.rpartition(":")[2])
         assert found(Settings(data_dir=tmp_path, port=port))["port"].level is Level.FAIL
@@ -137,14 +137,14 @@ def test_other_machines_need_a_key(tmp_path: Path) -> None:
 # Files
 
 
-def test_a_folder_that_others_can_read(tmp_path: Path) -> None:
+def test_a_data_directory_that_others_can_read(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     assert local.check_directory(Settings(data_dir=tmp_path)).level is Level.WARN
     tmp_path.chmod(0o700)
     assert local.check_directory(Settings(data_dir=tmp_path)).level is Level.OK
 
 
-def test_a_folder_that_is_none(tmp_path: Path) -> None:
+def test_a_data_directory_that_is_unusable(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert local.check_directory(Settings(data_dir=tmp_path / "file")).level is Level.FAIL
     assert local.check_directory(Settings(data_dir=tmp_path / "file" / "below")).level is Level.FAIL
@@ -152,7 +152,7 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
     assert local.check_directory(Settings(data_dir=Path("/proc"))).level is Level.FAIL
 
 
-async def test_a_store_in_use_and_left(tmp_path: Path) -> None:
+async def test_a_store_in_use_and_closed(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path)
     async with open_sqlite(tmp_path / "hermes.db"):
         used = local.check_store(settings)
@@ -163,7 +163,7 @@ async def test_a_store_in_use_and_left(tmp_path: Path) -> None:
     assert {*os.listdir(tmp_path)} == {"hermes.db", "hermes.db.lock"}
 
 
-def test_a_store_that_is_none(tmp_path: Path) -> None:
+def test_a_store_that_is_unusable(tmp_path: Path) -> None:
     (tmp_path / "hermes.db").write_bytes(b"not a database" * 100)
     assert local.check_store(Settings(data_dir=tmp_path)).level is Level.FAIL
     (tmp_path / "hermes.db").unlink()
@@ -179,7 +179,7 @@ def upstream(settings: Settings) -> Finding:
     return found(settings)["upstream"]
 
 
-def test_servers_of_models(tmp_path: Path) -> None:
+def test_model_servers(tmp_path: Path) -> None:
     with model_server() as url:
         right = Settings(
             data_dir=tmp_path, port=0, base_url=f"{url}/v1", upstream_api_key=SECRET, upstream_model="m"
@@ -196,7 +196,7 @@ def test_servers_of_models(tmp_path: Path) -> None:
     assert SECRET not in str(by_profile)
 
 
-def test_servers_of_models_that_do_not_answer(tmp_path: Path) -> None:
+def test_model_servers_that_do_not_answer(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         closed = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
@@ -208,11 +208,11 @@ def test_servers_of_models_that_do_not_answer(tmp_path: Path) -> None:
     assert time.monotonic() - begun < 5
 
 
-def test_an_agent_that_lacks_its_server(tmp_path: Path) -> None:
+def test_an_agent_without_its_model_server(tmp_path: Path) -> None:
     assert upstream(Settings(data_dir=tmp_path, port=0, agent="upstream")).level is Level.FAIL
 
 
-def test_each_server_is_asked_once(tmp_path: Path) -> None:
+def test_each_model_server_is_checked_once(tmp_path: Path) -> None:
     same = Profile(name="p", base_url="http://a/v1", api_key="k")
     settings = Settings(base_url="http://a/v1", upstream_api_key="k", profiles={"p": same})
     assert [asked.label for asked in remote.list_upstreams(settings)] == [""]
@@ -229,7 +229,7 @@ def test_packages_that_are_needed(tmp_path: Path) -> None:
     assert not local.is_installed("no_such_package.inside")
 
 
-async def test_imports_that_fail_or_take_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_imports_that_fail_or_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_module_x.py").write_text("1/0")
     (tmp_path / "endless_module_x.py").write_text("import time\ntime.sleep(600)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

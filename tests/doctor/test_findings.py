@@ -1,4 +1,4 @@
-"""What the doctor says about each fact."""
+"""The finding for each fact, and the report."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_is_said(finding: Finding, level: Level, says: str) -> None:
     assert bool(finding.advice) == (level is not OK)
 
 
-def test_only_a_failure_is_one_for_scripts() -> None:
+def test_only_a_failure_sets_the_exit_code() -> None:
     assert f.exit_code([f.ok("a", "x"), f.warn("b", "y", "z")]) == 0
     assert f.exit_code([f.ok("a", "x"), f.fail("b", "y", "z")]) == 1
 

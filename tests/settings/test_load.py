@@ -1,4 +1,4 @@
-"""Settings: every source, who wins, and what a person is told about a mistake."""
+"""Loading settings: sources, precedence, and error messages."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ NO_HOME = {"HOME": "/nonexistent"}
 
 
 def toml(folder: Path, text: str) -> Path:
-    """A configuration file with this text."""
+    """Write a configuration file with this text."""
     path = folder / "config.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def refusal(flags: dict[str, Any], environ: dict[str, str], config_file: Path | None = None) -> str:
-    """The one line that ``load`` refuses with."""
+    """Return the one-line error of ``load``."""
     with pytest.raises(SettingsError) as caught:
         load(flags, NO_HOME | environ, config_file)
     text = str(caught.value)
@@ -47,7 +47,7 @@ def refusal(flags: dict[str, Any], environ: dict[str, str], config_file: Path | 
 
 
 def from_env(**environ: str) -> LoadedSettings:
-    """What is loaded from an environment alone."""
+    """Load settings from an environment alone."""
     return load({}, NO_HOME | environ, None)
 
 
@@ -85,7 +85,7 @@ def test_settings_and_sources_are_frozen() -> None:
         loaded.sources["port"] = Source(SourceKind.FLAG, "--port")  # type: ignore[index]
 
 
-def test_every_option_is_documented_and_secrets_are_no_flags() -> None:
+def test_every_option_is_documented_and_no_secret_has_a_flag() -> None:
     for option in options().values():
         assert option.help.endswith(".")
         assert not (option.secret and option.flag)
@@ -152,12 +152,12 @@ NUMBERS = (1, 2, 3)
 
 
 def as_text(value: Any) -> str:
-    """A value as an environment variable holds it."""
+    """Format a value for an environment variable."""
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def as_toml(value: Any) -> str:
-    """A value as a line of TOML holds it."""
+    """Format a value for a line of TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(list(value)) if isinstance(value, tuple) else repr(value)
@@ -349,7 +349,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
         ("api_key = 12345678", "api_key: the value is not a string (from {path}: api_key)"),
     ],
 )
-def test_a_wrong_line_is_named(tmp_path: Path, text: str, expected: str) -> None:
+def test_an_invalid_line_is_named(tmp_path: Path, text: str, expected: str) -> None:
     path = toml(tmp_path, text)
     start, _, end = expected.format(path=path, any="\0").partition("\0")
     line = refusal({}, {}, path)
@@ -413,23 +413,23 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("HERMES_TRIO_DATA_DIR", "~no-such-user/x", "data_dir: '~no-such-user/x' is not a path"),
     ],
 )
-def test_a_wrong_value_names_option_and_source(variable: str, text: str, expected: str) -> None:
+def test_an_invalid_value_names_option_and_source(variable: str, text: str, expected: str) -> None:
     line = refusal({}, {variable: text})
     assert line.startswith(expected)
     assert line.endswith(f"(from {variable})")
 
 
-def test_a_wrong_flag_is_named_as_typed() -> None:
+def test_an_invalid_flag_is_named_as_typed() -> None:
     assert refusal({"cors_origins": ("x",)}, {}).endswith("(from --cors-origin)")
     assert refusal({"port": ""}, {}) == "port: '' is not a whole number (from --port)"
     assert refusal({"prot": "1"}, {}) == "prot: no such option, did you mean port?"
 
 
-def test_a_value_that_loses_is_not_judged() -> None:
+def test_an_overridden_value_is_not_validated() -> None:
     assert load({"port": "1"}, NO_HOME | {"PORT": "tcp://10.0.0.1:80"}, None).settings.port == 1
 
 
-def test_tls_needs_both_halves_and_both_files(tmp_path: Path) -> None:
+def test_tls_needs_certificate_and_key(tmp_path: Path) -> None:
     pem = tmp_path / "x.pem"
     pem.write_text("")
     assert refusal({"certfile": str(pem)}, {}) == "certfile: requires keyfile as well (from --certfile)"
@@ -455,7 +455,7 @@ def test_a_key_may_come_through_a_pipe() -> None:
         os.close(writing)
 
 
-def test_made_directly_it_keeps_the_same_rules() -> None:
+def test_the_constructor_validates_too() -> None:
     with pytest.raises(InvalidValueError, match="port: -1 is not between 0 and 65535"):
         Settings(port=-1)
 

@@ -1,4 +1,4 @@
-"""What clients may see of the settings."""
+"""The settings as displayed to clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def shown(**values: object) -> dict[str, str]:
     return {option.name: option.value for option in display_settings(Settings(**values))}  # type: ignore[arg-type]
 
 
-def test_every_option_is_there_with_its_meaning() -> None:
+def test_every_option_is_displayed_with_its_help() -> None:
     listed = display_settings(Settings())
     assert [option.name for option in listed] == list(options())
     assert all(option.help for option in listed)
@@ -25,7 +25,7 @@ def test_values_as_people_write_them() -> None:
     assert values["api_key"] == values["system_prompt"] == ""
 
 
-def test_nothing_that_opens_a_door(tmp_path: Path) -> None:
+def test_no_secret_is_displayed(tmp_path: Path) -> None:
     secret = "a-very-long-secret-0123456789"
     values = shown(
         api_key=secret,

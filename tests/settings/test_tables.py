@@ -1,4 +1,4 @@
-"""Profiles: what their tables say, what they take from the top level, and what a person is told about a mistake."""
+"""Profiles: their tables, what they inherit from the top level, and error messages."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SECRET = "sk-nobody-may-see-this"
 
 
 def loaded_from(folder: Path, text: str, **environ: str) -> LoadedSettings:
-    """What a file with this text says."""
+    """Load the settings from a file with this text."""
     path = folder / "config.toml"
     path.write_text(text, encoding="utf-8")
     return load({}, NO_HOME | environ, path)
 
 
 def profile_of(folder: Path, text: str, **environ: str) -> Profile:
-    """The profile ``x`` of a file with this text."""
+    """Return the profile ``x`` of a file with this text."""
     return loaded_from(folder, text, **environ).settings.profiles["x"]
 
 
@@ -60,7 +60,7 @@ url = "http://127.0.0.1:9"
 """
 
 
-def test_everything_that_a_profile_can_say(tmp_path: Path) -> None:
+def test_every_option_of_a_profile(tmp_path: Path) -> None:
     loaded = loaded_from(tmp_path, FULL)
     assert dict(loaded.settings.profiles) == {
         "x": Profile(
@@ -142,11 +142,11 @@ def test_a_key_from_a_variable(tmp_path: Path) -> None:
         ('agent = "synthetic"', 'base_url = "http://a"', "synthetic"),
     ],
 )
-def test_the_agent_that_is_meant(tmp_path: Path, top: str, own: str, meant: str) -> None:
+def test_the_default_agent(tmp_path: Path, top: str, own: str, meant: str) -> None:
     assert profile_of(tmp_path, f"{top}\n[profiles.x]\n{own}").agent_name == meant
 
 
-def test_the_agent_that_the_top_level_means() -> None:
+def test_the_default_agent_of_the_top_level() -> None:
     assert Settings().agent_name == "demo"
     assert Settings(base_url="http://a").agent_name == "upstream"
     assert Settings(base_url="http://a", agent="demo").agent_name == "demo"
@@ -199,7 +199,7 @@ def test_the_agent_that_the_top_level_means() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_that_names_it(tmp_path: Path, text: str, expected: str) -> None:
+def test_an_error_is_one_line_that_names_the_option(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(SettingsError) as caught:
         loaded_from(tmp_path, text)
     said = str(caught.value)
@@ -239,7 +239,7 @@ def test_a_name_is_a_folder_and_a_part_of_a_path(name: str) -> None:
 # What becomes of them
 
 
-def test_agents_are_told_what_their_tables_say(tmp_path: Path) -> None:
+def test_agents_receive_the_values_of_their_tables(tmp_path: Path) -> None:
     text = FULL.replace('agent = "my_module:factory"', 'agent = "demo"')
     agents = find_agents(loaded_from(tmp_path, f"upstream_read_seconds = 5\n{text}").settings)
     told = agents["x"].config
@@ -265,7 +265,7 @@ def test_workspaces_are_apart() -> None:
     assert workspaces == {"": Path("/d/workspace"), "x": Path("/d/profiles/x/workspace")}
 
 
-def test_the_top_level_is_told_to_the_own_agent() -> None:
+def test_the_servers_own_agent_receives_the_top_level() -> None:
     settings = Settings(
         agent="demo", base_url="http://a", upstream_api_key=SECRET, upstream_model="m", system_prompt="s",
         tools=("t",), max_iterations=2, upstream_connect_seconds=1, upstream_read_seconds=2,

@@ -1,4 +1,4 @@
-"""Fixtures that several files here use."""
+"""Shared fixtures."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ pytest.register_assert_rewrite(
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a database may be made; its directory is not there yet."""
+    """Return a path for a database; its directory does not exist yet."""
     return tmp_path / "data" / "store.db"

@@ -1,4 +1,4 @@
-"""Ways to save and look, and ways to hold the engine still."""
+"""Helpers that save and read runs, inspect files, and block the writer."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from hermes_trio.stores.sqlite import SqliteStore
 
 
 async def end_all(store: Store, runs: list[EndedRun]) -> None:
-    """End runs side by side."""
+    """End runs concurrently."""
     async with trio.open_nursery() as nursery:
         for run in runs:
             nursery.start_soon(store.end_run, run)
 
 
-async def runs_of(store: Store, session_id: str = "s", principal: str = "ann") -> list[str]:
-    """The runs in a session in order, after a look that each is whole: its question, then its answer."""
+async def completed_runs(store: Store, session_id: str = "s", principal: str = "ann") -> list[str]:
+    """Return the runs in a session in order, after checking that each has its question and its answer."""
     said = [str(message.content) for message in await store.load_messages(principal, session_id)]
     runs = [text.removeprefix("ask ") for text in said[::2]]
     assert said == [text for run in runs for text in (f"ask {run}", f"answer {run}")]
@@ -30,28 +30,28 @@ async def runs_of(store: Store, session_id: str = "s", principal: str = "ann") -
 
 
 def contents(path: Path) -> bytes:
-    """What is in a file."""
+    """Return the contents of a file."""
     return path.read_bytes()
 
 
 def overwrite(path: Path, content: bytes) -> None:
-    """Put something else in a file, which is made if need be, with its directory."""
+    """Overwrite a file, creating it and its directory if necessary."""
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
 
 
-def names_in(directory: Path) -> list[str]:
-    """The files in a directory."""
+def file_names(directory: Path) -> list[str]:
+    """Return the names of the files in a directory."""
     return sorted(found.name for found in directory.iterdir())
 
 
-def writer_of(store: SqliteStore) -> sqlite3.Connection:
-    """The connection that writes; to be touched only while the store is idle."""
+def writer_connection(store: SqliteStore) -> sqlite3.Connection:
+    """Return the connection that writes. Use it only while the store is idle."""
     return store._writer._connection
 
 
-class Gate:
-    """A job that stays in its thread until it is let go. Its thread must end before the test does."""
+class BlockingJob:
+    """A job that blocks its thread until it is released, which must happen before the test ends."""
 
     def __init__(self) -> None:
         self.entered = trio.Event()
@@ -62,20 +62,20 @@ class Gate:
         assert self._let_go.wait(10)
 
     def open(self) -> None:
-        """Let it go."""
+        """Release the thread."""
         self._let_go.set()
 
 
-async def hold(store: SqliteStore, nursery: trio.Nursery) -> Gate:
-    """Keep the writer busy with a transaction, so that what comes after must wait."""
-    gate = Gate()
+async def block_writer(store: SqliteStore, nursery: trio.Nursery) -> BlockingJob:
+    """Block the writer in a transaction, so that later jobs have to wait."""
+    gate = BlockingJob()
     nursery.start_soon(store._writer.submit, gate)
     await gate.entered.wait()
     return gate
 
 
 def count_commits(store: SqliteStore) -> Callable[[], int]:
-    """Count the commits that the engine itself reports from here on."""
+    """Return a function that counts the commits reported by SQLite since this call."""
     seen: list[str] = []
-    writer_of(store).set_trace_callback(seen.append)
+    writer_connection(store).set_trace_callback(seen.append)
     return lambda: seen.count("COMMIT")

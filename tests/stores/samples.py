@@ -1,4 +1,4 @@
-"""Runs, logs, conversations and claims to keep."""
+"""Sample records: runs, logs, conversations and idempotency records."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ RICH = (
 
 
 def header(run_id: str, created_at: float = 1.0, /, **changes: Any) -> RunHeader:
-    """A run that asks one thing."""
+    """Return the header of a run with one user message."""
     said = (Message("user", f"ask {run_id}"),)
     plain = RunHeader("ann", Stamp(run_id, created_at, "m"), "responses", "s", said)
     return attrs.evolve(plain, **changes)
 
 
 def ended(run_id: str, created_at: float = 1.0, /, **changes: Any) -> EndedRun:
-    """A run that answers one thing."""
+    """Return an ended run with one question and one answer."""
     return EndedRun(
         header(run_id, created_at, **changes), (MessageItem(f"answer {run_id}"),), COMPLETED, ended_after=0.5
     )
 
 
-def saying(run_id: str, *messages: Message, **changes: Any) -> EndedRun:
-    """A run that adds just these messages to its session."""
+def ended_with_messages(run_id: str, *messages: Message, **changes: Any) -> EndedRun:
+    """Return an ended run that adds exactly these messages to its session."""
     return EndedRun(header(run_id, messages=messages, **changes), (), COMPLETED, ended_after=0.5)
 
 
 def many(count: int) -> list[EndedRun]:
-    """Several runs of one session."""
+    """Return several ended runs of one session."""
     return [ended(f"run-{number}") for number in range(count)]
 
 
@@ -89,13 +89,13 @@ RICH_RUN = EndedRun(
 
 
 def batch(run_id: str, first: int, count: int = 1, principal: str = "ann") -> LogBatch:
-    """Some changes that say their own numbers."""
+    """Return a batch whose changes contain their own numbers."""
     changes = [TextAdded(0, str(number)) for number in range(first, first + count)]
     return LogBatch(principal, run_id, first, encode_changes(changes), count)
 
 
-async def logged(store: Store, run_id: str, first: int = 0, principal: str = "ann") -> list[int]:
-    """The numbers of all changes in a log from one on, read page by page."""
+async def logged_numbers(store: Store, run_id: str, first: int = 0, principal: str = "ann") -> list[int]:
+    """Read a log page by page and return the numbers of its changes."""
     numbers: list[int] = []
     while batches := await store.read_log(principal, run_id, first):
         changes = [change for each in batches for change in decode_changes(each.body)]
@@ -105,44 +105,44 @@ async def logged(store: Store, run_id: str, first: int = 0, principal: str = "an
 
 
 async def begin_and_log(store: Store, run_id: str, changes: int = 2) -> None:
-    """A run in progress that has said something."""
+    """Begin a run and append to its log."""
     await store.begin_run(header(run_id), "me")
     await store.append_log([batch(run_id, number) for number in range(changes)])
 
 
 async def end_chain(store: Store, *run_ids: str) -> None:
-    """Runs that continue each other, each later than the one before."""
+    """End runs that continue each other, each later than the previous one."""
     for number, run_id in enumerate(run_ids):
         await store.end_run(ended(run_id, number + 1.0, parent=run_ids[number - 1] if number else ""))
 
 
-async def told(store: Store, run_id: str, principal: str = "ann") -> list[str]:
-    """The history of a run as plain texts."""
+async def history_texts(store: Store, run_id: str, principal: str = "ann") -> list[str]:
+    """Return the history of a run as plain texts."""
     return [str(message.content) for message in await store.load_history(principal, run_id)]
 
 
-def words(*run_ids: str) -> list[str]:
-    """What runs say."""
+def texts_of(*run_ids: str) -> list[str]:
+    """Return the texts that ended runs add to a history."""
     return [text for run_id in run_ids for text in (f"ask {run_id}", f"answer {run_id}")]
 
 
 def conversation(conversation_id: str = "c", **changes: Any) -> Conversation:
-    """A conversation with metadata."""
+    """Return a conversation with metadata."""
     return attrs.evolve(Conversation("ann", conversation_id, 3.5, {"topic": ODD}), **changes)
 
 
 def item(item_id: str) -> dict[str, Any]:
-    """An item of a conversation."""
+    """Return a conversation item."""
     return {"id": item_id, "type": "message", "content": [{"text": ODD}]}
 
 
 async def item_ids(store: Store, conversation_id: str = "c", principal: str = "ann") -> list[str]:
-    """The items of a conversation in order."""
+    """Return the ids of a conversation's items in order."""
     page = await store.list_items(principal, conversation_id)
     assert not page.has_more
     return [each["id"] for each in page.items]
 
 
-def claim(run_id: str = "run", **changes: Any) -> IdempotencyRecord:
-    """A request with a key."""
+def idempotency_record(run_id: str = "run", **changes: Any) -> IdempotencyRecord:
+    """Return the idempotency record of a request."""
     return attrs.evolve(IdempotencyRecord("ann", "/v1/responses", "key", "body", run_id, 1.0), **changes)

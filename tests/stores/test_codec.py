@@ -1,4 +1,4 @@
-"""Messages as text and back."""
+"""Encoding and decoding of messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes_trio.core.messages import Message, ToolCall
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import decode_message, encode_json, encode_plain_json
 from hermes_trio.stores.sqlite import open_sqlite
-from tests.stores.samples import saying
+from tests.stores.samples import ended_with_messages
 
 text = st.text(st.characters(exclude_categories=()), max_size=20)  # with lone surrogates and controls
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | text
@@ -31,7 +31,7 @@ messages = st.builds(Message, text, text | parts, calls, text, text, text)
 
 @settings(deadline=None)  # a busy machine is not a failure
 @given(messages)
-def test_a_message_comes_back(message: Message) -> None:
+def test_a_message_round_trips(message: Message) -> None:
     body = encode_json(message)
     assert body.isascii()
     assert decode_message(body, 0, "s") == message
@@ -40,7 +40,7 @@ def test_a_message_comes_back(message: Message) -> None:
 
 @settings(deadline=None)
 @given(messages)
-def test_the_quick_way_writes_the_same(message: Message) -> None:
+def test_the_fast_encoder_writes_the_same(message: Message) -> None:
     assert json.loads(encode_plain_json(message)) == json.loads(encode_json(message))
     assert encode_plain_json(message).isascii()
 
@@ -48,19 +48,19 @@ def test_the_quick_way_writes_the_same(message: Message) -> None:
 @pytest.mark.parametrize(
     "value", [None, [float("nan")], [float("inf")], 2**80, "\ud800", "\u00e4", {"a": [1, 2.5, True, "x"]}]
 )
-def test_the_quick_way_gives_way(value: Any) -> None:
-    """To what has to be written by the other one."""
+def test_the_fast_encoder_falls_back(value: Any) -> None:
+    """To the strict encoder, where the result would differ."""
     assert json.dumps(json.loads(encode_plain_json(value))) == json.dumps(value)
 
 
-def test_the_quick_way_refuses_what_is_not_json() -> None:
+def test_the_fast_encoder_refuses_what_is_not_json() -> None:
     with pytest.raises(StoreError):
         encode_plain_json([object()])
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.lists(messages, max_size=4), min_size=1, max_size=3))
-def test_turns_come_back_from_a_file(said: list[list[Message]]) -> None:
+def test_turns_round_trip_through_a_file(said: list[list[Message]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         assert trio.run(_written_and_read, Path(directory, "x.db"), said) == tuple(chain(*said))
 
@@ -68,7 +68,7 @@ def test_turns_come_back_from_a_file(said: list[list[Message]]) -> None:
 async def _written_and_read(path: Path, said: list[list[Message]]) -> tuple[Message, ...]:
     async with open_sqlite(path) as store:
         for number, some in enumerate(said):
-            await store.end_run(saying(str(number), *some))
+            await store.end_run(ended_with_messages(str(number), *some))
     async with open_sqlite(path) as store:
         return await store.load_messages("ann", "s")
 
@@ -82,7 +82,7 @@ def test_a_later_field_is_ignored_and_a_missing_one_has_its_default() -> None:
     ["", "{", "5", "null", "[]", "{}", '{"role": 1, "content": ""}', '{"role": "user"}', b"\xff", "é".encode("utf-16"),
      "[" * 100_000],
 )  # fmt: skip
-def test_anything_else_names_its_place(body: str | bytes) -> None:
+def test_corrupt_json_names_its_place(body: str | bytes) -> None:
     with pytest.raises(StoreError, match="message 7 of session 'here' is damaged"):
         decode_message(body, 7, "session 'here'")
 

@@ -1,4 +1,4 @@
-"""The contract, for each store there is. A new engine is one more line in ``reopen``."""
+"""The contract suite for every store. A new engine is one more line in ``reopen``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DURABLE = ("sqlite",)
 
 @pytest.fixture(params=["memory", "sqlite"])
 def reopen(request: pytest.FixtureRequest, path: Path) -> Reopen:
-    """Open the same place once more."""
+    """Open the same store again."""
     openers: dict[str, Reopen] = {"memory": open_memory, "sqlite": partial(open_sqlite, path)}
     return openers[request.param]
 
@@ -39,65 +39,65 @@ async def store(reopen: Reopen) -> AsyncIterator[Store]:
 
 
 class TestTranscripts(TranscriptContract):
-    """All stores."""
+    """Run against every store."""
 
 
 class TestApprovals(ApprovalContract):
-    """All stores."""
+    """Run against every store."""
 
 
 class TestSessions(SessionContract):
-    """All stores."""
+    """Run against every store."""
 
 
 class TestForks(ForkContract):
-    """All stores."""
+    """Run against every store."""
 
 
 class TestDeletingSessions(DeleteSessionContract):
-    """All stores."""
+    """Run against every store."""
 
 
 class TestRuns(RunContract):
-    """All stores."""
+    """Run against every store."""
 
 
 class TestRunLists(RunListContract):
-    """All stores."""
+    """Run against every store."""
 
 
 class TestLogs(LogContract):
-    """All stores."""
+    """Run against every store."""
 
 
 class TestHistory(HistoryContract):
-    """All stores."""
+    """Run against every store."""
 
 
 class TestDeleting(DeleteContract):
-    """All stores."""
+    """Run against every store."""
 
 
 class TestPurging(PurgeContract):
-    """All stores."""
+    """Run against every store."""
 
 
 class TestConversations(ConversationContract):
-    """All stores."""
+    """Run against every store."""
 
 
 class TestIdempotencyKeys(IdempotencyContract):
-    """All stores."""
+    """Run against every store."""
 
 
 class TestIsolation(IsolationContract):
-    """All stores."""
+    """Run against every store."""
 
 
 class TestClosing(ClosingContract):
-    """All stores."""
+    """Run against every store."""
 
 
 @pytest.mark.parametrize("reopen", DURABLE, indirect=True)
 class TestDurability(DurabilityContract):
-    """Those that remember."""
+    """Stores that survive closing."""

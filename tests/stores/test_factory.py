@@ -11,7 +11,7 @@ from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.stores.factory import InMemory, SqliteFile, StoreLocation, open_store, parse_store_url
 from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.stores.sqlite import SqliteStore
-from tests.stores.helpers import names_in
+from tests.stores.helpers import file_names
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_parse_store_url(url: str, location: StoreLocation) -> None:
 async def test_open_a_store_in_memory(tmp_path: Path) -> None:
     async with open_store(parse_store_url("memory:", tmp_path)) as store:
         assert isinstance(store, MemoryStore)
-    assert names_in(tmp_path) == []
+    assert file_names(tmp_path) == []
 
 
 async def test_open_a_store_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

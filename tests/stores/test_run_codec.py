@@ -1,4 +1,4 @@
-"""Whatever a turn can become is read back as it was; and runs live and die as a simple model says."""
+"""Every possible turn survives encoding, and a store behaves like a simple model of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes_trio.core.turn import Turn
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.codec import RunRow, decode_header, decode_run, encode_header, encode_run
 from hermes_trio.stores.memory import open_memory
-from tests.stores.samples import KEEP_ALL, ended, header, told, words
+from tests.stores.samples import KEEP_ALL, ended, header, history_texts, texts_of
 from tests.stores.test_codec import messages, parts, text, values
 from tests.support.strategies import last_words, scripts
 from tests.support.turn_rules import feed
@@ -43,12 +43,12 @@ outcomes = st.builds(Outcome, st.sampled_from(Status), st.sampled_from(Reason), 
 
 @settings(deadline=None)
 @given(headers)
-def test_a_header_comes_back(given_header: RunHeader) -> None:
+def test_a_header_round_trips(given_header: RunHeader) -> None:
     assert decode_header(encode_header(given_header), "x") == given_header
 
 
 def turn_of(script: list[Event], last: Event) -> Turn:
-    """A turn that took a script to its end."""
+    """Return the ended run of a scripted turn."""
     turn = Turn()
     feed(turn, [*script, last])
     return turn
@@ -56,7 +56,7 @@ def turn_of(script: list[Event], last: Event) -> Turn:
 
 @settings(deadline=None)
 @given(scripts, last_words, headers, numbers)
-def test_a_run_comes_back(script: list[Event], last: Event, given_header: RunHeader, after: float) -> None:
+def test_a_run_round_trips(script: list[Event], last: Event, given_header: RunHeader, after: float) -> None:
     turn = turn_of(script, last)
     run = EndedRun(given_header, turn.items, turn.outcome, after)
     written = encode_run(run)
@@ -66,7 +66,7 @@ def test_a_run_comes_back(script: list[Event], last: Event, given_header: RunHea
 
 @settings(deadline=None, max_examples=40)
 @given(scripts, last_words, outcomes)
-def test_a_run_comes_back_from_a_store(script: list[Event], last: Event, outcome: Outcome) -> None:
+def test_a_run_round_trips_through_a_store(script: list[Event], last: Event, outcome: Outcome) -> None:
     trio.run(_check_stored, EndedRun(header("a"), turn_of(script, last).items, outcome, 1.0))
 
 
@@ -81,7 +81,7 @@ async def _check_stored(run: EndedRun) -> None:
 
 @attrs.define
 class Known:
-    """What the model knows of a run."""
+    """A run in the model."""
 
     parent: str
     is_live: bool = True
@@ -90,7 +90,7 @@ class Known:
 
 
 class Model:
-    """Runs as the contract tells of them, in the plainest way."""
+    """The simplest implementation of the contract for runs."""
 
     def __init__(self) -> None:
         self.runs: dict[str, Known] = {}
@@ -138,7 +138,7 @@ class Model:
         if run_id not in self.runs:
             return []
         known = self.runs[run_id]
-        return [*self.history(known.parent), *words(run_id)[: 1 if known.is_live else 2]]
+        return [*self.history(known.parent), *texts_of(run_id)[: 1 if known.is_live else 2]]
 
 
 # Few runs, so that they meet; a run continues one with a smaller number, or none.
@@ -163,7 +163,7 @@ async def _follow(script: list[tuple[str, Any]]) -> None:
         for at, (action, value) in enumerate(script, 1):
             await _step(store, model, action, value, float(at))
             for name in names:
-                assert await told(store, name) == model.history(name)
+                assert await history_texts(store, name) == model.history(name)
         for name in names:
             assert isinstance(await store.find_run("ann", name), model.state(name))
 

@@ -1,4 +1,4 @@
-"""What every store must do with remembered approvals."""
+"""Contract for remembered approvals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IN_S = Grant("ann", "s", "dd", 2.0)
 
 
 class ApprovalContract:
-    """Approvals that hold."""
+    """Remembered approvals."""
 
     async def test_nothing_is_granted_at_first(self, store: Store) -> None:
         assert await store.is_granted("ann", "s", ("rm",)) is False
@@ -32,14 +32,14 @@ class ApprovalContract:
         await store.grant([ALWAYS, IN_S])
         assert await store.is_granted("ann", session_id, patterns) is granted
 
-    async def test_they_are_the_principals_own(self, store: Store) -> None:
+    async def test_grants_belong_to_a_principal(self, store: Store) -> None:
         await store.grant([ALWAYS, IN_S])
         assert await store.is_granted("bob", "s", ("rm",)) is False
         assert await store.list_grants("bob") == ()
         assert await store.revoke("bob", "", "rm") is False
         assert await store.list_grants("ann") == (ALWAYS, IN_S)
 
-    async def test_the_first_time_counts(self, store: Store) -> None:
+    async def test_the_first_grant_is_kept(self, store: Store) -> None:
         await store.grant([ALWAYS])
         await store.grant([Grant("ann", "", "rm", 9.0)])
         assert await store.list_grants("ann") == (ALWAYS,)

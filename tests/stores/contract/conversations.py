@@ -1,4 +1,4 @@
-"""What every store must do with conversations and claims."""
+"""Contract for conversations and idempotency keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import trio
 
 from hermes_trio.core.records import IdempotencyRecord, ItemPage, NoConversation
 from hermes_trio.stores.base import Store, StoreError
-from tests.stores.samples import ODD, claim, conversation, ended, item, item_ids
+from tests.stores.samples import ODD, conversation, ended, idempotency_record, item, item_ids
 
 # after, limit, newest first -> what comes, and whether there is more
 PAGES = [
@@ -59,9 +59,7 @@ class ConversationContract:
         assert await item_ids(store) == ["1", "2", "3", "4"]
 
     @pytest.mark.parametrize("bad", [{}, {"id": ""}, {"id": 1}, {"id": "\ud800"}, {"id": "x", "y": b""}])
-    async def test_a_bad_item_is_refused_with_those_beside_it(
-        self, store: Store, bad: dict[str, object]
-    ) -> None:
+    async def test_a_bad_item_rejects_the_whole_call(self, store: Store, bad: dict[str, object]) -> None:
         await store.save_conversation(conversation())
         with pytest.raises(StoreError):
             await store.add_items("ann", "c", [item("1"), bad])
@@ -111,9 +109,9 @@ class ConversationContract:
             partial(store.list_items, "ann", bad),
             partial(store.list_items, "ann", "c", bad),
             partial(store.delete_item, "ann", "c", bad),
-            partial(store.claim_key, claim(key=bad)),
-            partial(store.claim_key, claim(route=bad)),
-            partial(store.release_key, claim(key=bad)),
+            partial(store.claim_key, idempotency_record(key=bad)),
+            partial(store.claim_key, idempotency_record(route=bad)),
+            partial(store.release_key, idempotency_record(key=bad)),
         ):
             with pytest.raises(StoreError, match="Unicode"):
                 await call()
@@ -122,37 +120,47 @@ class ConversationContract:
 class IdempotencyContract:
     """Idempotency keys."""
 
-    async def test_the_first_claim_stays(self, store: Store) -> None:
-        first, second = claim("a"), claim("b", fingerprint="other", made_at=2.0)
+    async def test_the_first_claim_wins(self, store: Store) -> None:
+        first, second = idempotency_record("a"), idempotency_record("b", fingerprint="other", made_at=2.0)
         assert await store.claim_key(first) == first
         assert await store.claim_key(second) == first
         assert await store.claim_key(first) == first
 
     async def test_keys_belong_to_a_route_and_a_principal(self, store: Store) -> None:
-        claims = [claim("a"), claim("b", route="/v1/runs"), claim("c", principal="bob"), claim("d", key="")]
+        claims = [
+            idempotency_record("a"),
+            idempotency_record("b", route="/v1/runs"),
+            idempotency_record("c", principal="bob"),
+            idempotency_record("d", key=""),
+        ]
         for each in claims:
             assert await store.claim_key(each) == each
 
-    async def test_of_many_at_once_one_wins(self, store: Store) -> None:
+    async def test_one_of_many_concurrent_claims_wins(self, store: Store) -> None:
         got: list[IdempotencyRecord] = []
         async with trio.open_nursery() as nursery:
             for number in range(60):
-                nursery.start_soon(_claim, store, claim(str(number)), got)
+                nursery.start_soon(_claim, store, idempotency_record(str(number)), got)
         assert len(got) == 60
         assert len(set(got)) == 1
-        assert await store.claim_key(claim("late")) == got[0]
+        assert await store.claim_key(idempotency_record("late")) == got[0]
 
-    async def test_a_claim_can_be_taken_back(self, store: Store) -> None:
-        await store.claim_key(claim("a"))
-        await store.release_key(claim("a"))
-        await store.release_key(claim("a"))
-        assert await store.claim_key(claim("b")) == claim("b")
+    async def test_a_key_can_be_released(self, store: Store) -> None:
+        await store.claim_key(idempotency_record("a"))
+        await store.release_key(idempotency_record("a"))
+        await store.release_key(idempotency_record("a"))
+        assert await store.claim_key(idempotency_record("b")) == idempotency_record("b")
 
-    async def test_only_ones_own_claim_is_taken_back(self, store: Store) -> None:
-        await store.claim_key(claim("a"))
-        for other in (claim("b"), claim("a", principal="bob"), claim("a", key="x"), claim("a", route="x")):
+    async def test_only_the_holder_releases_a_key(self, store: Store) -> None:
+        await store.claim_key(idempotency_record("a"))
+        for other in (
+            idempotency_record("b"),
+            idempotency_record("a", principal="bob"),
+            idempotency_record("a", key="x"),
+            idempotency_record("a", route="x"),
+        ):
             await store.release_key(other)
-        assert await store.claim_key(claim("c")) == claim("a")
+        assert await store.claim_key(idempotency_record("c")) == idempotency_record("a")
 
 
 async def _claim(store: Store, wanted: IdempotencyRecord, got: list[IdempotencyRecord]) -> None:

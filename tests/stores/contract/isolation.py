@@ -1,4 +1,4 @@
-"""Each thing is visible only to the principal that made it: every method is tried by somebody else."""
+"""Contract for isolation: every method is tried with another principal."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import pytest
 
 from hermes_trio.core.records import EndedRun, ItemPage, LiveRun, NoConversation, NoRun, RunPage, RunQuery
 from hermes_trio.stores.base import Store, StoreError
-from tests.stores.helpers import runs_of
+from tests.stores.helpers import completed_runs
 from tests.stores.samples import (
     batch,
-    claim,
     conversation,
     ended,
     header,
+    history_texts,
+    idempotency_record,
     item,
     item_ids,
-    logged,
-    told,
-    words,
+    logged_numbers,
+    texts_of,
 )
 
-# What somebody else does with the names of ann's things, and what they get.
+# What another principal tries with the ids of ann's records, and what it gets.
 ATTEMPTS: dict[str, tuple[Callable[[Store, str], Awaitable[Any]], Any]] = {
     "messages": (lambda store, who: store.load_messages(who, "s"), ()),
     "find an ended run": (lambda store, who: store.find_run(who, "done"), NoRun()),
@@ -39,80 +39,82 @@ ATTEMPTS: dict[str, tuple[Callable[[Store, str], Awaitable[Any]], Any]] = {
     "items": (lambda store, who: store.list_items(who, "c"), ItemPage((), has_more=False)),
     "delete a conversation": (lambda store, who: store.delete_conversation(who, "c"), False),
     "delete an item": (lambda store, who: store.delete_item(who, "c", "i"), False),
-    "unclaim": (lambda store, who: store.release_key(claim("live", principal=who)), None),
+    "unclaim": (lambda store, who: store.release_key(idempotency_record("live", principal=who)), None),
 }
 
 
-def of(who: str, run: EndedRun) -> EndedRun:
-    """The same run, but somebody else's."""
+def owned_by(who: str, run: EndedRun) -> EndedRun:
+    """Return the same run of another principal."""
     return attrs.evolve(run, header=attrs.evolve(run.header, principal=who))
 
 
 DONE = ended("done", conversation="c")
 
 
-async def furnish(store: Store) -> None:
-    """All of ann's things."""
-    await store.claim_key(claim("live"))
+async def populate(store: Store) -> None:
+    """Store one record of each kind for ann."""
+    await store.claim_key(idempotency_record("live"))
     await store.begin_run(header("live"), "me")
     await store.append_log([batch("live", 0)])
     await store.end_run(DONE, [batch("done", 0)], [item("i")])
     await store.save_conversation(conversation(created_at=1.0))
 
 
-async def check_all_is_there(store: Store) -> None:
-    """Nothing of ann's was touched."""
+async def assert_intact(store: Store) -> None:
+    """Check that nothing of ann's has changed."""
     assert await store.find_run("ann", "live") == LiveRun(header("live"))
     assert await store.find_run("ann", "done") == DONE
-    assert await logged(store, "live") == await logged(store, "done") == [0]
-    assert await runs_of(store) == ["done"]
-    assert await told(store, "done") == words("done")
+    assert await logged_numbers(store, "live") == await logged_numbers(store, "done") == [0]
+    assert await completed_runs(store) == ["done"]
+    assert await history_texts(store, "done") == texts_of("done")
     assert await store.find_conversation("ann", "c") == conversation(created_at=1.0)
     assert await item_ids(store) == ["i"]
-    assert await store.claim_key(claim("other")) == claim("live")
+    assert await store.claim_key(idempotency_record("other")) == idempotency_record("live")
 
 
 class IsolationContract:
-    """Of what is somebody else's."""
+    """Isolation between principals."""
 
     @pytest.mark.parametrize("attempt", list(ATTEMPTS))
-    async def test_somebody_else_gets_nothing_and_changes_nothing(self, store: Store, attempt: str) -> None:
-        await furnish(store)
+    async def test_another_principal_gets_nothing_and_changes_nothing(
+        self, store: Store, attempt: str
+    ) -> None:
+        await populate(store)
         act, answer = ATTEMPTS[attempt]
         for who in ("bob", "", "an", "ann\x00", "ANN", "%"):
             assert await act(store, who) == answer
-        await check_all_is_there(store)
+        await assert_intact(store)
 
-    async def test_nobody_adds_to_anothers_conversation(self, store: Store) -> None:
-        await furnish(store)
+    async def test_another_principals_conversation_cannot_be_extended(self, store: Store) -> None:
+        await populate(store)
         with pytest.raises(StoreError, match="no conversation"):
             await store.add_items("bob", "c", [item("x")])
-        await check_all_is_there(store)
+        await assert_intact(store)
 
-    async def test_the_same_names_are_other_things(self, store: Store) -> None:
-        await furnish(store)
+    async def test_the_same_ids_of_two_principals_are_independent(self, store: Store) -> None:
+        await populate(store)
         await store.begin_run(header("live", principal="bob", instructions="bob's"), "me")
         await store.end_run(
-            of("bob", ended("done", conversation="c")), [batch("done", 0, 3, "bob")], [item("b")]
+            owned_by("bob", ended("done", conversation="c")), [batch("done", 0, 3, "bob")], [item("b")]
         )
         await store.save_conversation(conversation(principal="bob"))
-        await store.claim_key(claim("bob's", principal="bob"))
-        await check_all_is_there(store)
+        await store.claim_key(idempotency_record("bob's", principal="bob"))
+        await assert_intact(store)
         assert await item_ids(store, principal="bob") == ["b"]
-        assert await logged(store, "done", principal="bob") == [0, 1, 2]
+        assert await logged_numbers(store, "done", principal="bob") == [0, 1, 2]
         assert await store.delete_run("bob", "done")
         assert await store.delete_conversation("bob", "c")
-        await check_all_is_there(store)
+        await assert_intact(store)
 
-    async def test_a_chain_does_not_cross_to_another(self, store: Store) -> None:
+    async def test_a_history_does_not_cross_principals(self, store: Store) -> None:
         await store.end_run(ended("a"))
-        await store.end_run(of("bob", ended("b", parent="a")))
-        assert await told(store, "b", "bob") == words("b")
+        await store.end_run(owned_by("bob", ended("b", parent="a")))
+        assert await history_texts(store, "b", "bob") == texts_of("b")
         assert await store.delete_run("ann", "a")
         assert await store.load_history("ann", "a") == ()
 
-    async def test_a_chain_does_not_go_through_another(self, store: Store) -> None:
-        await store.end_run(of("bob", ended("x")))
+    async def test_a_history_does_not_pass_through_another_principal(self, store: Store) -> None:
+        await store.end_run(owned_by("bob", ended("x")))
         await store.end_run(ended("a", parent="x"))
-        await store.end_run(of("bob", ended("b", parent="a")))
-        assert await told(store, "b", "bob") == words("b")
+        await store.end_run(owned_by("bob", ended("b", parent="a")))
+        assert await history_texts(store, "b", "bob") == texts_of("b")

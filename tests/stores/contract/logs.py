@@ -1,4 +1,4 @@
-"""What every store must do with the logs of runs, and with what was said before them."""
+"""Contract for logs and histories of runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ import attrs
 from hermes_trio.core.messages import Message
 from hermes_trio.core.records import LogBatch
 from hermes_trio.stores.base import Store
-from tests.stores.samples import RICH, batch, begin_and_log, end_chain, ended, header, logged, told, words
+from tests.stores.samples import (
+    RICH,
+    batch,
+    begin_and_log,
+    end_chain,
+    ended,
+    header,
+    history_texts,
+    logged_numbers,
+    texts_of,
+)
 
 
 class LogContract:
@@ -20,7 +30,7 @@ class LogContract:
         await store.begin_run(header("a"), "me")
         await store.append_log([batch("a", 0, 3), batch("a", 3, 1)])
         await store.append_log([batch("a", 4, 5)])
-        assert await logged(store, "a") == [*range(9)]
+        assert await logged_numbers(store, "a") == [*range(9)]
         assert [each.first for each in await store.read_log("ann", "a", 2)] == [0, 3, 4]
         assert [each.first for each in await store.read_log("ann", "a", 3)] == [3, 4]
         assert await store.read_log("ann", "a", 8) == (batch("a", 4, 5),)
@@ -32,16 +42,16 @@ class LogContract:
         await store.begin_run(header("a"), "me")
         for _ in range(3):
             await store.append_log([batch("a", 0, 2), batch("a", 2)])
-        assert await logged(store, "a") == [0, 1, 2]
+        assert await logged_numbers(store, "a") == [0, 1, 2]
 
     async def test_a_batch_repeated_with_more_in_it_is_not_cut_short(self, store: Store) -> None:
         await store.begin_run(header("a"), "me")
         await store.append_log([batch("a", 0, 2)])
         await store.append_log([batch("a", 0, 3)])
         await store.append_log([batch("a", 0, 1)])
-        assert await logged(store, "a") == [0, 1, 2]
+        assert await logged_numbers(store, "a") == [0, 1, 2]
         await store.end_run(ended("a"), [batch("a", 0, 5)])
-        assert await logged(store, "a") == [0, 1, 2, 3, 4]
+        assert await logged_numbers(store, "a") == [0, 1, 2, 3, 4]
 
     async def test_many_logs_at_once(self, store: Store) -> None:
         for run_id in "ab":
@@ -49,28 +59,28 @@ class LogContract:
         await store.append_log(
             [batch("a", 0), batch("b", 0), batch("none", 0), batch("a", 1), batch("b", 1, 3)]
         )
-        assert await logged(store, "a") == [0, 1]
-        assert await logged(store, "b") == [0, 1, 2, 3]
-        assert await logged(store, "none") == []
+        assert await logged_numbers(store, "a") == [0, 1]
+        assert await logged_numbers(store, "b") == [0, 1, 2, 3]
+        assert await logged_numbers(store, "none") == []
 
-    async def test_nothing_to_append_is_nothing(self, store: Store) -> None:
+    async def test_appending_no_batches_does_nothing(self, store: Store) -> None:
         await store.append_log([])
 
     async def test_a_tail_completes_the_log(self, store: Store) -> None:
         await begin_and_log(store, "a", 2)
         await store.end_run(ended("a"), [batch("a", 1), batch("a", 2, 2)])
-        assert await logged(store, "a") == [0, 1, 2, 3]
+        assert await logged_numbers(store, "a") == [0, 1, 2, 3]
 
     async def test_a_late_batch_of_an_ended_run_is_dropped(self, store: Store) -> None:
         await store.end_run(ended("a"), [batch("a", 0)])
         await store.append_log([batch("a", 1)])
-        assert await logged(store, "a") == [0]
+        assert await logged_numbers(store, "a") == [0]
 
     async def test_a_log_is_read_in_pages(self, store: Store) -> None:
         await begin_and_log(store, "a", 300)
         assert len(await store.read_log("ann", "a", 0)) < 300
-        assert await logged(store, "a") == [*range(300)]
-        assert await logged(store, "a", 123) == [*range(123, 300)]
+        assert await logged_numbers(store, "a") == [*range(300)]
+        assert await logged_numbers(store, "a", 123) == [*range(123, 300)]
 
     async def test_a_page_is_bounded_in_bytes_and_never_empty(self, store: Store) -> None:
         random = Random(1)
@@ -85,26 +95,26 @@ class LogContract:
 
 
 class HistoryContract:
-    """What a run knows of those before it."""
+    """The history of a run."""
 
-    async def test_a_chain_is_told_from_its_beginning(self, store: Store) -> None:
+    async def test_a_history_starts_with_the_oldest_run(self, store: Store) -> None:
         await end_chain(store, "a", "b", "c")
-        assert await told(store, "c") == words("a", "b", "c")
-        assert await told(store, "a") == words("a")
+        assert await history_texts(store, "c") == texts_of("a", "b", "c")
+        assert await history_texts(store, "a") == texts_of("a")
 
-    async def test_a_fork_knows_its_own_branch(self, store: Store) -> None:
+    async def test_each_branch_has_its_own_history(self, store: Store) -> None:
         await end_chain(store, "a", "b")
         await store.end_run(ended("x", parent="a"))
-        assert await told(store, "x") == words("a", "x")
-        assert await told(store, "b") == words("a", "b")
+        assert await history_texts(store, "x") == texts_of("a", "x")
+        assert await history_texts(store, "b") == texts_of("a", "b")
 
-    async def test_a_chain_may_cross_sessions(self, store: Store) -> None:
+    async def test_a_history_may_span_sessions(self, store: Store) -> None:
         await store.end_run(ended("a", session_id="one"))
         await store.end_run(ended("b", session_id="two", parent="a"))
         await store.end_run(ended("c", session_id="one", parent="b"))
-        assert await told(store, "c") == words("a", "b", "c")
+        assert await history_texts(store, "c") == texts_of("a", "b", "c")
 
-    async def test_of_a_run_in_progress_the_client_is_known(self, store: Store) -> None:
+    async def test_the_history_of_a_run_in_progress_has_the_clients_messages(self, store: Store) -> None:
         await store.end_run(ended("a"))
         await store.begin_run(header("b", parent="a", messages=RICH), "me")
         await store.begin_run(header("c", parent="b"), "me")
@@ -115,33 +125,33 @@ class HistoryContract:
             Message("user", "ask c"),
         )
 
-    async def test_a_parent_that_is_not_there_is_no_history(self, store: Store) -> None:
+    async def test_a_missing_parent_adds_no_history(self, store: Store) -> None:
         await store.end_run(ended("b", parent="never"))
-        assert await told(store, "b") == words("b")
+        assert await history_texts(store, "b") == texts_of("b")
 
-    async def test_a_silent_run_is_passed_over(self, store: Store) -> None:
+    async def test_a_run_without_messages_is_skipped(self, store: Store) -> None:
         await store.end_run(ended("a"))
         await store.end_run(attrs.evolve(ended("b", parent="a", messages=()), items=()))
         await store.end_run(ended("c", parent="b"))
-        assert await told(store, "c") == words("a", "c")
+        assert await history_texts(store, "c") == texts_of("a", "c")
 
-    async def test_a_circle_is_walked_once(self, store: Store) -> None:
+    async def test_a_cycle_of_parents_ends(self, store: Store) -> None:
         await store.end_run(ended("a", parent="b"))
         await store.end_run(ended("b", parent="a"))
         await store.end_run(ended("self", parent="self"))
-        assert sorted(await told(store, "a")) == sorted(words("a", "b"))
-        assert await told(store, "self") == words("self")
+        assert sorted(await history_texts(store, "a")) == sorted(texts_of("a", "b"))
+        assert await history_texts(store, "self") == texts_of("self")
         assert await store.delete_run("ann", "self")
         assert await store.load_history("ann", "self") == ()
 
-    async def test_the_empty_id_is_nobodys_parent(self, store: Store) -> None:
+    async def test_the_empty_id_is_no_parent(self, store: Store) -> None:
         await store.end_run(ended(""))
         await store.end_run(ended("a"))
-        assert await told(store, "a") == words("a")
+        assert await history_texts(store, "a") == texts_of("a")
         assert await store.delete_run("ann", "")
         assert await store.load_history("ann", "") == ()
 
     async def test_a_long_chain(self, store: Store) -> None:
         names = [f"run-{number}" for number in range(150)]
         await end_chain(store, *names)
-        assert await told(store, names[-1]) == words(*names)
+        assert await history_texts(store, names[-1]) == texts_of(*names)

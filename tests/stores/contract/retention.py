@@ -1,4 +1,4 @@
-"""What every store must do when something is deleted or has been kept long enough."""
+"""Contract for deletion and retention."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ import trio
 
 from hermes_trio.core.records import NoConversation, NoRun, PurgeResult
 from hermes_trio.stores.base import Store
-from tests.stores.helpers import runs_of
+from tests.stores.helpers import completed_runs
 from tests.stores.samples import (
     KEEP_ALL,
     batch,
     begin_and_log,
-    claim,
     conversation,
     end_chain,
     ended,
     header,
+    history_texts,
+    idempotency_record,
     item,
     item_ids,
-    logged,
-    told,
-    words,
+    logged_numbers,
+    texts_of,
 )
 
 
 async def visible(store: Store, *run_ids: str) -> str:
-    """Those of some runs that are there; looking makes them recently used, in this order."""
+    """Return which runs exist. Reading marks them as recently used, in this order."""
     return "".join([run_id for run_id in run_ids if await store.find_run("ann", run_id) != NoRun()])
 
 
 class DeleteContract:
-    """Runs that a client deletes."""
+    """Deletion of runs."""
 
     async def test_a_deleted_run_is_gone(self, store: Store) -> None:
-        await store.claim_key(claim("a"))
+        await store.claim_key(idempotency_record("a"))
         await begin_and_log(store, "a")
         await store.end_run(ended("a"))
         assert await store.delete_run("ann", "a") is True
@@ -42,27 +42,27 @@ class DeleteContract:
         assert await store.find_run("ann", "a") == NoRun()
         assert await store.read_log("ann", "a", 0) == ()
         assert await store.load_history("ann", "a") == ()
-        assert (await store.claim_key(claim("b"))).run_id == "b"
+        assert (await store.claim_key(idempotency_record("b"))).run_id == "b"
 
     async def test_what_was_said_stays_in_the_session(self, store: Store) -> None:
         for run_id in "abc":
             await store.end_run(ended(run_id, conversation="c"), items=[item(run_id)])
         await store.delete_run("ann", "b")
-        assert await runs_of(store) == ["a", "b", "c"]
+        assert await completed_runs(store) == ["a", "b", "c"]
         assert await item_ids(store) == ["a", "b", "c"]
 
     async def test_a_run_in_progress_is_not_deleted(self, store: Store) -> None:
         await begin_and_log(store, "a")
-        await store.claim_key(claim("a"))
+        await store.claim_key(idempotency_record("a"))
         assert await store.delete_run("ann", "a") is False
-        assert await logged(store, "a") == [0, 1]
-        assert await store.claim_key(claim("b")) == claim("a")
+        assert await logged_numbers(store, "a") == [0, 1]
+        assert await store.claim_key(idempotency_record("b")) == idempotency_record("a")
 
     async def test_what_later_runs_continue_stays_readable_to_them(self, store: Store) -> None:
         await end_chain(store, "a", "b", "c")
         for run_id in "ab":
             assert await store.delete_run("ann", run_id)
-        assert await told(store, "c") == words("a", "b", "c")
+        assert await history_texts(store, "c") == texts_of("a", "b", "c")
         assert await visible(store, "a", "b", "c") == "c"
 
     async def test_a_run_in_progress_keeps_what_it_continues(self, store: Store) -> None:
@@ -70,18 +70,18 @@ class DeleteContract:
         await store.begin_run(header("c", parent="b"), "me")
         for run_id in "ba":
             assert await store.delete_run("ann", run_id)
-        assert await told(store, "c") == [*words("a", "b"), "ask c"]
+        assert await history_texts(store, "c") == [*texts_of("a", "b"), "ask c"]
 
-    async def test_links_go_with_the_last_who_needs_them(self, store: Store) -> None:
+    async def test_stubs_are_removed_with_the_last_run_that_needs_them(self, store: Store) -> None:
         await end_chain(store, "a", "b", "c")
         await store.end_run(ended("x", parent="b"))
         for run_id in "abc":
             assert await store.delete_run("ann", run_id)
-        assert await told(store, "x") == words("a", "b", "x")
+        assert await history_texts(store, "x") == texts_of("a", "b", "x")
         await store.delete_run("ann", "x")
         for run_id in "abcx":
             assert await store.load_history("ann", run_id) == ()
-        assert await runs_of(store) == ["a", "b", "c", "x"]
+        assert await completed_runs(store) == ["a", "b", "c", "x"]
 
     async def test_many_deletions_at_once_have_one_winner(self, store: Store) -> None:
         won: list[bool] = []
@@ -97,51 +97,51 @@ async def _delete(store: Store, won: list[bool]) -> None:
 
 
 class PurgeContract:
-    """What has been kept long enough."""
+    """Purging by age, number and size."""
 
-    async def test_nothing_is_forgotten_early(self, store: Store) -> None:
+    async def test_nothing_is_purged_early(self, store: Store) -> None:
         await begin_and_log(store, "live")
         await store.end_run(ended("a", conversation="c"), [batch("a", 0)], [item("1")])
-        await store.claim_key(claim())
+        await store.claim_key(idempotency_record())
         assert await store.purge(KEEP_ALL, 1e8) == PurgeResult()
         assert await visible(store, "a") == "a"
 
-    async def test_a_log_goes_some_time_after_the_end_of_its_run(self, store: Store) -> None:
+    async def test_a_log_expires_some_time_after_the_end_of_its_run(self, store: Store) -> None:
         retention = attrs.evolve(KEEP_ALL, log_seconds=10.0)
         await store.end_run(attrs.evolve(ended("a", 100.0), ended_after=5.0), [batch("a", 0), batch("a", 1)])
         await begin_and_log(store, "live")
         assert await store.purge(retention, 114.9) == PurgeResult()
-        assert await logged(store, "a") == [0, 1]
+        assert await logged_numbers(store, "a") == [0, 1]
         assert await store.purge(retention, 115.0) == PurgeResult(logs=1)
         assert await store.purge(retention, 1e8) == PurgeResult()
-        assert await logged(store, "a") == []
+        assert await logged_numbers(store, "a") == []
         assert await visible(store, "a") == "a"
-        assert await logged(store, "live") == [0, 1]
+        assert await logged_numbers(store, "live") == [0, 1]
 
-    async def test_the_log_of_a_claimed_run_stays_for_as_long_as_the_claim(self, store: Store) -> None:
-        await store.claim_key(claim("a", made_at=1000.0))
+    async def test_a_log_is_kept_as_long_as_the_idempotency_key(self, store: Store) -> None:
+        await store.claim_key(idempotency_record("a", made_at=1000.0))
         await begin_and_log(store, "a")
         await store.end_run(ended("a"))
         retention = attrs.evolve(KEEP_ALL, log_seconds=1.0, idempotency_seconds=500.0)
         assert await store.purge(retention, 1100.0) == PurgeResult()
-        assert await logged(store, "a")
+        assert await logged_numbers(store, "a")
         assert await store.purge(retention, 2000.0) == PurgeResult(logs=1, idempotency_records=1)
 
-    async def test_a_log_that_was_written_before_the_end_goes_too(self, store: Store) -> None:
+    async def test_a_log_written_before_the_end_expires_too(self, store: Store) -> None:
         await begin_and_log(store, "a")
         await store.end_run(ended("a"))
         assert await store.purge(attrs.evolve(KEEP_ALL, log_seconds=10.0), 100.0) == PurgeResult(logs=1)
-        assert await logged(store, "a") == []
+        assert await logged_numbers(store, "a") == []
 
-    async def test_a_claim_goes_by_its_age(self, store: Store) -> None:
+    async def test_a_key_expires_by_age(self, store: Store) -> None:
         retention = attrs.evolve(KEEP_ALL, idempotency_seconds=10.0)
-        await store.claim_key(claim("old", made_at=5.0))
-        await store.claim_key(claim("new", key="other", made_at=6.0))
+        await store.claim_key(idempotency_record("old", made_at=5.0))
+        await store.claim_key(idempotency_record("new", key="other", made_at=6.0))
         assert await store.purge(retention, 15.5) == PurgeResult(idempotency_records=1)
-        assert (await store.claim_key(claim("again"))).run_id == "again"
-        assert (await store.claim_key(claim("again", key="other"))).run_id == "new"
+        assert (await store.claim_key(idempotency_record("again"))).run_id == "again"
+        assert (await store.claim_key(idempotency_record("again", key="other"))).run_id == "new"
 
-    async def test_the_least_recently_used_runs_go_first(self, store: Store) -> None:
+    async def test_the_least_recently_used_runs_are_purged_first(self, store: Store) -> None:
         for number, run_id in enumerate("abcde"):
             await store.end_run(ended(run_id, float(number)))
         assert await visible(store, "b", "a") == "ba"
@@ -152,7 +152,7 @@ class PurgeContract:
         assert await store.purge(attrs.evolve(KEEP_ALL, max_runs=1), 10.0) == PurgeResult(runs=2)
         assert await visible(store, *"abcde") == "e"
 
-    async def test_runs_go_until_their_records_fit(self, store: Store) -> None:
+    async def test_runs_are_purged_until_their_records_fit(self, store: Store) -> None:
         for number, run_id in enumerate("abc"):
             await store.end_run(ended(run_id, float(number), instructions="x" * 1000))
         large = ended("d", 3.0, request={"data": [number * 7919 for number in range(3000)]})
@@ -161,7 +161,7 @@ class PurgeContract:
         assert await store.purge(attrs.evolve(KEEP_ALL, max_bytes=1), 10.0) == PurgeResult(runs=4)
         assert await visible(store, *"abcd") == ""
 
-    async def test_a_run_in_progress_is_not_forgotten(self, store: Store) -> None:
+    async def test_a_run_in_progress_is_not_purged(self, store: Store) -> None:
         await begin_and_log(store, "live")
         await store.end_run(ended("a"))
         await store.end_run(ended("b"))
@@ -169,19 +169,19 @@ class PurgeContract:
         assert await store.purge(tight, 10.0) == PurgeResult(runs=2)
         assert await visible(store, "live") == "live"
 
-    async def test_a_forgotten_run_is_as_good_as_deleted(self, store: Store) -> None:
-        await store.claim_key(claim("a"))
+    async def test_a_purged_run_is_deleted(self, store: Store) -> None:
+        await store.claim_key(idempotency_record("a"))
         await end_chain(store, "a", "b", "c")
         tight = attrs.evolve(KEEP_ALL, max_runs=1)
         assert await store.purge(tight, 10.0) == PurgeResult(runs=2)
         assert await visible(store, *"abc") == "c"
-        assert await told(store, "c") == words("a", "b", "c")
-        assert (await store.claim_key(claim("x"))).run_id == "x"
+        assert await history_texts(store, "c") == texts_of("a", "b", "c")
+        assert (await store.claim_key(idempotency_record("x"))).run_id == "x"
         await store.delete_run("ann", "c")
         assert await store.load_history("ann", "a") == ()
-        assert await runs_of(store) == ["a", "b", "c"]
+        assert await completed_runs(store) == ["a", "b", "c"]
 
-    async def test_a_conversation_goes_with_the_last_of_its_runs(self, store: Store) -> None:
+    async def test_a_conversation_is_deleted_with_the_last_of_its_runs(self, store: Store) -> None:
         await store.save_conversation(conversation("without runs"))
         await store.end_run(ended("a", conversation="c"), items=[item("1")])
         await store.end_run(ended("b", conversation="c"), items=[item("2")])

@@ -1,4 +1,4 @@
-"""What every store must do with lists of runs."""
+"""Contract for lists of runs."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ UNSTORED = {"store": False}
 
 
 def end_of(run: EndedRun) -> RunEnd:
-    """What a list has of an ended run."""
+    """Return an ended run as lists contain it."""
     return RunEnd(run.header, run.outcome, run.ended_after)
 
 
 async def listed(store: Store, **asked: Any) -> str:
-    """The ids of a page, and a star if there are more."""
+    """Return the ids of a page, and a star if there are more."""
     page = await store.list_runs("ann", RunQuery(**asked))
     return "".join(run.header.run_id for run in page.runs) + "*" * page.has_more
 
 
 async def five(store: Store) -> None:
-    """Runs that began one after the other, but two at the same time; one is in progress."""
+    """Store runs that began one after the other, two of them at the same time; one is in progress."""
     for n, run_id in enumerate("abce"):
         await store.end_run(ended(run_id, 1.0 + n - (run_id == "c")))
     await store.begin_run(header("d", 3.0), "me")
@@ -61,7 +61,7 @@ class RunListContract:
     async def test_nothing_is_an_empty_page(self, store: Store) -> None:
         assert await store.list_runs("ann", RunQuery()) == RunPage((), has_more=False)
 
-    async def test_a_run_without_what_was_said_in_it(self, store: Store) -> None:
+    async def test_a_list_omits_the_items_of_a_run(self, store: Store) -> None:
         await store.end_run(RICH_RUN)
         await store.begin_run(header("live", 0.5, request={"metadata": {ODD: ODD}}), "me")
         live = LiveRun(header("live", 0.5, request={"metadata": {ODD: ODD}}))
@@ -99,12 +99,12 @@ class RunListContract:
         assert await listed(store, session_id="t", kinds=frozenset({"runs"}), live=False) == "h"
         assert await listed(store, session_id="none") == ""
 
-    async def test_a_run_that_ends_stays_at_its_place(self, store: Store) -> None:
+    async def test_a_run_that_ends_keeps_its_position(self, store: Store) -> None:
         await five(store)
         await store.end_run(ended("d", 3.0))
         assert await listed(store, live=False) == "edcba"
 
-    async def test_by_their_end(self, store: Store) -> None:
+    async def test_runs_are_filtered_by_outcome(self, store: Store) -> None:
         ends = list(product(Status, Reason))
         for n, (status, reason) in enumerate(ends):
             await store.end_run(attrs.evolve(ended(f"{n:02}", float(n)), outcome=Outcome(status, reason)))
@@ -124,7 +124,7 @@ class RunListContract:
                 await store.list_runs("ann", query)
 
     async def test_a_page_is_bounded_in_size_too(self, store: Store) -> None:
-        """By how much, is the store's own business; page by page, all runs come."""
+        """The limit is up to the store; all pages together contain every run."""
         noise = [chr(33 + (n * n) % 90) for n in range(3_000_000)]
         for n in range(4):
             await store.end_run(ended(str(n), float(n), instructions="".join(noise[n:])))
@@ -135,7 +135,7 @@ class RunListContract:
         assert found == "3210"
 
     @pytest.mark.parametrize("seed", range(8))
-    async def test_page_by_page_is_all_in_order(self, store: Store, seed: int) -> None:
+    async def test_all_pages_together_are_the_whole_list(self, store: Store, seed: int) -> None:
         chance = random.Random(seed)
         limit, newest_first = chance.randint(1, 4), chance.random() < 0.5
         began = [(chance.choice([1.0, 2.0, 3.5]), f"run-{n}") for n in range(chance.randint(1, 9))]

@@ -1,4 +1,4 @@
-"""What every store must do with runs."""
+"""Contract for runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes_trio.core.messages import CallItem, MessageItem, transcript
 from hermes_trio.core.records import EndedRun, LiveRun, NoConversation, NoRun
 from hermes_trio.core.state import CallState
 from hermes_trio.stores.base import Store, StoreError
-from tests.stores.helpers import runs_of
+from tests.stores.helpers import completed_runs
 from tests.stores.samples import (
     COMPLETED,
     RICH,
@@ -24,12 +24,12 @@ from tests.stores.samples import (
     header,
     item,
     item_ids,
-    logged,
+    logged_numbers,
 )
 
 
 class RunContract:
-    """Beginning, ending, finding."""
+    """Begin, end and find runs."""
 
     async def test_an_unknown_run_is_none(self, store: Store) -> None:
         assert await store.find_run("ann", "x") == NoRun()
@@ -60,14 +60,14 @@ class RunContract:
         await store.begin_run(header("live", 4.0, conversation="c"), "me")
         assert await store.find_latest_run("ann", "c") == LiveRun(header("live", 4.0, conversation="c"))
 
-    async def test_an_end_speaks_in_the_session_it_ended_in(self, store: Store) -> None:
+    async def test_messages_go_to_the_session_a_run_ended_in(self, store: Store) -> None:
         await store.end_run(RICH_RUN)
         said = (*RICH, *transcript(RICH_RUN.items))
         assert await store.load_messages("ann", "moved") == said
         assert await store.load_messages("ann", "s") == ()
         assert await store.load_history("ann", "rich") == said
 
-    async def test_a_run_in_progress_says_nothing_in_its_session(self, store: Store) -> None:
+    async def test_a_run_in_progress_adds_nothing_to_its_session(self, store: Store) -> None:
         await store.begin_run(header("a"), "me")
         assert await store.load_messages("ann", "s") == ()
 
@@ -77,16 +77,16 @@ class RunContract:
         changed = attrs.evolve(second.header, session_id="elsewhere", conversation="c")
         await store.end_run(attrs.evolve(second, header=changed), [batch("a", 1)], [item("i")])
         assert await store.find_run("ann", "a") == first
-        assert await runs_of(store) == ["a"]
+        assert await completed_runs(store) == ["a"]
         assert await store.load_messages("ann", "elsewhere") == ()
-        assert await logged(store, "a") == [0]
+        assert await logged_numbers(store, "a") == [0]
         assert await store.find_conversation("ann", "c") == NoConversation()
 
     async def test_a_run_ends_once_when_asked_at_once(self, store: Store) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(20):
                 nursery.start_soon(store.end_run, ended("a"))
-        assert await runs_of(store) == ["a"]
+        assert await completed_runs(store) == ["a"]
 
     async def test_a_run_begins_once(self, store: Store) -> None:
         await store.begin_run(header("a"), "me")
@@ -99,13 +99,13 @@ class RunContract:
         await store.begin_run(header("a"), "me")
         assert await store.find_run("ann", "a") == ended("a")
 
-    async def test_a_forgotten_run_does_not_come_back(self, store: Store) -> None:
+    async def test_a_purged_run_does_not_come_back(self, store: Store) -> None:
         await store.end_run(ended("a"))
         assert await store.delete_run("ann", "a")
         await store.begin_run(header("a"), "me")
         await store.end_run(ended("a"))
         assert await store.find_run("ann", "a") == NoRun()
-        assert await runs_of(store) == ["a"]
+        assert await completed_runs(store) == ["a"]
 
     async def test_what_a_run_ended_with_is_what_stays(self, store: Store) -> None:
         await store.begin_run(header("a"), "me")
@@ -113,17 +113,17 @@ class RunContract:
         await store.end_run(final)
         assert await store.find_run("ann", "a") == final
 
-    async def test_an_end_adds_to_its_conversation(self, store: Store) -> None:
+    async def test_ending_a_run_appends_to_its_conversation(self, store: Store) -> None:
         await store.end_run(ended("a", conversation="c"), items=[item("1"), item("2")])
         await store.end_run(ended("b", conversation="c"), items=[item("3")])
         assert await item_ids(store) == ["1", "2", "3"]
 
-    async def test_an_end_makes_its_conversation(self, store: Store) -> None:
+    async def test_ending_a_run_creates_its_conversation(self, store: Store) -> None:
         await store.end_run(ended("a", 7.0, conversation="c"))
         found = await store.find_conversation("ann", "c")
         assert found == conversation(created_at=7.0, metadata={})
 
-    async def test_an_end_leaves_a_conversation_as_it_is(self, store: Store) -> None:
+    async def test_ending_a_run_keeps_the_metadata_of_its_conversation(self, store: Store) -> None:
         await store.save_conversation(conversation())
         await store.end_run(ended("a", conversation="c"), items=[item("1")])
         assert await store.find_conversation("ann", "c") == conversation()

@@ -1,4 +1,4 @@
-"""What every store must do with sessions as things of their own: made, listed, changed, forked, deleted."""
+"""Contract for sessions: creation, lists, updates, forks, deletion."""
 
 from __future__ import annotations
 
@@ -29,62 +29,62 @@ from hermes_trio.core.sessions import (
 )
 from hermes_trio.core.state import CallState
 from hermes_trio.stores.base import Store, StoreError
-from tests.stores.helpers import runs_of
+from tests.stores.helpers import completed_runs
 from tests.stores.samples import (
     COMPLETED,
     ODD,
     RICH,
     batch,
     begin_and_log,
-    claim,
     conversation,
     end_chain,
     ended,
+    ended_with_messages,
     header,
+    history_texts,
+    idempotency_record,
     item,
     item_ids,
-    saying,
-    told,
-    words,
+    texts_of,
 )
 
 ALL = SessionQuery(limit=1000, include_children=True)
 
 
 def session(session_id: str = "s", at: float = 1.0, /, **changes: Any) -> Session:
-    """A session that a client makes."""
+    """Return a session as a client creates it."""
     return attrs.evolve(Session("ann", session_id, "sessions", at, at), **changes)
 
 
 async def ids(store: Store, query: SessionQuery = SessionQuery(), principal: str = "ann") -> str:  # noqa: B008
-    """The sessions of a page, in its order."""
+    """Return the ids of a page in order."""
     return "".join(each.session_id for each in (await store.list_sessions(principal, query)).sessions)
 
 
 async def found(store: Store, session_id: str = "s", principal: str = "ann") -> Session:
-    """A session that is there."""
+    """Return an existing session."""
     one = await store.find_session(principal, session_id)
     assert isinstance(one, Session)
     return one
 
 
 async def fork(store: Store, source: str = "s", child: str = "child", title: str = "") -> Session:
-    """A branch."""
+    """Fork a session."""
     made = await store.fork_session("ann", source, child, title, 50.0)
     assert isinstance(made, Session)
     return made
 
 
 class SessionContract:
-    """Sessions that are made, and those that come with runs."""
+    """Sessions created by clients and by runs."""
 
-    async def test_a_session_comes_back_as_it_was_made(self, store: Store) -> None:
+    async def test_a_session_round_trips(self, store: Store) -> None:
         made = session(model="m", title="T", system_prompt=ODD, parent="p", preview="x")
         assert await store.create_session(made) == made
         assert await store.find_session("ann", "s") == made
         assert await store.list_sessions("ann", ALL) == SessionPage((made,), has_more=False)
 
-    async def test_nobody_else_sees_it(self, store: Store) -> None:
+    async def test_another_principal_does_not_see_it(self, store: Store) -> None:
         await store.create_session(session(title="T"))
         for who in ("bob", "", "ANN"):
             assert await store.find_session(who, "s") == NoSession()
@@ -97,21 +97,21 @@ class SessionContract:
         assert await found(store) == session(title="T")
         assert isinstance(await store.create_session(session(title="T", principal="bob")), Session)
 
-    async def test_an_id_is_used_once(self, store: Store) -> None:
+    async def test_an_id_is_unique(self, store: Store) -> None:
         await store.create_session(session())
         await store.end_run(ended("a", session_id="run's"))
         for session_id in ("s", "run's"):
             assert await store.create_session(session(session_id, title="T")) == SessionExists()
         assert isinstance(await store.create_session(session("free", title="T")), Session)
 
-    async def test_a_title_is_used_once(self, store: Store) -> None:
+    async def test_a_title_is_unique(self, store: Store) -> None:
         await store.create_session(session("a", title="T"))
         assert await store.create_session(session("b", title="T")) == TitleTaken()
         assert await store.find_session("ann", "b") == NoSession()
         for session_id in "cd":
             assert isinstance(await store.create_session(session(session_id)), Session)
 
-    async def test_of_many_at_once_one_is_made(self, store: Store) -> None:
+    async def test_one_of_many_concurrent_creations_succeeds(self, store: Store) -> None:
         made: list[object] = []
 
         async def create() -> None:
@@ -149,7 +149,7 @@ class SessionContract:
         assert (await found(store)).counters == Counters(8, 2, 2, 2, 4, 6, 8, 10)
         assert (await found(store)).updated_at == 1.5
 
-    async def test_figures_beyond_all_bounds(self, store: Store) -> None:
+    async def test_huge_numbers(self, store: Store) -> None:
         for run_id in "abc":
             run = attrs.evolve(ended(run_id), outcome=Outcome(Status.COMPLETED, usage=Usage(10**30, -5)))
             await store.end_run(run)
@@ -175,7 +175,7 @@ class SessionContract:
         ],
     )
     async def test_a_preview_is_one_short_line(self, store: Store, content: Any, shown: str) -> None:
-        await store.end_run(saying("a", Message("system", "no"), Message("user", content)))
+        await store.end_run(ended_with_messages("a", Message("system", "no"), Message("user", content)))
         assert (await found(store)).preview == shown
 
     async def test_what_a_client_asked_not_to_store_is_in_no_session(self, store: Store) -> None:
@@ -186,7 +186,7 @@ class SessionContract:
         assert await ids(store, ALL) == ""
         assert await store.load_messages("ann", "s") == ()
 
-    async def test_the_latest_is_first(self, store: Store) -> None:
+    async def test_the_most_recently_active_session_is_first(self, store: Store) -> None:
         for number, session_id in enumerate("abcd"):
             await store.create_session(session(session_id, float(number)))
         await store.end_run(ended("r", 9.0, session_id="b"))
@@ -198,7 +198,7 @@ class SessionContract:
         for limit, has_more in ((3, True), (4, False), (10**30, False)):
             assert (await store.list_sessions("ann", SessionQuery(limit))).has_more is has_more
 
-    async def test_a_session_that_goes_on_elsewhere_is_shown_there(self, store: Store) -> None:
+    async def test_a_compressed_session_is_listed_as_its_successor(self, store: Store) -> None:
         moved = attrs.evolve(COMPLETED, session_id="b")
         await store.end_run(ended("1", session_id="a"))
         await store.end_run(attrs.evolve(ended("2", 2.0, session_id="a"), outcome=moved))
@@ -208,7 +208,7 @@ class SessionContract:
         before = await found(store, "a")
         assert (before.ended_at, before.end_reason, before.counters.api_call_count) == (2.5, COMPRESSED, 1)
 
-    async def test_a_title_is_given_and_taken_away(self, store: Store) -> None:
+    async def test_a_title_can_be_set_and_removed(self, store: Store) -> None:
         for session_id in "ab":
             await store.create_session(session(session_id, title=session_id))
         same = SessionChange(sets_title=True, title="a")
@@ -225,7 +225,7 @@ class SessionContract:
         assert await store.update_session("ann", "s", SessionChange(end_reason="more"), 6.0) == over
         assert await store.update_session("ann", "s", SessionChange(), 7.0) == over
 
-    async def test_a_change_is_whole_or_nothing(self, store: Store) -> None:
+    async def test_an_update_is_atomic(self, store: Store) -> None:
         for session_id in "ab":
             await store.create_session(session(session_id, title=session_id))
         change = SessionChange(sets_title=True, title="b", end_reason="done")
@@ -233,7 +233,7 @@ class SessionContract:
         assert await found(store, "a") == session("a", title="a")
 
     async def test_messages_come_page_by_page(self, store: Store) -> None:
-        await store.end_run(saying("a", *RICH))
+        await store.end_run(ended_with_messages("a", *RICH))
         await store.end_run(ended("b", 7.0))
         whole = await store.list_messages("ann", "s")
         assert [each.number for each in whole.messages] == [*range(1, 8)]
@@ -248,9 +248,9 @@ class SessionContract:
 
 
 class ForkContract:
-    """Branches."""
+    """Forks."""
 
-    async def test_a_branch_has_all_that_was_said(self, store: Store) -> None:
+    async def test_a_fork_has_the_whole_transcript(self, store: Store) -> None:
         await store.create_session(session(model="x", title="T", system_prompt="P"))
         await end_chain(store, "a", "b")
         source = await found(store)
@@ -262,7 +262,7 @@ class ForkContract:
         )  # fmt: skip
         assert await found(store, "child") == child
         assert await found(store) == attrs.evolve(source, ended_at=50.0, end_reason=BRANCHED)
-        assert await runs_of(store, "child") == ["a", "b"] == await runs_of(store)
+        assert await completed_runs(store, "child") == ["a", "b"] == await completed_runs(store)
         before, after = await store.list_messages("ann", "s"), await store.list_messages("ann", "child")
         assert before == after
         assert await ids(store) == "childs"
@@ -272,18 +272,18 @@ class ForkContract:
         await fork(store)
         await store.end_run(ended("b", 60.0))
         await store.end_run(ended("c", 70.0, session_id="child"))
-        assert await runs_of(store) == ["a", "b"]
-        assert await runs_of(store, "child") == ["a", "c"]
+        assert await completed_runs(store) == ["a", "b"]
+        assert await completed_runs(store, "child") == ["a", "c"]
         page = await store.list_messages("ann", "child")
         assert [each.run_id for each in page.messages] == ["a", "a", "c", "c"]
 
-    async def test_a_fork_doubles_no_history(self, store: Store) -> None:
+    async def test_a_fork_duplicates_no_history(self, store: Store) -> None:
         await end_chain(store, "a", "b")
         await fork(store)
         await fork(store, "child", "grandchild")
-        assert await told(store, "b") == words("a", "b")
+        assert await history_texts(store, "b") == texts_of("a", "b")
         await store.end_run(ended("c", 60.0, parent="b"))
-        assert await told(store, "c") == words("a", "b", "c")
+        assert await history_texts(store, "c") == texts_of("a", "b", "c")
 
     async def test_a_fork_uses_no_run_again(self, store: Store) -> None:
         await store.end_run(ended("a"))
@@ -297,12 +297,12 @@ class ForkContract:
         await fork(store)
         await store.end_run(ended("c", 60.0, kind="sessions", session_id="child"))
         await store.begin_run(header("d", 70.0, kind="sessions", session_id="child"), "me")
-        assert await told(store, "c") == words("a", "b", "c")
-        assert await told(store, "d") == [*words("a", "b", "c"), "ask d"]
+        assert await history_texts(store, "c") == texts_of("a", "b", "c")
+        assert await history_texts(store, "d") == [*texts_of("a", "b", "c"), "ask d"]
         await store.end_run(ended("e", 80.0, parent="c", session_id="elsewhere"))
-        assert await told(store, "e") == words("a", "b", "c", "e")
+        assert await history_texts(store, "e") == texts_of("a", "b", "c", "e")
         assert await store.delete_run("ann", "c")
-        assert await told(store, "e") == words("a", "b", "c", "e")
+        assert await history_texts(store, "e") == texts_of("a", "b", "c", "e")
 
     async def test_refusals_change_nothing(self, store: Store) -> None:
         await store.create_session(session(title="T"))
@@ -328,7 +328,7 @@ class ForkContract:
         assert titles[0] == "x" * 97 + " #2"
         assert titles[8:] == ["x" * 96 + " #10", "x" * 96 + " #11"]
 
-    async def test_a_session_without_a_title_has_branches_without(self, store: Store) -> None:
+    async def test_a_fork_of_an_untitled_session_is_untitled(self, store: Store) -> None:
         await store.create_session(session())
         assert [(await fork(store, "s", child)).title for child in ("a", "b")] == ["", ""]
 
@@ -341,7 +341,7 @@ class ForkContract:
 
 
 class DeleteSessionContract:
-    """Sessions that a client deletes."""
+    """Deletion of sessions."""
 
     async def test_its_approvals_go_with_it(self, store: Store) -> None:
         await store.end_run(ended("a", session_id="s"))
@@ -350,9 +350,9 @@ class DeleteSessionContract:
         await store.delete_session("ann", "s")
         assert set(await store.list_grants("ann")) == {always, other}
 
-    async def test_nothing_of_it_is_left(self, store: Store) -> None:
+    async def test_a_deleted_session_leaves_nothing(self, store: Store) -> None:
         await store.create_session(session(title="T"))
-        await store.claim_key(claim("a"))
+        await store.claim_key(idempotency_record("a"))
         await begin_and_log(store, "a")
         await store.end_run(ended("a"), [batch("a", 2)])
         await store.end_run(ended("b", 2.0, parent="a"))
@@ -364,14 +364,14 @@ class DeleteSessionContract:
             assert await store.find_run("ann", run_id) == NoRun()
             assert await store.read_log("ann", run_id, 0) == ()
             assert await store.load_history("ann", run_id) == ()
-        assert (await store.claim_key(claim("x"))).run_id == "x"
+        assert (await store.claim_key(idempotency_record("x"))).run_id == "x"
         assert isinstance(await store.create_session(session(title="T")), Session)
 
-    async def test_a_run_in_progress_keeps_it(self, store: Store) -> None:
+    async def test_a_run_in_progress_prevents_deletion(self, store: Store) -> None:
         await store.end_run(ended("a"))
         await store.begin_run(header("b"), "me")
         assert await store.delete_session("ann", "s") == SessionBusy()
-        assert await runs_of(store) == ["a"]
+        assert await completed_runs(store) == ["a"]
         await store.end_run(ended("b"))
         assert await store.delete_session("ann", "s") == SessionDeleted()
 
@@ -381,7 +381,7 @@ class DeleteSessionContract:
                 await store.end_run(ended(f"run in {session_id}", principal=who, session_id=session_id))
         await store.delete_session("ann", "s")
         for who, session_id in (("ann", "other"), ("bob", "s"), ("bob", "other")):
-            assert await runs_of(store, session_id, who) == [f"run in {session_id}"]
+            assert await completed_runs(store, session_id, who) == [f"run in {session_id}"]
             assert isinstance(await store.find_run(who, f"run in {session_id}"), EndedRun)
             await found(store, session_id, who)
 
@@ -390,18 +390,18 @@ class DeleteSessionContract:
         await store.end_run(ended("a", conversation="c"), items=[item("i")])
         await fork(store)
         await store.delete_session("ann", "s")
-        assert await runs_of(store, "child") == ["a"]
+        assert await completed_runs(store, "child") == ["a"]
         assert await item_ids(store) == ["i"]
         assert await ids(store) == "child"
 
     async def test_what_continues_it_elsewhere_has_its_own_words_left(self, store: Store) -> None:
         await store.end_run(ended("a"))
         await store.end_run(ended("b", 2.0, parent="a", session_id="elsewhere"))
-        assert await told(store, "b") == words("a", "b")
+        assert await history_texts(store, "b") == texts_of("a", "b")
         await store.delete_session("ann", "s")
-        assert await told(store, "b") == words("b")
+        assert await history_texts(store, "b") == texts_of("b")
 
-    async def test_of_many_at_once_one_deletes(self, store: Store) -> None:
+    async def test_one_of_many_concurrent_deletions_succeeds(self, store: Store) -> None:
         answers: list[object] = []
         await store.end_run(ended("a"))
 

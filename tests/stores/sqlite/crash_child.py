@@ -13,13 +13,13 @@ from tests.stores.samples import batch, ended, header
 
 
 def acknowledge(step: str, run_id: str) -> None:
-    """Tell the parent."""
+    """Report a step to the parent."""
     sys.stdout.write(f"{step} {run_id}\n")
     sys.stdout.flush()
 
 
 async def live(store: Store, session: str, run_id: str) -> None:
-    """The life of one run."""
+    """Begin, log and end one run."""
     await store.begin_run(header(run_id, session_id=session), "child")
     acknowledge("begun", run_id)
     await store.append_log([batch(run_id, 0, 2)])
@@ -29,7 +29,7 @@ async def live(store: Store, session: str, run_id: str) -> None:
 
 
 async def live_for_ever(store: Store, session: str) -> None:
-    """One caller among many, with a session of its own."""
+    """Execute runs in a session of its own, one after the other."""
     number = 0
     while True:
         await live(store, session, f"{session}-{number}")
@@ -37,7 +37,7 @@ async def live_for_ever(store: Store, session: str) -> None:
 
 
 async def main(path: str, label: str) -> None:
-    """Never returns."""
+    """Run until killed."""
     async with open_sqlite(Path(path)) as store, trio.open_nursery() as nursery:
         for caller in range(16):
             nursery.start_soon(live_for_ever, store, f"{label}.{caller}")

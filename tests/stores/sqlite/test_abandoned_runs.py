@@ -1,4 +1,4 @@
-"""What a dead process left behind, when some of it cannot be read: that run is given up, the others are not."""
+"""Abandoned runs, some of which cannot be decoded: those are given up, the others are not."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ import structlog
 from hermes_trio.core.records import LiveRun, NoRun, PurgeResult
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import SqliteStore, open_sqlite
-from tests.stores.helpers import runs_of, writer_of
-from tests.stores.samples import KEEP_ALL, begin_and_log, claim, ended, header, logged, told, words
+from tests.stores.helpers import completed_runs, writer_connection
+from tests.stores.samples import (
+    KEEP_ALL,
+    begin_and_log,
+    ended,
+    header,
+    history_texts,
+    idempotency_record,
+    logged_numbers,
+    texts_of,
+)
 
 
 @pytest.fixture
@@ -27,19 +36,19 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 
 
 def damage(store: SqliteStore, run_id: str, value: str = "x'ff00'") -> None:
-    """Spoil the header of a run behind the back of the store."""
-    edited = writer_of(store).execute(f"UPDATE runs SET header = {value} WHERE run_id = ?", (run_id,))
+    """Damage the header of a run behind the back of the store."""
+    edited = writer_connection(store).execute(f"UPDATE runs SET header = {value} WHERE run_id = ?", (run_id,))
     assert edited.rowcount == 1
 
 
 def row_of(store: SqliteStore, run_id: str) -> Any:
-    """What the file says of a run."""
+    """Return the row of a run from the file."""
     query = "SELECT hidden, status, reason, owner, header FROM runs WHERE run_id = ?"
-    return writer_of(store).execute(query, (run_id,)).fetchone()
+    return writer_connection(store).execute(query, (run_id,)).fetchone()
 
 
 @pytest.mark.parametrize("value", ["x''", "x'ff00'", "'text'", "'{'", "'[1]'", "7", "CAST(x'ff' AS TEXT)"])
-async def test_a_damaged_run_does_not_stand_in_the_way(store: SqliteStore, value: str) -> None:
+async def test_a_damaged_run_does_not_block_the_others(store: SqliteStore, value: str) -> None:
     damage(store, "b", value)
     with structlog.testing.capture_logs() as lines:
         assert await store.find_abandoned_runs("next") == (header("a"), header("c"))
@@ -50,7 +59,7 @@ async def test_a_damaged_run_does_not_stand_in_the_way(store: SqliteStore, value
     assert await store.find_run("ann", "b") == NoRun()
     for run_id in "ac":
         assert await store.find_run("ann", run_id) == LiveRun(header(run_id))
-        assert await logged(store, run_id) == [0, 1]
+        assert await logged_numbers(store, run_id) == [0, 1]
 
 
 async def test_nothing_is_left_when_none_can_be_read(store: SqliteStore) -> None:
@@ -67,7 +76,7 @@ async def test_a_run_of_a_living_owner_is_not_given_up(store: SqliteStore) -> No
     assert row_of(store, "b") == (0, "in_progress", "", "me", b"\xff\x00")
 
 
-async def test_the_same_name_of_another_is_not_touched(store: SqliteStore) -> None:
+async def test_the_same_ids_of_another_principal_are_not_touched(store: SqliteStore) -> None:
     damage(store, "b")
     theirs = header("b", principal="bob")
     await store.begin_run(theirs, "me")
@@ -75,35 +84,35 @@ async def test_the_same_name_of_another_is_not_touched(store: SqliteStore) -> No
     assert await store.find_run("bob", "b") == LiveRun(theirs)
 
 
-async def test_a_run_that_was_given_up_is_as_good_as_deleted(store: SqliteStore) -> None:
-    await store.claim_key(claim("b"))
+async def test_a_run_that_was_given_up_looks_deleted(store: SqliteStore) -> None:
+    await store.claim_key(idempotency_record("b"))
     damage(store, "b")
     await store.find_abandoned_runs("next")
-    assert await logged(store, "b") == []
+    assert await logged_numbers(store, "b") == []
     assert await store.load_history("ann", "b") == ()
     assert await store.delete_run("ann", "b") is False
-    assert (await store.claim_key(claim("x"))).run_id == "x"
+    assert (await store.claim_key(idempotency_record("x"))).run_id == "x"
     tight = attrs.evolve(KEEP_ALL, log_seconds=0.0, max_runs=1, max_bytes=1)
     assert await store.purge(tight, 1e8) == PurgeResult()
 
 
-async def test_it_does_not_come_back_and_its_header_stays_for_people(store: SqliteStore) -> None:
+async def test_a_run_that_was_given_up_keeps_its_header_for_examination(store: SqliteStore) -> None:
     damage(store, "b")
     await store.find_abandoned_runs("next")
     await store.begin_run(header("b"), "next")
     await store.end_run(ended("b"))
     assert await store.find_run("ann", "b") == NoRun()
-    assert await runs_of(store) == []
+    assert await completed_runs(store) == []
     assert row_of(store, "b") == (1, "failed", "process_died", "", b"\xff\x00")
 
 
-async def test_runs_that_continue_it_go_on_without_it(store: SqliteStore) -> None:
+async def test_runs_that_continue_a_deleted_session_keep_their_own_messages(store: SqliteStore) -> None:
     await store.end_run(ended("later", parent="b"))
     damage(store, "b")
     with pytest.raises(StoreError, match="the header of run 'b' is damaged"):
         await store.load_history("ann", "later")
     await store.find_abandoned_runs("next")
-    assert await told(store, "later") == words("later")
+    assert await history_texts(store, "later") == texts_of("later")
     assert await store.delete_run("ann", "later")
     assert row_of(store, "b") is None
 
@@ -119,14 +128,14 @@ async def test_giving_up_is_durable(path: Path) -> None:
         assert lines == []
 
 
-async def test_a_fault_gives_nothing_up(store: SqliteStore) -> None:
+async def test_a_failed_write_gives_up_no_run(store: SqliteStore) -> None:
     damage(store, "b")
-    writer_of(store).execute(
+    writer_connection(store).execute(
         "CREATE TEMP TRIGGER no BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'no'); END"
     )
     with structlog.testing.capture_logs() as lines, pytest.raises(StoreError, match="no"):
         await store.find_abandoned_runs("next")
     assert lines == []
     assert row_of(store, "b")[:2] == (0, "in_progress")
-    writer_of(store).execute("DROP TRIGGER no")
+    writer_connection(store).execute("DROP TRIGGER no")
     assert await store.find_abandoned_runs("next") == (header("a"), header("c"))

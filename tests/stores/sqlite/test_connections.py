@@ -1,4 +1,4 @@
-"""The file: rights, the claim on it, its schema."""
+"""The database file: permissions, lock and schema."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import connections, open_sqlite
 from hermes_trio.stores.sqlite.schema import MIGRATIONS, migrate, schema_version
-from tests.stores.helpers import contents, names_in, overwrite, runs_of, writer_of
+from tests.stores.helpers import completed_runs, contents, file_names, overwrite, writer_connection
 from tests.stores.samples import ended
 
 
 def rights(path: Path) -> str:
-    """The permission bits of a file."""
+    """Return the permission bits of a file."""
     return oct(path.stat().st_mode & 0o777)
 
 
 def loosen(path: Path) -> None:
-    """An empty file in a directory, both open to everyone's eyes."""
+    """Create an empty file in a directory, both readable by everyone."""
     overwrite(path, b"")
     path.parent.chmod(0o755)
     path.chmod(0o644)
 
 
 def beside(path: Path, ending: str) -> Path:
-    """A file that belongs to a database."""
+    """Return a file that belongs to a database."""
     return path.with_name(path.name + ending)
 
 
@@ -43,7 +43,7 @@ def edit(path: Path, statement: str) -> None:
         connection.execute(statement)
 
 
-async def test_everything_is_the_owners(tmp_path: Path) -> None:
+async def test_files_are_accessible_to_their_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "store.db"
     async with open_sqlite(path) as store:
         await store.end_run(ended("a"))
@@ -52,21 +52,21 @@ async def test_everything_is_the_owners(tmp_path: Path) -> None:
         assert rights(tmp_path / "a") == rights(tmp_path / "a" / "b") == "0o700"
 
 
-async def test_a_file_that_was_open_to_others_is_closed_to_them(path: Path) -> None:
+async def test_an_existing_file_becomes_private(path: Path) -> None:
     loosen(path)
     async with open_sqlite(path):
         assert rights(path) == "0o600"
         assert rights(path.parent) == "0o755"  # not ours
 
 
-async def test_closing_folds_the_log_in(path: Path) -> None:
+async def test_closing_checkpoints_the_log(path: Path) -> None:
     async with open_sqlite(path) as store:
         await store.end_run(ended("a"))
         assert beside(path, "-wal").stat().st_size > 0
-    assert names_in(path.parent) == ["store.db", "store.db.lock"]
+    assert file_names(path.parent) == ["store.db", "store.db.lock"]
 
 
-async def test_closing_folds_the_log_in_though_another_program_looks_on(path: Path) -> None:
+async def test_closing_checkpoints_the_log_while_another_program_reads(path: Path) -> None:
     async with open_sqlite(path) as store:
         await store.end_run(ended("a"))
         other = sqlite3.connect(path)
@@ -77,13 +77,13 @@ async def test_closing_folds_the_log_in_though_another_program_looks_on(path: Pa
 
 async def test_the_engine_is_set_for_durability(path: Path) -> None:
     async with open_sqlite(path) as store:
-        connection = writer_of(store)
+        connection = writer_connection(store)
         asked = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         assert [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked] == ["wal", 2, 1, 5000]
 
 
 def open_files(path: Path) -> int:
-    """How many descriptors of this process are files of a database."""
+    """Count the open descriptors of this process for files of a database."""
     links = [found.readlink() for found in Path("/proc/self/fd").iterdir() if found.is_symlink()]
     return sum(link.name.startswith(path.name) for link in links)
 
@@ -94,7 +94,7 @@ async def test_reading_opens_nothing_new(path: Path) -> None:
         before = open_files(path)
         async with trio.open_nursery() as nursery:
             for _ in range(30):
-                nursery.start_soon(runs_of, store, "other")
+                nursery.start_soon(completed_runs, store, "other")
         assert open_files(path) == before
 
 
@@ -104,13 +104,13 @@ async def test_readers_cannot_write(path: Path) -> None:
             await store._readers.read(lambda connection: connection.execute("DELETE FROM runs"))
 
 
-async def test_a_turn_is_kept_with_all_its_facts(path: Path) -> None:
+async def test_a_turn_updates_the_fields_of_its_session(path: Path) -> None:
     async with open_sqlite(path) as store:
         counted = Outcome(Status.COMPLETED, usage=Usage(3, 4))
         await store.end_run(attrs.evolve(ended("a", 1.0, kind="chat"), outcome=counted, ended_after=4.0))
         await store.end_run(attrs.evolve(ended("b", 2.0), ended_after=2.0))
         await store.end_run(attrs.evolve(ended("b", 2.0), ended_after=7.0))
-        connection = writer_of(store)
+        connection = writer_connection(store)
         [row] = connection.execute("SELECT * FROM sessions").fetchall()
         assert row[:6] == ("ann", "s", 1.0, 5.0, "chat", "m")
         [row] = connection.execute("SELECT * FROM runs WHERE run_id = 'a'").fetchall()
@@ -125,7 +125,7 @@ async def test_a_turn_is_kept_with_all_its_facts(path: Path) -> None:
 async def test_a_path_is_taken_literally(tmp_path: Path, name: str) -> None:
     async with open_sqlite(tmp_path / name):
         assert (tmp_path / name).is_file()
-    assert names_in(tmp_path) == [name, f"{name}.lock"]
+    assert file_names(tmp_path) == [name, f"{name}.lock"]
 
 
 async def test_a_second_opening_in_this_process_is_refused(path: Path, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ except StoreError as error:
 
 
 async def open_elsewhere(path: Path) -> str:
-    """Open a store in another process; what it says."""
+    """Open a store in another process and return its output."""
     command = [sys.executable, "-c", OPEN, str(path)]
     done = await trio.run_process(command, capture_stdout=True)
     return done.stdout.decode()
@@ -183,7 +183,7 @@ async def test_a_file_in_place_of_the_directory(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_foreign_file_is_refused_and_let_go(path: Path) -> None:
+async def test_a_file_of_another_format_is_refused_and_closed(path: Path) -> None:
     overwrite(path, b"not a database" * 1000)
     with pytest.raises(StoreError, match=r"cannot open .*: the file is not an SQLite database"):
         async with open_sqlite(path):
@@ -206,16 +206,16 @@ async def test_a_newer_database_is_refused_untouched(path: Path) -> None:
             pass
     edit(path, f"PRAGMA user_version = {newer - 1}")
     async with open_sqlite(path) as store:
-        assert await runs_of(store) == ["a"]
+        assert await completed_runs(store) == ["a"]
 
 
-def test_a_place_without_write_ahead_logging_is_refused() -> None:
+def test_a_file_system_without_write_ahead_logging_is_refused() -> None:
     memory = closing(sqlite3.connect(":memory:"))
     with memory as connection, pytest.raises(StoreError, match="write-ahead logging"):
         connections._prepare(connection)
 
 
-def test_steps_are_taken_once_and_in_order() -> None:
+def test_migrations_are_applied_once_and_in_order() -> None:
     first, second = ("CREATE TABLE a (x)",), ("ALTER TABLE a ADD COLUMN y", "INSERT INTO a VALUES (1, 2)")
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, (first,))
@@ -225,7 +225,7 @@ def test_steps_are_taken_once_and_in_order() -> None:
         assert connection.execute("SELECT x, y FROM a").fetchall() == [(1, 2)]
 
 
-def test_a_step_that_fails_is_not_taken_at_all() -> None:
+def test_a_failing_migration_is_rolled_back() -> None:
     good, bad = ("CREATE TABLE a (x)",), ("CREATE TABLE b (x)", "CREATE TABLE a (x)")
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         with pytest.raises(sqlite3.OperationalError, match="already exists"):

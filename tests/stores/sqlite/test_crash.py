@@ -1,4 +1,4 @@
-"""Killed without warning under load: what was acknowledged is there."""
+"""A process killed under load: everything acknowledged is durable."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import trio
 from hermes_trio.core.records import EndedRun, NoRun
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.sqlite import open_sqlite
-from tests.stores.helpers import runs_of
-from tests.stores.samples import logged, told, words
+from tests.stores.helpers import completed_runs
+from tests.stores.samples import history_texts, logged_numbers, texts_of
 
 ROUNDS = 4
 ROOT = Path(__file__).parents[2]
 
 
 async def printed_until_killed(path: Path, label: str, enough: int) -> list[str]:
-    """Run the child, kill it after some acknowledgements, return all that it managed to print."""
+    """Run the child, kill it after some acknowledgements, and return its output."""
     command = [sys.executable, "-m", "tests.stores.sqlite.crash_child", str(path), label]
     child = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, cwd=ROOT)
     assert child.stdout is not None
@@ -36,24 +36,24 @@ async def printed_until_killed(path: Path, label: str, enough: int) -> list[str]
 
 
 async def check_kept(store: Store, run_id: str, step: str) -> None:
-    """What was acknowledged of a run is there, and what was not is there whole or not at all."""
+    """Check that acknowledged steps of a run are durable, and others are complete or absent."""
     found = await store.find_run("ann", run_id)
-    log = await logged(store, run_id)
+    log = await logged_numbers(store, run_id)
     assert not isinstance(found, NoRun)
     assert log in ([], [0, 1], [0, 1, 2, 3, 4])
     assert len(log) >= {"begun": 0, "logged": 2, "ended": 5}[step]
     assert isinstance(found, EndedRun) == (len(log) == 5)
     assert isinstance(found, EndedRun) or step != "ended"
-    assert await told(store, run_id) == words(run_id)[: 2 if isinstance(found, EndedRun) else 1]
+    assert await history_texts(store, run_id) == texts_of(run_id)[: 2 if isinstance(found, EndedRun) else 1]
 
 
 async def check_sessions(store: Store, last_steps: dict[str, str]) -> None:
-    """Each session tells its runs in order, each once, without a gap."""
+    """Check that each session has its runs in order, once each, without a gap."""
     acknowledged: defaultdict[str, list[str]] = defaultdict(list)
     for run_id, step in last_steps.items():
         acknowledged[run_id.partition("-")[0]] += [run_id] if step == "ended" else []
     for session, runs in acknowledged.items():
-        there = await runs_of(store, session)
+        there = await completed_runs(store, session)
         assert there[: len(runs)] == runs
         assert len(there) - len(runs) <= 1
 

@@ -1,4 +1,4 @@
-"""Faults of the disk and the file: every caller hears of it, nothing acknowledged is lost, and it passes."""
+"""Faults of disk and file: every caller gets an error, nothing acknowledged is lost, and the store recovers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hermes_trio.core.messages import Message
 from hermes_trio.core.records import EndedRun
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
-from tests.stores.helpers import contents, hold, overwrite, runs_of, writer_of
-from tests.stores.samples import ended, saying
+from tests.stores.helpers import block_writer, completed_runs, contents, overwrite, writer_connection
+from tests.stores.samples import ended, ended_with_messages
 
 IMPATIENT = SqliteOptions(busy_seconds=0.05)
 NO_LIMIT = 2**30
@@ -28,13 +28,13 @@ Fault = Callable[[SqliteStore, Path], AbstractContextManager[None]]
 
 def allow_pages(store: SqliteStore, more: int) -> None:
     """Let the database grow by some pages and no further."""
-    [pages] = writer_of(store).execute("PRAGMA page_count").fetchone()
-    writer_of(store).execute(f"PRAGMA max_page_count = {pages + more}")
+    [pages] = writer_connection(store).execute("PRAGMA page_count").fetchone()
+    writer_connection(store).execute(f"PRAGMA max_page_count = {pages + more}")
 
 
 @contextmanager
 def full(store: SqliteStore, path: Path) -> Iterator[None]:
-    """No room for another page."""
+    """Leave no room for another page."""
     allow_pages(store, 0)
     yield
     allow_pages(store, NO_LIMIT)
@@ -42,15 +42,15 @@ def full(store: SqliteStore, path: Path) -> Iterator[None]:
 
 @contextmanager
 def read_only(store: SqliteStore, path: Path) -> Iterator[None]:
-    """The writer may not write."""
-    writer_of(store).execute("PRAGMA query_only = ON")
+    """Make the writer read-only."""
+    writer_connection(store).execute("PRAGMA query_only = ON")
     yield
-    writer_of(store).execute("PRAGMA query_only = OFF")
+    writer_connection(store).execute("PRAGMA query_only = OFF")
 
 
 @contextmanager
 def locked(store: SqliteStore, path: Path) -> Iterator[None]:
-    """Another program is at the file, without regard for our lock file."""
+    """Lock the database from another program that ignores the lock file."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         yield
@@ -59,7 +59,7 @@ def locked(store: SqliteStore, path: Path) -> Iterator[None]:
 
 @contextmanager
 def broken_disk(store: SqliteStore, path: Path) -> Iterator[None]:
-    """The system refuses to write further into files: to SQLite that is an input/output error."""
+    """Let the system refuse writes beyond the current size, which SQLite reports as an I/O error."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = path.with_name(path.name + "-wal").stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -70,12 +70,12 @@ def broken_disk(store: SqliteStore, path: Path) -> Iterator[None]:
 
 
 def big(run_id: str) -> EndedRun:
-    """A run that needs new pages."""
-    return saying(run_id, Message("user", BIG))
+    """Return a run that needs new pages."""
+    return ended_with_messages(run_id, Message("user", BIG))
 
 
 async def expect(store: SqliteStore, run: EndedRun, text: str) -> None:
-    """Ending must fail with a text."""
+    """Expect that ending a run fails with a message."""
     with pytest.raises(StoreError, match=text) as caught:
         await store.end_run(run)
     assert "\n" not in str(caught.value)
@@ -98,7 +98,7 @@ async def test_a_fault_reaches_every_caller_and_passes(path: Path, fault: Fault,
                 async with trio.open_nursery() as nursery:
                     for number in range(10):
                         nursery.start_soon(expect, store, big(f"big-{number}"), text)
-                assert await runs_of(store) == ["before"]
+                assert await completed_runs(store) == ["before"]
         await store.check()
         await store.end_run(ended("after"))
         await store.end_run(big("big-0"))
@@ -108,7 +108,7 @@ async def test_a_fault_reaches_every_caller_and_passes(path: Path, fault: Fault,
 
 
 @pytest.mark.parametrize(("fault", "text"), FAULTS[1:], ids=[fault.__name__ for fault, _ in FAULTS[1:]])
-async def test_check_tells_of_a_fault(path: Path, fault: Fault, text: str) -> None:
+async def test_check_reports_a_fault(path: Path, fault: Fault, text: str) -> None:
     async with open_sqlite(path, IMPATIENT) as store:
         await store.check()
         with fault(store, path), pytest.raises(StoreError, match=text):
@@ -123,21 +123,21 @@ async def test_closing_during_a_fault_loses_nothing(path: Path, fault: Fault) ->
             await store.end_run(ended("a"))
             beyond.enter_context(fault(store, path))
     async with open_sqlite(path) as store:
-        assert await runs_of(store) == ["a"]
+        assert await completed_runs(store) == ["a"]
 
 
-async def test_one_large_run_does_not_take_along_those_that_fit(path: Path) -> None:
+async def test_one_large_run_does_not_fail_those_that_fit(path: Path) -> None:
     async with open_sqlite(path) as store:
         await store.end_run(ended("a"))
         allow_pages(store, 20)
         async with trio.open_nursery() as nursery:
-            gate = await hold(store, nursery)
+            gate = await block_writer(store, nursery)
             nursery.start_soon(store.end_run, ended("b"))
             nursery.start_soon(expect, store, big("big"), "disk is full")
             nursery.start_soon(store.end_run, ended("c"))
             await wait_all_tasks_blocked()
             gate.open()
-        assert sorted(await runs_of(store)) == ["a", "b", "c"]
+        assert sorted(await completed_runs(store)) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("body", ["'{'", "x'ff'", "7", "CAST(x'ff' AS TEXT)"])
@@ -145,10 +145,12 @@ async def test_a_damaged_row_is_named(path: Path, body: str) -> None:
     async with open_sqlite(path) as store:
         await store.end_run(ended("a"))
         await store.end_run(ended("b", session_id="other"))
-        writer_of(store).execute(f"UPDATE messages SET body = {body} WHERE session_id = 's' AND n = 1")
+        writer_connection(store).execute(
+            f"UPDATE messages SET body = {body} WHERE session_id = 's' AND n = 1"
+        )
         with pytest.raises(StoreError, match="message 1 of session 's' is damaged"):
             await store.load_messages("ann", "s")
-        assert await runs_of(store, "other") == ["b"]
+        assert await completed_runs(store, "other") == ["b"]
         await store.check()
 
 
@@ -161,7 +163,7 @@ def without_tables(path: Path, whole: bytes) -> bytes:
     return b"".join(b"\xff" * size if number in roots else page for number, page in enumerate(pages, 1))
 
 
-async def test_a_damaged_file_is_an_error_and_no_crash(path: Path) -> None:
+async def test_a_damaged_file_is_an_error(path: Path) -> None:
     async with open_sqlite(path) as store:
         await store.end_run(ended("a"))
     whole = contents(path)
@@ -172,7 +174,7 @@ async def test_a_damaged_file_is_an_error_and_no_crash(path: Path) -> None:
                 await call()
     overwrite(path, whole)
     async with open_sqlite(path) as store:
-        assert await runs_of(store) == ["a"]
+        assert await completed_runs(store) == ["a"]
 
 
 async def test_a_file_locked_by_another_program_is_not_opened(path: Path) -> None:
@@ -185,4 +187,4 @@ async def test_a_file_locked_by_another_program_is_not_opened(path: Path) -> Non
             async with open_sqlite(path, IMPATIENT):
                 pass
     async with open_sqlite(path) as store:
-        assert await runs_of(store) == ["a"]
+        assert await completed_runs(store) == ["a"]

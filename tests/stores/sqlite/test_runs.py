@@ -1,4 +1,4 @@
-"""Runs in the file: whole transactions, damaged rows, few writes, and no search through whole tables."""
+"""Runs in the file: atomic transactions, damaged rows, few writes, and no full table scans."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from hermes_trio.core.records import LiveRun, NoConversation, NoRun, PurgeResult
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, conversations, open_sqlite, retention
 from hermes_trio.stores.sqlite import runs as run_queries
-from tests.stores.contract.isolation import DONE, check_all_is_there, furnish
-from tests.stores.helpers import count_commits, hold, runs_of, writer_of
+from tests.stores.contract.isolation import DONE, assert_intact, populate
+from tests.stores.helpers import block_writer, completed_runs, count_commits, writer_connection
 from tests.stores.samples import (
     KEEP_ALL,
     batch,
     begin_and_log,
-    claim,
     ended,
     header,
+    history_texts,
+    idempotency_record,
     item,
-    logged,
-    told,
-    words,
+    logged_numbers,
+    texts_of,
 )
 
 
@@ -40,8 +40,8 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 
 
 def edit(store: SqliteStore, statement: str) -> int:
-    """Change rows behind the back of the store; how many."""
-    return writer_of(store).execute(statement).rowcount
+    """Change rows behind the back of the store and return their number."""
+    return writer_connection(store).execute(statement).rowcount
 
 
 TABLES = ("sessions", "messages", "log", "conversations", "conversation_items")
@@ -49,34 +49,32 @@ TABLES = ("sessions", "messages", "log", "conversations", "conversation_items")
 
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("has_begun", [True, False])
-async def test_an_end_that_fails_in_any_part_leaves_nothing(
-    store: SqliteStore, table: str, has_begun: bool
-) -> None:
+async def test_ending_a_run_is_atomic(store: SqliteStore, table: str, has_begun: bool) -> None:
     if has_begun:
         await begin_and_log(store, "a", 1)
-    before = [*writer_of(store).iterdump()]
+    before = [*writer_connection(store).iterdump()]
     edit(store, f"CREATE TEMP TRIGGER no BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'no'); END")
     end = (ended("a", conversation="c"), [batch("a", 1)], [item("i")])
     with pytest.raises(StoreError, match="no"):
         await store.end_run(*end)
     edit(store, "DROP TRIGGER no")
-    assert [*writer_of(store).iterdump()] == before
+    assert [*writer_connection(store).iterdump()] == before
     await store.end_run(*end)
     assert await store.find_run("ann", "a") == end[0]
-    assert await logged(store, "a") == ([0, 1] if has_begun else [1])
+    assert await logged_numbers(store, "a") == ([0, 1] if has_begun else [1])
 
 
-async def test_a_bad_batch_takes_along_those_of_its_call_and_no_others(store: SqliteStore) -> None:
+async def test_a_bad_batch_fails_its_own_call_only(store: SqliteStore) -> None:
     await begin_and_log(store, "a", 1)
     nothing: Any = None
     broken = attrs.evolve(batch("a", 2), count=nothing)
     async with trio.open_nursery() as nursery:
-        gate = await hold(store, nursery)
+        gate = await block_writer(store, nursery)
         nursery.start_soon(_refused, store, [batch("a", 1), broken])
         nursery.start_soon(store.append_log, [batch("a", 3)])
         await wait_all_tasks_blocked()
         gate.open()
-    assert await logged(store, "a") == [0, 3]
+    assert await logged_numbers(store, "a") == [0, 3]
 
 
 async def _refused(store: SqliteStore, batches: list[Any]) -> None:
@@ -84,14 +82,14 @@ async def _refused(store: SqliteStore, batches: list[Any]) -> None:
         await store.append_log(batches)
 
 
-async def test_all_that_waits_is_one_commit(store: SqliteStore) -> None:
+async def test_everything_pending_is_one_commit(store: SqliteStore) -> None:
     counted = count_commits(store)
     async with trio.open_nursery() as nursery:
-        gate = await hold(store, nursery)
+        gate = await block_writer(store, nursery)
         for number in range(20):
             nursery.start_soon(store.begin_run, header(f"{number}"), "me")
             nursery.start_soon(store.end_run, ended(f"x{number}"))
-            nursery.start_soon(store.claim_key, claim(f"{number}"))
+            nursery.start_soon(store.claim_key, idempotency_record(f"{number}"))
         await wait_all_tasks_blocked()
         gate.open()
     assert counted() == 2
@@ -145,7 +143,7 @@ DAMAGE: list[tuple[str, Act, str]] = [
     ("change", "act", "place"), DAMAGE, ids=[f"{row[0][7:-5]} {row[2]}" for row in DAMAGE]
 )
 async def test_damaged_rows_are_named(store: SqliteStore, change: str, act: Act, place: str) -> None:
-    await furnish(store)
+    await populate(store)
     for value in ("x''", "x'ff00'", "'text'", "'{'", "'[1]'", "CAST(x'ff' AS TEXT)"):
         assert edit(store, change.format(value)) > 0
         with pytest.raises(StoreError, match=f"^{place} is damaged: "):
@@ -155,7 +153,7 @@ async def test_damaged_rows_are_named(store: SqliteStore, change: str, act: Act,
 
 @pytest.mark.parametrize("value", ["x''", "'text'"])
 async def test_damaged_numbers_are_named(store: SqliteStore, value: str) -> None:
-    await furnish(store)
+    await populate(store)
     edit(store, f"UPDATE log SET count = {value}")
     with pytest.raises(StoreError, match=r"^the log of run 'done' at 0 is damaged"):
         await store.read_log("ann", "done", 0)
@@ -164,32 +162,36 @@ async def test_damaged_numbers_are_named(store: SqliteStore, value: str) -> None
         await store.find_run("ann", "done")
 
 
-async def test_an_error_in_hand_does_not_hold_the_file(path: Path) -> None:
+async def test_a_caught_error_does_not_keep_the_file_open(path: Path) -> None:
     async with open_sqlite(path, SqliteOptions(busy_seconds=0.05)) as store:
         await begin_and_log(store, "a", 3)
         edit(store, "UPDATE log SET body = x'00' WHERE first = 1")
         with pytest.raises(StoreError) as caught:
             await store.read_log("ann", "a", 0)
-        [[busy, *_]] = writer_of(store).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        [[busy, *_]] = writer_connection(store).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         assert busy == 0
     assert caught.value.__traceback__ is not None
 
 
 async def test_a_flipped_bit_is_noticed(store: SqliteStore) -> None:
-    await furnish(store)
+    await populate(store)
     for column in ("header", "items"):
-        [[body]] = writer_of(store).execute(f"SELECT {column} FROM runs WHERE run_id = 'done'").fetchall()
+        [[body]] = (
+            writer_connection(store).execute(f"SELECT {column} FROM runs WHERE run_id = 'done'").fetchall()
+        )
         for at in range(len(body)):
             flipped = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
-            writer_of(store).execute(f"UPDATE runs SET {column} = ? WHERE run_id = 'done'", (flipped,))
+            writer_connection(store).execute(
+                f"UPDATE runs SET {column} = ? WHERE run_id = 'done'", (flipped,)
+            )
             with pytest.raises(StoreError, match="damaged"):
                 await store.find_run("ann", "done")
-        writer_of(store).execute(f"UPDATE runs SET {column} = ? WHERE run_id = 'done'", (body,))
-    await check_all_is_there(store)
+        writer_connection(store).execute(f"UPDATE runs SET {column} = ? WHERE run_id = 'done'", (body,))
+    await assert_intact(store)
 
 
-async def test_looking_writes_nothing_until_something_is_written(store: SqliteStore) -> None:
-    await furnish(store)
+async def test_reading_writes_nothing_until_the_next_write(store: SqliteStore) -> None:
+    await populate(store)
     counted = count_commits(store)
     for _ in range(50):
         assert await store.find_run("ann", "done") == DONE
@@ -203,26 +205,26 @@ async def test_looking_writes_nothing_until_something_is_written(store: SqliteSt
 
 
 def used_at(store: SqliteStore, run_id: str) -> float:
-    """When the file says that a run was last used."""
+    """Return the access time of a run in the file."""
     query = "SELECT accessed_at FROM runs WHERE run_id = ?"
-    return float(writer_of(store).execute(query, (run_id,)).fetchone()[0])
+    return float(writer_connection(store).execute(query, (run_id,)).fetchone()[0])
 
 
-async def test_a_clean_up_does_a_bounded_amount(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_purge_removes_a_bounded_amount(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "MAX_PURGED", 3)
     for number in range(7):
         await store.end_run(ended(f"{number}", float(number)), [batch(f"{number}", 0), batch(f"{number}", 1)])
-        await store.claim_key(claim(f"x{number}", key=f"{number}"))
+        await store.claim_key(idempotency_record(f"x{number}", key=f"{number}"))
     tight = attrs.evolve(KEEP_ALL, log_seconds=1.0, idempotency_seconds=1.0, max_runs=1)
     # A log counts by its batches: two logs are enough for one time. Runs that go take their logs along.
     assert await store.purge(tight, 100.0) == PurgeResult(runs=3, logs=2, idempotency_records=3)
     assert await store.purge(tight, 100.0) == PurgeResult(runs=3, logs=2, idempotency_records=3)
     assert await store.purge(tight, 100.0) == PurgeResult(logs=1, idempotency_records=1)
     assert await store.purge(tight, 100.0) == PurgeResult()
-    assert await runs_of(store) == [*"0123456"]
+    assert await completed_runs(store) == [*"0123456"]
 
 
-async def test_nothing_is_left_of_a_chain_but_what_was_said(store: SqliteStore) -> None:
+async def test_a_deleted_chain_leaves_only_messages(store: SqliteStore) -> None:
     for number, run_id in enumerate("abcdef"):
         await store.end_run(
             ended(run_id, parent="" if not number else "abcdef"[number - 1]), [batch(run_id, 0)]
@@ -231,15 +233,15 @@ async def test_nothing_is_left_of_a_chain_but_what_was_said(store: SqliteStore) 
         assert await store.delete_run("ann", run_id)
     assert count(store, "runs") == 6
     assert count(store, "log") == 1
-    assert await told(store, "f") == words(*"abcdef")
+    assert await history_texts(store, "f") == texts_of(*"abcdef")
     assert await store.delete_run("ann", "f")
     assert count(store, "runs") == count(store, "log") == 0
-    assert await runs_of(store) == [*"abcdef"]
+    assert await completed_runs(store) == [*"abcdef"]
 
 
 def count(store: SqliteStore, table: str) -> int:
-    """The rows of a table."""
-    return int(writer_of(store).execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+    """Return the rows of a table."""
+    return int(writer_connection(store).execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
 async def test_a_stub_has_no_content(store: SqliteStore) -> None:
@@ -247,7 +249,7 @@ async def test_a_stub_has_no_content(store: SqliteStore) -> None:
     await store.end_run(ended("b", parent="a"))
     await store.delete_run("ann", "a")
     query = "SELECT hidden, size, header, items, outcome FROM runs WHERE run_id = 'a'"
-    assert writer_of(store).execute(query).fetchone() == (1, 0, b"", b"", "")
+    assert writer_connection(store).execute(query).fetchone() == (1, 0, b"", b"", "")
 
 
 NAMES = {"principal": "p", "run_id": "r", "first": 0, "limit": 1, "conversation_id": "c", "after": "x"}
@@ -269,14 +271,14 @@ STATEMENTS: list[tuple[str, Any]] = [
 async def test_no_statement_searches_a_whole_table(store: SqliteStore) -> None:
     tables = ("runs", "log", "messages", "conversation_items", "claims", "later")
     for statement, values in STATEMENTS:
-        plan = plan_of(writer_of(store), statement, values)
+        plan = plan_of(writer_connection(store), statement, values)
         assert not {f"SCAN {table}" for table in tables}.intersection(plan), statement
         sorts = [line for line in plan if "TEMP B-TREE" in line]
         assert not sorts or statement is run_queries._CHAIN  # it sorts the messages it found
 
 
 def plan_of(connection: sqlite3.Connection, statement: str, values: Any) -> list[str]:
-    """How the engine would go about it."""
+    """Return the query plan."""
     return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()]
 
 
@@ -289,12 +291,12 @@ async def test_no_trace_of_what_was_refused(store: SqliteStore) -> None:
     assert await store.find_conversation("ann", "c") == NoConversation()
 
 
-async def test_a_database_from_before_there_were_lists(path: Path) -> None:
-    """Its rows do not say that a run is not to be shown; its header does."""
+async def test_a_database_without_the_listed_column(path: Path) -> None:
+    """Only the header says that a run is not to be listed."""
     async with open_sqlite(path) as store:
         await store.end_run(ended("a", 1.0))
         await store.end_run(ended("b", 2.0, request={"store": False}))
-        writer_of(store).execute("UPDATE runs SET listed = 1")
+        writer_connection(store).execute("UPDATE runs SET listed = 1")
         page = await store.list_runs("ann", RunQuery())
         assert [run.header.run_id for run in page.runs] == ["a"]
 
@@ -303,6 +305,6 @@ async def test_lists_are_read_from_their_index(path: Path) -> None:
     async with open_sqlite(path) as store:
         for statement in (run_queries._NEWEST_FIRST, run_queries._OLDEST_FIRST):
             asked = run_queries._list_parameters("ann", RunQuery(session_id="s"))
-            plan = writer_of(store).execute(f"EXPLAIN QUERY PLAN {statement}", asked).fetchall()
+            plan = writer_connection(store).execute(f"EXPLAIN QUERY PLAN {statement}", asked).fetchall()
             assert any("USING INDEX runs_by_age (principal=? AND" in row[-1] for row in plan), plan
             assert not any("TEMP B-TREE" in row[-1] for row in plan), plan

@@ -18,8 +18,8 @@ from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import encode_run
 from hermes_trio.stores.sqlite import open_sqlite
 from hermes_trio.stores.sqlite.schema import MIGRATIONS, migrate
-from tests.stores.helpers import runs_of, writer_of
-from tests.stores.samples import ODD, ended, header, told, words
+from tests.stores.helpers import completed_runs, writer_connection
+from tests.stores.samples import ODD, ended, header, history_texts, texts_of
 
 USED = Outcome(Status.COMPLETED, usage=Usage(1, 2, 3, 4, 5))
 CALLING = Message("assistant", "", (ToolCall("c1", "t", "{}"), ToolCall("c2", "t", "{}")))
@@ -38,7 +38,7 @@ OLD = [
 
 @contextmanager
 def old_database(path: Path) -> Iterator[sqlite3.Connection]:
-    """A database of the first version, to be written to."""
+    """Create a database of the first schema version."""
     path.parent.mkdir()
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         migrate(connection, MIGRATIONS[:1])
@@ -46,7 +46,7 @@ def old_database(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def write_old(connection: sqlite3.Connection, run: EndedRun) -> None:
-    """An ended run as the first version wrote it."""
+    """Insert an ended run as the first version wrote it."""
     written, at = encode_run(run), run.header.stamp.created_at
     place = (run.header.principal, run.header.session_id)
     connection.execute(
@@ -67,7 +67,7 @@ def write_old(connection: sqlite3.Connection, run: EndedRun) -> None:
     connection.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?)", rows)
 
 
-async def test_an_old_database_tells_of_its_sessions(path: Path) -> None:
+async def test_an_old_database_gets_the_session_fields(path: Path) -> None:
     with old_database(path) as connection:
         for run in OLD:
             write_old(connection, run)
@@ -81,9 +81,9 @@ async def test_an_old_database_tells_of_its_sessions(path: Path) -> None:
         assert (image.preview, image.counters) == ("", Counters(2, 0, 1, *tokens))
         page = await store.list_messages("ann", "s")
         assert [(each.at, each.run_id) for each in page.messages] == [(1.5, "a")] * 2 + [(2.5, "b")] * 2
-        assert await told(store, "b") == words("a", "b")
+        assert await history_texts(store, "b") == texts_of("a", "b")
         await store.end_run(ended("c", 9.0))
-        assert await runs_of(store) == ["a", "b", "c"]
+        assert await completed_runs(store) == ["a", "b", "c"]
         assert await store.find_run("ann", "a") == OLD[0]
         assert await store.delete_session("ann", "s") == SessionDeleted()
 
@@ -107,23 +107,25 @@ async def test_an_old_database_with_damage_still_opens(path: Path) -> None:
 async def test_a_damaged_prompt_is_named(path: Path) -> None:
     async with open_sqlite(path) as store:
         await store.end_run(ended("a"))
-        writer_of(store).execute("UPDATE sessions SET system_prompt = '{', preview = CAST(x'ff' AS TEXT)")
+        writer_connection(store).execute(
+            "UPDATE sessions SET system_prompt = '{', preview = CAST(x'ff' AS TEXT)"
+        )
         with pytest.raises(StoreError, match="the system prompt of session 's' is damaged"):
             await store.find_session("ann", "s")
-        writer_of(store).execute("UPDATE sessions SET system_prompt = ''")
+        writer_connection(store).execute("UPDATE sessions SET system_prompt = ''")
         found = await store.find_session("ann", "s")
         assert isinstance(found, Session)
         assert found.preview == "\ufffd"
 
 
-async def test_deleting_a_session_empties_what_was_given_up_in_it(path: Path) -> None:
+async def test_deleting_a_session_empties_the_runs_given_up_in_it(path: Path) -> None:
     async with open_sqlite(path) as store:
         await store.end_run(ended("a"))
         await store.begin_run(header("broken"), "dead")
-        writer_of(store).execute("UPDATE runs SET header = 'damaged words' WHERE run_id = 'broken'")
+        writer_connection(store).execute("UPDATE runs SET header = 'damaged words' WHERE run_id = 'broken'")
         assert await store.find_abandoned_runs("me") == ()
         assert await store.delete_session("ann", "s") == SessionDeleted()
-        rows = writer_of(store).execute("SELECT run_id, header FROM runs").fetchall()
+        rows = writer_connection(store).execute("SELECT run_id, header FROM runs").fetchall()
         assert rows == [("broken", b"")]
 
 
@@ -134,7 +136,7 @@ async def test_lists_and_lookups_use_indexes(path: Path) -> None:
             "SELECT session_id FROM sessions WHERE principal = '' ORDER BY updated_at DESC, session_id DESC LIMIT 5",
             "SELECT 1 FROM sessions WHERE principal = '' AND title = 'T' AND title <> ''",
         ):
-            plan = writer_of(store).execute(f"EXPLAIN QUERY PLAN {query}").fetchall()
+            plan = writer_connection(store).execute(f"EXPLAIN QUERY PLAN {query}").fetchall()
             text = " ".join(str(row[-1]) for row in plan)
             assert "SEARCH" in text
             assert "TEMP B-TREE" not in text
