@@ -298,6 +298,7 @@ def web_options(settings: Settings) -> WebOptions:
         body_seconds=settings.body_seconds,
         max_body_bytes=settings.max_body_bytes,
         open_webui_status=settings.open_webui_status,
+        tool_items=settings.tool_items,
         on_disconnect=parse_policy(settings.on_disconnect),
         access_log=settings.access_log,
         write_through=settings.write_through,

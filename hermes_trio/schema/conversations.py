@@ -11,7 +11,8 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from hermes_trio.core.dialects.responses_items import input_text, item_id
+from hermes_trio.core.dialects.responses_items import SERVER_LABEL, input_text, item_id
+from hermes_trio.core.dialects.wire import encode
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.messages import Content, Message, ToolCall
 from hermes_trio.core.records import Conversation
@@ -24,8 +25,15 @@ InputItem = Mapping[str, Any]
 SYSTEM_ROLES = frozenset({"system", "developer"})
 ROLES = SYSTEM_ROLES | {"user", "assistant"}
 STATUSES = frozenset({"in_progress", "completed", "incomplete"})
+MCP_STATUSES = STATUSES | {"calling", "failed"}
 
-_PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+_PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "mcp_call": "mcp",
+    "reasoning": "rs",
+}
 _CUT_SHORT = "[cancelled before it ended]"  # as in core.messages.transcript()
 
 
@@ -135,6 +143,23 @@ def _result(value: InputItem, param: str) -> InputItem:
     }
 
 
+def _mcp_call(value: InputItem, param: str) -> InputItem:
+    """A tool call that this server, or another one, has run: the call and its result in one item."""
+    error = value.get("error")
+    failed = {"error": error} if isinstance(error, str | Mapping) else {}
+    return {
+        "type": "mcp_call",
+        "server_label": read_text(value, "server_label", SERVER_LABEL, f"{param}.server_label"),
+        "name": require_text(value, "name", f"{param}.name"),
+        "arguments": read_text(value, "arguments", "{}", f"{param}.arguments"),
+        "output": read_text(value, "output", "", f"{param}.output") or None,
+        "error": None,
+        "approval_request_id": None,
+        **failed,
+        **_status(value, param, MCP_STATUSES),
+    }
+
+
 def _reasoning(value: InputItem, param: str) -> InputItem:
     summary = value.get("summary") or []
     if not isinstance(summary, list):
@@ -148,10 +173,10 @@ def _reasoning(value: InputItem, param: str) -> InputItem:
     return {"type": "reasoning", "summary": parts, **_status(value, param)}
 
 
-def _status(value: InputItem, param: str) -> dict[str, str]:
+def _status(value: InputItem, param: str, statuses: frozenset[str] = STATUSES) -> dict[str, str]:
     status = read_text(value, "status", "completed", f"{param}.status")
-    if status not in STATUSES:
-        known = ", ".join(sorted(STATUSES))
+    if status not in statuses:
+        known = ", ".join(sorted(statuses))
         raise bad_request(f"'{param}.status' must be one of {known}.", f"{param}.status")
     return {"status": status}
 
@@ -160,6 +185,7 @@ _READERS: dict[str, Callable[[InputItem, str], InputItem]] = {
     "message": _message,
     "function_call": _call,
     "function_call_output": _result,
+    "mcp_call": _mcp_call,
     "reasoning": _reasoning,
 }
 
@@ -189,6 +215,7 @@ def items_to_messages(items: Sequence[InputItem]) -> tuple[Message, ...]:
     Each result follows the message that made its call, wherever it was among the items, because models require it. A result
     without a call answers a call of an earlier turn and keeps its position.
     """
+    items = _split_mcp_calls(items)
     results = _match_results(items)
     messages: list[Message] = []
     current = _AssistantRound()
@@ -200,20 +227,51 @@ def items_to_messages(items: Sequence[InputItem]) -> tuple[Message, ...]:
     return (*messages, *current.messages())
 
 
+def _split_mcp_calls(items: Sequence[InputItem]) -> list[InputItem]:
+    """Replace each ``mcp_call`` by the call and the result that it is made of."""
+    split: list[InputItem] = []
+    for n, item in enumerate(items):
+        if item["type"] != "mcp_call":
+            split.append(item)
+            continue
+        call_id = item.get("id") or f"mcp_{n}"
+        output = item["output"] or (encode(item["error"]) if item["error"] else "")
+        status = "incomplete" if item["status"] == "incomplete" else "completed"
+        call = {"type": "function_call", "name": item["name"], "arguments": item["arguments"]}
+        split.append({**call, "call_id": call_id})
+        split.append({"type": "function_call_output", "call_id": call_id, "output": output, "status": status})
+    return split
+
+
 def _match_results(items: Sequence[InputItem]) -> dict[int, InputItem]:
     """Map each call's position to its result, and each result without a call to itself by its own position.
 
-    Call ids are unique in a turn, not in a conversation: a result belongs to the oldest open call with its id.
+    Call ids are unique in a turn, not in a conversation: a result belongs to the oldest open call with its id. A
+    second result is appended to the first: frameworks that tried to run a call of the server send one.
     """
     matched: dict[int, InputItem] = {}
     waiting: defaultdict[str, list[int]] = defaultdict(list)
+    answered: dict[str, int] = {}
     for n, item in enumerate(items):
         if item["type"] == "function_call":
             waiting[item["call_id"]].append(n)
         elif item["type"] == "function_call_output":
-            open_calls = waiting[item["call_id"]]
-            matched[open_calls.pop(0) if open_calls else n] = item
+            call_id = item["call_id"]
+            if waiting[call_id]:
+                answered[call_id] = waiting[call_id].pop(0)
+                matched[answered[call_id]] = item
+            elif call_id in answered:
+                first = matched[answered[call_id]]
+                output = [*_output_parts(first), *_output_parts(item)]
+                matched[answered[call_id]] = {**first, "output": output}
+            else:
+                matched[n] = item
     return matched
+
+
+def _output_parts(result: InputItem) -> list[dict[str, Any]]:
+    output = result["output"]
+    return _as_input(output) if isinstance(output, str) else list(output)
 
 
 def _begins_round(

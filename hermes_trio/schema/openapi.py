@@ -87,7 +87,7 @@ _RESPONSES = (
         body=ResponsesBody,
         stream=replies.ResponseEvent,
         statuses=_RUN_STATUSES,
-        headers=("X-Hermes-Session-Key", "Idempotency-Key", "X-Hermes-On-Disconnect"),
+        headers=("X-Hermes-Session-Key", "Idempotency-Key", "X-Hermes-On-Disconnect", "X-Hermes-Tool-Items"),
     ),
     Operation(
         "get",

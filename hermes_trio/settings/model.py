@@ -297,6 +297,13 @@ class Settings:
     open_webui_status: str = _choice(
         Option("Status events for Open WebUI: on, off, or auto to detect it."), "auto", "on", "off"
     )
+    tool_items: str = _choice(
+        Option(
+            "How the Responses API shows tool calls that the server runs: mcp_call, function_call, hidden, "
+            "or auto to choose by client."
+        ),
+        "auto", "mcp_call", "function_call", "hidden",
+    )  # fmt: skip
 
     on_disconnect: str = _setting(
         "interrupt",

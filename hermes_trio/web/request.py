@@ -92,6 +92,13 @@ def app_state() -> AppState:
     return state
 
 
+def is_open_webui() -> bool:
+    """Whether the request comes from Open WebUI, which can be configured to name itself in its headers."""
+    return any(name.lower().startswith("x-openwebui-") for name, _ in request.headers) or (
+        "open webui" in header("User-Agent").lower().replace("-", " ")
+    )
+
+
 def principal() -> str:
     """Return the owner of the records in question: the caller, below ``/p/NAME`` narrowed to that profile."""
     return current_request().owner

@@ -39,6 +39,7 @@ class WebOptions:
     body_seconds: float = 20.0
     max_body_bytes: int = 10_000_000
     open_webui_status: str = "auto"  # auto, on or off
+    tool_items: str = "auto"  # auto, or a value of ToolItems
     on_disconnect: DisconnectPolicy = INTERRUPT  # unless a request says otherwise
     access_log: bool = True
     write_through: bool = True  # where the server offers it

@@ -61,14 +61,14 @@ def test_leaving_while_a_tool_runs(server: ServerProcess, leave: Leave) -> None:
     with open_connection(server) as talk:
         talk.send(body_bytes(server, f"/terminal echo begun; sleep {number}"))
         response_id = id_in(talk)
-        talk.until(b"function_call_arguments.done")
+        talk.until(b"mcp_call_arguments.done")
         eventually(lambda: processes(f"sleep\0{number}") != [])
         leave(talk)
         record = ended(server, response_id)
     assert (record["status"], record["hermes"]["reason"]) == ("incomplete", "client_disconnected")
-    call, result = record["output"][-2:]
-    assert (call["type"], call["status"]) == ("function_call", "incomplete")
-    assert (result["type"], result["call_id"]) == ("function_call_output", call["call_id"])
+    call = record["output"][-1]
+    assert (call["type"], call["status"]) == ("mcp_call", "incomplete")
+    assert call["output"].startswith("begun")
     eventually(lambda: not processes(number) and server.is_idle, 3)
 
 
@@ -100,7 +100,7 @@ def test_the_end_of_the_server_and_the_next_one(launch: Launch) -> None:
     with client_of(first) as client:
         before = client.responses.create(model=MODEL, input="hello").to_dict()
         background = client.responses.create(model=MODEL, input="/sleep 60", background=True).id
-        eventually(lambda: "function_call" in kinds(client.responses.retrieve(background)), 5)
+        eventually(lambda: "mcp_call" in kinds(client.responses.retrieve(background)), 5)
     with open_connection(first) as talk:
         talk.send(body_bytes(first, "tokens=100000 rate=200"))
         response_id = id_in(talk)

@@ -68,6 +68,14 @@ def test_the_stream_helper(client: OpenAI) -> None:
         final = stream.get_final_response()
     assert types[-1] == "response.completed"
     assert kinds(final) == [
+        "message", "reasoning", "mcp_call", "mcp_call", "message",
+    ]  # fmt: skip
+
+
+def test_a_client_that_shows_calls_as_cards_asks_for_both_items(client: OpenAI) -> None:
+    headers = {"X-Hermes-Tool-Items": "function_call"}
+    response = valid(client.responses.create(model=MODEL, input=TOOLS, extra_headers=headers))
+    assert kinds(response) == [
         "message", "reasoning", "function_call", "function_call_output",
         "function_call", "function_call_output", "message",
     ]  # fmt: skip
@@ -103,10 +111,10 @@ def test_background(client: OpenAI) -> None:
 
 def test_cancel(client: OpenAI) -> None:
     response = client.responses.create(model=MODEL, input="/sleep 60", background=True)
-    eventually(lambda: "function_call" in kinds(client.responses.retrieve(response.id)), 5)
+    eventually(lambda: "mcp_call" in kinds(client.responses.retrieve(response.id)), 5)
     cancelled = valid(client.responses.cancel(response.id))
     assert cancelled.status == "cancelled"
-    assert kinds(cancelled)[-2:] == ["function_call", "function_call_output"]
+    assert kinds(cancelled)[-1] == "mcp_call"
     assert valid(client.responses.cancel(response.id)).status == "cancelled"
 
 

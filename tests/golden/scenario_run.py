@@ -71,7 +71,11 @@ class ScenarioRun:
         self.ids.restart(f"request {self._requests}")
         given = {key.replace("_", "-"): value for key, value in headers.items()}
         exchange = Exchange(Request(method, path, body, given))
-        extra = {"Authorization": f"Bearer {KEY}", "X-Request-Id": f"request-{self._requests}"}
+        extra = {
+            "X-Hermes-Tool-Items": "function_call",
+            "Authorization": f"Bearer {KEY}",
+            "X-Request-Id": f"request-{self._requests}",
+        }
         async with trio.open_nursery() as nursery:
             nursery.start_soon(exchange.run, self._server.app, extra)
             yield exchange

@@ -57,8 +57,8 @@ for (const listen of [plainLoop, helper]) {
   test(`${listen.name}: reasoning and tools`, limit, async () => {
     const response = await listen(TOOLS);
     assert.equal(response.status, "completed");
-    const call = ["function_call", "function_call_output"];
-    assert.deepEqual(types(response), ["message", "reasoning", ...call, ...call, ...call, "message"]);
+    const calls = ["mcp_call", "mcp_call", "mcp_call"];
+    assert.deepEqual(types(response), ["message", "reasoning", ...calls, "message"]);
   });
 
   test(`${listen.name}: a failure`, limit, async () => {
@@ -107,7 +107,7 @@ test("background, and stopped while somebody listens", limit, async () => {
   let cancelled;
   for await (const event of await client.responses.retrieve(id, { stream: true })) {
     events.push(event);
-    if (event.type === "response.function_call_arguments.done") cancelled = client.responses.cancel(id);
+    if (event.type === "response.mcp_call_arguments.done") cancelled = client.responses.cancel(id);
   }
   assert.equal((await cancelled).status, "cancelled");
   assert.equal(check(events).status, "cancelled");

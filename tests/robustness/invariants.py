@@ -20,7 +20,7 @@ from attrs import define, field, frozen
 
 from hermes_trio.core.messages import CallItem, ClientCallItem, MessageItem
 from hermes_trio.core.records import EndedRun
-from tests.robustness.streams import ALL, ReceivedStream
+from tests.robustness.streams import ALL, CALL_TYPES, ReceivedStream, shown_call_id
 from tests.robustness.violations import Violation, counted
 
 IN_PROGRESS = "in_progress"
@@ -54,7 +54,7 @@ def stored_run_of_response(response: Mapping[str, Any]) -> StoredRun:
     output = response["output"]
     messages = [item for item in output if item["type"] == "message"]
     text = "".join(part["text"] for item in messages for part in item["content"])
-    calls = {item["call_id"]: item["status"] for item in output if item["type"] == "function_call"}
+    calls = {shown_call_id(item): item["status"] for item in output if item["type"] in CALL_TYPES}
     return StoredRun(response["id"], response["status"], text, calls)
 
 

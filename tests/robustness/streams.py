@@ -131,16 +131,24 @@ _CHAT_ENDS = {
 }
 
 
+CALL_TYPES = frozenset({"function_call", "mcp_call"})
+
+
+def shown_call_id(item: Mapping[str, Any]) -> str:
+    """The id by which a response shows a call: an ``mcp_call`` has none but its own."""
+    return str(item.get("call_id") or item["id"])
+
+
 def _of_responses(event: WireEvent) -> EventFacts:
     data = event.data
     assert event.name == data["type"], event
     match event.name:
         case "response.output_text.delta":
             return EventFacts(data["delta"])
-        case "response.output_item.added" if data["item"]["type"] == "function_call":
-            return EventFacts(started=data["item"]["call_id"])
-        case "response.output_item.done" if data["item"]["type"] == "function_call":
-            return EventFacts(ended=data["item"]["call_id"])
+        case "response.output_item.added" if data["item"]["type"] in CALL_TYPES:
+            return EventFacts(started=shown_call_id(data["item"]))
+        case "response.output_item.done" if data["item"]["type"] in CALL_TYPES:
+            return EventFacts(ended=shown_call_id(data["item"]))
         case "response.completed" | "response.incomplete" | "response.failed":
             return EventFacts(end=frozenset({data["response"]["status"]}))
         case _:

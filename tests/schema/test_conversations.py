@@ -11,10 +11,10 @@ from openai.types.conversations import Conversation as SdkConversation
 from openai.types.responses import ResponseItem
 from pydantic import TypeAdapter
 
-from hermes_trio.core.dialects.responses_items import ResultForm, output_items
+from hermes_trio.core.dialects.responses_items import ResultForm, ToolItems, output_items
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.events import Event
-from hermes_trio.core.messages import Message, ToolCall, transcript
+from hermes_trio.core.messages import CallItem, ClientCallItem, Message, ToolCall, transcript
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import Conversation
 from hermes_trio.schema.conversations import (
@@ -136,10 +136,71 @@ def test_images_that_an_assistant_made_stay_parts() -> None:
             [call("a"), result("a", "half", status="incomplete")],
             [asked("a"), returned("a", "half\n[cancelled before it ended]")],
         ),
+        (
+            [call("a"), result("a", "one"), result("a", [{"type": "input_text", "text": "two"}])],
+            [asked("a"), returned("a", "one\ntwo")],
+        ),
     ],
 )
 def test_every_result_stands_after_its_call(items: list[Any], messages: list[Message]) -> None:
     assert items_to_messages(read_input(items)) == tuple(messages)
+
+
+def mcp(**fields: Any) -> dict[str, Any]:
+    return {"type": "mcp_call", "name": "t", "arguments": "{}", "server_label": "hermes", **fields}
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        (mcp(output="r"), "r"),
+        (mcp(output=None), ""),
+        (mcp(output="", error={"type": "http_error", "code": 500}), '{"type": "http_error", "code": 500}'),
+        (mcp(error="no such file", status="failed"), '"no such file"'),
+        (mcp(output="half", status="incomplete"), "half\n[cancelled before it ended]"),
+    ],
+)
+def test_a_call_that_a_server_ran_is_a_call_and_its_result(item: Any, text: str) -> None:
+    calls, returned_text, question = items_to_messages(read_input([item, "go on"]))
+    assert [(call.name, call.arguments) for call in calls.tool_calls] == [("t", "{}")]
+    assert (returned_text.role, returned_text.content) == ("tool", text)
+    assert returned_text.tool_call_id == calls.tool_calls[0].call_id
+    assert question == Message("user", "go on")
+
+
+def test_calls_of_servers_keep_their_ids_apart() -> None:
+    first, *_ = items_to_messages(read_input([mcp(output="1"), mcp(output="2")]))
+    assert len({call.call_id for call in first.tool_calls}) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"name": None}, "input[0].name"),
+        ({"output": 7}, "input[0].output"),
+        ({"status": "odd"}, "input[0].status"),
+        ({"server_label": []}, "input[0].server_label"),
+    ],
+)
+def test_a_wrong_call_of_a_server_is_refused(fields: Any, param: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        read_input([mcp(**fields)])
+    assert (refused.value.status, refused.value.param) == (400, param)
+
+
+@pytest.mark.parametrize("tool_items", list(ToolItems))
+@given(scripts, cuts)
+def test_every_form_of_a_turn_can_be_sent_back(
+    tool_items: ToolItems, script: list[Event], reason: Reason
+) -> None:
+    turn, _ = played(script, reason)
+    items = output_items("resp_1", turn.items, turn.outcome, tool_items=tool_items)
+    sent = items_to_messages(read_input(items)) if items else ()
+    texts = [message.content for message in transcript(turn.items) if message.role == "assistant"]
+    assert "".join(str(m.content) for m in sent if m.role == "assistant") == "".join(map(str, texts))
+    shown = ClientCallItem if tool_items is ToolItems.HIDDEN else CallItem | ClientCallItem
+    called = [call.name for message in sent for call in message.tool_calls]
+    assert sorted(called) == sorted(item.name for item in turn.items if isinstance(item, shown))
 
 
 @pytest.mark.parametrize("form", list(ResultForm))

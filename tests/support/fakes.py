@@ -363,7 +363,9 @@ def make_harness(
     )
     app = make_app(options)
     attach_state(app, state)
-    return AppHarness(state, Client(app, bearer(KEY)), agents, store, ends)
+    # As a client of hermes-agent: most tests look at both items of a tool call.
+    client = Client(app, {**bearer(KEY), "X-Hermes-Tool-Items": "function_call"})
+    return AppHarness(state, client, agents, store, ends)
 
 
 @asynccontextmanager

@@ -23,12 +23,16 @@ from hermes_trio.core.dialects.responses_items import (
     CallSlot,
     ItemAdded,
     ItemDelta,
+    ItemStatus,
+    McpCallSlot,
     MessageSlot,
     Output,
     ReasoningSlot,
     ResultForm,
+    ServerCallSlot,
     Slot,
     TextSlot,
+    ToolItems,
     output_items,
     summary_part,
     text_part,
@@ -48,6 +52,15 @@ _TERMINAL = {
 }
 
 _Event = tuple[str, Mapping[str, Any]]  # name and fields
+
+TOOL_ITEMS = "tool_items"
+"""Where the request in a run's header says how tool calls appear; absent: as ``function_call`` items."""
+
+
+def tool_items(header: RunHeader) -> ToolItems:
+    """Return how the tool calls of a run appear, to every client that reads it."""
+    return ToolItems(header.request.get(TOOL_ITEMS, ToolItems.FUNCTION_CALL))
+
 
 IN_PROGRESS = "in_progress"
 
@@ -86,7 +99,7 @@ def response_object(
     header: RunHeader, items: Sequence[Item], outcome: Outcome | None = None, ended_after: float = 0.0
 ) -> dict[str, Any]:
     """Return a run as ``retrieve`` shows it, from its items. Without an outcome it is in progress."""
-    output = output_items(header.run_id, items, outcome, ResultForm.TEXT)
+    output = output_items(header.run_id, items, outcome, ResultForm.TEXT, tool_items(header))
     return response_body(header, output, outcome, ended_after)
 
 
@@ -181,7 +194,7 @@ class ResponsesStream:
         self._header = header
         self._after = after
         self._number = 0  # of the next event
-        self._output = Output(header.run_id)
+        self._output = Output(header.run_id, tool_items(header))
         self._around: dict[Slot, tuple[str, str]] = {}  # before and after the text of a delta, per open item
 
     def opening(self) -> bytes:
@@ -266,16 +279,18 @@ def _opening_events(slot: Slot) -> Iterator[_Event]:
             part = {**_position(slot), "summary_index": 0, "part": summary_part("")}
             yield "response.reasoning_summary_part.added", part
         case CallSlot():
-            yield from _argument_events(slot)
+            yield from _argument_events("function_call", slot, {"name": slot.name})
+        case McpCallSlot():
+            yield "response.mcp_call.in_progress", _position(slot)
+            yield from _argument_events("mcp_call", slot, {})
         case _:
             pass  # a result has no further events
 
 
-def _argument_events(slot: CallSlot) -> Iterator[_Event]:
+def _argument_events(kind: str, slot: ServerCallSlot, fields: Mapping[str, Any]) -> Iterator[_Event]:
     """Return the events of a call's arguments: one delta, because they are complete when a call starts."""
-    yield "response.function_call_arguments.delta", {**_position(slot), "delta": slot.arguments}
-    done = {**_position(slot), "name": slot.name, "arguments": slot.arguments}
-    yield "response.function_call_arguments.done", done
+    yield f"response.{kind}_arguments.delta", {**_position(slot), "delta": slot.arguments}
+    yield f"response.{kind}_arguments.done", {**_position(slot), **fields, "arguments": slot.arguments}
 
 
 def _closing_events(slot: Slot) -> Iterator[_Event]:
@@ -288,6 +303,9 @@ def _closing_events(slot: Slot) -> Iterator[_Event]:
             position = {**_position(slot), "summary_index": 0}
             yield "response.reasoning_summary_text.done", {**position, "text": slot.text}
             yield "response.reasoning_summary_part.done", {**position, "part": summary_part(slot.text)}
+        case McpCallSlot(status=status):
+            ending = "completed" if status is ItemStatus.COMPLETED else "failed"
+            yield f"response.mcp_call.{ending}", _position(slot)
         case _:
             pass
     yield "response.output_item.done", {"output_index": slot.index, "item": slot.shown(ResultForm.PARTS)}
@@ -311,7 +329,7 @@ class ResponsesCollector:
 
     def __init__(self, header: RunHeader) -> None:
         self._header = header
-        self._output = Output(header.run_id)
+        self._output = Output(header.run_id, tool_items(header))
         self._end: Ended | None = None
         self._open_approvals: dict[str, ApprovalRequested] = {}
 

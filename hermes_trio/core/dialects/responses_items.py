@@ -45,6 +45,7 @@ class ItemStatus(StrEnum):
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
     INCOMPLETE = "incomplete"
+    FAILED = "failed"  # of an ``mcp_call`` only
 
 
 class ResultForm(StrEnum):
@@ -52,6 +53,24 @@ class ResultForm(StrEnum):
 
     PARTS = "parts"  # a list of input_text parts, the only form Open WebUI shows; used in streams
     TEXT = "text"  # a string, as in the OpenAI specification
+
+
+class ToolItems(StrEnum):
+    """How a tool call that the server runs appears in the output of a response.
+
+    Agent frameworks run every ``function_call`` that they find, so a call that the server has run must not look like
+    one to them. Calls of tools that the client has given are always ``function_call`` items.
+    """
+
+    FUNCTION_CALL = (
+        "function_call"  # the call and its output as two items, for Open WebUI and clients of hermes-agent
+    )
+    MCP_CALL = "mcp_call"  # one item for both, which no client takes for its own
+    HIDDEN = "hidden"
+
+
+SERVER_LABEL = "hermes"
+"""The name of the server in an ``mcp_call`` item."""
 
 
 def item_id(prefix: str, run_id: str, position: int | str) -> str:
@@ -184,8 +203,45 @@ class ResultSlot:
         }
 
 
+@define(eq=False)
+class McpCallSlot:
+    """A tool call that the server runs, with its result."""
+
+    index: int
+    item_id: str
+    call_id: str
+    name: str
+    arguments: str  # JSON text
+    status: ItemStatus = ItemStatus.IN_PROGRESS
+    output: str | None = None
+    is_error: bool = False
+
+    def opened(self) -> OutputItem:
+        """Return the item before its arguments, which clients add up from the deltas."""
+        return self._with("")
+
+    def shown(self, form: ResultForm) -> OutputItem:  # noqa: ARG002 - the output of this item is always a string
+        """Return the item in its current state."""
+        return self._with(self.arguments)
+
+    def _with(self, arguments: str) -> OutputItem:
+        error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": self.output}]}
+        return {
+            "id": self.item_id,
+            "type": "mcp_call",
+            "status": str(self.status),
+            "server_label": SERVER_LABEL,
+            "name": self.name,
+            "arguments": arguments,
+            "output": self.output,
+            "error": error if self.is_error else None,
+            "approval_request_id": None,
+        }
+
+
 TextSlot = MessageSlot | ReasoningSlot
-Slot = MessageSlot | ReasoningSlot | CallSlot | ResultSlot
+ServerCallSlot = CallSlot | McpCallSlot
+Slot = TextSlot | ServerCallSlot | ResultSlot
 
 
 @frozen
@@ -216,11 +272,11 @@ Step = ItemAdded | ItemDelta | ItemDone
 class Output:
     """The output of one response. Feed it changes; read steps or items."""
 
-    def __init__(self, run_id: str) -> None:
-        self._run_id = run_id
+    def __init__(self, run_id: str, tool_items: ToolItems = ToolItems.FUNCTION_CALL) -> None:
+        self._run_id, self._tool_items = run_id, tool_items
         self._slots: list[Slot] = []
         self._open_text: dict[int, TextSlot] = {}  # the open text item, by position in the turn; at most one
-        self._calls: dict[int, CallSlot] = {}  # running calls, by position in the turn
+        self._calls: dict[int, ServerCallSlot] = {}  # running calls, by position in the turn
 
     def items(self, form: ResultForm) -> list[OutputItem]:
         """Return all items in their current state."""
@@ -272,10 +328,13 @@ class Output:
         yield ItemDelta(slot, text)
 
     def _start(self, change: CallStarted) -> Iterator[Step]:
+        if self._tool_items is ToolItems.HIDDEN:
+            return
         yield from self._close_text(ItemStatus.COMPLETED)
-        slot = CallSlot(
+        is_mcp = self._tool_items is ToolItems.MCP_CALL
+        slot = (McpCallSlot if is_mcp else CallSlot)(
             len(self._slots),
-            self._id("fc", change.item),
+            self._id("mcp" if is_mcp else "fc", change.item),
             change.call_id,
             change.name,
             encode(change.args),
@@ -292,9 +351,16 @@ class Output:
         yield ItemDone(slot)
 
     def _finish(self, change: CallEnded) -> Iterator[Step]:
+        if self._tool_items is ToolItems.HIDDEN:
+            return
         is_complete = change.state is CallState.COMPLETED
         status = ItemStatus.COMPLETED if is_complete else ItemStatus.INCOMPLETE
         call = self._calls.pop(change.item)
+        if isinstance(call, McpCallSlot):
+            call.output, call.is_error = change.result, change.is_error
+            call.status = ItemStatus.FAILED if is_complete and change.is_error else status
+            yield ItemDone(call)
+            return
         call.status = status
         yield ItemDone(call)
         item_id = self._id("fco", change.item)
@@ -324,10 +390,14 @@ class Output:
 
 
 def output_items(
-    run_id: str, items: Sequence[Item], outcome: Outcome | None = None, form: ResultForm = ResultForm.TEXT
+    run_id: str,
+    items: Sequence[Item],
+    outcome: Outcome | None = None,
+    form: ResultForm = ResultForm.TEXT,
+    tool_items: ToolItems = ToolItems.FUNCTION_CALL,
 ) -> list[OutputItem]:
     """Return the output of a stored or running turn, from its items. Without an outcome it has not ended."""
-    output = Output(run_id)
+    output = Output(run_id, tool_items)
     output.take_all(_replayed(items))
     if outcome is not None:
         output.take_all([Ended(outcome)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response
 
 from hermes_trio.core.dialects.chat import ChatCollector, ChatOptions, ChatStream
 from hermes_trio.core.messages import Message
@@ -14,7 +14,7 @@ from hermes_trio.schema.chat import ChatRequest, parse_chat
 from hermes_trio.schema.parsing import SESSION_ID_HEADER
 from hermes_trio.web.history import lock_session, session_target
 from hermes_trio.web.media import reply_with_media
-from hermes_trio.web.request import SessionHeaders, app_state, body, principal
+from hermes_trio.web.request import SessionHeaders, app_state, body, is_open_webui, principal
 from hermes_trio.web.sse import collected_response, sse_response
 from hermes_trio.web.start_run import (
     NewRun,
@@ -88,6 +88,4 @@ async def _load_history(chat: ChatRequest, given_id: str) -> tuple[Message, ...]
 
 def _wants_status_line() -> bool:
     mode = app_state().options.open_webui_status
-    if mode != "auto":
-        return mode == "on"
-    return any(name.lower().startswith("x-openwebui-") for name, _ in request.headers)
+    return is_open_webui() if mode == "auto" else mode == "on"

@@ -5,12 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from attrs import evolve
 from quart import Blueprint, Response, request
 
 from hermes_trio.core.changes import Change
 from hermes_trio.core.dialects.chat import BatchReply
-from hermes_trio.core.dialects.responses import ResponsesCollector, ResponsesStream, response_object
-from hermes_trio.core.dialects.responses_items import output_items
+from hermes_trio.core.dialects.responses import (
+    TOOL_ITEMS,
+    ResponsesCollector,
+    ResponsesStream,
+    response_object,
+    tool_items,
+)
+from hermes_trio.core.dialects.responses_items import ToolItems, output_items
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun, RunHeader
@@ -19,6 +26,7 @@ from hermes_trio.runs.disconnects import DETACH
 from hermes_trio.runs.log import load_changes
 from hermes_trio.runs.spec import Items, Persistence
 from hermes_trio.schema.conversations import item_list
+from hermes_trio.schema.parsing import SESSION_ID_HEADER, SESSION_KEY_HEADER
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.history import TurnHistory, find_session_target, load_history, lock_session
@@ -28,7 +36,9 @@ from hermes_trio.web.request import (
     app_state,
     body,
     bool_param,
+    header,
     int_param,
+    is_open_webui,
     order_param,
     principal,
 )
@@ -45,6 +55,7 @@ from hermes_trio.web.start_run import (
 )
 
 RESPONSES = RunKind("responses", "resp_", 28)
+TOOL_ITEMS_HEADER = "X-Hermes-Tool-Items"
 
 blueprint = Blueprint("responses", __name__)
 
@@ -60,7 +71,7 @@ async def create_response() -> Response:
             RESPONSES,
             raw,
             session,
-            partial(_load_input, asked),
+            partial(_load_input, evolve(asked, echo={**asked.echo, **_tool_items_echo()})),
             persistence=Persistence.FULL if asked.store else Persistence.NONE,
             on_disconnect=DETACH if asked.background else disconnect_policy(),
             is_background=asked.background,
@@ -78,6 +89,35 @@ async def create_response() -> Response:
         return collector.reply()
 
     return await collected_response(started, collector, make_reply)
+
+
+def _tool_items_echo() -> dict[str, str]:
+    """Return what the run's header notes about the form of tool calls; nothing for the form of hermes-agent.
+
+    Raises:
+        ApiError: 400 if the header has an unknown value.
+    """
+    chosen = _choose_tool_items()
+    return {} if chosen is ToolItems.FUNCTION_CALL else {TOOL_ITEMS: str(chosen)}
+
+
+def _choose_tool_items() -> ToolItems:
+    """Choose by header, by setting, or by client: most clients would run a ``function_call`` again.
+
+    Open WebUI and the clients of hermes-agent, which name their session in headers, show calls and outputs as cards.
+    """
+    if given := header(TOOL_ITEMS_HEADER).strip().lower():
+        if given not in set(ToolItems):
+            known = ", ".join(ToolItems)
+            raise bad_request(
+                f"'{TOOL_ITEMS_HEADER}' must be one of {known}.", TOOL_ITEMS_HEADER, "invalid_tool_items"
+            )
+        return ToolItems(given)
+    configured = app_state().options.tool_items
+    if configured != "auto":
+        return ToolItems(configured)
+    is_hermes_client = bool(header(SESSION_ID_HEADER) or header(SESSION_KEY_HEADER))
+    return ToolItems.FUNCTION_CALL if is_open_webui() or is_hermes_client else ToolItems.MCP_CALL
 
 
 async def _load_input(asked: ResponsesRequest, _: str) -> TurnInput:
@@ -109,7 +149,9 @@ def to_items(ended: EndedRun) -> Items:
     """Return what a conversation gains by a run: the input, and everything the agent did."""
     if not ended.header.conversation or not ended.header.is_stored:
         return ()
-    return (*ended.header.input_items, *output_items(ended.header.run_id, ended.items, ended.outcome))
+    form = tool_items(ended.header)
+    output = output_items(ended.header.run_id, ended.items, ended.outcome, tool_items=form)
+    return (*ended.header.input_items, *output)
 
 
 @blueprint.get("/v1/responses/<response_id>")
@@ -124,8 +166,8 @@ async def get_response(response_id: str) -> Response:
     return sse_response(found, ResponsesStream(found.header, after))
 
 
-def _is_visible(header: RunHeader) -> bool:
-    return header.kind == RESPONSES.name and header.is_stored
+def _is_visible(run: RunHeader) -> bool:
+    return run.kind == RESPONSES.name and run.is_stored
 
 
 async def _find(response_id: str) -> LiveRun | EndedRun:

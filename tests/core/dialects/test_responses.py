@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, get_args
 
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types.responses import ResponseStreamEvent
@@ -21,7 +22,13 @@ from hermes_trio.core.changes import (
     TextAdded,
     ToolOutputAdded,
 )
-from hermes_trio.core.dialects.responses import ResponsesCollector, ResponsesStream, frames_after
+from hermes_trio.core.dialects.responses import (
+    TOOL_ITEMS,
+    ResponsesCollector,
+    ResponsesStream,
+    frames_after,
+    response_object,
+)
 from hermes_trio.core.dialects.responses_items import item_id
 from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.messages import CallItem, ClientCallItem, MessageItem, ReasoningItem
@@ -317,3 +324,92 @@ def test_the_sdk_takes_every_event_without_a_change(script: list[Event], last: E
 def test_the_sdk_takes_the_events_of_cut_runs(script: list[Event], reason: Reason) -> None:
     for event in events_of(frames_after(HEADER, played(script, reason)[1])):
         models()[event["type"]].validate_python(event, strict=True)
+
+
+# Tool calls that the server runs, as one item each, and hidden.
+
+MCP = evolve(HEADER, request={TOOL_ITEMS: "mcp_call"})
+HIDDEN = evolve(HEADER, request={TOOL_ITEMS: "hidden"})
+
+
+def test_a_server_call_is_one_item_with_its_standard_events() -> None:
+    changes: list[Change] = [
+        TextAdded(0, "Let me see."),
+        CallStarted(1, "c1", "terminal", {"command": "ls"}, 0.0),
+        CallEnded(1, "c1", "terminal", CallState.COMPLETED, "one", False, 1.0),
+        CallStarted(2, "c2", "terminal", {}, 0.0),
+        CallEnded(2, "c2", "terminal", CallState.COMPLETED, "no such file", True, 1.0),
+        CallStarted(3, "c3", "terminal", {}, 0.0),
+        CallEnded(3, "c3", "terminal", CallState.CANCELLED, "half", True, 1.0),
+        DONE,
+    ]
+    events = events_of(frames_after(MCP, changes))
+    call = [
+        "output_item.added",
+        "mcp_call.in_progress",
+        "mcp_call_arguments.delta",
+        "mcp_call_arguments.done",
+    ]
+    assert [name for name, _ in brief(events)[8:-1]] == [
+        *call, "mcp_call.completed", "output_item.done",
+        *call, "mcp_call.failed", "output_item.done",
+        *call, "mcp_call.failed", "output_item.done",
+    ]  # fmt: skip
+    _, first, second, third = events[-1]["response"]["output"]
+    assert first == {
+        "id": item_id("mcp", "resp_1", 1),
+        "type": "mcp_call",
+        "status": "completed",
+        "server_label": "hermes",
+        "name": "terminal",
+        "arguments": '{"command": "ls"}',
+        "output": "one",
+        "error": None,
+        "approval_request_id": None,
+    }
+    error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": "no such file"}]}
+    assert (second["status"], second["output"], second["error"]) == ("failed", "no such file", error)
+    assert (third["status"], third["output"]) == ("incomplete", "half")
+
+
+@given(scripts, cuts)
+def test_server_calls_are_the_same_in_stream_and_record(script: list[Event], reason: Reason) -> None:
+    turn, changes = played(script, reason)
+    final = events_of(frames_after(MCP, changes))[-1]["response"]
+    stored = response_object(MCP, turn.items, turn.outcome)
+    assert stored["output"] == final["output"]
+    calls = [item for item in turn.items if isinstance(item, CallItem)]
+    shown = [item for item in final["output"] if item["type"] == "mcp_call"]
+    assert [(call.name, call.result) for call in calls] == [(item["name"], item["output"]) for item in shown]
+    assert all(item["status"] != "in_progress" for item in final["output"])
+
+
+@given(scripts, last_words)
+@settings(max_examples=60, deadline=None)  # the SDK builds its classes when they are first used
+def test_the_sdk_takes_every_event_of_server_calls(script: list[Event], last: Event) -> None:
+    for event in events_of(frames_after(MCP, feed(Turn(), [*script, last]))):
+        models()[event["type"]].validate_python(event, strict=True)
+
+
+@given(scripts, last_words)
+@settings(max_examples=60)
+def test_a_stream_with_server_calls_can_be_picked_up_after_every_event(
+    script: list[Event], last: Event
+) -> None:
+    changes = feed(Turn(), [*script, last])
+    whole = frames_after(MCP, changes)
+    frames = whole.split(b"\n\n")[:-1]
+    for number in range(-1, len(frames) - 1):
+        read = b"".join(frame + b"\n\n" for frame in frames[: number + 1])
+        assert read + frames_after(MCP, changes, number) == whole
+
+
+@given(scripts, cuts)
+def test_hidden_calls_leave_the_rest_as_it_is(script: list[Event], reason: Reason) -> None:
+    turn, changes = played(script, reason)
+    output = events_of(frames_after(HIDDEN, changes))[-1]["response"]["output"]
+    kinds = {MessageItem: "message", ReasoningItem: "reasoning", ClientCallItem: "function_call"}
+    assert [item["type"] for item in output] == [
+        kinds[type(item)] for item in turn.items if not isinstance(item, CallItem)
+    ]
+    assert response_object(HIDDEN, turn.items, turn.outcome)["output"] == output
