@@ -23,9 +23,9 @@ SHIPPED: Mapping[str, str] = MappingProxyType(
     {
         "demo": "hermes_trio.agents.demo:factory",
         "hermes": "hermes_trio.agents.hermes.provider:provider",
-        "local": "hermes_trio.agents.local:provider",
+        "local": "hermes_trio.agents.local.provider:provider",
         "synthetic": "hermes_trio.agents.synthetic:factory",
-        "upstream": "hermes_trio.agents.upstream:provider",
+        "upstream": "hermes_trio.agents.upstream.provider:provider",
     }
 )
 

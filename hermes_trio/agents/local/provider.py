@@ -15,9 +15,8 @@ from attrs import evolve, frozen
 
 from hermes_trio.agent.emitter import AsyncEmitter
 from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, AsyncAgent, TurnRequest
-from hermes_trio.agents.local.child import LaunchSpec
-from hermes_trio.agents.local.supervisor import ModelDown, ModelSupervisor, supervised
-from hermes_trio.agents.upstream import provider as upstream
+from hermes_trio.agents.local.supervisor import LaunchSpec, ModelDown, ModelSupervisor, supervised
+from hermes_trio.agents.upstream.provider import provider as upstream
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.events import Result, Verdict
 

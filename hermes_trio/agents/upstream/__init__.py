@@ -3,9 +3,3 @@
 ``wire`` builds requests and ``completion`` reads responses, both pure; ``client`` makes one model call, ``tool_calls``
 executes tools, ``loop`` combines them into a turn, and ``provider`` holds what turns share.
 """
-
-from __future__ import annotations
-
-from hermes_trio.agents.upstream.provider import provider
-
-__all__ = ["provider"]

@@ -105,7 +105,7 @@ class ModelClient:
         self._clients, self._retry_policy = clients, retry_policy
         self.mask = mask
         models_path = f"{self._url.path.removesuffix('/chat/completions')}/models"
-        self.models = ModelList(self._url.copy_with(path=models_path), clients.pooled)
+        self.models = UpstreamModels(self._url.copy_with(path=models_path), clients.pooled)
         self._quirks = ServerQuirks(supports_streaming=config.options.get("stream") is not False)
 
     async def call(self, body: Mapping[str, Any], on_deltas: DeltaHandler) -> Completion:
@@ -319,7 +319,7 @@ def chat_url(base_url: str) -> httpx2.URL:
 # -- models --
 
 
-class ModelList:
+class UpstreamModels:
     """The models of one server, fetched on demand and cached for a while."""
 
     def __init__(self, url: httpx2.URL, client: httpx2.AsyncClient) -> None:

@@ -16,9 +16,8 @@ from hermes_trio.agents.upstream.client import HttpClients, ModelClient, chat_ur
 from hermes_trio.agents.upstream.errors import SecretMasker
 from hermes_trio.agents.upstream.loop import UpstreamAgent
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.tools.approval_policy import apply_approval_rules, read_approval_rules
 from hermes_trio.tools.mcp import open_servers
-from hermes_trio.tools.registry import find_tools
+from hermes_trio.tools.registry import apply_approval_rules, find_tools, read_approval_rules
 
 MAX_IDLE_CONNECTIONS = 100
 

@@ -18,8 +18,8 @@ import trio
 
 from hermes_trio.agent.emitter import AsyncEmitter
 from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, AsyncAgent, TurnRequest
-from hermes_trio.agents.local import provider
-from hermes_trio.agents.local.child import LaunchSpec, run_child
+from hermes_trio.agents.local.provider import provider
+from hermes_trio.agents.local.supervisor import LaunchSpec, run_child
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.events import Result, Verdict
 from tests.agents.local import fake_package
@@ -161,7 +161,7 @@ async def test_a_missing_package_is_a_line(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_a_child_that_does_not_end_is_killed(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes_trio.agents.local.child.STOP_SECONDS", 0.05)
+    monkeypatch.setattr("hermes_trio.agents.local.supervisor.STOP_SECONDS", 0.05)
     deaf = 'import sys, time; sys.stdin.readline(); print(\'{"address": "http://127.0.0.1:1"}\', flush=True); time.sleep(3600)'
     ready = trio.Event()
     with real_timeout():
@@ -184,10 +184,10 @@ async def test_a_child_that_cannot_listen_tells_its_end(package: Path) -> None:
 PARENT = """
 import sys, trio
 from pathlib import Path
-from hermes_trio.agents.local import child
+from hermes_trio.agents.local import supervisor
 
 async def main():
-    await child.run_child(child.LaunchSpec(Path(sys.argv[1])), print)
+    await supervisor.run_child(supervisor.LaunchSpec(Path(sys.argv[1])), print)
 
 import structlog
 structlog.configure(processors=[lambda _, __, event: event.get("line", "")])

@@ -10,8 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hermes_trio.agents.local.child import LaunchSpec
-from hermes_trio.agents.local.supervisor import ModelDown, ModelSupervisor, supervised
+from hermes_trio.agents.local.supervisor import LaunchSpec, ModelDown, ModelSupervisor, supervised
 from hermes_trio.core.errors import ConfigurationError
 
 SPEC = LaunchSpec(Path("model.gguf"))

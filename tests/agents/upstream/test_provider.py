@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentProvider
-from hermes_trio.agents.upstream import provider
 from hermes_trio.agents.upstream.client import chat_url
 from hermes_trio.agents.upstream.loop import UpstreamAgent
+from hermes_trio.agents.upstream.provider import provider
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.tools.base import ToolError, ToolUse, tool
 from hermes_trio.tools.registry import SHIPPED

@@ -12,7 +12,7 @@ import pytest
 from attrs import frozen
 
 from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, UpstreamLimits
-from hermes_trio.agents.upstream import provider
+from hermes_trio.agents.upstream.provider import provider
 from tests.agents.upstream import tools_for_tests
 from tests.support import chat_api, fakes
 from tests.support.asgi import real_timeout

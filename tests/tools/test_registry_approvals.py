@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.tools.approval_policy import apply_approval_rules, read_approval_rules
 from hermes_trio.tools.base import NOT_APPROVED, Tool, ToolError, ToolUse, tool
+from hermes_trio.tools.registry import apply_approval_rules, read_approval_rules
 from tests.tools.uses import Question, Watcher
 
 
