@@ -1,1 +1,1 @@
-"""The checks of ``hermes-trio doctor``. Internal."""
+"""``hermes-trio doctor``: find out whether a server with the given settings can work."""

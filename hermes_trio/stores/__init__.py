@@ -1,0 +1,1 @@
+"""Stores: the interface (``base``), the factory for store URLs, and one module or package per engine."""

@@ -352,13 +352,13 @@ def load_history(connection: sqlite3.Connection, principal: str, run_id: str) ->
     for row in connection.execute(_CHAIN, {"principal": principal, "run_id": run_id}):
         rows[row[0]].append(row)
     # From child to parent, each run once.
-    chain: list[str] = []
+    chain: dict[str, None] = {}  # an ordered set
     while run_id in rows and run_id not in chain:
-        chain.append(run_id)
+        chain[run_id] = None
         run_id = rows[run_id][0][1]
     if not chain:
         return ()
-    oldest = chain[-1]
+    oldest = next(reversed(chain))
     parameters = {"principal": principal, "run_id": oldest}
     earlier = connection.execute(_EARLIER_IN_SESSION, parameters).fetchall()
     return (
