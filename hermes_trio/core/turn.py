@@ -85,7 +85,7 @@ class Turn:
         self._parts: list[_TextItem | Call | _ClientCall] = []
         self._calls = ToolCalls()
         self._approvals = OpenApprovals()
-        self._results = 0
+        self._results = 0  # calls that have ended
         self._outcome: Outcome | None = None
 
     @property
@@ -222,6 +222,7 @@ class Turn:
         self._outcome = outcome
         closed: list[Change] = [*self._approvals.close(at)]
         for call in self._calls.still_running():
+            # A call whose end is never reported is done when its turn is.
             if outcome.status is Status.COMPLETED and not call.reports_end:
                 call.finish(call.output.text, is_error=False, at=at)
             else:

@@ -1,0 +1,1 @@
+"""Pure request parsing, reply classes and the OpenAPI document. Internal."""

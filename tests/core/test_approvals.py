@@ -18,7 +18,7 @@ from hermes_trio.core.outcome import Reason
 from hermes_trio.core.turn import Turn
 from tests.support.turn_rules import feed
 
-WISH = ApprovalRequest(
+EVENT = ApprovalRequest(
     "q1", "c1", "rm -r build", "deletes files", ("recursive delete", "rm"), True, 60.0, 1.5
 )
 
@@ -34,25 +34,25 @@ REQUEST = ApprovalRequested(
 RESOLVED = ApprovalResolved("q1", "", Choice.SESSION, AnsweredBy.CLIENT, 2.5)
 
 
-def test_a_question_is_asked_and_answered_once() -> None:
-    assert feed(Turn(), [WISH, WISH, YES, YES]) == [REQUEST, RESOLVED]
+def test_a_request_is_opened_and_resolved_once() -> None:
+    assert feed(Turn(), [EVENT, EVENT, YES, YES]) == [REQUEST, RESOLVED]
 
 
-def test_nothing_is_answered_that_was_not_asked() -> None:
+def test_an_answer_without_a_request_is_ignored() -> None:
     assert feed(Turn(), [YES, Text("a")])[0] != RESOLVED
 
 
-def test_a_question_names_the_call_as_it_is_shown() -> None:
+def test_a_request_names_the_visible_call() -> None:
     again = [ToolStarted("c1", "t"), ToolStarted("c1", "t")]
-    first, asked = feed(Turn(), [again[0], WISH])
+    first, asked = feed(Turn(), [again[0], EVENT])
     assert isinstance(first, CallStarted)
     assert isinstance(asked, ApprovalRequested)
     assert asked.call_id == first.call_id == "c1"
 
 
-def test_the_end_denies_what_is_open() -> None:
+def test_the_end_denies_open_requests() -> None:
     turn = Turn()
-    asked = feed(turn, [WISH, ApprovalRequest("q2", "", "x")])
+    asked = feed(turn, [EVENT, ApprovalRequest("q2", "", "x")])
     closing = turn.cancel(Reason.STOP_REQUESTED, 9.0)
     assert [type(change) for change in closing] == [ApprovalResolved, ApprovalResolved, Ended]
     denied = [change for change in closing if isinstance(change, ApprovalResolved)]
@@ -64,7 +64,7 @@ def test_the_end_denies_what_is_open() -> None:
 
 
 @pytest.mark.parametrize("permanent", [True, False])
-def test_what_is_offered(permanent: bool) -> None:
+def test_offered_choices(permanent: bool) -> None:
     request = ApprovalRequested("q", "", "x", "", (), permanent, 1.0, 0.0)
     assert (Choice.ALWAYS in offered_choices(request)) is permanent
     assert {Choice.ONCE, Choice.SESSION, Choice.DENY} <= set(offered_choices(request))

@@ -1,4 +1,4 @@
-"""The written form of a log: everything comes back, and damage is noticed."""
+"""The stored form of a log: everything round-trips, and damage is detected."""
 
 from __future__ import annotations
 
@@ -71,22 +71,22 @@ def test_other_rows_are_refused(text: bytes) -> None:
 
 
 @given(st.text(st.characters(codec="ascii")))
-def test_what_is_packed_comes_back(text: str) -> None:
+def test_compression_round_trip(text: str) -> None:
     assert zlib.decompress(compress(text)).decode("ascii") == text
 
 
 @pytest.mark.parametrize("length", [0, 1, 511, 512, 513, 4095, 4096, 4097, 1_000_000])
-def test_whatever_its_length(length: int) -> None:
+def test_compression_of_any_length(length: int) -> None:
     text = "".join(chr(32 + number * number % 95) for number in range(length))
     assert zlib.decompress(compress(text)).decode("ascii") == text
 
 
 @pytest.mark.parametrize("text", ["some text", "text" * 500])
-def test_damage_is_noticed(text: str) -> None:
-    packed = bytearray(compress(text))
-    packed[-1] ^= 1
+def test_damage_is_detected(text: str) -> None:
+    compressed = bytearray(compress(text))
+    compressed[-1] ^= 1
     with pytest.raises(zlib.error):
-        zlib.decompress(packed)
+        zlib.decompress(compressed)
 
 
 @pytest.mark.parametrize("value", [Usage(1, 2), Stamp("run_1", 1.5, "m"), Message("user", "Hi")])

@@ -1,4 +1,4 @@
-"""A turn rebuilt from its own changes is the same turn."""
+"""A turn replayed from its own changes is the same turn."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from tests.support.turn_rules import check_invariants, feed
 
 
 @given(scripts)
-def test_after_every_prefix_the_rebuilt_turn_is_the_same(script: list[Event]) -> None:
+def test_after_every_prefix_the_replayed_turn_is_the_same(script: list[Event]) -> None:
     for length in range(len(script) + 1):
         turn = Turn()
         changes = feed(turn, script[:length])
-        rebuilt = ReplayedTurn(changes)
-        assert rebuilt.turn.is_open
-        assert [_without_time(item) for item in rebuilt.turn.items] == [
+        replayed = ReplayedTurn(changes)
+        assert replayed.turn.is_open
+        assert [_without_time(item) for item in replayed.turn.items] == [
             _without_time(item) for item in turn.items
         ]
-        check_invariants(rebuilt.turn, changes + list(rebuilt.turn.cancel(Reason.PROCESS_DIED, rebuilt.at)))
-        assert rebuilt.turn.outcome.reason is Reason.PROCESS_DIED
+        check_invariants(
+            replayed.turn, changes + list(replayed.turn.cancel(Reason.PROCESS_DIED, replayed.at))
+        )
+        assert replayed.turn.outcome.reason is Reason.PROCESS_DIED
 
 
 @given(scripts, last_words)
 def test_a_log_with_an_end_can_be_ended_again(script: list[Event], last: Event) -> None:
     turn = Turn()
-    rebuilt = ReplayedTurn(feed(turn, [*script, last]))
-    rebuilt.turn.cancel(Reason.PROCESS_DIED, rebuilt.at)
-    assert rebuilt.turn.text == turn.text
+    replayed = ReplayedTurn(feed(turn, [*script, last]))
+    replayed.turn.cancel(Reason.PROCESS_DIED, replayed.at)
+    assert replayed.turn.text == turn.text
 
 
 def _without_time(item: object) -> object:

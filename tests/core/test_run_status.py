@@ -25,7 +25,7 @@ RESOLVED = ApprovalResolved("q1", "", Choice.SESSION, AnsweredBy.CLIENT, 2.5)
 
 
 class TestRunStateMachine:
-    def test_from_one_question_to_the_next(self) -> None:
+    def test_from_one_request_to_the_next(self) -> None:
         machine, states = RunStateMachine(), []
         second = ApprovalRequested("q2", "", "y", "", (), True, 1.0, 3.0)
         machine.begin()
@@ -56,7 +56,7 @@ class TestRunStateMachine:
         assert machine.status == RunStatus(RunState.STOPPING)
 
     @given(scripts)
-    def test_every_script_ends_with_nobody_waiting(self, script: list[Event]) -> None:
+    def test_every_script_ends_without_open_requests(self, script: list[Event]) -> None:
         _, changes = played(script)
         for length in range(len(changes)):
             assert status_after(changes[:length]).state in {RunState.RUNNING, RunState.WAITING}

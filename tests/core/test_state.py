@@ -69,7 +69,7 @@ def test_ended_states_have_no_way_out() -> None:
 
 
 def test_every_run_can_end_wherever_it_stands() -> None:
-    """One that waits has its question answered first, by the end itself."""
+    """The end resolves open approval requests first."""
     live = set(RunState) - set(RUN_ENDS.values())
     for state in live - {RunState.WAITING}:
         assert {next_run_state(state, move) for move in RUN_ENDS} == set(RUN_ENDS.values())

@@ -130,8 +130,8 @@ def test_a_cut_call_keeps_what_it_printed() -> None:
         pytest.param([ToolCompleted("x", "r"), ToolOutput("x", "r")], [], id="orphans"),
         pytest.param([ToolStarted("x", "_t"), ToolCompleted("x", "r")], [], id="internal"),
         pytest.param([ToolAnnounced("_t")], [], id="internal without an id"),
-        pytest.param([ToolAnnounced("t"), ToolStarted("x", "t")], ["call"], id="notice, then start"),
-        pytest.param([ToolStarted("x", "t"), ToolAnnounced("t")], ["x"], id="start, then notice"),
+        pytest.param([ToolAnnounced("t"), ToolStarted("x", "t")], ["call"], id="announced, then started"),
+        pytest.param([ToolStarted("x", "t"), ToolAnnounced("t")], ["x"], id="started, then announced"),
         pytest.param([ToolStarted("", "t"), ToolStarted("", "t")], ["call", "call-2"], id="no ids"),
         pytest.param(
             [ToolStarted("x", "t"), ToolCompleted("x"), ToolStarted("x", "t")],
@@ -150,7 +150,7 @@ def test_every_start_is_shown_once_under_its_own_id(script: list[Event], ids: li
     assert [change.call_id for change in changes if isinstance(change, CallStarted)] == ids
 
 
-def test_a_claimed_notice_ends_with_the_call_that_claimed_it() -> None:
+def test_an_announced_call_ends_with_the_id_it_got_later() -> None:
     _, changes = played([ToolAnnounced("t"), ToolStarted("x", "t"), ToolCompleted("x", "r", at=2.0)])
     assert changes[1] == CallEnded(0, "call", "t", CallState.COMPLETED, "r", False, 2.0)
 

@@ -1,0 +1,1 @@
+"""Dialects: pure renderers from changes to the wire, one module per API."""

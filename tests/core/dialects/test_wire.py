@@ -36,7 +36,7 @@ def test_frames_are_one_piece_of_ascii() -> None:
     assert named_frame("x", "{}") == b"event: x\ndata: {}\n\n"
 
 
-def test_the_fields() -> None:
+def test_approval_fields() -> None:
     assert request_fields(REQUEST) == {
         "approval_id": "q1",
         "toolCallId": None,
@@ -57,7 +57,7 @@ def test_the_fields() -> None:
     }
 
 
-def test_a_question_stays_below_what_line_readers_take() -> None:
+def test_a_request_fits_the_lines_that_clients_read() -> None:
     patterns = tuple("\N{SNOWMAN}" * 10_000 for _ in range(100))
     huge = ApprovalRequested(
         "q", "c", "\N{SNOWMAN}" * 100_000, "\N{SNOWMAN}" * 100_000, patterns, True, 1.0, 0.0
@@ -66,7 +66,7 @@ def test_a_question_stays_below_what_line_readers_take() -> None:
     assert request_fields(ApprovalRequested("q", "", "x", "", (), True, 1.0, 0.0))["pattern_key"] is None
 
 
-def test_in_chat_they_are_chunks_that_change_nothing() -> None:
+def test_in_chat_approvals_are_chunks_with_an_empty_delta() -> None:
     stream = ChatStream(Stamp("r", 1.0, "m"), ChatOptions(status_line=True))
     asked, answered = parse(stream.render([REQUEST, RESOLVED]))
     assert (asked.name, answered.name) == (APPROVAL_REQUEST, APPROVAL_RESPONDED)
@@ -82,7 +82,7 @@ def test_in_chat_they_are_chunks_that_change_nothing() -> None:
     assert answered.data["event"]["data"]["done"] is True
 
 
-def test_a_response_in_progress_tells_what_it_waits_for() -> None:
+def test_a_response_in_progress_shows_its_open_requests() -> None:
     collector = ResponsesCollector(HEADER)
     collector.take([REQUEST])
     assert collector.snapshot()["hermes"] == {"approval": request_fields(REQUEST), "approvals_pending": 1}
