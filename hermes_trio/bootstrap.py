@@ -185,7 +185,7 @@ def _upstream_limits(settings: Settings) -> UpstreamLimits:
 
 
 @define
-class Readiness:
+class ReadinessFlag:
     """Why the server is not ready; "" if it is."""
 
     not_ready: str = "starting"
@@ -198,7 +198,7 @@ class Server:
     app: Application
     admission: Admission
     registry: RunRegistry[Run]
-    readiness: Readiness
+    readiness: ReadinessFlag
 
 
 @asynccontextmanager
@@ -264,7 +264,7 @@ def _attach(
     app: Application, prepared: Prepared, services: Services, supervisor: RunSupervisor, metrics: Metrics
 ) -> Server:
     """Give the application the state that its requests share."""
-    settings, readiness = prepared.settings, Readiness()
+    settings, readiness = prepared.settings, ReadinessFlag()
     admission = Admission(settings.max_runs)
     state = AppState(
         web_options(settings),
