@@ -10,7 +10,7 @@ from typing import BinaryIO
 from attrs import frozen
 
 from hermes_trio.cli.target import find_target
-from hermes_trio.client.chat import Look, Wanted, chat
+from hermes_trio.client.chat import ChatSettings, OutputMode, chat
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.settings import Settings
 
@@ -44,7 +44,7 @@ def main(settings: Settings, flags: ChatFlags) -> int:
     if not prompt.strip() and (flags.as_json or not sys.stdin.isatty()):
         raise ConfigurationError("there is nothing to ask: give PROMPT, or text on standard input")
     target = find_target(settings, flags.url, key_file)
-    return chat(target, Wanted(prompt, flags.session, flags.model, _look(flags), flags.approve))
+    return chat(target, ChatSettings(prompt, flags.session, flags.model, _output_mode(flags), flags.approve))
 
 
 def read_text(source: BinaryIO) -> str:
@@ -64,8 +64,8 @@ def join_prompt(prompt: str, text: str) -> str:
     return "\n\n".join(part for part in (prompt, text.strip("\n")) if part.strip())
 
 
-def _look(flags: ChatFlags) -> Look:
+def _output_mode(flags: ChatFlags) -> OutputMode:
     if flags.as_json:
-        return Look.JSON
+        return OutputMode.JSON
     is_simple = flags.plain or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb"
-    return Look.PLAIN if is_simple else Look.LIVE
+    return OutputMode.PLAIN if is_simple else OutputMode.LIVE

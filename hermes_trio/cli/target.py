@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
-from hermes_trio.client.calls import Target
+from hermes_trio.client.api_client import Target
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.keys import DEFAULT_PRINCIPAL, LOCAL_FILE, NamedKey, is_loopback, read_key_file
 from hermes_trio.settings import Settings

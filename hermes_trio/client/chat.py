@@ -1,4 +1,4 @@
-"""``hermes-trio chat``: one turn, or one after the other as long as there is somebody who types."""
+"""A conversation on a terminal: one turn, or a loop that reads prompts."""
 
 from __future__ import annotations
 
@@ -14,21 +14,28 @@ from importlib.util import find_spec
 import trio
 from attrs import evolve, frozen
 
-from hermes_trio.client.calls import Ask, Refused, Target, Unreachable, open_caller
-from hermes_trio.client.events import Question
-from hermes_trio.client.screen import JsonLines, PlainText, Screen
-from hermes_trio.client.text import one_line, revealed
-from hermes_trio.client.turn import MISUSE, STOPPED, Asker, TurnEnd, always, leave_it, run_turn
+from hermes_trio.client.api_client import RequestRefused, ServerUnreachable, Target, TurnPrompt, open_client
+from hermes_trio.client.events import ApprovalPrompt
+from hermes_trio.client.screen import JsonLines, PlainText, Screen, escape_hidden, one_line
+from hermes_trio.client.turn import (
+    EXIT_MISUSE,
+    EXIT_STOPPED,
+    ApprovalHandler,
+    TurnResult,
+    answer_with,
+    leave_open,
+    run_turn,
+)
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.events import Choice
 
 PROMPT = "> "
 _TTY = "/dev/tty"
-_SHOWN = 200
+_MAX_COMMAND_CHARS = 200
 
 
-class Look(StrEnum):
-    """How a turn is shown."""
+class OutputMode(StrEnum):
+    """How a turn is displayed."""
 
     LIVE = "live"
     PLAIN = "plain"
@@ -36,61 +43,65 @@ class Look(StrEnum):
 
 
 @frozen
-class Wanted:
-    """What the command line says. Without a prompt, somebody types."""
+class ChatSettings:
+    """The options of a chat. Without a prompt, prompts are read from the terminal."""
 
     prompt: str = ""
     session: str = ""
     model: str = ""
-    look: Look = Look.LIVE
-    approve: str = ""  # "": ask the person if there is one, else no; "wait": others answer; or a choice
+    output: OutputMode = OutputMode.LIVE
+    approve: str = (
+        ""  # a choice; "wait" for another client to answer; "" to ask the user, or deny if there is none
+    )
 
 
-def chat(target: Target, wanted: Wanted) -> int:
-    """Talk to a server; returns the exit code.
+def chat(target: Target, settings: ChatSettings) -> int:
+    """Talk to a server. Return the exit code.
 
     Raises:
-        ConfigurationError: the live view is wanted and its package is missing.
+        ConfigurationError: the live view needs a package that is not installed.
     """
-    if wanted.look is Look.LIVE and find_spec("rich") is None:
+    if settings.output is OutputMode.LIVE and find_spec("rich") is None:
         raise ConfigurationError(
             "the live view needs the package rich: pip install 'hermes-trio[chat]', or use --plain or --json"
         )
     code = 1
     try:
-        code = _one_turn(target, wanted).code if wanted.prompt else _loop(target, wanted)
-    except* (Refused, Unreachable) as group:
-        code = _told(group)
+        code = _one_turn(target, settings).code if settings.prompt else _loop(target, settings)
+    except* (RequestRefused, ServerUnreachable) as group:
+        code = _report(group)
     except* BrokenPipeError:
-        # Whoever read the answer has left. Python would complain once more when it closes its output.
+        # The reader of our output has gone. Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
 
-def _told(group: BaseExceptionGroup[Refused | Unreachable]) -> int:
+def _report(group: BaseExceptionGroup[RequestRefused | ServerUnreachable]) -> int:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     sys.stderr.write(f"Error: {one_line(str(error), 500)}\n")
-    return MISUSE if isinstance(error, Refused) and error.is_misuse else 1
+    return EXIT_MISUSE if isinstance(error, RequestRefused) and error.is_misuse else 1
 
 
-def _one_turn(target: Target, wanted: Wanted) -> TurnEnd:
-    with _shown(wanted) as (screen, asker):
-        return trio.run(partial(_turn, target, wanted, screen, asker))
+def _one_turn(target: Target, settings: ChatSettings) -> TurnResult:
+    with _open_screen(settings) as (screen, approval_handler):
+        return trio.run(partial(_turn, target, settings, screen, approval_handler))
 
 
-async def _turn(target: Target, wanted: Wanted, screen: Screen, asker: Asker) -> TurnEnd:
-    async with open_caller(target) as caller:
-        session = await caller.open_session(wanted.session, wanted.model) if wanted.session else ""
-        ask = Ask(wanted.prompt, secrets.token_hex(16), session, wanted.model)
-        return await run_turn(caller, ask, screen, asker)
+async def _turn(
+    target: Target, settings: ChatSettings, screen: Screen, approval_handler: ApprovalHandler
+) -> TurnResult:
+    async with open_client(target) as client:
+        session = await client.open_session(settings.session, settings.model) if settings.session else ""
+        ask = TurnPrompt(settings.prompt, secrets.token_hex(16), session, settings.model)
+        return await run_turn(client, ask, screen, approval_handler)
 
 
-def _loop(target: Target, wanted: Wanted) -> int:
-    """Every turn is a loop of its own, so that typing is left to Python, with its history and its Ctrl-C."""
-    opened = trio.run(_open, target, wanted)
-    _remember(opened.said)
+def _loop(target: Target, settings: ChatSettings) -> int:
+    """Read prompts and run a turn for each, in a ``trio.run`` of its own, so that ``input`` has history and Ctrl-C."""
+    opened = trio.run(_open, target, settings)
+    _fill_history(opened.said)
     while True:
         try:
             text = input(PROMPT).strip()
@@ -98,26 +109,26 @@ def _loop(target: Target, wanted: Wanted) -> int:
             sys.stdout.write("\n")
             return 0
         except KeyboardInterrupt:
-            return STOPPED
-        if text and _one_turn(target, evolve(wanted, prompt=text, session=opened.session)).quit:
-            return STOPPED
+            return EXIT_STOPPED
+        if text and _one_turn(target, evolve(settings, prompt=text, session=opened.session)).quit:
+            return EXIT_STOPPED
 
 
 @frozen
-class _Opened:
+class _OpenedSession:
     session: str
     said: list[str]
 
 
-async def _open(target: Target, wanted: Wanted) -> _Opened:
-    async with open_caller(target) as caller:
-        session = await caller.open_session(wanted.session, wanted.model)
-        return _Opened(session, await caller.said_in(session) if wanted.session else [])
+async def _open(target: Target, settings: ChatSettings) -> _OpenedSession:
+    async with open_client(target) as client:
+        session = await client.open_session(settings.session, settings.model)
+        return _OpenedSession(session, await client.user_messages(session) if settings.session else [])
 
 
-def _remember(said: list[str]) -> None:
-    """The arrow keys bring back what was said in the session before."""
-    import readline  # noqa: PLC0415  # alone to import it changes what input() does
+def _fill_history(said: list[str]) -> None:
+    """Add earlier prompts of the session to the input history."""
+    import readline  # noqa: PLC0415  # importing it changes what input() does
 
     readline.clear_history()
     for text in said:
@@ -125,18 +136,18 @@ def _remember(said: list[str]) -> None:
 
 
 @contextmanager
-def _shown(wanted: Wanted) -> Iterator[tuple[Screen, Asker]]:
-    """The screen, and who answers questions."""
-    if wanted.look is not Look.LIVE:
-        screen = (JsonLines if wanted.look is Look.JSON else PlainText)(sys.stdout, sys.stderr)
-        yield screen, _by_rule(wanted.approve) or _denying(screen)
+def _open_screen(settings: ChatSettings) -> Iterator[tuple[Screen, ApprovalHandler]]:
+    """Open the screen and the handler of approval requests."""
+    if settings.output is not OutputMode.LIVE:
+        screen = (JsonLines if settings.output is OutputMode.JSON else PlainText)(sys.stdout, sys.stderr)
+        yield screen, _handler_for(settings.approve) or _denying_handler(screen)
         return
-    with _live(_by_rule(wanted.approve)) as shown:
+    with _open_live_screen(_handler_for(settings.approve)) as shown:
         yield shown
 
 
 @contextmanager
-def _live(rule: Asker | None) -> Iterator[tuple[Screen, Asker]]:
+def _open_live_screen(rule: ApprovalHandler | None) -> Iterator[tuple[Screen, ApprovalHandler]]:
     from rich.console import Console  # noqa: PLC0415  # of an extra
 
     from hermes_trio.client.terminal import LiveScreen, single_keys  # noqa: PLC0415
@@ -144,7 +155,7 @@ def _live(rule: Asker | None) -> Iterator[tuple[Screen, Asker]]:
     screen = LiveScreen(Console(highlight=False))
     with _keyboard() as fd:
         if fd < 0:
-            yield screen, rule or _denying(screen)
+            yield screen, rule or _denying_handler(screen)
             return
         with single_keys(fd) as keyboard:
             yield screen, rule or partial(keyboard.ask, screen)
@@ -152,7 +163,7 @@ def _live(rule: Asker | None) -> Iterator[tuple[Screen, Asker]]:
 
 @contextmanager
 def _keyboard() -> Iterator[int]:
-    """The terminal that keys come from, even if the prompt came through a pipe; -1 if there is none."""
+    """Open the terminal to read keys from, even if the prompt came through a pipe; -1 if there is none."""
     if sys.stdin.isatty():
         yield sys.stdin.fileno()
         return
@@ -167,16 +178,16 @@ def _keyboard() -> Iterator[int]:
         os.close(fd)
 
 
-def _by_rule(approve: str) -> Asker | None:
+def _handler_for(approve: str) -> ApprovalHandler | None:
     if approve == "wait":
-        return leave_it
-    return always(Choice(approve)) if approve else None
+        return leave_open
+    return answer_with(Choice(approve)) if approve else None
 
 
-def _denying(screen: Screen) -> Asker:
-    async def deny(question: Question) -> Choice:
-        command = one_line(revealed(question.command), _SHOWN)
-        screen.notice(f"denied, since nobody can be asked here: {command} (see --approve)")
+def _denying_handler(screen: Screen) -> ApprovalHandler:
+    async def deny(question: ApprovalPrompt) -> Choice:
+        command = one_line(escape_hidden(question.command), _MAX_COMMAND_CHARS)
+        screen.notice(f"denied, because there is no terminal to ask on: {command} (see --approve)")
         return Choice.DENY
 
     return deny

@@ -1,11 +1,12 @@
-"""The events of a run as a client hears them: JSON text in, frozen values out.
+"""The events of a run as a client receives them: an SSE stream in, frozen values out.
 
-Events of a kind that is not known yet are kept as :class:`Unknown`: a newer server may say more.
+Events of an unknown kind are kept as :class:`UnknownEvent`, because a newer server may send more.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,32 +15,32 @@ from attrs import frozen
 from hermes_trio.core.events import Choice
 
 
-class BadEvent(ValueError):
-    """What came is no event of a run."""
+class InvalidEvent(ValueError):
+    """The data of a frame is not an event of a run."""
 
 
 @frozen
-class Begun:
-    """The run is there."""
+class StreamStarted:
+    """The run has started."""
 
 
 @frozen
-class TextSaid:
-    """More of the answer."""
+class TextDelta:
+    """A piece of the answer."""
 
     text: str
 
 
 @frozen
-class Thought:
-    """More reasoning."""
+class ReasoningDelta:
+    """A piece of reasoning."""
 
     text: str
 
 
 @frozen
-class CallBegan:
-    """A tool runs."""
+class ToolCallStarted:
+    """A tool call starts."""
 
     call_id: str
     tool: str
@@ -47,16 +48,16 @@ class CallBegan:
 
 
 @frozen
-class CallPrinted:
-    """A running tool printed something."""
+class ToolCallOutput:
+    """Output of a running tool call."""
 
     call_id: str
     text: str
 
 
 @frozen
-class CallOver:
-    """A tool has ended, or was cut off."""
+class ToolCallEnded:
+    """A tool call ended, or was cancelled."""
 
     call_id: str
     tool: str
@@ -67,8 +68,8 @@ class CallOver:
 
 
 @frozen
-class HandedOver:
-    """A call of a tool that the client should run; this client has none."""
+class ToolCallHandedOver:
+    """A call of a client tool. This client has none."""
 
     call_id: str
     tool: str
@@ -76,8 +77,8 @@ class HandedOver:
 
 
 @frozen
-class Question:
-    """The agent asks before it does something."""
+class ApprovalPrompt:
+    """An approval request of the agent."""
 
     approval_id: str
     command: str
@@ -87,8 +88,8 @@ class Question:
 
 
 @frozen
-class Answered:
-    """A question is over."""
+class ApprovalClosed:
+    """An approval request was decided."""
 
     approval_id: str
     choice: str
@@ -96,8 +97,8 @@ class Answered:
 
 
 @frozen
-class Completed:
-    """The run ended well; ``reason`` is there if the agent ran out of tokens or gave up."""
+class RunCompleted:
+    """The run completed. ``reason`` is set if the agent ran out of tokens or gave up."""
 
     output: str = ""
     reason: str = ""
@@ -105,7 +106,7 @@ class Completed:
 
 
 @frozen
-class Failed:
+class RunFailed:
     """The run failed."""
 
     error: str
@@ -113,50 +114,50 @@ class Failed:
 
 
 @frozen
-class Cancelled:
-    """Somebody stopped the run."""
+class RunCancelled:
+    """The run was stopped."""
 
     reason: str = ""
 
 
 @frozen
-class Unknown:
-    """Something else."""
+class UnknownEvent:
+    """An event of an unknown kind."""
 
     kind: str
 
 
-End = Completed | Failed | Cancelled
+RunEnd = RunCompleted | RunFailed | RunCancelled
 Body = (
-    Begun | TextSaid | Thought | CallBegan | CallPrinted | CallOver | HandedOver | Question | Answered
-    | Completed | Failed | Cancelled | Unknown
+    StreamStarted | TextDelta | ReasoningDelta | ToolCallStarted | ToolCallOutput | ToolCallEnded | ToolCallHandedOver | ApprovalPrompt | ApprovalClosed
+    | RunCompleted | RunFailed | RunCancelled | UnknownEvent
 )  # fmt: skip
 
 
 @frozen
-class Event:
-    """One event, its number in the run, and when the server says it happened."""
+class StreamEvent:
+    """An event with its number in the run and the server's time."""
 
     seq: int
     timestamp: float
     body: Body
 
 
-def read_event(text: str) -> Event:
-    """Understand the data of one frame.
+def read_event(text: str) -> StreamEvent:
+    """Parse the data of one frame.
 
     Raises:
-        BadEvent: it is no JSON object with a number.
+        InvalidEvent: it is not a JSON object with a number.
     """
     try:
         data = json.loads(text)
     except ValueError:
-        raise BadEvent("an event is no JSON") from None
+        raise InvalidEvent("an event is no JSON") from None
     if not isinstance(data, dict) or type(data.get("seq")) is not int:
-        raise BadEvent("an event has no number")
+        raise InvalidEvent("an event has no number")
     kind = _text(data, "event")
     read = _READERS.get(kind)
-    return Event(data["seq"], _number(data, "timestamp"), read(data) if read else Unknown(kind))
+    return StreamEvent(data["seq"], _number(data, "timestamp"), read(data) if read else UnknownEvent(kind))
 
 
 Fields = Mapping[str, Any]
@@ -172,10 +173,10 @@ def _number(data: Fields, name: str) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _question(data: Fields) -> Question:
+def _question(data: Fields) -> ApprovalPrompt:
     offered = data.get("choices")
     choices = tuple(choice for choice in Choice if isinstance(offered, list) and str(choice) in offered)
-    return Question(
+    return ApprovalPrompt(
         _text(data, "approval_id"),
         _text(data, "command"),
         _text(data, "description"),
@@ -184,8 +185,8 @@ def _question(data: Fields) -> Question:
     )
 
 
-def _over(data: Fields) -> CallOver:
-    return CallOver(
+def _over(data: Fields) -> ToolCallEnded:
+    return ToolCallEnded(
         _text(data, "toolCallId"),
         _text(data, "tool"),
         _text(data, "result"),
@@ -195,29 +196,73 @@ def _over(data: Fields) -> CallOver:
     )
 
 
-def _completed(data: Fields) -> Completed:
+def _completed(data: Fields) -> RunCompleted:
     usage = data.get("usage")
     tokens = _number(usage, "total_tokens") if isinstance(usage, dict) else 0
-    return Completed(_text(data, "output"), _text(data, "reason"), int(tokens))
+    return RunCompleted(_text(data, "output"), _text(data, "reason"), int(tokens))
 
 
 _READERS: Mapping[str, Callable[[Fields], Body]] = {
-    "run.started": lambda _: Begun(),
-    "message.delta": lambda data: TextSaid(_text(data, "delta")),
-    "reasoning.delta": lambda data: Thought(_text(data, "delta")),
-    "tool.started": lambda data: CallBegan(
+    "run.started": lambda _: StreamStarted(),
+    "message.delta": lambda data: TextDelta(_text(data, "delta")),
+    "reasoning.delta": lambda data: ReasoningDelta(_text(data, "delta")),
+    "tool.started": lambda data: ToolCallStarted(
         _text(data, "toolCallId"), _text(data, "tool"), _text(data, "preview")
     ),
-    "tool.output": lambda data: CallPrinted(_text(data, "toolCallId"), _text(data, "delta")),
+    "tool.output": lambda data: ToolCallOutput(_text(data, "toolCallId"), _text(data, "delta")),
     "tool.completed": _over,
-    "tool.handed_over": lambda data: HandedOver(
+    "tool.handed_over": lambda data: ToolCallHandedOver(
         _text(data, "toolCallId"), _text(data, "tool"), _text(data, "arguments")
     ),
     "approval.request": _question,
-    "approval.responded": lambda data: Answered(
+    "approval.responded": lambda data: ApprovalClosed(
         _text(data, "approval_id"), _text(data, "choice"), _text(data, "by")
     ),
     "run.completed": _completed,
-    "run.failed": lambda data: Failed(_text(data, "error"), _text(data, "reason")),
-    "run.cancelled": lambda data: Cancelled(_text(data, "reason")),
+    "run.failed": lambda data: RunFailed(_text(data, "error"), _text(data, "reason")),
+    "run.cancelled": lambda data: RunCancelled(_text(data, "reason")),
 }
+
+
+MAX_FRAME_BYTES = 1_000_000
+_LINE_END = re.compile(rb"\r\n|\n|\r(?!$)")  # a \r at the very end may be half of a \r\n
+
+
+class FrameTooLong(ValueError):
+    """A frame is longer than any that the server sends."""
+
+
+class SseParser:
+    """Parses server-sent events from chunks of bytes. An incomplete frame at the end is dropped."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[str] = []
+        self._size = 0
+
+    def feed(self, piece: bytes) -> list[str]:
+        """Return the data of all frames that are complete now.
+
+        Raises:
+            FrameTooLong: a frame is too long.
+        """
+        *lines, self._rest = _LINE_END.split(self._rest + piece)
+        found = [data for line in lines for data in self._take(line)]
+        if len(self._rest) + self._size > MAX_FRAME_BYTES:
+            raise FrameTooLong("an event of the server has no end")
+        return found
+
+    def _take(self, line: bytes) -> list[str]:
+        if line:
+            self._keep(line)
+            return []
+        found = ["\n".join(self._data)] if self._data else []
+        self._data, self._size = [], 0
+        return found
+
+    def _keep(self, line: bytes) -> None:
+        """Keep data lines. Ids are ignored, because the data holds the numbers too."""
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._data.append(value.removeprefix(b" ").decode("utf-8", "replace"))
+            self._size += len(value)

@@ -1,52 +1,54 @@
-"""Where a run is shown: the contract, and the two simple ways. The live one is in ``terminal``."""
+"""Where a run is displayed: the interface, plain text and JSON lines. The live terminal is in ``terminal``.
+
+Text from a model or a tool is sanitized first: nothing in it may move the cursor, clear the screen or hide what it says.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Protocol, TextIO
 
 from attrs import define
 
-from hermes_trio.client.events import Completed, Failed
-from hermes_trio.client.layout import START, Mark
-from hermes_trio.client.state import Said, View
-from hermes_trio.client.stream import Heard
-from hermes_trio.client.text import one_line, printable
+from hermes_trio.client.events import RunCompleted, RunFailed
+from hermes_trio.client.stream import Received
+from hermes_trio.client.view import START, PrintPosition, TextBlock, View
 
-_NOTICE = 500
+_MAX_NOTICE_CHARS = 500
 
 
 class Screen(Protocol):
-    """Shows one turn."""
+    """Displays one turn."""
 
     @property
     def frames_per_second(self) -> float:
-        """How often ``tick`` is wanted; 0 means never."""
+        """How often to call ``tick``; 0 for never."""
         ...
 
-    def show(self, view: View, heard: Heard, /) -> None:
-        """There is one more event."""
+    def show(self, view: View, heard: Received, /) -> None:
+        """Display one more event."""
         ...
 
     def tick(self, view: View) -> None:
-        """Time has passed."""
+        """Redraw, because time has passed."""
         ...
 
     def notice(self, text: str) -> None:
-        """Something that the person should know and that is no part of the run."""
+        """Display a message that is not part of the run."""
         ...
 
     def stopping(self) -> None:
-        """The run was asked to stop."""
+        """Display that the run was asked to stop."""
         ...
 
     def finish(self, view: View) -> None:
-        """Nothing follows."""
+        """Display the end."""
         ...
 
 
 @define
 class _Plain:
-    """What both have in common: troubles go to the error output, and nothing moves."""
+    """The common part of both: notices go to stderr, and nothing is redrawn."""
 
     out: TextIO
     err: TextIO
@@ -56,10 +58,10 @@ class _Plain:
         return 0.0
 
     def tick(self, view: View) -> None:
-        """Nothing moves here."""
+        """Do nothing."""
 
     def notice(self, text: str) -> None:
-        self.err.write(f"{one_line(text, _NOTICE)}\n")
+        self.err.write(f"{one_line(text, _MAX_NOTICE_CHARS)}\n")
         self.err.flush()
 
     def stopping(self) -> None:
@@ -68,51 +70,89 @@ class _Plain:
 
 @define
 class JsonLines(_Plain):
-    """Every event as it came, one to a line."""
+    """Writes every event as it was received, one per line."""
 
-    def show(self, _view: View, heard: Heard, /) -> None:
+    def show(self, _view: View, heard: Received, /) -> None:
         # Between two tokens of JSON a space is as good as a line break, and within a string there is none.
         line = heard.data.replace("\n", " ")
         self.out.write(f"{line}\n")
         self.out.flush()
 
     def finish(self, view: View) -> None:
-        """All has been said."""
+        """Do nothing: every event has been written."""
 
 
 @define
 class PlainText(_Plain):
-    """The answer alone, as it comes."""
+    """Writes only the answer, as it arrives."""
 
-    mark: Mark = START
+    mark: PrintPosition = START
 
-    def show(self, view: View, _heard: Heard, /) -> None:
+    def show(self, view: View, _heard: Received, /) -> None:
         written = False
         for place in range(self.mark.block, len(view.blocks)):
             block = view.blocks[place]
             begin = self.mark.character if place == self.mark.block else 0
-            if isinstance(block, Said) and block.text[begin:]:
-                self._write(block.text[begin:], gap=begin == 0 and _said_before(view, place))
-                self.mark, written = Mark(place, len(block.text)), True
+            if isinstance(block, TextBlock) and block.text[begin:]:
+                self._write(block.text[begin:], gap=begin == 0 and _has_text_before(view, place))
+                self.mark, written = PrintPosition(place, len(block.text)), True
         if written:
             self.out.flush()
 
     def _write(self, text: str, gap: bool) -> None:
-        shown = printable(text) if self.out.isatty() else text
+        shown = sanitize_text(text) if self.out.isatty() else text
         self.out.write(f"\n\n{shown.lstrip()}" if gap else shown)
 
     def finish(self, view: View) -> None:
-        if _said_before(view, len(view.blocks)):
+        if _has_text_before(view, len(view.blocks)):
             self.out.write("\n")
             self.out.flush()
         match view.end:
-            case Failed(error, _):
+            case RunFailed(error, _):
                 self.notice(f"failed: {error}")
-            case Completed(_, reason, _) if reason:
+            case RunCompleted(_, reason, _) if reason:
                 self.notice(f"incomplete: {reason}")
             case _:
                 pass
 
 
-def _said_before(view: View, place: int) -> bool:
-    return any(isinstance(block, Said) for block in view.blocks[:place])
+def _has_text_before(view: View, place: int) -> bool:
+    return any(isinstance(block, TextBlock) for block in view.blocks[:place])
+
+
+# -- text for a terminal --
+
+# Control characters, and those that turn the direction of writing around.
+_UNSAFE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_HIDDEN = re.compile(
+    r"[\u00ad\u115f\u1160\u180e\u200b-\u200d\u2060-\u2064\u3164\ufeff\uffa0\U000e0000-\U000e007f]"
+)
+_ELLIPSIS = "…"
+
+
+def sanitize_text(text: str) -> str:
+    """Remove the characters that a terminal would obey."""
+    return _UNSAFE.sub("", text.replace("\r\n", "\n"))
+
+
+def escape_hidden(text: str) -> str:
+    """Escape control and invisible characters, for text that a person decides about."""
+    return _HIDDEN.sub(_escape, _UNSAFE.sub(_escape, text))
+
+
+def one_line(text: str, most: int) -> str:
+    """Return a text as one line of at most ``most`` characters."""
+    line = " ".join(sanitize_text(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}{_ELLIPSIS}"
+
+
+def last_lines(text: str, most: int) -> str:
+    """Return the last lines of a text, after an ellipsis if some were left out."""
+    lines = sanitize_text(text).rstrip("\n").split("\n")
+    return "\n".join(lines if len(lines) <= most else [_ELLIPSIS, *lines[-most:]])
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")

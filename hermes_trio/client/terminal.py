@@ -1,4 +1,7 @@
-"""The live terminal: what is over is printed, what still changes is drawn again below it. Needs rich."""
+"""The live terminal: finished blocks are printed, what still changes is redrawn below them. Needs rich.
+
+The functions that render are pure; the time is an argument.
+"""
 
 from __future__ import annotations
 
@@ -7,64 +10,186 @@ import select
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import trio
 from attrs import frozen
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.panel import Panel
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from hermes_trio.client import render
-from hermes_trio.client.events import Question
-from hermes_trio.client.layout import START, split
-from hermes_trio.client.state import View
-from hermes_trio.client.stream import Heard
-from hermes_trio.client.text import printable
+from hermes_trio.client.events import ApprovalPrompt, RunCancelled, RunCompleted, RunFailed
+from hermes_trio.client.screen import escape_hidden, last_lines, one_line, sanitize_text
+from hermes_trio.client.stream import Received
+from hermes_trio.client.view import (
+    START,
+    ApprovalBlock,
+    Block,
+    CardState,
+    ReasoningBlock,
+    TextBlock,
+    ToolCard,
+    View,
+    split_blocks,
+)
 from hermes_trio.core.events import Choice
+
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+FRAMES_PER_SECOND = 10
+_PREVIEW = 100
+_LINES_RUNNING = 6
+_LINES_DONE = 8
+_INDENT = (0, 0, 0, 2)
+
+_SIGNS: Mapping[CardState, tuple[str, str]] = {
+    CardState.DONE: ("✓", "green"),
+    CardState.FAILED: ("✗", "red"),
+    CardState.CANCELLED: ("■", "yellow"),
+    CardState.HANDED_OVER: ("→", "yellow"),
+}
+KEYS: Mapping[str, Choice] = {
+    "o": Choice.ONCE,
+    "s": Choice.SESSION,
+    "a": Choice.ALWAYS,
+    "d": Choice.DENY,
+    "y": Choice.ONCE,
+    "n": Choice.DENY,
+}
+_LABELS: Mapping[Choice, str] = {
+    Choice.ONCE: "o once",
+    Choice.SESSION: "s in this session",
+    Choice.ALWAYS: "a always",
+    Choice.DENY: "d deny",
+}
+
+
+def render_blocks(view: View, shown: Iterable[Block], now: float) -> Group:
+    """Render blocks of a view, one below the other."""
+    return Group(*(_block(view, block, now) for block in shown))
+
+
+def _block(view: View, block: Block, now: float) -> RenderableType:
+    match block:
+        case TextBlock(text):
+            return Markdown(sanitize_text(text), hyperlinks=False, code_theme="ansi_dark")
+        case ReasoningBlock(text):
+            return Padding(Text(sanitize_text(text).strip(), style="dim italic"), _INDENT)
+        case ToolCard():
+            return _card(block, view.elapsed(block, now), now)
+        case ApprovalBlock():
+            return _settled(block)
+
+
+def _card(card: ToolCard, elapsed: float, now: float) -> RenderableType:
+    is_running = card.state is CardState.RUNNING
+    sign, style = (_spinner(now), "cyan") if is_running else _SIGNS[card.state]
+    head = Text.assemble((f"{sign} ", style), (one_line(card.tool, _PREVIEW), "bold"))
+    if card.preview:
+        head.append(f" {one_line(card.preview, _PREVIEW)}")
+    head.append(f"  {format_seconds(elapsed if is_running else card.seconds)}", style="dim")
+    if card.state in {CardState.CANCELLED, CardState.HANDED_OVER}:
+        head.append(f" {card.state}", style=style)
+    shown = last_lines(card.printed, _LINES_RUNNING) if is_running else last_lines(card.result, _LINES_DONE)
+    return Group(head, Padding(Text(shown, style="dim"), _INDENT)) if shown else head
+
+
+def _settled(settled: ApprovalBlock) -> Text:
+    is_denied = settled.choice == Choice.DENY
+    by = "" if settled.by in {"", "client"} else f", {settled.by}"
+    sign, style = (
+        ("✗ denied", "red") if is_denied else (f"✓ approved {one_line(settled.choice, 20)}", "green")
+    )
+    return Text.assemble(
+        (f"{sign}{by}: ", style), one_line(escape_hidden(settled.question.command), _PREVIEW)
+    )
+
+
+def render_question(asked: ApprovalPrompt) -> Panel:
+    """Render an approval request, with the keys that decide it."""
+    keys = "   ".join(_LABELS[choice] for choice in asked.choices)
+    told = [Text(sanitize_text(asked.description).strip())] if asked.description else []
+    body = Group(*told, Text(escape_hidden(asked.command), style="bold"), Text(""), Text(keys, style="cyan"))
+    return Panel(body, title="The agent asks", title_align="left", border_style="yellow")
+
+
+def render_status(elapsed: float, is_stopping: bool, now: float) -> Text:
+    """Render the last line while a run is in progress."""
+    what = "stopping; Ctrl-C again quits" if is_stopping else "Ctrl-C stops"
+    return Text.assemble((f"{_spinner(now)} ", "cyan"), (f"{format_seconds(elapsed)}  {what}", "dim"))
+
+
+def render_ending(view: View, elapsed: float) -> Text:
+    """Render the line after the end of a run."""
+    match view.end:
+        case RunCompleted(_, reason, tokens):
+            counted = f" · {tokens} tokens" if tokens else ""
+            cut = f" · incomplete: {one_line(reason, _PREVIEW)}" if reason else ""
+            return Text(f"{format_seconds(elapsed)}{counted}{cut}", style="yellow" if reason else "dim")
+        case RunFailed(error, _):
+            return Text(f"✗ failed: {sanitize_text(error)}", style="red")
+        case RunCancelled():
+            return Text("■ stopped", style="yellow")
+        case _:
+            return Text("")
+
+
+def format_seconds(elapsed: float) -> str:
+    """Format a duration."""
+    if elapsed < 60:
+        return f"{elapsed:.1f} s"
+    minutes, rest = divmod(int(elapsed), 60)
+    return f"{minutes} min {rest:02} s"
+
+
+def _spinner(now: float) -> str:
+    return FRAMES[int(now * FRAMES_PER_SECOND) % len(FRAMES)]
+
 
 _SPARE_LINES = 1
 
 
 class LiveScreen:
-    """A turn on a terminal. Drawing is left to ``tick``: events may come faster than anybody can see."""
+    """Displays a turn on a terminal. Only ``tick`` draws, because events may come faster than can be seen."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.time) -> None:
         self._console, self._clock = console, clock
         self._began = clock()
         self._mark = START
         self._is_stopping = False
-        self._asked: tuple[Question, ...] = ()
+        self._asked: tuple[ApprovalPrompt, ...] = ()
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False,
                           redirect_stderr=False)  # fmt: skip
 
     @property
     def frames_per_second(self) -> float:
-        """As often as the spinner turns."""
-        return render.FRAMES_PER_SECOND
+        """The speed of the spinner."""
+        return FRAMES_PER_SECOND
 
-    def show(self, view: View, heard: Heard, /) -> None:
-        """What was heard is drawn at the next tick."""
+    def show(self, view: View, heard: Received, /) -> None:
+        """Do nothing: the next tick draws it."""
 
     def tick(self, view: View) -> None:
-        """Print what is over and draw the rest."""
+        """Print finished blocks, and draw the others."""
         if not self._live.is_started:
             self._live.start()
         now = self._clock()
-        parts = split(view, self._mark)
+        parts = split_blocks(view, self._mark)
         if parts.printed:
-            self._console.print(render.blocks(view, parts.printed, now))
+            self._console.print(render_blocks(view, parts.printed, now))
         self._mark = parts.mark
-        asked = [render.question(question) for question in self._asked]
-        status = render.status(now - self._began, self._is_stopping, now)
-        drawn = Group(self._end_of(render.blocks(view, parts.rest, now), asked), *asked, status)
+        asked = [render_question(question) for question in self._asked]
+        status = render_status(now - self._began, self._is_stopping, now)
+        drawn = Group(self._end_of(render_blocks(view, parts.rest, now), asked), *asked, status)
         self._live.update(drawn, refresh=True)
 
     @contextmanager
-    def asking(self, question: Question) -> Iterator[None]:
-        """Show a question for the length of a block."""
+    def asking(self, question: ApprovalPrompt) -> Iterator[None]:
+        """Display an approval request inside a block."""
         self._asked = (question,)
         try:
             yield
@@ -72,25 +197,25 @@ class LiveScreen:
             self._asked = ()
 
     def notice(self, text: str) -> None:
-        """A line that stays."""
-        self._console.print(Text(printable(text), style="yellow"))
+        """Print a line."""
+        self._console.print(Text(sanitize_text(text), style="yellow"))
 
     def stopping(self) -> None:
-        """The status line tells it."""
+        """Display it in the status line."""
         self._is_stopping = True
 
     def finish(self, view: View) -> None:
-        """Print all that is left."""
+        """Print everything that is left, and the outcome."""
         self._live.stop()
         now = self._clock()
-        parts = split(view, self._mark)
+        parts = split_blocks(view, self._mark)
         if parts.printed or parts.rest:
-            self._console.print(render.blocks(view, (*parts.printed, *parts.rest), now))
+            self._console.print(render_blocks(view, (*parts.printed, *parts.rest), now))
         if view.is_over:
-            self._console.print(render.ending(view, now - self._began))
+            self._console.print(render_ending(view, now - self._began))
 
     def _end_of(self, drawn: RenderableType, below: Sequence[RenderableType]) -> Segments:
-        """As many of the last lines as fit: what scrolled away could not be drawn again."""
+        """Return as many of the last lines as fit: lines that scrolled away cannot be redrawn."""
         taken = sum(len(self._console.render_lines(each, pad=False)) for each in below)
         room = max(1, self._console.height - taken - 1 - _SPARE_LINES)
         lines = self._console.render_lines(drawn, pad=False)[-room:]
@@ -99,35 +224,35 @@ class LiveScreen:
 
 @frozen
 class Keyboard:
-    """Single keys from a terminal."""
+    """Reads single keys from a terminal."""
 
     fd: int
 
-    async def ask(self, screen: LiveScreen, question: Question) -> Choice:
-        """Let the person decide. What was typed before the question is there to be seen does not count."""
+    async def ask(self, screen: LiveScreen, question: ApprovalPrompt) -> Choice:
+        """Wait for a decision. Keys typed before the request is displayed are discarded."""
         termios.tcflush(self.fd, termios.TCIFLUSH)
         with screen.asking(question):
             return await self._choose(question)
 
-    async def _choose(self, question: Question) -> Choice:
+    async def _choose(self, question: ApprovalPrompt) -> Choice:
         while True:
             await trio.lowlevel.wait_readable(self.fd)
             typed = self._read()
             if not typed:
                 return Choice.DENY  # the terminal is gone
-            choice = render.KEYS.get(typed.decode("ascii", "replace").lower())
+            choice = KEYS.get(typed.decode("ascii", "replace").lower())
             if choice in question.choices:
                 return choice
 
     def _read(self) -> bytes:
-        """All that there is: what comes together is an arrow key or was pasted, and means nothing here."""
+        """Read everything available. Several bytes at once are an arrow key or pasted text, and match no choice."""
         ready, _, _ = select.select([self.fd], [], [], 0)
         return os.read(self.fd, 64) if ready else b"?"
 
 
 @contextmanager
 def single_keys(fd: int) -> Iterator[Keyboard]:
-    """A terminal that gives keys at once and does not show them; Ctrl-C stays what it is."""
+    """Switch a terminal to unbuffered input without echo inside a block. Ctrl-C still sends SIGINT."""
     before = termios.tcgetattr(fd)
     try:
         tty.setcbreak(fd, termios.TCSADRAIN)

@@ -1,4 +1,4 @@
-"""One turn, from the question to the last event, with a person who may interrupt it and answer the agent."""
+"""One turn, from the prompt to the last event: the user can interrupt it and answer approval requests."""
 
 from __future__ import annotations
 
@@ -9,64 +9,76 @@ from collections.abc import Awaitable, Callable
 import trio
 from attrs import Factory, define, frozen
 
-from hermes_trio.client.calls import Ask, Caller, Refused, Unreachable
-from hermes_trio.client.events import Question
+from hermes_trio.client.api_client import ApiClient, RequestRefused, ServerUnreachable, TurnPrompt
+from hermes_trio.client.events import ApprovalPrompt
 from hermes_trio.client.screen import Screen
-from hermes_trio.client.state import EMPTY, View, exit_code, step
-from hermes_trio.client.stream import PATIENT, Dropped, GaveUp, Heard, Note, Patience, converse
+from hermes_trio.client.stream import (
+    DEFAULT_POLICY,
+    Received,
+    Reconnecting,
+    ReconnectPolicy,
+    RetriesExhausted,
+    StreamUpdate,
+    stream_turn,
+)
+from hermes_trio.client.view import EMPTY_VIEW, View, apply_event, exit_code
 from hermes_trio.core.events import Choice
 
-MISUSE = 2
-STOPPED = 130
-_FAILED = 1
+EXIT_MISUSE = 2
+EXIT_STOPPED = 130
+_EXIT_FAILED = 1
 _BUFFER = 64
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _REPLY_SECONDS = 10.0
 
 
 @frozen
-class LeaveIt:
-    """Nobody here answers; somebody else may."""
+class NoAnswer:
+    """The request is left for another client to answer."""
 
 
-Asker = Callable[[Question], Awaitable[Choice | LeaveIt]]
+ApprovalHandler = Callable[[ApprovalPrompt], Awaitable[Choice | NoAnswer]]
 
 
-def always(choice: Choice) -> Asker:
-    """Answers every question alike; where that is not offered, with the next weaker yes."""
+def answer_with(choice: Choice) -> ApprovalHandler:
+    """Return a handler that always answers alike; if that is not offered, with the next weaker approval."""
 
-    async def answer(question: Question) -> Choice:
-        return strongest(choice, question.choices)
+    async def answer(question: ApprovalPrompt) -> Choice:
+        return strongest_offered(choice, question.choices)
 
     return answer
 
 
-async def leave_it(_question: Question) -> LeaveIt:
-    """Answers nothing."""
-    return LeaveIt()
+async def leave_open(_question: ApprovalPrompt) -> NoAnswer:
+    """Leave every request for another client."""
+    return NoAnswer()
 
 
-def strongest(wanted: Choice, offered: tuple[Choice, ...]) -> Choice:
-    """The strongest answer that is offered and not stronger than the one that is wanted."""
+def strongest_offered(wanted: Choice, offered: tuple[Choice, ...]) -> Choice:
+    """Return the strongest choice that is offered and not stronger than the wanted one."""
     order = (Choice.ALWAYS, Choice.SESSION, Choice.ONCE, Choice.DENY)
     weaker = order[order.index(wanted) :]
     return next((choice for choice in weaker if choice in offered), Choice.DENY)
 
 
 @frozen
-class TurnEnd:
-    """How a turn ended, for whoever started the program."""
+class TurnResult:
+    """How a turn ended."""
 
     view: View
     code: int
-    quit: bool = False  # the person wants to leave, not only to stop the run
+    quit: bool = False  # the user wants to leave, not only to stop the run
 
 
 async def run_turn(
-    caller: Caller, ask: Ask, screen: Screen, asker: Asker, patience: Patience = PATIENT
-) -> TurnEnd:
-    """Do one turn. Ctrl-C stops its run, a second one leaves at once."""
-    turn = _Turn(caller, ask, screen, asker, patience)
+    client: ApiClient,
+    ask: TurnPrompt,
+    screen: Screen,
+    approval_handler: ApprovalHandler,
+    policy: ReconnectPolicy = DEFAULT_POLICY,
+) -> TurnResult:
+    """Run one turn. Ctrl-C stops the run, a second Ctrl-C exits at once."""
+    turn = _TurnController(client, ask, screen, approval_handler, policy)
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(turn.watch_signals, nursery)
@@ -80,58 +92,58 @@ async def run_turn(
 
 
 @define
-class _Turn:
-    caller: Caller
-    ask: Ask
+class _TurnController:
+    client: ApiClient
+    ask: TurnPrompt
     screen: Screen
-    asker: Asker
-    patience: Patience
-    view: View = EMPTY
+    approval_handler: ApprovalHandler
+    policy: ReconnectPolicy
+    view: View = EMPTY_VIEW
     run_id: str = ""
     is_stopping: bool = False
     is_quit: bool = False
-    code: int = _FAILED  # unless the run tells its end
+    code: int = _EXIT_FAILED  # unless the run reports its end
     _moved: trio.Event = Factory(trio.Event)  # set, and replaced, when the questions change
     _asking: trio.CancelScope = Factory(trio.CancelScope)
 
-    def end(self) -> TurnEnd:
-        """What came of it."""
+    def end(self) -> TurnResult:
+        """Return the result."""
         if self.is_quit:
-            return TurnEnd(self.view, STOPPED, quit=True)
-        return TurnEnd(self.view, exit_code(self.view) if self.view.is_over else self.code)
+            return TurnResult(self.view, EXIT_STOPPED, quit=True)
+        return TurnResult(self.view, exit_code(self.view) if self.view.is_over else self.code)
 
     async def listen(self, nursery: trio.Nursery) -> None:
-        """Take what the server tells, to the end."""
-        send, receive = trio.open_memory_channel[Note](_BUFFER)
-        nursery.start_soon(converse, self.caller, self.ask, send, self._begun, self.patience)
+        """Receive the updates of the run, to the end."""
+        send, receive = trio.open_memory_channel[StreamUpdate](_BUFFER)
+        nursery.start_soon(stream_turn, self.client, self.ask, send, self._on_started, self.policy)
         async with receive:
             try:
                 async for note in receive:
                     self._take(note)
-            except BrokenPipeError:  # whoever read the answer has left: nobody wants the rest
+            except BrokenPipeError:  # the reader of our output has gone: stop the run
                 with trio.move_on_after(_REPLY_SECONDS, shield=True):
                     await self._stop()
                 raise
 
-    def _begun(self, run_id: str) -> None:
+    def _on_started(self, run_id: str) -> None:
         self.run_id = run_id
 
-    def _take(self, note: Note) -> None:
+    def _take(self, note: StreamUpdate) -> None:
         match note:
-            case Heard(event, _):
-                before, self.view = self.view, step(self.view, event, time.time())
+            case Received(event, _):
+                before, self.view = self.view, apply_event(self.view, event, time.time())
                 self.screen.show(self.view, note)
                 if self.view.questions != before.questions:
                     self._questions_changed(before)
-            case Dropped(why, attempt, pause):
+            case Reconnecting(why, attempt, pause):
                 self.screen.notice(
-                    f"{why}; trying again in {pause:g} s ({attempt} of {self.patience.attempts})"
+                    f"{why}; trying again in {pause:g} s ({attempt} of {self.policy.attempts})"
                 )
-            case GaveUp(why, is_misuse):
-                self.code = MISUSE if is_misuse else _FAILED
+            case RetriesExhausted(why, is_misuse):
+                self.code = EXIT_MISUSE if is_misuse else _EXIT_FAILED
                 self.screen.notice(why)
 
-    # -- questions --
+    # -- approval requests --
 
     def _questions_changed(self, before: View) -> None:
         if before.questions and before.questions[0] not in self.view.questions:
@@ -140,7 +152,7 @@ class _Turn:
         self._moved = trio.Event()
 
     async def answer_questions(self) -> None:
-        """Answer one question after the other: always the one that is shown."""
+        """Answer approval requests one after the other: always the one that is displayed."""
         while True:
             while not self.view.questions:
                 await self._moved.wait()
@@ -150,28 +162,28 @@ class _Turn:
             while question in self.view.questions:
                 await self._moved.wait()
 
-    async def _answer(self, question: Question) -> None:
-        """Until the server has the answer, or somebody else was faster."""
+    async def _answer(self, question: ApprovalPrompt) -> None:
+        """Try until the server has the answer, or the request is closed."""
         while True:
-            choice = await self.asker(question)
-            if isinstance(choice, LeaveIt):
+            choice = await self.approval_handler(question)
+            if isinstance(choice, NoAnswer):
                 return
             try:
-                await self.caller.answer(self.run_id, question.approval_id, choice)
-            except Refused:
+                await self.client.answer(self.run_id, question.approval_id, choice)
+            except RequestRefused:
                 return
-            except Unreachable as error:
+            except ServerUnreachable as error:
                 self.screen.notice(f"the answer did not get through: {error}")
-                await trio.sleep(1)  # whoever answers by rule would try again at once
+                await trio.sleep(1)  # a handler that answers by rule would retry at once
             else:
                 return
 
-    # -- the person --
+    # -- signals and display --
 
     async def watch_signals(
         self, nursery: trio.Nursery, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """The first Ctrl-C stops the run; a second one, or any other signal, leaves."""
+        """Stop the run at the first Ctrl-C; exit at a second one, or at any other signal."""
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             task_status.started()
             async for number in signals:
@@ -186,12 +198,12 @@ class _Turn:
     async def _stop(self) -> None:
         try:
             with trio.fail_after(_REPLY_SECONDS):
-                await self.caller.stop(self.run_id)
-        except (Refused, Unreachable, trio.TooSlowError) as error:
+                await self.client.stop(self.run_id)
+        except (RequestRefused, ServerUnreachable, trio.TooSlowError) as error:
             self.screen.notice(f"the run could not be stopped: {error}")
 
     async def animate(self) -> None:
-        """Let the screen move, if it does."""
+        """Redraw the screen regularly, if it needs that."""
         if self.screen.frames_per_second:
             while True:
                 self.screen.tick(self.view)

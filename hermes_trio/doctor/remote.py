@@ -91,8 +91,8 @@ async def _identify(settings: Settings, seconds: float) -> PortOurs | None:
     trust = ssl.create_default_context()
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     try:
-        health = await get(f"{url}/health", {}, seconds, trust=trust, is_near=True)
-        version = await get(f"{url}/version", {}, seconds, trust=trust, is_near=True)
+        health = await get(f"{url}/health", {}, seconds, trust=trust, is_local=True)
+        version = await get(f"{url}/version", {}, seconds, trust=trust, is_local=True)
     except NoReplyError:
         return None
     number = _field(version.body, "version")
@@ -146,7 +146,7 @@ async def _check_models(settings: Settings, seconds: float) -> Finding:
     try:
         target = find_target(settings)
         headers = {"Authorization": f"Bearer {target.key}"}
-        reply = await get(f"{target.url}/v1/models", headers, seconds, target.verify, target.is_near)
+        reply = await get(f"{target.url}/v1/models", headers, seconds, target.verify, target.is_local)
     except NoReplyError as error:
         return assess_models_refused(error.reason)
     except ConfigurationError as error:
@@ -304,16 +304,16 @@ class NoReplyError(Exception):
 
 
 async def get(
-    url: str, headers: Mapping[str, str], seconds: float, trust: Any = True, is_near: bool = False
+    url: str, headers: Mapping[str, str], seconds: float, trust: Any = True, is_local: bool = False
 ) -> HttpReply:
-    """Make one GET request. For a server on this machine (``is_near``), proxies are ignored.
+    """Make one GET request. For a server on this machine (``is_local``), proxies are ignored.
 
     Raises:
         NoReplyError: There was no answer in time.
     """
     try:
         with trio.fail_after(seconds):
-            async with httpx2.AsyncClient(timeout=seconds, verify=trust, trust_env=not is_near) as client:
+            async with httpx2.AsyncClient(timeout=seconds, verify=trust, trust_env=not is_local) as client:
                 answer = await client.get(url, headers=dict(headers))
     except (httpx2.HTTPError, httpx2.InvalidURL, ssl.SSLError) as error:
         raise NoReplyError(str(error) or type(error).__name__) from error

@@ -12,8 +12,8 @@ from hermes_trio.cli import chat as chat_cli
 from hermes_trio.cli.chat import MAX_INPUT_BYTES, ChatFlags, join_prompt, read_text
 from hermes_trio.cli.target import find_target, server_url
 from hermes_trio.client import chat
-from hermes_trio.client.state import EMPTY
-from hermes_trio.client.turn import TurnEnd
+from hermes_trio.client.turn import TurnResult
+from hermes_trio.client.view import EMPTY_VIEW
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.keys import LOCAL_FILE
 from hermes_trio.settings import Settings
@@ -48,7 +48,7 @@ def test_a_port_that_nobody_knows() -> None:
 def test_the_generated_key_is_found(tmp_path: Path) -> None:
     key_file(tmp_path / LOCAL_FILE)
     target = find_target(Settings(data_dir=tmp_path))
-    assert (target.url, target.key, target.is_near) == ("http://127.0.0.1:8642", KEY, True)
+    assert (target.url, target.key, target.is_local) == ("http://127.0.0.1:8642", KEY, True)
 
 
 def test_the_generated_key_is_sent_to_no_other_machine(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_misuse(flags: ChatFlags, stdin: Piped, complaint: str, monkeypatch: pyt
 def test_without_rich_there_is_no_live_view(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat, "find_spec", lambda _name: None)
     with pytest.raises(ConfigurationError, match=r"pip install 'hermes-trio\[chat\]'"):
-        chat.chat(find_target(Settings(api_key=KEY)), chat.Wanted("x"))
+        chat.chat(find_target(Settings(api_key=KEY)), chat.ChatSettings("x"))
 
 
 # Typing
@@ -166,17 +166,17 @@ def typing(
             raise line
         return line
 
-    async def open_session(*_arguments: object) -> chat._Opened:
-        return chat._Opened("s", ["said before"])
+    async def open_session(*_arguments: object) -> chat._OpenedSession:
+        return chat._OpenedSession("s", ["said before"])
 
-    def turn(_target: object, wanted: chat.Wanted) -> TurnEnd:
+    def turn(_target: object, wanted: chat.ChatSettings) -> TurnResult:
         asked.append(f"{wanted.session}: {wanted.prompt}")
-        return TurnEnd(EMPTY, 130, quit=quits)
+        return TurnResult(EMPTY_VIEW, 130, quit=quits)
 
     monkeypatch.setattr("builtins.input", read)
     monkeypatch.setattr(chat, "_open", open_session)
     monkeypatch.setattr(chat, "_one_turn", turn)
-    wanted = chat.Wanted(look=chat.Look.PLAIN)
+    wanted = chat.ChatSettings(output=chat.OutputMode.PLAIN)
     return chat.chat(find_target(Settings(api_key=KEY)), wanted), asked
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hermes_trio.client.sse import Frames
+from hermes_trio.client.events import SseParser
 from hermes_trio.core.changes import Change
 from hermes_trio.core.events import Event
 from hermes_trio.core.outcome import Reason
@@ -22,4 +22,4 @@ def changes_of(script: Iterable[Event], reason: Reason = Reason.STOP_REQUESTED) 
 
 def data_of(stream: bytes) -> list[str]:
     """The data of all frames."""
-    return Frames().feed(stream)
+    return SseParser().feed(stream)

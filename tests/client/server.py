@@ -10,7 +10,7 @@ from typing import Protocol
 import trio
 from attrs import Factory, define, frozen
 
-from hermes_trio.client.calls import Caller, Target, open_caller
+from hermes_trio.client.api_client import ApiClient, Target, open_client
 from hermes_trio.core.changes import Change
 from hermes_trio.core.dialects.runs import frames_after
 from tests.client.runs import HEADER, RUN_ID
@@ -89,7 +89,7 @@ class Responder(Protocol):
 
 
 @asynccontextmanager
-async def calling(server: Responder) -> AsyncIterator[Caller]:
+async def calling(server: Responder) -> AsyncIterator[ApiClient]:
     """A caller of such a server."""
 
     async def handle(stream: trio.SocketStream) -> None:
@@ -101,6 +101,6 @@ async def calling(server: Responder) -> AsyncIterator[Caller]:
         [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
         nursery.start_soon(trio.serve_listeners, handle, [listener])
         port = listener.socket.getsockname()[1]
-        async with open_caller(Target(f"http://127.0.0.1:{port}", "key", is_near=True)) as caller:
-            yield caller
+        async with open_client(Target(f"http://127.0.0.1:{port}", "key", is_local=True)) as client:
+            yield client
         nursery.cancel_scope.cancel()

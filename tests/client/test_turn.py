@@ -10,12 +10,20 @@ import trio
 import trio.testing
 from attrs import Factory, define
 
-from hermes_trio.client.calls import Ask, Caller
-from hermes_trio.client.events import Question, read_event
+from hermes_trio.client.api_client import ApiClient, TurnPrompt
+from hermes_trio.client.events import ApprovalPrompt, read_event
 from hermes_trio.client.screen import JsonLines, PlainText
-from hermes_trio.client.state import View
-from hermes_trio.client.stream import Heard, Patience
-from hermes_trio.client.turn import Asker, LeaveIt, TurnEnd, always, leave_it, run_turn, strongest
+from hermes_trio.client.stream import Received, ReconnectPolicy
+from hermes_trio.client.turn import (
+    ApprovalHandler,
+    NoAnswer,
+    TurnResult,
+    answer_with,
+    leave_open,
+    run_turn,
+    strongest_offered,
+)
+from hermes_trio.client.view import View
 from hermes_trio.core.dialects.runs import frames_after
 from hermes_trio.core.events import (
     AgentFailed,
@@ -34,8 +42,8 @@ from hermes_trio.core.outcome import Reason
 from tests.client.runs import HEADER, RUN_ID, changes_of
 from tests.client.server import HEAD, Asked, Flaky, calling, error, reply
 
-ASK = Ask("hello", "once")
-HASTY = Patience(attempts=2, first=0.0)
+ASK = TurnPrompt("hello", "once")
+HASTY = ReconnectPolicy(attempts=2, first=0.0)
 FINISHED = Finished(Result(), 3.0)
 WANTED = ApprovalRequest("q", "", "rm x", "why", ("rm",), True, 1.0, 60.0)
 
@@ -52,9 +60,11 @@ class Person:
         return PlainText(self.out, self.err)
 
 
-async def turn(caller: Caller, person: Person, asker: Asker = leave_it) -> TurnEnd:
+async def turn(
+    client: ApiClient, person: Person, approval_handler: ApprovalHandler = leave_open
+) -> TurnResult:
     with trio.fail_after(10):
-        return await run_turn(caller, ASK, person.screen, asker, HASTY)
+        return await run_turn(client, ASK, person.screen, approval_handler, HASTY)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +78,8 @@ async def turn(caller: Caller, person: Person, asker: Asker = leave_it) -> TurnE
 async def test_a_turn_ends_as_its_run_does(last: Event, code: int, told: str) -> None:
     person = Person()
     script: list[Event] = [Text("one"), ToolStarted("a", "t", {}, 1.0), Text("\n\ntwo"), last]
-    async with calling(Flaky(changes_of(script))) as caller:
-        end = await turn(caller, person)
+    async with calling(Flaky(changes_of(script))) as client:
+        end = await turn(client, person)
     assert (end.code, end.quit) == (code, False)
     assert person.out.getvalue() == "one\n\ntwo\n"
     assert told in person.err.getvalue()
@@ -77,24 +87,24 @@ async def test_a_turn_ends_as_its_run_does(last: Event, code: int, told: str) ->
 
 async def test_a_run_that_somebody_stopped() -> None:
     person = Person()
-    async with calling(Flaky(changes_of([], Reason.STOP_REQUESTED))) as caller:
-        assert (await turn(caller, person)).code == 130
+    async with calling(Flaky(changes_of([], Reason.STOP_REQUESTED))) as client:
+        assert (await turn(client, person)).code == 130
     assert person.out.getvalue() == ""
 
 
 @pytest.mark.parametrize(("status", "code"), [(401, 2), (429, 1)])
 async def test_a_server_that_says_no(status: int, code: int) -> None:
     person = Person()
-    async with calling(Flaky([], answers=[error(status, "because")])) as caller:
-        assert (await turn(caller, person)).code == code
+    async with calling(Flaky([], answers=[error(status, "because")])) as client:
+        assert (await turn(client, person)).code == code
     assert person.err.getvalue() == "no: because\n"
 
 
 async def test_trouble_is_told() -> None:
     person = Person()
     server = Flaky(changes_of([Text("x"), FINISHED]), budget=lambda number: 0 if number == 0 else 10_000)
-    async with calling(server) as caller:
-        assert (await turn(caller, person)).code == 0
+    async with calling(server) as client:
+        assert (await turn(client, person)).code == 0
     assert person.err.getvalue() == "the connection was closed; trying again in 0 s (1 of 2)\n"
 
 
@@ -146,8 +156,8 @@ class Desk:
 async def test_a_question_is_answered(desk: Desk) -> None:
     desk.over = trio.Event()
     person = Person()
-    async with calling(desk) as caller:
-        end = await turn(caller, person, always(Choice.ALWAYS))
+    async with calling(desk) as client:
+        end = await turn(client, person, answer_with(Choice.ALWAYS))
     assert end.code == 0
     assert person.out.getvalue() == "ok\n"
     assert desk.got == [{"approval_id": "q", "choice": "always"}] * (desk.silent + 1)
@@ -155,16 +165,16 @@ async def test_a_question_is_answered(desk: Desk) -> None:
 
 
 async def test_somebody_else_answers_while_we_think() -> None:
-    desk, asked = Desk(), list[Question]()
+    desk, asked = Desk(), list[ApprovalPrompt]()
 
-    async def think(question: Question) -> Choice:
+    async def think(question: ApprovalPrompt) -> Choice:
         asked.append(question)
         desk.over.set()
         await trio.sleep_forever()
         raise AssertionError
 
-    async with calling(desk) as caller:
-        assert (await turn(caller, Person(), think)).code == 0
+    async with calling(desk) as client:
+        assert (await turn(client, Person(), think)).code == 0
     assert len(asked) == 1
     assert desk.got == []
 
@@ -172,12 +182,12 @@ async def test_somebody_else_answers_while_we_think() -> None:
 async def test_a_question_that_is_left_to_others() -> None:
     desk = Desk()
 
-    async def leave(question: Question) -> LeaveIt:
+    async def leave(question: ApprovalPrompt) -> NoAnswer:
         desk.over.set()
-        return await leave_it(question)
+        return await leave_open(question)
 
-    async with calling(desk) as caller:
-        assert (await turn(caller, Person(), leave)).code == 0
+    async with calling(desk) as client:
+        assert (await turn(client, Person(), leave)).code == 0
     assert desk.got == []
 
 
@@ -195,36 +205,36 @@ async def test_a_question_that_is_left_to_others() -> None:
 def test_no_answer_is_stronger_than_wanted(
     wanted: Choice, offered: tuple[Choice, ...], given: Choice
 ) -> None:
-    assert strongest(wanted, offered) is given
+    assert strongest_offered(wanted, offered) is given
 
 
 # Signals
 
 
-def interrupting(*numbers: int) -> Asker:
+def interrupting(*numbers: int) -> ApprovalHandler:
     """Somebody who answers a question with signals."""
 
-    async def press(_question: Question) -> LeaveIt:
+    async def press(_question: ApprovalPrompt) -> NoAnswer:
         for number in numbers:
             signal.raise_signal(number)
             await trio.testing.wait_all_tasks_blocked()
-        return LeaveIt()
+        return NoAnswer()
 
     return press
 
 
 async def test_ctrl_c_stops_the_run() -> None:
     desk, person = Desk(), Person()
-    async with calling(desk) as caller:
-        end = await turn(caller, person, interrupting(signal.SIGINT))
+    async with calling(desk) as client:
+        end = await turn(client, person, interrupting(signal.SIGINT))
     assert (end.code, end.quit, desk.stops) == (130, False, 1)
     assert person.err.getvalue() == "stopping; Ctrl-C again quits\n"
 
 
 @pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,)])
 async def test_leaving(numbers: tuple[int, ...]) -> None:
-    async with calling(Desk(is_deaf=True)) as caller:
-        end = await turn(caller, Person(), interrupting(*numbers))
+    async with calling(Desk(is_deaf=True)) as client:
+        end = await turn(client, Person(), interrupting(*numbers))
     assert (end.code, end.quit) == (130, True)
 
 
@@ -234,9 +244,9 @@ async def test_whoever_read_the_answer_has_left() -> None:
             raise BrokenPipeError
 
     desk, screen = Desk(), JsonLines(Gone(), io.StringIO())
-    async with calling(desk) as caller:
+    async with calling(desk) as client:
         with pytest.RaisesGroup(BrokenPipeError):
-            await run_turn(caller, ASK, screen, leave_it, HASTY)
+            await run_turn(client, ASK, screen, leave_open, HASTY)
     assert desk.stops == 1
 
 
@@ -246,7 +256,7 @@ async def test_whoever_read_the_answer_has_left() -> None:
 async def test_json_lines() -> None:
     out = io.StringIO()
     screen = JsonLines(out, io.StringIO())
-    heard = Heard(read_event('{"seq": 0,\n"event": "x"}'), '{"seq": 0,\n"event": "x"}')
+    heard = Received(read_event('{"seq": 0,\n"event": "x"}'), '{"seq": 0,\n"event": "x"}')
     screen.show(View(), heard)
     screen.tick(View())
     screen.finish(View())

@@ -161,7 +161,7 @@ def test_a_wrong_key(server: ServerProcess, tmp_path: Path) -> None:
 def test_without_a_person_the_answer_is_no_unless_told_otherwise(server: ServerProcess) -> None:
     denied = chat(server, "--session", "chat-no", "/ask echo yes")
     assert "not approved" in denied.stdout
-    assert denied.stderr == "denied, since nobody can be asked here: echo yes (see --approve)\n"
+    assert denied.stderr == "denied, because there is no terminal to ask on: echo yes (see --approve)\n"
     approved = chat(server, "--session", "chat-yes", "--approve", "once", "/ask echo yes")
     assert approved.stdout.endswith("`/ask echo yes`: yes\n")
 

@@ -8,18 +8,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.client.events import Body, CallBegan, CallOver, Completed, Event, TextSaid, Thought
-from hermes_trio.client.layout import START, split
-from hermes_trio.client.sse import LONGEST_FRAME, EndlessFrame, Frames
-from hermes_trio.client.state import EMPTY, Block, Card, Mused, Said, replayed, step
-from hermes_trio.client.text import last_lines, one_line, printable, revealed, settled
+from hermes_trio.client.events import (
+    MAX_FRAME_BYTES,
+    Body,
+    FrameTooLong,
+    ReasoningDelta,
+    RunCompleted,
+    SseParser,
+    StreamEvent,
+    TextDelta,
+    ToolCallEnded,
+    ToolCallStarted,
+)
+from hermes_trio.client.screen import escape_hidden, last_lines, one_line, sanitize_text
+from hermes_trio.client.view import (
+    EMPTY_VIEW,
+    START,
+    Block,
+    ReasoningBlock,
+    TextBlock,
+    ToolCard,
+    apply_event,
+    replay_events,
+    split_blocks,
+    stable_prefix,
+)
 
 NASTY = "\x1b[2J\x07\x9b31m\u202eevil\u2066\r\x00\u2028"
 
 
 @given(st.text())
 def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
-    for shown in (printable(text), revealed(text), one_line(text, 20)):
+    for shown in (sanitize_text(text), escape_hidden(text), one_line(text, 20)):
         assert not [
             char for char in shown if unicodedata.category(char) in {"Cc", "Cs"} and char not in "\n\t"
         ]
@@ -27,13 +47,13 @@ def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
 
 def test_plain_text_stays_as_it_is() -> None:
     text = "Grüße\n\tan 日本 👩\u200d🔬"
-    assert printable(text) == text
-    assert printable("a\r\nb") == "a\nb"
-    assert printable(NASTY) == "[2J31mevil"
+    assert sanitize_text(text) == text
+    assert sanitize_text("a\r\nb") == "a\nb"
+    assert sanitize_text(NASTY) == "[2J31mevil"
 
 
 def test_what_hides_is_spelt_out_before_somebody_decides() -> None:
-    assert revealed("rm\u200b -rf \u202ex\x1b[8m") == "rm\\u200b -rf \\u202ex\\x1b[8m"
+    assert escape_hidden("rm\u200b -rf \u202ex\x1b[8m") == "rm\\u200b -rf \\u202ex\\x1b[8m"
 
 
 def test_one_line_and_last_lines() -> None:
@@ -57,7 +77,7 @@ def test_one_line_and_last_lines() -> None:
     ],
 )
 def test_what_of_a_markdown_text_is_settled(text: str, expected: str) -> None:
-    assert text[: settled(text)] == expected
+    assert text[: stable_prefix(text)] == expected
 
 
 # Frames
@@ -70,39 +90,41 @@ def test_frames_come_out_whole_however_they_are_cut(said: list[str], end: str, d
     lines = (f": comment{end}id: 1{end}data: {text}{end}{end}" for text in said)
     stream = "".join(lines).encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
-    frames, found = Frames(), []
+    frames, found = SseParser(), []
     for begin, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += frames.feed(stream[begin:stop])
     assert found == said
 
 
 def test_half_a_frame_is_none() -> None:
-    assert Frames().feed(b"data: a\ndata: b\n\ndata: c\n") == ["a\nb"]
+    assert SseParser().feed(b"data: a\ndata: b\n\ndata: c\n") == ["a\nb"]
 
 
 def test_a_frame_has_an_end() -> None:
-    frames = Frames()
-    with pytest.raises(EndlessFrame):
-        frames.feed(b"data: " + b"x" * (LONGEST_FRAME // 2) + b"\n" + b"data: " + b"x" * LONGEST_FRAME)
+    frames = SseParser()
+    with pytest.raises(FrameTooLong):
+        frames.feed(b"data: " + b"x" * (MAX_FRAME_BYTES // 2) + b"\n" + b"data: " + b"x" * MAX_FRAME_BYTES)
 
 
 # What is printed for good
 
 pieces = st.sampled_from(["a", "\n", "\n\n", "```\n", "b c", " "])
 told = st.one_of(
-    st.builds(TextSaid, pieces),
-    st.builds(Thought, pieces),
-    st.builds(CallBegan, st.sampled_from("xy"), st.just("t")),
-    st.builds(CallOver, st.sampled_from("xy"), st.just("t")),
+    st.builds(TextDelta, pieces),
+    st.builds(ReasoningDelta, pieces),
+    st.builds(ToolCallStarted, st.sampled_from("xy"), st.just("t")),
+    st.builds(ToolCallEnded, st.sampled_from("xy"), st.just("t")),
 )
 
 
 @given(st.lists(told, max_size=30))
-def test_all_is_printed_once_and_in_order(said: list[TextSaid | Thought | CallBegan | CallOver]) -> None:
-    view, mark, printed = EMPTY, START, list[Block]()
-    for number, body in enumerate([*said, Completed()]):
-        view = step(view, Event(number, 0.0, body), 0.0)
-        parts = split(view, mark)
+def test_all_is_printed_once_and_in_order(
+    said: list[TextDelta | ReasoningDelta | ToolCallStarted | ToolCallEnded],
+) -> None:
+    view, mark, printed = EMPTY_VIEW, START, list[Block]()
+    for number, body in enumerate([*said, RunCompleted()]):
+        view = apply_event(view, StreamEvent(number, 0.0, body), 0.0)
+        parts = split_blocks(view, mark)
         mark, printed = parts.mark, [*printed, *parts.printed]
     assert parts.rest == ()
     assert shape(printed) == shape(view.blocks)
@@ -114,8 +136,8 @@ def shape(blocks: object) -> list[str]:
     assert isinstance(blocks, list | tuple)
     for block in blocks:
         name = type(block).__name__
-        text = "".join(block.text.split()) if isinstance(block, Said | Mused) else block.call_id
-        if text and found and found[-1].startswith(f"{name}:") and not isinstance(block, Card):
+        text = "".join(block.text.split()) if isinstance(block, TextBlock | ReasoningBlock) else block.call_id
+        if text and found and found[-1].startswith(f"{name}:") and not isinstance(block, ToolCard):
             found[-1] += text
         elif text:
             found.append(f"{name}:{text}")
@@ -123,8 +145,8 @@ def shape(blocks: object) -> list[str]:
 
 
 def test_a_running_call_holds_back_what_follows() -> None:
-    said: list[Body] = [TextSaid("a\n\n"), CallBegan("x", "t"), TextSaid("b\n\n")]
-    view = replayed(tuple(Event(number, 0.0, body) for number, body in enumerate(said)))
-    parts = split(view)
-    assert parts.printed == (Said("a\n\n"),)
-    assert [type(block) for block in parts.rest] == [Card, Said]
+    said: list[Body] = [TextDelta("a\n\n"), ToolCallStarted("x", "t"), TextDelta("b\n\n")]
+    view = replay_events(tuple(StreamEvent(number, 0.0, body) for number, body in enumerate(said)))
+    parts = split_blocks(view)
+    assert parts.printed == (TextBlock("a\n\n"),)
+    assert [type(block) for block in parts.rest] == [ToolCard, TextBlock]

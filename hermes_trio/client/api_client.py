@@ -1,4 +1,4 @@
-"""Requests to a server: start a run, stop it, answer its questions, look at sessions and models."""
+"""Requests to a server: start and stop runs, answer approval requests, and read sessions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import httpx2
 import trio
 from attrs import field, frozen
 
-from hermes_trio.client.sse import Frames
+from hermes_trio.client.events import SseParser
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 CLOSE_SECONDS = 2.0
 _MISUSE = frozenset({400, 401, 403, 404, 405, 413})
-_MESSAGE_CHARACTERS = 500
+_MAX_MESSAGE_CHARS = 500
 
 
 @frozen
@@ -28,12 +28,12 @@ class Target:
     url: str  # without a final slash; may hold the prefix of a profile
     key: str = field(repr=False)
     verify: Any = True  # as httpx2 takes it
-    is_near: bool = False  # on this machine: no proxy of the environment is asked on the way
+    is_local: bool = False  # on this machine: proxies are ignored
 
 
 @frozen
-class Refused(Exception):
-    """The server said no."""
+class RequestRefused(Exception):
+    """The server answered with an error."""
 
     status: int
     message: str
@@ -50,65 +50,65 @@ class Refused(Exception):
 
 
 @frozen
-class Unreachable(Exception):
-    """No answer came."""
+class ServerUnreachable(Exception):
+    """There was no answer."""
 
     message: str
-    was_sent: bool = True  # or may have been
+    was_sent: bool = True  # or may have been sent
 
     def __str__(self) -> str:
         return self.message
 
 
 @frozen
-class Ask:
-    """One turn."""
+class TurnPrompt:
+    """The input of one turn."""
 
     text: str
-    once_key: str  # a repeated request with the same key starts nothing new
+    idempotency_key: str  # a repeated request with the same key starts no second run
     session: str = ""
     model: str = ""
 
 
 @frozen
-class Caller:
-    """Talks to one server."""
+class ApiClient:
+    """Makes requests to one server."""
 
     target: Target
     http: httpx2.AsyncClient
 
-    async def start(self, ask: Ask) -> str:
+    async def start(self, ask: TurnPrompt) -> str:
         """Start a turn, and return the id of its run.
 
         Raises:
-            Refused: the server does not want it.
-            Unreachable: nobody knows whether it began; the same ask may be repeated.
+            RequestRefused: the server refused it.
+            ServerUnreachable: it may or may not have started; the same prompt can be sent again.
         """
         return await (self._start_in_session(ask) if ask.session else self._start_run(ask))
 
-    async def _start_run(self, ask: Ask) -> str:
+    async def _start_run(self, ask: TurnPrompt) -> str:
         model = {"model": ask.model} if ask.model else {}
         body = {"input": ask.text, **model}
-        answer = await self.call("POST", "/v1/runs", body, {"Idempotency-Key": ask.once_key})
+        answer = await self.call("POST", "/v1/runs", body, {"Idempotency-Key": ask.idempotency_key})
         return str(answer.get("run_id", ""))
 
-    async def _start_in_session(self, ask: Ask) -> str:
-        """A turn of a session has the whole transcript before it. Its stream is left at once: it goes on by itself."""
+    async def _start_in_session(self, ask: TurnPrompt) -> str:
+        """Start a turn that continues a session. Its stream is closed at once, and the run goes on."""
         path = f"/api/sessions/{quote(ask.session, safe='')}/chat/stream"
-        headers = {"Idempotency-Key": ask.once_key, "X-Hermes-On-Disconnect": "detach"}
+        headers = {"Idempotency-Key": ask.idempotency_key, "X-Hermes-On-Disconnect": "detach"}
         async with self.pieces("POST", path, {"message": ask.text}, headers) as pieces:
             return await _first_run_id(pieces)
 
     async def open_session(self, session: str, model: str) -> str:
-        """Make a session unless it is there; returns its id. "" lets the server choose one.
+        """Create a session unless it exists, and return its id. "" lets the server choose one.
 
         Raises:
-            Refused, Unreachable: as for a turn; also if the session is there and has another model.
+            RequestRefused, ServerUnreachable: as for a turn; also if the session exists with another model.
         """
         wanted = {name: value for name, value in (("id", session), ("model", model)) if value}
         try:
             made = await self.call("POST", "/api/sessions", wanted)
-        except Refused as refusal:
+        except RequestRefused as refusal:
             if refusal.code != "session_exists":
                 raise
             made = await self.call("GET", f"/api/sessions/{quote(session, safe='')}")
@@ -116,8 +116,8 @@ class Caller:
         _same_model(session, str(found.get("model") or ""), model)
         return str(found.get("id", session))
 
-    async def said_in(self, session: str) -> list[str]:
-        """What the user said in a session, oldest first."""
+    async def user_messages(self, session: str) -> list[str]:
+        """Return the messages of the user in a session, oldest first."""
         page = await self.call("GET", f"/api/sessions/{quote(session, safe='')}/messages")
         users = [message for message in page.get("data", []) if message.get("role") == "user"]
         return [message["content"] for message in users if isinstance(message.get("content"), str)]
@@ -126,26 +126,26 @@ class Caller:
         """Ask a run to stop.
 
         Raises:
-            Refused, Unreachable: as for a turn.
+            RequestRefused, ServerUnreachable: as for a turn.
         """
         await self.call("POST", f"/v1/runs/{run_id}/stop")
 
     async def answer(self, run_id: str, approval_id: str, choice: str) -> None:
-        """Answer a question.
+        """Answer an approval request.
 
         Raises:
-            Refused, Unreachable: as for a turn. Somebody else may have been faster.
+            RequestRefused, ServerUnreachable: as for a turn. It may have been answered already.
         """
         await self.call("POST", f"/v1/runs/{run_id}/approval", {"approval_id": approval_id, "choice": choice})
 
     async def call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] = {}
     ) -> dict[str, Any]:
-        """One request with a JSON answer.
+        """Make a request, and return its JSON answer.
 
         Raises:
-            Refused: the status is not a success.
-            Unreachable: no answer came, or it is no JSON object.
+            RequestRefused: the status is not a success.
+            ServerUnreachable: no answer came, or it is not a JSON object.
         """
         async with self._streaming(method, path, body, headers) as answer:
             return _object(await _whole(answer))
@@ -154,11 +154,11 @@ class Caller:
     async def pieces(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] = {}
     ) -> AsyncIterator[AsyncIterable[bytes]]:
-        """One request whose answer is read as it comes, and may be left at any point.
+        """Make a request whose answer is read in chunks, and can be left at any point.
 
         Raises:
-            Refused: the status is not a success.
-            Unreachable: no answer came, or it broke off.
+            RequestRefused: the status is not a success.
+            ServerUnreachable: no answer came, or it broke off.
         """
         async with self._streaming(method, path, body, headers) as answer, _pieces_of(answer) as pieces:
             yield pieces
@@ -174,32 +174,34 @@ class Caller:
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.InvalidURL) as error:
             raise _nobody(self.target, error) from error
         except httpx2.TransportError as error:
-            raise Unreachable(_told(error)) from error
+            raise ServerUnreachable(_told(error)) from error
         try:
             if answer.status_code >= 300:
                 raise _refusal(answer, await _whole(answer))
             yield answer
         except httpx2.TransportError as error:
-            raise Unreachable(_told(error)) from error
+            raise ServerUnreachable(_told(error)) from error
         finally:
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 await answer.aclose()
 
 
 @asynccontextmanager
-async def open_caller(target: Target, silence_seconds: float = ANSWER_SECONDS) -> AsyncIterator[Caller]:
-    """Connections to one server, which may be silent for so long."""
+async def open_client(target: Target, silence_seconds: float = ANSWER_SECONDS) -> AsyncIterator[ApiClient]:
+    """Open a client of one server, which may be silent for ``silence_seconds``."""
     limits = httpx2.Timeout(silence_seconds, connect=CONNECT_SECONDS)
-    async with httpx2.AsyncClient(timeout=limits, verify=target.verify, trust_env=not target.is_near) as http:
-        yield Caller(target, http)
+    async with httpx2.AsyncClient(
+        timeout=limits, verify=target.verify, trust_env=not target.is_local
+    ) as http:
+        yield ApiClient(target, http)
 
 
 @asynccontextmanager
 async def _pieces_of(answer: httpx2.Response) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-    """The body of an answer.
+    """Iterate over the body of an answer.
 
-    The iterators of the library leave one of theirs behind when they are closed early. So the connection is closed and
-    they are iterated to their end, which is then near.
+    The library leaks an iterator if iteration stops early. So the connection is closed and the iterators are run to their
+    end, which is then near.
     """
     pieces = answer.aiter_bytes()
     try:
@@ -212,11 +214,11 @@ async def _pieces_of(answer: httpx2.Response) -> AsyncIterator[AsyncGenerator[by
 
 
 async def _first_run_id(pieces: AsyncIterable[bytes]) -> str:
-    frames = Frames()
+    frames = SseParser()
     async for piece in pieces:
         for data in frames.feed(piece):
             return str(_object(data.encode()).get("run_id", ""))
-    raise Unreachable("the stream ended before it began")
+    raise ServerUnreachable("the stream ended before it began")
 
 
 async def _whole(answer: httpx2.Response) -> bytes:
@@ -229,31 +231,33 @@ def _object(content: bytes) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise Unreachable("the answer is no JSON object: is this the address of a hermes-trio server?")
+        raise ServerUnreachable(
+            "the answer is not a JSON object: is this the address of a hermes-trio server?"
+        )
     return value
 
 
-def _refusal(answer: httpx2.Response, content: bytes) -> Refused:
+def _refusal(answer: httpx2.Response, content: bytes) -> RequestRefused:
     try:
         error = json.loads(content)["error"]
         message, code = str(error["message"]), str(error.get("code") or "")
     except (ValueError, TypeError, KeyError, AttributeError):
         message, code = f"the server answered with status {answer.status_code}", ""
     wait = answer.headers.get("Retry-After", "")
-    return Refused(
-        answer.status_code, message[:_MESSAGE_CHARACTERS], code, float(wait) if wait.isdigit() else 0
+    return RequestRefused(
+        answer.status_code, message[:_MAX_MESSAGE_CHARS], code, float(wait) if wait.isdigit() else 0
     )
 
 
 def _same_model(session: str, found: str, wanted: str) -> None:
     if wanted and found != wanted:
         has = f"model {found}" if found else "the model that is served"
-        raise Refused(400, f"session {session} has {has}; leave --model out, or take another session")
+        raise RequestRefused(400, f"session {session} has {has}; leave --model out, or take another session")
 
 
-def _nobody(target: Target, error: Exception) -> Unreachable:
+def _nobody(target: Target, error: Exception) -> ServerUnreachable:
     why = f"{target.url} cannot be reached ({_told(error)}): is the server running? Start it with hermes-trio serve"
-    return Unreachable(why, was_sent=False)
+    return ServerUnreachable(why, was_sent=False)
 
 
 def _told(error: Exception) -> str:

@@ -8,36 +8,38 @@ from typing import Any
 import pytest
 
 from hermes_trio.client.events import (
-    Answered,
+    ApprovalClosed,
+    ApprovalPrompt,
     Body,
-    CallBegan,
-    CallOver,
-    CallPrinted,
-    Cancelled,
-    Completed,
-    Event,
-    Failed,
-    HandedOver,
-    Question,
-    TextSaid,
-    Thought,
+    ReasoningDelta,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    StreamEvent,
+    TextDelta,
+    ToolCallEnded,
+    ToolCallHandedOver,
+    ToolCallOutput,
+    ToolCallStarted,
 )
-from hermes_trio.client.state import EMPTY, View, replayed
-from hermes_trio.client.stream import Heard
+from hermes_trio.client.stream import Received
+from hermes_trio.client.view import EMPTY_VIEW, View, replay_events
 from hermes_trio.core.events import Choice
 
 pytest.importorskip("rich")
 
 from rich.console import Console
 
-from hermes_trio.client import render
+from hermes_trio.client import terminal
 from hermes_trio.client.terminal import LiveScreen
 
 NOW = 1000.0
 
 
 def view_of(*said: Body) -> View:
-    return replayed(tuple(Event(number, NOW - 2.5, body) for number, body in enumerate(said)), NOW - 2.5)
+    return replay_events(
+        tuple(StreamEvent(number, NOW - 2.5, body) for number, body in enumerate(said)), NOW - 2.5
+    )
 
 
 def drawn(renderable: Any, width: int = 40) -> str:
@@ -49,11 +51,11 @@ def drawn(renderable: Any, width: int = 40) -> str:
 
 def picture(*said: Body) -> str:
     view = view_of(*said)
-    return drawn(render.blocks(view, view.blocks, NOW))
+    return drawn(terminal.render_blocks(view, view.blocks, NOW))
 
 
 def test_a_running_card() -> None:
-    assert picture(CallBegan("a", "terminal", "make all"), CallPrinted("a", "one\ntwo\n")) == (
+    assert picture(ToolCallStarted("a", "terminal", "make all"), ToolCallOutput("a", "one\ntwo\n")) == (
         "⠋ terminal make all  2.5 s\n  one\n  two"
     )
 
@@ -61,22 +63,22 @@ def test_a_running_card() -> None:
 @pytest.mark.parametrize(
     ("over", "expected"),
     [
-        (CallOver("a", "t", "fine", 0.25), "✓ t go  0.2 s\n  fine"),
-        (CallOver("a", "t", "", 61.0), "✓ t go  1 min 01 s"),
-        (CallOver("a", "t", "no", 1.0, is_error=True), "✗ t go  1.0 s\n  no"),
-        (CallOver("a", "t", "", 1.0, is_cancelled=True), "■ t go  1.0 s cancelled"),
-        (HandedOver("a", "t", '{"x": 1}'), '→ t {"x": 1}  0.0 s handed over'),
+        (ToolCallEnded("a", "t", "fine", 0.25), "✓ t go  0.2 s\n  fine"),
+        (ToolCallEnded("a", "t", "", 61.0), "✓ t go  1 min 01 s"),
+        (ToolCallEnded("a", "t", "no", 1.0, is_error=True), "✗ t go  1.0 s\n  no"),
+        (ToolCallEnded("a", "t", "", 1.0, is_cancelled=True), "■ t go  1.0 s cancelled"),
+        (ToolCallHandedOver("a", "t", '{"x": 1}'), '→ t {"x": 1}  0.0 s handed over'),
     ],
 )
 def test_a_card_that_is_over(over: Body, expected: str) -> None:
-    assert picture(CallBegan("a", "t", "go"), over) == expected
+    assert picture(ToolCallStarted("a", "t", "go"), over) == expected
 
 
 def test_text_reasoning_and_an_answered_question() -> None:
-    asked = Question("q", "rm -rf \x1b[2J", "Danger.")
+    asked = ApprovalPrompt("q", "rm -rf \x1b[2J", "Danger.")
     shown = picture(
-        Thought("I wonder"), TextSaid("# Title\n\n- **one**\n"), asked, Answered("q", "once", "client"),
-        Question("r", "ls"), Answered("r", "deny", "timeout"),
+        ReasoningDelta("I wonder"), TextDelta("# Title\n\n- **one**\n"), asked, ApprovalClosed("q", "once", "client"),
+        ApprovalPrompt("r", "ls"), ApprovalClosed("r", "deny", "timeout"),
     )  # fmt: skip
     assert "  I wonder" in shown
     assert "Title" in shown
@@ -87,8 +89,8 @@ def test_text_reasoning_and_an_answered_question() -> None:
 
 
 def test_a_question() -> None:
-    asked = Question("q", "rm \u202ex", "It cannot be undone.", (Choice.ONCE, Choice.DENY))
-    assert drawn(render.question(asked)) == (
+    asked = ApprovalPrompt("q", "rm \u202ex", "It cannot be undone.", (Choice.ONCE, Choice.DENY))
+    assert drawn(terminal.render_question(asked)) == (
         "╭─ The agent asks ─────────────────────╮\n"
         "│ It cannot be undone.                 │\n"
         "│ rm \\u202ex                           │\n"
@@ -101,27 +103,27 @@ def test_a_question() -> None:
 @pytest.mark.parametrize(
     ("end", "expected"),
     [
-        (Completed("x", tokens=35), "1.5 s · 35 tokens"),
-        (Completed("x", "max_tokens"), "1.5 s · incomplete: max_tokens"),
-        (Failed("it \x1b[31mbroke"), "✗ failed: it [31mbroke"),
-        (Cancelled(), "■ stopped"),
+        (RunCompleted("x", tokens=35), "1.5 s · 35 tokens"),
+        (RunCompleted("x", "max_tokens"), "1.5 s · incomplete: max_tokens"),
+        (RunFailed("it \x1b[31mbroke"), "✗ failed: it [31mbroke"),
+        (RunCancelled(), "■ stopped"),
     ],
 )
 def test_endings(end: Body, expected: str) -> None:
-    assert drawn(render.ending(view_of(end), 1.5)) == expected
+    assert drawn(terminal.render_ending(view_of(end), 1.5)) == expected
 
 
 def test_there_is_no_ending_yet() -> None:
-    assert drawn(render.ending(EMPTY, 1.5)) == ""
+    assert drawn(terminal.render_ending(EMPTY_VIEW, 1.5)) == ""
 
 
 def test_the_status_line() -> None:
-    assert drawn(render.status(3.0, False, NOW)) == "⠋ 3.0 s  Ctrl-C stops"
-    assert drawn(render.status(3.0, True, NOW + 0.1)) == "⠙ 3.0 s  stopping; Ctrl-C again quits"
+    assert drawn(terminal.render_status(3.0, False, NOW)) == "⠋ 3.0 s  Ctrl-C stops"
+    assert drawn(terminal.render_status(3.0, True, NOW + 0.1)) == "⠙ 3.0 s  stopping; Ctrl-C again quits"
 
 
 def test_every_key_stands_for_a_choice() -> None:
-    assert {*render.KEYS.values()} == {*Choice}
+    assert {*terminal.KEYS.values()} == {*Choice}
 
 
 # The live screen
@@ -135,12 +137,12 @@ def live(height: int = 8) -> tuple[LiveScreen, io.StringIO]:
 
 def test_what_is_over_is_printed_once() -> None:
     screen, out = live()
-    first = view_of(TextSaid("settled\n\nmore"))
+    first = view_of(TextDelta("settled\n\nmore"))
     for _ in range(3):
-        screen.show(first, Heard(Event(0, 0.0, TextSaid("")), ""))
+        screen.show(first, Received(StreamEvent(0, 0.0, TextDelta("")), ""))
         screen.tick(first)
     screen.notice("a \x1b[2Jnotice")
-    last = view_of(TextSaid("settled\n\nmore"), Completed("", tokens=3))
+    last = view_of(TextDelta("settled\n\nmore"), RunCompleted("", tokens=3))
     screen.finish(last)
     text = out.getvalue()
     assert text.count("settled") == 1
@@ -150,8 +152,8 @@ def test_what_is_over_is_printed_once() -> None:
 
 def test_the_moving_part_fits_the_screen() -> None:
     screen, out = live(height=8)
-    view = view_of(CallBegan("a", "t"), TextSaid("```\n" + "\n".join(f"line{n}" for n in range(50))))
-    with screen.asking(Question("q", "rm")):
+    view = view_of(ToolCallStarted("a", "t"), TextDelta("```\n" + "\n".join(f"line{n}" for n in range(50))))
+    with screen.asking(ApprovalPrompt("q", "rm")):
         screen.stopping()
         screen.tick(view)
     text = out.getvalue()
