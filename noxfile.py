@@ -28,6 +28,11 @@ SHOW_VERSIONS = (
 PEER = ("hermes-agent==0.19.*", "aiohttp==3.14.*")
 PLAIN = ("starlette==1.*", "uvicorn[standard]==0.*")
 
+# Agent frameworks as clients of our server, at the versions that were tried.
+CLIENTS = (
+    "openai-agents==0.24.*", "pydantic-ai-slim[openai]==2.66.*", "langchain==1.4.*", "langchain-openai==1.7.*",
+)  # fmt: skip
+
 
 def install(session: nox.Session, *groups: str, package: bool = True) -> None:
     """Install dependency groups, and the package itself unless it is only read."""
@@ -107,6 +112,14 @@ def mcp(session: nox.Session) -> None:
     install(session, "test")
     session.install("-c", "requirements.lock", ".[mcp]")
     session.run("pytest", "tests/tools/test_mcp.py", *session.posargs)
+
+
+@nox.session
+def clients(session: nox.Session) -> None:
+    """Drive a real server with the agent frameworks that people put in front of it; the normal suite skips them."""
+    install(session, "test")
+    session.install(*CLIENTS)
+    session.run("pytest", "tests/clients", *session.posargs)
 
 
 @nox.session
