@@ -42,7 +42,7 @@ FENCE = re.compile(
     r"^```(?P<language>[^\n]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-INERT = {"text", "ini", "nginx", "yaml", "{toctree}", "{eval-rst}"}
+INERT = {"text", "ini", "nginx", "yaml", "{toctree}", "{eval-rst}", "{include}"}
 
 
 @frozen
@@ -59,7 +59,7 @@ class Block:
     def kind(self) -> str:
         """What is done with it."""
         own = ("not run", "file", "serves", "output", "server says", "key file")
-        return self.mark if self.mark in own else self.language
+        return self.mark if self.mark in own else self.language.partition(" ")[0]
 
 
 @frozen
