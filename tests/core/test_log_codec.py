@@ -11,7 +11,18 @@ from attrs import asdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.core.events import Event
+from hermes_trio.core.changes import (
+    ApprovalRequested,
+    ApprovalResolved,
+    CallEnded,
+    CallStarted,
+    ClientToolCalled,
+    Ended,
+    ReasoningAdded,
+    TextAdded,
+    ToolOutputAdded,
+)
+from hermes_trio.core.events import AnsweredBy, Choice, Event
 from hermes_trio.core.log_codec import (
     DecodeError,
     as_dict,
@@ -24,8 +35,10 @@ from hermes_trio.core.log_codec import (
     field_names,
     is_value,
 )
-from hermes_trio.core.messages import Message, Usage
+from hermes_trio.core.messages import CallItem, ClientCallItem, Message, MessageItem, ReasoningItem, Usage
+from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.records import Stamp
+from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
 from tests.support.strategies import last_words, scripts
 from tests.support.turn_rules import feed
@@ -98,3 +111,55 @@ def test_fields_as_attrs_tells_them(value: Any) -> None:
 
 def test_what_is_no_value() -> None:
     assert not is_value(dict)
+
+
+# As earlier versions wrote them. Databases hold such rows: they must stay readable, and be written in the same way.
+STORED_CHANGES = """[
+["t",0,"Hello"],
+["r",1,"hm \\u00e9"],
+["s",2,"c1","terminal",{"command":"ls"},0.5],
+["o",2,"c1","out"],
+["q","q1","c1","rm","d",["p","q"],true,60.0,1.0],
+["a","q1","c1","session","client",1.5],
+["e",2,"c1","terminal","completed","res",false,1.5],
+["c",3,"k","f","{}"],
+["z",{"status":"incomplete","reason":"timeout","failure":{"message":"Too long.","kind":"timeout"},
+"usage":{"input_tokens":1,"output_tokens":2,"cached_tokens":3,"cache_write_tokens":4,"reasoning_tokens":5},
+"raised":false,"session_id":""},9.0]
+]""".replace("\n", "")
+STORED_ITEMS = """[
+["m","Hello"],
+["r","hm \\u00e9"],
+["c","c1","terminal",{"command":"ls"},"completed","res",false,1.5,3,0],
+["k","k","f","{}"]
+]""".replace("\n", "")
+
+
+def test_the_stored_form_of_changes_is_stable() -> None:
+    outcome = Outcome(
+        Status.INCOMPLETE, Reason.TIMEOUT, Failure("Too long.", "timeout"), Usage(1, 2, 3, 4, 5)
+    )
+    changes = (
+        TextAdded(0, "Hello"),
+        ReasoningAdded(1, "hm \N{LATIN SMALL LETTER E WITH ACUTE}"),
+        CallStarted(2, "c1", "terminal", {"command": "ls"}, 0.5),
+        ToolOutputAdded(2, "c1", "out"),
+        ApprovalRequested("q1", "c1", "rm", "d", ("p", "q"), True, 60.0, 1.0),
+        ApprovalResolved("q1", "c1", Choice.SESSION, AnsweredBy.CLIENT, 1.5),
+        CallEnded(2, "c1", "terminal", CallState.COMPLETED, "res", False, 1.5),
+        ClientToolCalled(3, "k", "f", "{}"),
+        Ended(outcome, 9.0),
+    )
+    assert decode_changes(compress(STORED_CHANGES)) == changes
+    assert zlib.decompress(encode_changes(changes)).decode() == STORED_CHANGES
+
+
+def test_the_stored_form_of_items_is_stable() -> None:
+    items = (
+        MessageItem("Hello"),
+        ReasoningItem("hm \N{LATIN SMALL LETTER E WITH ACUTE}"),
+        CallItem("c1", "terminal", {"command": "ls"}, CallState.COMPLETED, "res", False, 1.5, 3, 0),
+        ClientCallItem("k", "f", "{}"),
+    )
+    assert decode_items(compress(STORED_ITEMS)) == items
+    assert zlib.decompress(encode_items(items)).decode() == STORED_ITEMS
