@@ -111,7 +111,7 @@ def test_a_class_is_called_and_never_opened() -> None:
         ),
     ],
 )
-def test_what_is_missing_is_named(name: str, said: str) -> None:
+def test_the_message_names_what_is_missing(name: str, said: str) -> None:
     with pytest.raises(AgentNotFound) as caught:
         find_agent(name)
     assert str(caught.value) == said
@@ -146,7 +146,7 @@ def test_shipped_agents_are_imported_when_asked_for() -> None:
 
 @define(eq=False)
 class Shared:
-    """A provider that notes what happens to it."""
+    """A provider that records how it is used."""
 
     refuses: str = ""
     close_seconds: float = 0.0
@@ -169,7 +169,7 @@ async def test_a_factory_needs_no_opening() -> None:
         assert opened is factory
 
 
-async def test_a_provider_is_told_its_settings_and_closed_once() -> None:
+async def test_a_provider_gets_its_settings_and_is_closed_once() -> None:
     shared = Shared()
     async with open_agent(shared, CONFIG, HERE) as opened:
         assert opened is factory

@@ -46,7 +46,7 @@ def picture() -> Image:
 
 @server.tool()
 async def hang(context: Context) -> str:
-    """Take for ever."""
+    """Never return."""
     await context.report_progress(1, 2, "hanging")
     await anyio.sleep_forever()
     return ""

@@ -1,4 +1,4 @@
-"""Functions as tools: what the model is told of them, and what it may send."""
+"""Functions as tools: their schema, and how arguments are validated."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def where(points: list[Point], scale: float = 1.0, label: str | None = None) -> 
     return {"sum": sum(point.x + point.y for point in points) * scale, "label": label}
 
 
-def test_what_the_model_is_told() -> None:
+def test_schema_and_description() -> None:
     assert (weather.name, weather.description) == (
         "weather",
         "Tell the weather of a city.\n\nIt is always the same.",
@@ -113,7 +113,7 @@ def path() -> list[Path]:
         (weather, {"city": "moon"}, "there is no weather on the moon"),
     ],
 )
-async def test_what_does_not_fit_is_named(called: Tool, sent: dict[str, Any], said: str) -> None:
+async def test_invalid_arguments_are_named(called: Tool, sent: dict[str, Any], said: str) -> None:
     with pytest.raises(ToolError) as caught:
         await called.run(sent, USE)
     assert str(caught.value) == said
@@ -174,7 +174,7 @@ async def test_a_cancelled_call_leaves_its_thread() -> None:
     await trio.to_thread.run_sync(ended.wait)
 
 
-async def test_nobody_to_ask_means_no() -> None:
+async def test_without_a_user_approval_is_denied() -> None:
     assert not await USE.ask("rm -rf /")
     await USE.output("nobody listens")
 

@@ -1,4 +1,4 @@
-"""Dangerous commands are seen through quotes, prefixes and nesting; plain work is let through."""
+"""Dangerous commands are detected through quotes, prefixes and nesting; harmless ones pass."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_plain(command: str) -> None:
     assert find_dangers(command) == ()
 
 
-def test_each_danger_is_told_once_and_in_words() -> None:
+def test_each_danger_is_reported_once_with_a_description() -> None:
     found = find_dangers("sudo rm -rf a; sudo rm -rf b")
     assert found == (
         Danger("other-user", "runs as another user"),

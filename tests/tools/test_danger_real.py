@@ -1,4 +1,4 @@
-"""What a real shell runs is what we saw: random scripts, with a harmless program in the place of a dangerous one."""
+"""A real shell runs no dangerous program that the analysis misses: random scripts, with a harmless stub as the program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with programs, among them one that only leaves a mark when it is called as a dangerous one is."""
+    """A directory with programs, among them a stub that leaves a mark when it is called with dangerous arguments."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (tmp_path / "work").mkdir()
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def scripts(seed: int, count: int) -> Iterator[str]:
-    """Random scripts that name the program."""
+    """Yield random scripts that name the program."""
     chance = random.Random(seed)
     while count:
         script = "".join(chance.choice(PIECES) for _ in range(chance.randint(2, 14)))

@@ -1,4 +1,4 @@
-"""Files of the workspace: what is inside can be read and written, nothing else can be touched."""
+"""File access: what is in the workspace can be read and written, and nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def furnish(folder: Path) -> Path:
-    """A workspace beside a secret, with links of every kind."""
+    """Create a workspace next to a secret, with links of every kind."""
     workspace, outside = folder / "work", folder / "work-outside"
     for path in (workspace / "sub", outside):
         path.mkdir(parents=True)
@@ -133,7 +133,7 @@ class TestWriting:
         write_text(place, "file", "new")
         assert stat.S_IMODE((place / "file").stat().st_mode) == 0o750
 
-    def test_who_reads_meanwhile_sees_the_old_one(self, place: Path) -> None:
+    def test_a_concurrent_reader_sees_the_old_file(self, place: Path) -> None:
         with (place / "file").open() as reader:
             write_text(place, "file", "new")
             assert reader.read() == "inside"

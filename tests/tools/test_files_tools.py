@@ -69,7 +69,7 @@ class TestPatch:
         assert path.read_bytes() == b"1\r\n2\r\nthree\r\n"
         assert path.stat().st_mode & 0o777 == 0o750
 
-    async def test_what_is_no_text(self, use: ToolUse) -> None:
+    async def test_files_that_are_not_text(self, use: ToolUse) -> None:
         (use.workspace / "a").write_bytes(b"\xff\xfex")
         (use.workspace / "b").write_bytes(b"a\0b")
         (use.workspace / "c").write_bytes(b"x" * 10_000_001)

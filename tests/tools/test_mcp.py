@@ -15,7 +15,7 @@ import trio
 from hermes_trio.tools.base import Tool, ToolError
 from hermes_trio.tools.mcp import open_servers
 from tests.support.processes import children
-from tests.tools.uses import Watcher
+from tests.tools.use_recorder import UseRecorder
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed: nox -s mcp runs these tests")
 
@@ -31,14 +31,14 @@ def _clean() -> Iterator[None]:
 
 
 @pytest.fixture
-def watcher(tmp_path: Path) -> Watcher:
-    return Watcher(tmp_path)
+def recorder(tmp_path: Path) -> UseRecorder:
+    return UseRecorder(tmp_path)
 
 
 @asynccontextmanager
-async def opened(watcher: Watcher, **servers: dict[str, Any]) -> AsyncIterator[dict[str, Tool]]:
+async def opened(recorder: UseRecorder, **servers: dict[str, Any]) -> AsyncIterator[dict[str, Tool]]:
     """The tools of servers, by name."""
-    async with open_servers(servers, watcher.workspace) as tools:
+    async with open_servers(servers, recorder.workspace) as tools:
         yield {tool.name: tool for tool in tools}
 
 
@@ -54,78 +54,80 @@ def serving_http(port: int = 0) -> Iterator[int]:
             process.kill()
 
 
-async def failure(tool: Tool, watcher: Watcher, **arguments: Any) -> str:
+async def failure(tool: Tool, recorder: UseRecorder, **arguments: Any) -> str:
     with pytest.raises(ToolError) as caught:
-        await tool.run(arguments, watcher.use())
+        await tool.run(arguments, recorder.use())
     return str(caught.value)
 
 
-async def test_over_pipes(watcher: Watcher) -> None:
-    async with opened(watcher, box=PIPES) as tools:
+async def test_over_pipes(recorder: UseRecorder) -> None:
+    async with opened(recorder, box=PIPES) as tools:
         assert {"box__add", "box__fail", "box__picture"} <= tools.keys()
         assert tools["box__add"].description == "Add two numbers."
         assert tools["box__add"].parameters["properties"]["a"]["type"] == "integer"
-        assert await tools["box__add"].run({"a": 2, "b": 3}, watcher.use()) == "5"
-        assert "it did not work" in await failure(tools["box__fail"], watcher)
-        assert await tools["box__picture"].run({}, watcher.use()) == "[image/png]"
-        assert await tools["box__folder"].run({}, watcher.use()) == str(watcher.workspace.resolve())
-        assert "a" in await failure(tools["box__add"], watcher, b=3)
+        assert await tools["box__add"].run({"a": 2, "b": 3}, recorder.use()) == "5"
+        assert "it did not work" in await failure(tools["box__fail"], recorder)
+        assert await tools["box__picture"].run({}, recorder.use()) == "[image/png]"
+        assert await tools["box__folder"].run({}, recorder.use()) == str(recorder.workspace.resolve())
+        assert "a" in await failure(tools["box__add"], recorder, b=3)
 
 
-async def test_over_http(watcher: Watcher) -> None:
+async def test_over_http(recorder: UseRecorder) -> None:
     with serving_http() as port:
         async with opened(
-            watcher, web={"url": f"http://127.0.0.1:{port}/mcp", "headers": {"X-A": "b"}}
+            recorder, web={"url": f"http://127.0.0.1:{port}/mcp", "headers": {"X-A": "b"}}
         ) as tools:
-            assert await tools["web__add"].run({"a": 2, "b": 3}, watcher.use()) == "5"
-            assert "it did not work" in await failure(tools["web__fail"], watcher)
+            assert await tools["web__add"].run({"a": 2, "b": 3}, recorder.use()) == "5"
+            assert "it did not work" in await failure(tools["web__fail"], recorder)
 
 
-async def test_servers_see_no_secret_but_their_own(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_servers_see_no_secret_but_their_own(
+    recorder: UseRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("API_SERVER_KEY", "canary")
     monkeypatch.setenv("OPENAI_API_KEY", "canary")
-    async with opened(watcher, box={**PIPES, "env": {"GITHUB_TOKEN": "own"}}) as tools:
+    async with opened(recorder, box={**PIPES, "env": {"GITHUB_TOKEN": "own"}}) as tools:
         [tool] = (tool for name, tool in tools.items() if name.startswith("box__read_env_names_"))
-        said = await tool.run({}, watcher.use())
+        said = await tool.run({}, recorder.use())
     assert "GITHUB_TOKEN=own" in said
     assert "PATH=" in said
     assert "canary" not in said
 
 
-async def test_a_call_can_be_cancelled(watcher: Watcher) -> None:
-    async with opened(watcher, box=PIPES) as tools:
+async def test_a_call_can_be_cancelled(recorder: UseRecorder) -> None:
+    async with opened(recorder, box=PIPES) as tools:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(tools["box__hang"].run, {}, watcher.use())
-            await watcher.happened.wait()
+            nursery.start_soon(tools["box__hang"].run, {}, recorder.use())
+            await recorder.happened.wait()
             nursery.cancel_scope.cancel()
-        assert watcher.heard == "hanging\n"
-        assert await tools["box__add"].run({"a": 1, "b": 1}, watcher.use()) == "2"
+        assert recorder.heard == "hanging\n"
+        assert await tools["box__add"].run({"a": 1, "b": 1}, recorder.use()) == "2"
 
 
-async def test_a_call_has_a_time_limit(watcher: Watcher) -> None:
-    async with opened(watcher, box={**PIPES, "seconds": 0.5}) as tools:
-        assert await failure(tools["box__hang"], watcher) == "box: took more than 0.5 seconds"
+async def test_a_call_has_a_time_limit(recorder: UseRecorder) -> None:
+    async with opened(recorder, box={**PIPES, "seconds": 0.5}) as tools:
+        assert await failure(tools["box__hang"], recorder) == "box: took more than 0.5 seconds"
 
 
-async def test_a_server_that_died_is_started_again(watcher: Watcher) -> None:
-    async with opened(watcher, box=PIPES) as tools:
-        said = await failure(tools["box__die"], watcher)
+async def test_a_server_that_died_is_started_again(recorder: UseRecorder) -> None:
+    async with opened(recorder, box=PIPES) as tools:
+        said = await failure(tools["box__die"], recorder)
         assert said.startswith("box: the connection was lost during the call")
-        assert await tools["box__add"].run({"a": 1, "b": 1}, watcher.use()) == "2"
+        assert await tools["box__add"].run({"a": 1, "b": 1}, recorder.use()) == "2"
 
 
-async def test_an_http_server_that_comes_back(watcher: Watcher) -> None:
+async def test_an_http_server_that_comes_back(recorder: UseRecorder) -> None:
     with serving_http() as port:
-        async with opened(watcher, web={"url": f"http://127.0.0.1:{port}/mcp", "seconds": 20.0}) as tools:
+        async with opened(recorder, web={"url": f"http://127.0.0.1:{port}/mcp", "seconds": 20.0}) as tools:
             add = tools["web__add"]
-            assert await add.run({"a": 1, "b": 1}, watcher.use()) == "2"
-            await failure(tools["web__die"], watcher)
-            assert "cannot be reached" in await failure(add, watcher, a=1, b=1)
+            assert await add.run({"a": 1, "b": 1}, recorder.use()) == "2"
+            await failure(tools["web__die"], recorder)
+            assert "cannot be reached" in await failure(add, recorder, a=1, b=1)
             with serving_http(port):
-                assert await add.run({"a": 1, "b": 1}, watcher.use()) == "2"
+                assert await add.run({"a": 1, "b": 1}, recorder.use()) == "2"
 
 
-async def test_broken_servers_keep_nobody_from_starting(watcher: Watcher) -> None:
+async def test_broken_servers_do_not_block_the_start(recorder: UseRecorder) -> None:
     broken: dict[str, dict[str, Any]] = {
         "absent": {"command": "no-such-program"},
         "quitter": {"command": sys.executable, "args": ["-c", "pass"]},
@@ -133,5 +135,5 @@ async def test_broken_servers_keep_nobody_from_starting(watcher: Watcher) -> Non
         "nobody": {"url": "http://127.0.0.1:1/mcp"},
         "lost": {**PIPES, "cwd": "no-such-folder"},
     }
-    async with opened(watcher, **broken, box=PIPES) as tools:
+    async with opened(recorder, **broken, box=PIPES) as tools:
         assert {name.partition("__")[0] for name in tools} == {"box"}

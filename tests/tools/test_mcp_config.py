@@ -1,4 +1,4 @@
-"""What the settings say about servers of tools."""
+"""The configuration of MCP servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.tools.mcp import HttpServer, ProcessServer, open_servers, read_server, tool_name
 
 
-def test_both_kinds() -> None:
+def test_both_kinds_of_servers() -> None:
     assert read_server("a", {"command": "x", "args": ["-y"]}) == ProcessServer("x", ("-y",))
     assert read_server("a", {"url": "http://h", "seconds": 5}) == HttpServer("http://h", seconds=5.0)
 

@@ -1,4 +1,4 @@
-"""Answers of MCP servers as text. The values are ours: the package need not be there."""
+"""Results of MCP servers as text. The values are fakes, so the package need not be installed."""
 
 from __future__ import annotations
 

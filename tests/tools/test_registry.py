@@ -1,4 +1,4 @@
-"""Names of tools, and what is said of the wrong ones."""
+"""Finding tools by name, and the messages for invalid names and options."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.tools.base import NOT_APPROVED, Tool, ToolError, ToolUse, tool
 from hermes_trio.tools.registry import apply_approval_rules, read_approval_rules
-from tests.tools.uses import Question, Watcher
+from tests.tools.use_recorder import AskedApproval, UseRecorder
 
 
 @tool
@@ -30,39 +30,43 @@ ARGUMENTS = {"what": "it"}
 @pytest.mark.parametrize(
     ("approvals", "asked"),
     [
-        ({}, Question("it", "own question", ())),
-        ({"careful": "dangerous"}, Question("it", "own question", ())),
-        ({"other": "always"}, Question("it", "own question", ())),
+        ({}, AskedApproval("it", "own question", ())),
+        ({"careful": "dangerous"}, AskedApproval("it", "own question", ())),
+        ({"other": "always"}, AskedApproval("it", "own question", ())),
         (
             {"careful": "always"},
-            Question('careful {"what":"it"}', "the tool careful asks before every call", ("tool:careful",)),
+            AskedApproval(
+                'careful {"what":"it"}', "the tool careful asks before every call", ("tool:careful",)
+            ),
         ),
         (
             {"care*": "always", "*": "never"},
-            Question('careful {"what":"it"}', "the tool careful asks before every call", ("tool:careful",)),
+            AskedApproval(
+                'careful {"what":"it"}', "the tool careful asks before every call", ("tool:careful",)
+            ),
         ),
-        ({"*": "always", "careful": "dangerous"}, Question("it", "own question", ())),
+        ({"*": "always", "careful": "dangerous"}, AskedApproval("it", "own question", ())),
     ],
 )
-async def test_who_asks(approvals: dict[str, str], asked: Question, tmp_path: Path) -> None:
-    watcher = Watcher(tmp_path)
-    assert await ruled(**approvals).run(ARGUMENTS, watcher.use()) == "did it"
-    assert watcher.asked == [asked]
+async def test_who_asks(approvals: dict[str, str], asked: AskedApproval, tmp_path: Path) -> None:
+    recorder = UseRecorder(tmp_path)
+    assert await ruled(**approvals).run(ARGUMENTS, recorder.use()) == "did it"
+    assert recorder.asked == [asked]
 
 
 async def test_never_asks_nothing(tmp_path: Path) -> None:
-    watcher = Watcher(tmp_path, agrees=False)
-    assert await ruled(careful="never").run(ARGUMENTS, watcher.use()) == "did it"
-    assert watcher.asked == []
+    recorder = UseRecorder(tmp_path, agrees=False)
+    assert await ruled(careful="never").run(ARGUMENTS, recorder.use()) == "did it"
+    assert recorder.asked == []
 
 
 async def test_a_refusal_ends_the_call(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match=NOT_APPROVED):
-        await ruled(careful="always").run(ARGUMENTS, Watcher(tmp_path, agrees=False).use())
+        await ruled(careful="always").run(ARGUMENTS, UseRecorder(tmp_path, agrees=False).use())
 
 
 async def test_commands_are_shown_as_they_are(tmp_path: Path) -> None:
-    watcher = Watcher(tmp_path)
+    recorder = UseRecorder(tmp_path)
 
     @tool
     async def shell(command: str) -> str:
@@ -70,9 +74,9 @@ async def test_commands_are_shown_as_they_are(tmp_path: Path) -> None:
         return command
 
     await apply_approval_rules([shell], read_approval_rules({"approvals": {"shell": "always"}}))[0].run(
-        {"command": "ls"}, watcher.use()
+        {"command": "ls"}, recorder.use()
     )
-    assert watcher.asked[0].command == "ls"
+    assert recorder.asked[0].command == "ls"
 
 
 @pytest.mark.parametrize("table", [5, {"terminal": "sometimes"}, {"terminal": True}, ["terminal"]])

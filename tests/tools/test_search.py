@@ -1,4 +1,4 @@
-"""Searching: by name and content, bounded, inside the workspace, and never for ever."""
+"""Searching by name and content: bounded in results and time, and confined to the workspace."""
 
 from __future__ import annotations
 
@@ -74,16 +74,14 @@ async def test_nothing_outside_is_searched(use: ToolUse, path: str) -> None:
         await found(use, pattern="import", path=path)
 
 
-async def test_patterns_that_are_none(use: ToolUse) -> None:
+async def test_invalid_patterns(use: ToolUse) -> None:
     with pytest.raises(ToolError, match=r"argument 'pattern': .*unterminated"):
         await found(use, pattern="(a")
     with pytest.raises(ToolError, match="No such file"):
         await found(use, pattern="a", path="none")
 
 
-async def test_a_pattern_that_takes_for_ever_is_stopped(
-    use: ToolUse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_pattern_is_stopped(use: ToolUse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "SEARCH_SECONDS", 0.5)
     (use.workspace / "z").write_text("a" * 5000 + "b")
     with trio.fail_after(TIMEOUT), pytest.raises(ToolError, match="simpler pattern"):

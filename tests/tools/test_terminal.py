@@ -26,7 +26,7 @@ def _clean() -> Iterator[None]:
 
 @define
 class Listener:
-    """Hears output and tells when a text was heard."""
+    """Records output, and sets an event when it contains a text."""
 
     wanted: str = "\n"
     heard: str = ""
@@ -43,7 +43,7 @@ class Listener:
 
 
 def stop_when(terminal: Terminal, command: str, wanted: str = "\n") -> tuple[CommandResult, str, float]:
-    """Stop a command once it has said something; also how long it took to return after that."""
+    """Stop a command once it has printed something; also return how long it took to end after that."""
     listener, results = Listener(wanted), []
     with in_thread(lambda: results.append(terminal.run(command, listener))):
         heard = listener.wait()

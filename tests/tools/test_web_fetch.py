@@ -1,4 +1,4 @@
-"""Fetching pages: from addresses that were checked, at every hop, within limits."""
+"""Fetching pages: only from checked addresses, at every redirect, within limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PUBLIC = "93.184.216.34"
 
 @define
 class Names:
-    """A name server that answers as it is told, a different thing each time if there are several."""
+    """A scripted resolver. If a name has several answers, they are given in turn."""
 
     answers: Mapping[str, Sequence[Sequence[str]]]
     asked: list[str] = Factory(list)
@@ -42,12 +42,12 @@ Handler = Callable[[httpx2.Request], httpx2.Response]
 
 
 def fetcher(handle: Handler, names: Names, **settings: float) -> Fetcher:
-    """One whose network is a function."""
+    """Return a fetcher whose network is a function."""
     return Fetcher(resolve=names, transport=httpx2.MockTransport(handle), **settings)  # type: ignore[arg-type]
 
 
 def answer(data: bytes, kind: str = "text/plain", status: int = 200) -> httpx2.Response:
-    """An answer that has not been read yet."""
+    """Return a response whose body has not been read yet."""
     return httpx2.Response(status, headers={"Content-Type": kind}, stream=httpx2.ByteStream(data))
 
 
@@ -88,7 +88,7 @@ class TestAddresses:
         assert not is_reachable("127.0.0.1", allowed)
 
 
-class TestPlaces:
+class TestUrls:
     async def test_the_checked_address_is_the_one_that_is_used(self) -> None:
         seen: list[httpx2.Request] = []
 
@@ -224,7 +224,7 @@ class TestPages:
 
 @asynccontextmanager
 async def serving(answer: bytes, ssl_context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """A server on the loopback that says the same to everybody."""
+    """Serve the same response to every connection, on a loopback port."""
 
     async def handle(stream: trio.abc.Stream) -> None:
         if ssl_context is not None:
@@ -272,7 +272,7 @@ async def test_servers_that_speak_nonsense() -> None:
         assert "Error" in await refusal(Fetcher(LOOPBACK), f"http://127.0.0.1:{port}/")
 
 
-async def test_nobody_there() -> None:
+async def test_connection_refused() -> None:
     async with serving(b"") as port:
         pass
     assert "ConnectError" in await refusal(Fetcher(LOOPBACK), f"http://127.0.0.1:{port}/")
@@ -288,7 +288,7 @@ async def test_the_tool() -> None:
             await make_web_fetch().run(url, use)
 
 
-def test_networks_that_are_none() -> None:
+def test_invalid_networks() -> None:
     with pytest.raises(ConfigurationError, match="options of web_fetch: option 'allow': 'nowhere'"):
         find_tools(["web_fetch"], {"web_fetch": {"allow": ["nowhere"]}})
 

@@ -47,9 +47,8 @@ class LaunchSpec:
     threads: int = 0  # 0: chosen by the library
     gpu_layers: int = -1  # -1: as many as fit
     port: int = 0  # 0: any free port
-    key: str = attrs.field(
-        factory=lambda: secrets.token_urlsafe(32), repr=False
-    )  # keeps out other users of the machine
+    # Keeps out other users of the machine.
+    key: str = attrs.field(factory=lambda: secrets.token_urlsafe(32), repr=False)
 
     def to_json_line(self) -> bytes:
         """Encode the spec for the child's standard input."""

@@ -198,7 +198,7 @@ async def test_what_it_says_is_said(package: FakePackage) -> None:
     assert kinds == ["Text", "Text", "ToolStarted", "ToolCompleted", "ToolAnnounced"]
 
 
-async def test_a_session_that_moved_is_told(package: FakePackage) -> None:
+async def test_a_changed_session_is_reported(package: FakePackage) -> None:
     def script(agent: FakeAIAgent) -> Mapping[str, Any]:
         agent.session_id = "session_2"
         return done("Hi")
@@ -403,7 +403,7 @@ async def test_without_the_package_one_line_says_what_to_install(monkeypatch: py
     assert "\n" not in str(told.value)
 
 
-async def test_a_package_that_cannot_be_imported_is_told(
+async def test_a_package_that_cannot_be_imported_is_reported(
     package: FakePackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package.install(monkeypatch, without=("run_agent.AIAgent",))
@@ -435,7 +435,7 @@ async def test_an_agent_that_cannot_be_made_stops_the_start(package: FakePackage
         ({"home": "/nonexistent/home"}, "is not a directory"),
     ],
 )
-async def test_a_home_that_is_not_there_is_told(
+async def test_a_missing_home_is_reported(
     package: FakePackage, options: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=complaint):

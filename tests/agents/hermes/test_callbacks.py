@@ -27,7 +27,7 @@ from tests.support.agent_harness import EventRecorder
 
 
 def heard(recorder: EventRecorder) -> list[Event]:
-    """What was said, without times."""
+    """Return the recorded events without times."""
     plain: list[Event] = []
     for event in recorder.events:
         match event:
@@ -42,7 +42,7 @@ def heard(recorder: EventRecorder) -> list[Event]:
     return plain
 
 
-class Hermes:
+class FakeHermes:
     """Calls the callbacks in the order in which the real one does."""
 
     def __init__(self, ears: CallbackAdapter) -> None:
@@ -61,9 +61,9 @@ class Hermes:
         self.call["tool_complete_callback"](call_id, name, {}, result)
 
 
-def pair() -> tuple[EventRecorder, Hermes]:
+def pair() -> tuple[EventRecorder, FakeHermes]:
     recorder = EventRecorder()
-    return recorder, Hermes(CallbackAdapter(recorder.emitter()))
+    return recorder, FakeHermes(CallbackAdapter(recorder.emitter()))
 
 
 def test_text_and_reasoning_pass() -> None:
@@ -92,7 +92,7 @@ def test_the_blank_line_belongs_to_the_text_before_the_tool(
     assert heard(recorder) == [Text(piece) for piece in said]
 
 
-def test_a_call_that_is_told_twice_is_shown_once_under_its_own_id() -> None:
+def test_a_call_reported_twice_is_emitted_once_under_its_id() -> None:
     recorder, hermes = pair()
     hermes.start("terminal", {"command": "ls"})
     hermes.begin("c1", "terminal", {"command": "ls"})
@@ -172,8 +172,8 @@ def test_an_end_in_another_thread_does_not_decide_about_this_one() -> None:
     assert heard(recorder)[-1] == ToolCompleted("c1", "no", is_error=True)
 
 
-class Told(Enum):
-    """How starts are told, in the whole of a turn."""
+class StartReports(Enum):
+    """How the starts of calls are reported throughout a turn."""
 
     TWICE = "twice"
     BY_ID = "by id"
@@ -183,16 +183,16 @@ class Told(Enum):
 BATCHES = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
 
 
-@given(st.sampled_from(Told), BATCHES)
-def test_every_start_is_shown_once_and_ends_once(told: Told, batches: list[list[str]]) -> None:
+@given(st.sampled_from(StartReports), BATCHES)
+def test_every_start_is_shown_once_and_ends_once(reports: StartReports, batches: list[list[str]]) -> None:
     recorder, hermes = pair()
     ids: list[str] = []
     for names in batches:
         batch = [(f"c{len(ids) + at}", name) for at, name in enumerate(names)]
         ids += [call_id for call_id, _name in batch]
-        for _call_id, name in batch if told is not Told.BY_ID else ():
+        for _call_id, name in batch if reports is not StartReports.BY_ID else ():
             hermes.start(name, {})
-        for call_id, name in batch if told is not Told.BY_NAME else ():
+        for call_id, name in batch if reports is not StartReports.BY_NAME else ():
             hermes.begin(call_id, name, {})
         for call_id, name in batch:
             hermes.end(call_id, name, call_id)
@@ -206,7 +206,7 @@ def test_every_start_is_shown_once_and_ends_once(told: Told, batches: list[list[
     assert all(call.state is CallState.COMPLETED for call in calls)
 
 
-def test_the_end_of_the_run_is_told_to_whoever_speaks() -> None:
+def test_run_ended_is_raised_in_callbacks() -> None:
     ears = CallbackAdapter(EventRecorder(ends_at=0).emitter())
     with pytest.raises(RunEnded):
         ears.text("Hi")

@@ -72,7 +72,7 @@ def test_a_note_about_an_interrupt_is_not_an_answer() -> None:
         ({"failed": True}, ""),
     ],
 )
-def test_the_best_reason_is_told(raw: dict[str, Any], error: str) -> None:
+def test_the_best_reason_is_reported(raw: dict[str, Any], error: str) -> None:
     assert result(**raw).error == error
 
 

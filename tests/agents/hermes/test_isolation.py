@@ -84,7 +84,7 @@ def test_a_log_that_prints_does_not_log_what_it_prints() -> None:
     assert screen.getvalue() == "hermes-agent printed: hello\n"
 
 
-def test_a_stream_that_somebody_else_put_there_stays() -> None:
+def test_a_stream_replaced_by_others_stays() -> None:
     screen, other = io.StringIO(), io.StringIO()
     with redirect_stdout(screen):
         with guard_prints():

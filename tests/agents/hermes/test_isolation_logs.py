@@ -9,7 +9,7 @@ from attrs import define, field
 from hermes_trio.agents.hermes.isolation import separate_logs
 
 
-class Book(logging.Handler):
+class RecordingHandler(logging.Handler):
     """Keeps what is logged."""
 
     def __init__(self) -> None:
@@ -24,8 +24,8 @@ class Book(logging.Handler):
 class Root:
     """The root logger with our handler, and one that Hermes hangs on it."""
 
-    ours: Book = field(factory=Book)
-    theirs: Book = field(factory=Book)
+    ours: RecordingHandler = field(factory=RecordingHandler)
+    theirs: RecordingHandler = field(factory=RecordingHandler)
 
     def hermes_sets_up(self) -> None:
         logging.getLogger().addHandler(self.theirs)
@@ -83,7 +83,7 @@ def test_a_level_that_hermes_lowers_still_holds_for_us(root: Root) -> None:
     assert logging.getLogger().level == logging.ERROR
 
 
-def test_somebody_who_debugs_sees_everything(root: Root) -> None:
+def test_debug_level_shows_everything(root: Root) -> None:
     logging.getLogger().setLevel(logging.DEBUG)
     with separate_logs() as settle:
         settle()

@@ -38,7 +38,7 @@ def test_what_is_said_is_taken() -> None:
         ({"home": "/a", "hermes_profile": "b"}, "not both"),
     ],
 )
-def test_mistakes_are_told_in_one_line(options: dict[str, Any], complaint: str) -> None:
+def test_invalid_options_are_reported_in_one_line(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint) as told:
         read_config(AgentConfig(options=options))
     assert "\n" not in str(told.value)

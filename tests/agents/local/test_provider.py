@@ -51,7 +51,7 @@ def configured(package: Path, **more: Any) -> AgentConfig:
 
 
 async def answer(factory: AgentFactory, text: str = "Hi") -> tuple[str, Result]:
-    """What is said in one turn."""
+    """Return the text of one turn."""
     turn = TurnRequest("run_0123456789ab", "session", text)
     emitter = RecordingEmitter()
     agent = cast("AsyncAgent", factory(AgentContext(turn, Path())))
@@ -80,7 +80,7 @@ async def test_a_turn_is_done_by_the_child_which_ends_with_the_block(package: Pa
     assert ended(pid)
 
 
-async def test_the_library_is_told_what_the_options_say(package: Path) -> None:
+async def test_options_reach_the_library(package: Path) -> None:
     options = {"local": {"context": 512, "slots": 2, "threads": 3, "gpu_layers": 0}}
     async with opened(configured(package, options=options), package) as factory:
         said, _ = await answer(factory, "params")

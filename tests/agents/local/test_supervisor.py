@@ -1,4 +1,4 @@
-"""What turns are told about the model server, and when it is started again."""
+"""The state that turns see of the model server, and when it is restarted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADDRESS = "http://127.0.0.1:4711"
 
 
 class FakeChildren:
-    """In the place of child processes."""
+    """Stands in for child processes."""
 
     def __init__(self) -> None:
         self.specs: list[LaunchSpec] = []
@@ -38,12 +38,12 @@ class FakeChildren:
         return "killed by signal 9"
 
     async def die(self) -> None:
-        """The present one dies."""
+        """Let the current child exit."""
         self._dying.set()
         await wait_all_tasks_blocked()
 
     async def up(self) -> None:
-        """The present one has loaded its model."""
+        """Let the current child report that its model is loaded."""
         await wait_all_tasks_blocked()
         self.ready(ADDRESS)
 

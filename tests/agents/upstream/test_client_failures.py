@@ -1,4 +1,4 @@
-"""What goes wrong between the agent and the model server: tried again, broken off, or told."""
+"""Failures between the agent and the model server: retried, truncated, or reported."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_lost_connection_is_replaced_at_once(autojump_clock: Any) -> Non
         assert trio.current_time() - began < 0.1
 
 
-async def test_nobody_listens(autojump_clock: Any) -> None:
+async def test_connection_refused(autojump_clock: Any) -> None:
     with trio.socket.socket() as taken:
         await taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -225,7 +225,7 @@ async def test_connections_are_used_again() -> None:
     ],
     ids=str,
 )
-async def test_a_refusal_is_told_at_once(reply: Reply, begins: str, holds: str) -> None:
+async def test_a_refusal_is_not_retried(reply: Reply, begins: str, holds: str) -> None:
     async with open_upstream_harness([reply]) as harness:
         error = failed(await harness.turn())
     assert error.startswith(begins)

@@ -1,4 +1,4 @@
-"""Answers of many kinds of servers, read into one form."""
+"""Responses of many kinds of servers, read into one form."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_calls_are_bounded(pieces: list[Json]) -> None:
         ({"tool_calls": ["x", {"function": None}]}, []),
     ],
 )
-def test_what_is_said(delta: Json, said: list[Any]) -> None:
+def test_deltas(delta: Json, said: list[Any]) -> None:
     assembly = CompletionBuilder()
     assert assembly.read(json.dumps(chunk(delta))) == said
     assert assembly.has_output == bool(said)

@@ -1,4 +1,4 @@
-"""The tool loop against a scripted upstream: what is said, what is run, what the model is told."""
+"""The tool loop against a scripted upstream: what is emitted, what is run, and what the model is sent."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def rest(seconds: float, *, use: ToolUse) -> str:
 
 @tool
 async def broken() -> str:
-    """Fail in a way that nobody foresaw."""
+    """Raise an unexpected exception."""
     raise KeyError("no such thing")
 
 
@@ -158,7 +158,7 @@ async def test_three_tools_at_once_end_in_the_order_of_their_ends(autojump_clock
         (Call("echo", {"text": 1}), "argument 'text'"),
     ],
 )
-async def test_a_tool_error_is_told_to_the_model(call: Call, told: str) -> None:
+async def test_a_tool_error_is_sent_to_the_model(call: Call, told: str) -> None:
     async with open_upstream_harness(calls(call), says("I see."), tools=TOOLS) as harness:
         result = await harness.turn()
     assert (result.verdict, harness.emitter.said) == (Verdict.COMPLETED, "I see.")

@@ -83,7 +83,7 @@ def test_calls_of_the_past() -> None:
     ]
 
 
-def test_calls_that_nobody_answered_get_a_result() -> None:
+def test_unanswered_calls_get_a_result() -> None:
     past = (Message("assistant", "", CALLS), Message("tool", "two", tool_call_id="c2"))
     found = messages(message="Never mind.", history=past)
     assert [message.get("tool_call_id") for message in found] == [None, "c1", "c2", None]

@@ -11,7 +11,7 @@ STEP = 50  # times that the other tasks may go on
 
 @tool
 async def paced(steps: int) -> str:
-    """Take so many steps; nobody else takes as many at once."""
+    """Take a number of steps."""
     for _ in range(steps * STEP):
         await trio.lowlevel.checkpoint()
     return f"took {steps}"

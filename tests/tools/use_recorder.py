@@ -1,4 +1,4 @@
-"""Calls of tools, and what they showed and asked."""
+"""A recorder for the output and the approval requests of tool calls."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hermes_trio.tools.base import ToolUse
 
 
 @frozen
-class Question:
-    """What a tool asked."""
+class AskedApproval:
+    """An approval request of a tool."""
 
     command: str
     description: str
@@ -20,17 +20,17 @@ class Question:
 
 
 @define
-class Watcher:
-    """Hears what calls show, and answers what they ask."""
+class UseRecorder:
+    """Records the output of calls, and answers their approval requests."""
 
     workspace: Path
     agrees: bool = True
     heard: str = ""
-    asked: list[Question] = Factory(list)
+    asked: list[AskedApproval] = Factory(list)
     happened: trio.Event = Factory(trio.Event)
 
     def use(self, session_id: str = "s", principal: str = "p") -> ToolUse:
-        """A call that this one watches."""
+        """Return a call that reports to this recorder."""
         return ToolUse("call_1", self.workspace, session_id, principal, output=self._hear, ask=self._answer)
 
     async def _hear(self, text: str) -> None:
@@ -39,5 +39,5 @@ class Watcher:
             self.happened.set()
 
     async def _answer(self, command: str, description: str, patterns: tuple[str, ...]) -> bool:
-        self.asked.append(Question(command, description, patterns))
+        self.asked.append(AskedApproval(command, description, patterns))
         return self.agrees
