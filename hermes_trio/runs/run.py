@@ -25,7 +25,7 @@ from hermes_trio.core.records import EndedRun, LogBatch
 from hermes_trio.core.run_status import RunStatus
 from hermes_trio.core.turn import Turn
 from hermes_trio.runs.approvals import ApprovalContext, ApprovalResponse, Approvals
-from hermes_trio.runs.disconnects import DETACH, ConnectedClients
+from hermes_trio.runs.disconnects import ConnectedClients
 from hermes_trio.runs.log import Load, RunLog, load_changes
 from hermes_trio.runs.persistence import UnsavedEnd, UnsavedLog
 from hermes_trio.runs.spec import Persistence, RunSpec, Services
@@ -46,7 +46,7 @@ class Run:
             spec.persistence is Persistence.FULL
         )  # the store knows of it, so other clients may too
         # A block of code that owns the run is its only subscriber, and ends it anyway.
-        self._policy = DETACH if has_owner else spec.on_disconnect
+        self._ends_with_clients = not has_owner and not spec.on_disconnect.is_detached
         self._events = EventFactory(self.header.run_id, services.clock)
         self._queue, self._pending_approvals = EventQueue(max_chars=services.limits.ahead), PendingApprovals()
         self._nursery: trio.Nursery | None = None
@@ -72,7 +72,7 @@ class Run:
     @cached_property
     def clients(self) -> ConnectedClients:
         """The connected clients, whose leaving ends the run if its disconnect policy says so."""
-        return ConnectedClients(self._policy)
+        return ConnectedClients(self._spec.on_disconnect)
 
     @cached_property
     def _unsaved_log(self) -> UnsavedLog:
@@ -161,7 +161,7 @@ class Run:
                 async with trio.open_nursery() as self._nursery:
                     self._begin_scope(self._nursery.cancel_scope)
                     self._nursery.start_soon(runner.run, self._cancel_reason, self._spec.slot.release)
-                    if not self._policy.is_detached:
+                    if self._ends_with_clients:
                         self._nursery.start_soon(self._stop_when_abandoned)
                     await self._tracker.run()
                     # The agent has exited by now, or is cancelled: what is left waits for clients.

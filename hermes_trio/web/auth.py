@@ -15,7 +15,7 @@ from hermes_trio.core.redact import header_safe
 from hermes_trio.keys import Anonymous
 from hermes_trio.web.request import app_state, current_request, header, principal_name
 from hermes_trio.web.state import ServedProfile
-from hermes_trio.web.static import is_static
+from hermes_trio.web.static import ASSETS
 
 log = structlog.get_logger(__name__)
 
@@ -33,14 +33,15 @@ async def authenticate() -> None:
         ApiError: 401 without a valid key; 404 for a profile that does not exist or is not for this principal.
     """
     context = current_request()
+    is_page = request.path == "/" or request.path.startswith(ASSETS)  # the same for all profiles
     context.route = request.url_rule.rule if request.url_rule is not None else ""
     principal = app_state().keyring.identify(_bearer_token(header("Authorization")))
     if not isinstance(principal, Anonymous):
         context.principal = principal
-    elif not (request.path in OPEN_PATHS or is_static(request.path)):
+    elif not (request.path in OPEN_PATHS or is_page):
         raise _unauthorized()
     # After the key: a client without one does not learn which profiles there are.
-    if not is_static(request.path):
+    if not is_page:
         check_profile()
 
 

@@ -32,7 +32,7 @@ from hermes_trio.runs.log import ChangeReader, StoredReader, load_changes
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Items, Persistence, RunSpec
 from hermes_trio.runs.supervisor import attach, request_scoped_run
-from hermes_trio.schema.conversations import InputItem, with_ids
+from hermes_trio.schema.conversations import InputItem
 from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.web.auth import choose_agent
 from hermes_trio.web.request import (
@@ -194,7 +194,7 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
         instructions=given.instructions,
         background=new.is_background,
         request=given.echo,
-        input_items=with_ids(run_id, given.input_items),
+        input_items=given.input_items,
     )
     return RunSpec(
         header=run_header,

@@ -119,8 +119,3 @@ def _asset_response(asset: Asset, caching: str) -> Response:
         headers["Content-Encoding"] = "gzip"
     data = asset.compressed if is_compressed else asset.plain
     return Response(data, 200, {"Content-Type": asset.kind, **headers})
-
-
-def is_static(path: str) -> bool:
-    """Whether a path belongs to the page, which needs no key and is the same for all profiles."""
-    return path == "/" or path.startswith(ASSETS)

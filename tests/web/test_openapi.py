@@ -10,7 +10,7 @@ import pytest
 
 from hermes_trio import __version__
 from hermes_trio.schema.openapi import OPERATIONS, Operation, document
-from hermes_trio.web.static import is_static
+from hermes_trio.web.static import ASSETS
 from scripts.update_openapi import PLACE, current
 from tests.support.fakes import make_harness
 
@@ -24,7 +24,7 @@ def routes() -> set[tuple[str, str]]:
         for rule in make_harness().app.url_map.iter_rules()
         for method in rule.methods or ()
     ]
-    rules = [(path, method) for path, method in rules if not is_static(path)]
+    rules = [(path, method) for path, method in rules if path != "/" and not path.startswith(ASSETS)]
     named = {(method.lower(), re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", path)) for path, method in rules}
     return {(method, path) for method, path in named if method not in {"head", "options"}}
 

@@ -25,7 +25,7 @@ from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.disconnects import DETACH
 from hermes_trio.runs.log import load_changes
 from hermes_trio.runs.spec import Items, Persistence
-from hermes_trio.schema.conversations import item_list
+from hermes_trio.schema.conversations import item_list, with_ids
 from hermes_trio.schema.parsing import SESSION_ID_HEADER, SESSION_KEY_HEADER
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses
 from hermes_trio.web.errors import json_response
@@ -120,14 +120,14 @@ def _choose_tool_items() -> ToolItems:
     return ToolItems.FUNCTION_CALL if is_open_webui() or is_hermes_client else ToolItems.MCP_CALL
 
 
-async def _load_input(asked: ResponsesRequest, _: str) -> TurnInput:
+async def _load_input(asked: ResponsesRequest, run_id: str) -> TurnInput:
     target = await find_session_target(asked)
     # A response that is not stored adds nothing to its session, so it need not wait for other turns either.
     lock = await lock_session(target) if asked.store else None
-    return turn_input(asked, await load_history(asked, target.session_id), lock)
+    return turn_input(run_id, asked, await load_history(asked, target.session_id), lock)
 
 
-def turn_input(asked: ResponsesRequest, history: TurnHistory, lock: Slot | None) -> TurnInput:
+def turn_input(run_id: str, asked: ResponsesRequest, history: TurnHistory, lock: Slot | None) -> TurnInput:
     """Build the input of a turn that was requested in the form of the Responses API."""
     return TurnInput(
         session_id=history.session_id,
@@ -141,7 +141,7 @@ def turn_input(asked: ResponsesRequest, history: TurnHistory, lock: Slot | None)
         parent=history.parent,
         conversation=asked.conversation,
         echo=asked.echo,
-        input_items=asked.input_items,
+        input_items=with_ids(run_id, asked.input_items),
     )
 
 

@@ -120,7 +120,7 @@ async def _load_input(asked: RunRequest, run_id: str) -> TurnInput:
     lock = await lock_session(target)
     history = await load_history(asked.asked, target.session_id)
     history = evolve(history, session_id=asked.session_id or history.session_id)
-    return turn_input(asked.asked, history, lock)
+    return turn_input(run_id, asked.asked, history, lock)
 
 
 async def _find_target(asked: RunRequest, run_id: str) -> SessionTarget:
