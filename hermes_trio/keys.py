@@ -16,7 +16,6 @@ import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from attrs import field, frozen
 
@@ -145,7 +144,11 @@ def check_keys(sources: KeySources) -> tuple[NamedKey, ...]:
     Raises:
         KeysError: as in :func:`open_keys`.
     """
-    configured = tuple(_configured(sources))
+    configured: tuple[NamedKey, ...] = ()
+    if sources.api_key:
+        configured = (_checked(DEFAULT_PRINCIPAL, sources.api_key, "api_key"),)
+    if sources.api_key_file is not None:
+        configured += read_key_file(sources.api_key_file)
     if not configured and not is_loopback(sources.host):
         raise KeysError(
             f"api_key: a key is needed to listen on {sources.host}: set API_SERVER_KEY or --api-key-file"
@@ -171,24 +174,25 @@ def read_key_file(path: Path) -> tuple[NamedKey, ...]:
         KeysError: others can read the file, it cannot be understood, or a key in it breaks a rule.
     """
     text = _private_text(path)
-    named = tuple(_table(text, path)) if _TABLE.search(text) else (_single(text, path),)
-    if not named:
-        raise KeysError(f"{path}: there is no key under [keys]")
-    return named
-
-
-def _configured(sources: KeySources) -> Iterator[NamedKey]:
-    if sources.api_key:
-        yield _checked(DEFAULT_PRINCIPAL, sources.api_key, "api_key")
-    if sources.api_key_file is not None:
-        yield from read_key_file(sources.api_key_file)
+    if _TABLE.search(text):
+        named = tuple(_read_table(text, path))
+        if not named:
+            raise KeysError(f"{path}: there is no key under [keys]")
+        return named
+    lines = text.strip().splitlines()
+    if len(lines) != 1:
+        raise KeysError(f"{path}: needs one key on one line, or named keys under [keys]")
+    return (_checked(DEFAULT_PRINCIPAL, lines[0].strip(), str(path)),)
 
 
 def _private_text(path: Path) -> str:
     try:
         with path.open(encoding="utf-8-sig") as file:
             # The open file is checked, not the path, which could be replaced in between.
-            _refuse_shared(path, os.fstat(file.fileno()))
+            if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise KeysError(
+                    f"{path}: other users have access to this key file; run: chmod 600 {shlex.quote(str(path))}"
+                )
             return file.read()
     except OSError as error:
         raise KeysError(f"{path}: {error.strerror}") from None
@@ -196,39 +200,19 @@ def _private_text(path: Path) -> str:
         raise KeysError(f"{path}: is not UTF-8 text") from None
 
 
-def _refuse_shared(path: Path, status: os.stat_result) -> None:
-    if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise KeysError(
-            f"{path}: other users have access to this key file; run: chmod 600 {shlex.quote(str(path))}"
-        )
-
-
-def _single(text: str, path: Path) -> NamedKey:
-    lines = text.strip().splitlines()
-    if len(lines) != 1:
-        raise KeysError(f"{path}: needs one key on one line, or named keys under [keys]")
-    return _checked(DEFAULT_PRINCIPAL, lines[0].strip(), str(path))
-
-
-def _table(text: str, path: Path) -> Iterator[NamedKey]:
-    for name, key in _keys_of(text, path).items():
+def _read_table(text: str, path: Path) -> Iterator[NamedKey]:
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise KeysError(f"{path}: is not valid TOML: {error}") from None
+    for unknown in sorted(document.keys() - {"keys"}):
+        raise KeysError(f"{path}: {unknown!r} does not belong here; only [keys] does")
+    for name, key in document["keys"].items():
         if not _NAME.fullmatch(name):
             raise KeysError(f"{path}: {name!r} is not a name of up to 64 letters, digits, dots and dashes")
         if not isinstance(key, str):
             raise KeysError(f"{path}: the key of {name} must be a text in quotes")
         yield _checked(name, key, str(path))
-
-
-def _keys_of(text: str, path: Path) -> dict[str, Any]:
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise KeysError(f"{path}: is not valid TOML: {error}") from None
-    unknown = sorted(document.keys() - {"keys"})
-    if unknown:
-        raise KeysError(f"{path}: {unknown[0]!r} does not belong here; only [keys] does")
-    keys: dict[str, Any] = document["keys"]
-    return keys
 
 
 def _checked(principal: str, key: str, origin: str) -> NamedKey:

@@ -73,29 +73,22 @@ def _config_flag() -> Callable[[_Command], _Command]:
     )
 
 
-def _flags() -> Iterator[Callable[[Any], Any]]:
-    fields = attrs.fields_dict(Settings)
-    for name, option in options().items():
-        if option.flag:
-            yield _flag(name, option, fields[name].default)
-
-
 def _flag(name: str, option: Option, default: Any) -> Callable[[Any], Any]:
     """Make a flag that takes any text. ``load`` checks the values, the same way for all sources."""
-    multiple = isinstance(default, tuple)
-    text = f"{option.help}{_default_note(default)}"
-    return click.option(option.flag, name, metavar=option.metavar, multiple=multiple, help=text)
-
-
-def _default_note(default: Any) -> str:
+    text = option.help
     if isinstance(default, bool):
-        return f"  [default: {'on' if default else 'off'}]"
-    return f"  [default: {default}]" if isinstance(default, (str, int)) and default != "" else ""
+        text += f"  [default: {'on' if default else 'off'}]"
+    elif isinstance(default, (str, int)) and default != "":
+        text += f"  [default: {default}]"
+    multiple = isinstance(default, tuple)
+    return click.option(option.flag, name, metavar=option.metavar, multiple=multiple, help=text)
 
 
 def settings_flags(command: _Command) -> _Command:
     """Add ``--config`` and a flag for each option that has one to a command."""
-    for add in reversed([_config_flag(), *_flags()]):
+    fields = attrs.fields_dict(Settings)
+    flags = [_flag(name, option, fields[name].default) for name, option in options().items() if option.flag]
+    for add in reversed([_config_flag(), *flags]):
         command = add(command)
     return command
 

@@ -77,27 +77,27 @@ class ApiClient:
     target: Target
     http: httpx2.AsyncClient
 
-    async def start(self, ask: TurnPrompt) -> str:
+    async def start(self, prompt: TurnPrompt) -> str:
         """Start a turn, and return the id of its run.
 
         Raises:
             RequestRefused: the server refused it.
             ServerUnreachable: it may or may not have started; the same prompt can be sent again.
         """
-        return await (self._start_in_session(ask) if ask.session else self._start_run(ask))
-
-    async def _start_run(self, ask: TurnPrompt) -> str:
-        model = {"model": ask.model} if ask.model else {}
-        body = {"input": ask.text, **model}
-        answer = await self.call("POST", "/v1/runs", body, {"Idempotency-Key": ask.idempotency_key})
-        return str(answer.get("run_id", ""))
-
-    async def _start_in_session(self, ask: TurnPrompt) -> str:
-        """Start a turn that continues a session. Its stream is closed at once, and the run goes on."""
-        path = f"/api/sessions/{quote(ask.session, safe='')}/chat/stream"
-        headers = {"Idempotency-Key": ask.idempotency_key, "X-Hermes-On-Disconnect": "detach"}
-        async with self.pieces("POST", path, {"message": ask.text}, headers) as pieces:
-            return await _first_run_id(pieces)
+        headers = {"Idempotency-Key": prompt.idempotency_key}
+        if not prompt.session:
+            body = {"input": prompt.text, **({"model": prompt.model} if prompt.model else {})}
+            answer = await self.call("POST", "/v1/runs", body, headers)
+            return str(answer.get("run_id", ""))
+        # Only the stream of a session continues its transcript. It is closed after the first event; the run goes on.
+        path = f"/api/sessions/{quote(prompt.session, safe='')}/chat/stream"
+        headers["X-Hermes-On-Disconnect"] = "detach"
+        parser = SseParser()
+        async with self.stream("POST", path, {"message": prompt.text}, headers) as chunks:
+            async for chunk in chunks:
+                for data in parser.feed(chunk):
+                    return str(_parse_object(data.encode()).get("run_id", ""))
+        raise ServerUnreachable("the stream ended before it began")
 
     async def open_session(self, session: str, model: str) -> str:
         """Create a session unless it exists, and return its id. "" lets the server choose one.
@@ -113,7 +113,10 @@ class ApiClient:
                 raise
             made = await self.call("GET", f"/api/sessions/{quote(session, safe='')}")
         found = made.get("session", {})
-        _same_model(session, str(found.get("model") or ""), model)
+        if model and (has := str(found.get("model") or "")) != model:
+            what = f"model {has}" if has else "the model that is served"
+            message = f"session {session} has {what}; leave --model out, or take another session"
+            raise RequestRefused(400, message)
         return str(found.get("id", session))
 
     async def user_messages(self, session: str) -> list[str]:
@@ -148,10 +151,10 @@ class ApiClient:
             ServerUnreachable: no answer came, or it is not a JSON object.
         """
         async with self._streaming(method, path, body, headers) as answer:
-            return _object(await _whole(answer))
+            return _parse_object(await answer.aread())
 
     @asynccontextmanager
-    async def pieces(
+    async def stream(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] = {}
     ) -> AsyncIterator[AsyncIterable[bytes]]:
         """Make a request whose answer is read in chunks, and can be left at any point.
@@ -172,15 +175,16 @@ class ApiClient:
             request = self.http.build_request(method, f"{self.target.url}{path}", json=body, headers=sent)
             answer = await self.http.send(request, stream=True)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.InvalidURL) as error:
-            raise _nobody(self.target, error) from error
+            message = f"{self.target.url} cannot be reached ({_describe(error)}): is the server running? Start it with hermes-trio serve"
+            raise ServerUnreachable(message, was_sent=False) from error
         except httpx2.TransportError as error:
-            raise ServerUnreachable(_told(error)) from error
+            raise ServerUnreachable(_describe(error)) from error
         try:
             if answer.status_code >= 300:
-                raise _refusal(answer, await _whole(answer))
+                raise _refusal(answer, await answer.aread())
             yield answer
         except httpx2.TransportError as error:
-            raise ServerUnreachable(_told(error)) from error
+            raise ServerUnreachable(_describe(error)) from error
         finally:
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 await answer.aclose()
@@ -213,19 +217,7 @@ async def _pieces_of(answer: httpx2.Response) -> AsyncIterator[AsyncGenerator[by
                 pass
 
 
-async def _first_run_id(pieces: AsyncIterable[bytes]) -> str:
-    frames = SseParser()
-    async for piece in pieces:
-        for data in frames.feed(piece):
-            return str(_object(data.encode()).get("run_id", ""))
-    raise ServerUnreachable("the stream ended before it began")
-
-
-async def _whole(answer: httpx2.Response) -> bytes:
-    return await answer.aread()
-
-
-def _object(content: bytes) -> dict[str, Any]:
+def _parse_object(content: bytes) -> dict[str, Any]:
     try:
         value = json.loads(content)
     except ValueError:
@@ -249,16 +241,5 @@ def _refusal(answer: httpx2.Response, content: bytes) -> RequestRefused:
     )
 
 
-def _same_model(session: str, found: str, wanted: str) -> None:
-    if wanted and found != wanted:
-        has = f"model {found}" if found else "the model that is served"
-        raise RequestRefused(400, f"session {session} has {has}; leave --model out, or take another session")
-
-
-def _nobody(target: Target, error: Exception) -> ServerUnreachable:
-    why = f"{target.url} cannot be reached ({_told(error)}): is the server running? Start it with hermes-trio serve"
-    return ServerUnreachable(why, was_sent=False)
-
-
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return str(error) or type(error).__name__

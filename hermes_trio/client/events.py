@@ -240,29 +240,23 @@ class SseParser:
         self._data: list[str] = []
         self._size = 0
 
-    def feed(self, piece: bytes) -> list[str]:
+    def feed(self, chunk: bytes) -> list[str]:
         """Return the data of all frames that are complete now.
 
         Raises:
             FrameTooLong: a frame is too long.
         """
-        *lines, self._rest = _LINE_END.split(self._rest + piece)
-        found = [data for line in lines for data in self._take(line)]
+        *lines, self._rest = _LINE_END.split(self._rest + chunk)
+        found = []
+        for line in lines:
+            name, _, value = line.partition(b":")
+            if name == b"data":  # ids are ignored, because the data holds the numbers too
+                self._data.append(value.removeprefix(b" ").decode("utf-8", "replace"))
+                self._size += len(value)
+            elif not line:
+                if self._data:
+                    found.append("\n".join(self._data))
+                self._data, self._size = [], 0
         if len(self._rest) + self._size > MAX_FRAME_BYTES:
             raise FrameTooLong("an event of the server has no end")
         return found
-
-    def _take(self, line: bytes) -> list[str]:
-        if line:
-            self._keep(line)
-            return []
-        found = ["\n".join(self._data)] if self._data else []
-        self._data, self._size = [], 0
-        return found
-
-    def _keep(self, line: bytes) -> None:
-        """Keep data lines. Ids are ignored, because the data holds the numbers too."""
-        name, _, value = line.partition(b":")
-        if name == b"data":
-            self._data.append(value.removeprefix(b" ").decode("utf-8", "replace"))
-            self._size += len(value)

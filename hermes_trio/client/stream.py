@@ -78,19 +78,19 @@ class _Position:
     seq: int = -1
     is_over: bool = False
 
-    async def tell(self, data: str, notes: trio.MemorySendChannel[StreamUpdate]) -> None:
+    async def deliver(self, data: str, updates: trio.MemorySendChannel[StreamUpdate]) -> None:
         """Pass an event on if it is new."""
         event = read_event(data)
         if event.seq > self.seq and not self.is_over:
             self.seq = event.seq
             self.is_over = isinstance(event.body, RunCompleted | RunFailed | RunCancelled)
-            await notes.send(Received(event, data))
+            await updates.send(Received(event, data))
 
 
 async def stream_turn(
     client: ApiClient,
-    ask: TurnPrompt,
-    notes: trio.MemorySendChannel[StreamUpdate],
+    prompt: TurnPrompt,
+    updates: trio.MemorySendChannel[StreamUpdate],
     on_started: Callable[[str], None],
     policy: ReconnectPolicy = DEFAULT_POLICY,
 ) -> None:
@@ -98,31 +98,34 @@ async def stream_turn(
 
     Args:
         client: the connection to the server.
-        ask: the prompt.
-        notes: receives the updates.
+        prompt: the input of the turn.
+        updates: receives events and problems.
         on_started: called with the id of the run.
         policy: for connections that break.
     """
-    async with notes:
+    async with updates:
         try:
-            run_id = await _start(client, ask, notes, policy)
+            run_id = await _start(client, prompt, updates, policy)
         except RequestRefused as refusal:
-            await notes.send(RetriesExhausted(refusal.message, refusal.is_misuse))
+            await updates.send(RetriesExhausted(refusal.message, refusal.is_misuse))
         except ServerUnreachable as error:
-            await notes.send(RetriesExhausted(error.message))
+            await updates.send(RetriesExhausted(error.message))
         else:
             on_started(run_id)
-            await follow(client, run_id, notes, policy)
+            await follow(client, run_id, updates, policy)
 
 
 async def _start(
-    client: ApiClient, ask: TurnPrompt, notes: trio.MemorySendChannel[StreamUpdate], policy: ReconnectPolicy
+    client: ApiClient,
+    prompt: TurnPrompt,
+    updates: trio.MemorySendChannel[StreamUpdate],
+    policy: ReconnectPolicy,
 ) -> str:
     """Start the run, and repeat a request without an answer: its idempotency key makes it start only one run."""
     attempt = 1
     while True:
         try:
-            return await client.start(ask)
+            return await client.start(prompt)
         except ServerUnreachable as error:
             if attempt > policy.attempts or (attempt == 1 and not error.was_sent):
                 raise
@@ -132,7 +135,7 @@ async def _start(
                 raise
             why = refusal.message
         pause = policy.pause(attempt)
-        await notes.send(Reconnecting(why, attempt, pause))
+        await updates.send(Reconnecting(why, attempt, pause))
         await trio.sleep(pause)
         attempt += 1
 
@@ -140,7 +143,7 @@ async def _start(
 async def follow(
     client: ApiClient,
     run_id: str,
-    notes: trio.MemorySendChannel[StreamUpdate],
+    updates: trio.MemorySendChannel[StreamUpdate],
     policy: ReconnectPolicy = DEFAULT_POLICY,
 ) -> None:
     """Send all events of a run in order, each once, until the last. Leaves the channel open.
@@ -150,38 +153,38 @@ async def follow(
     position, failed = _Position(), 0
     while True:
         before = position.seq
-        trouble = await _listen(client, run_id, position, notes)
+        interruption = await _listen(client, run_id, position, updates)
         if position.is_over:
             return
         failed = 1 if position.seq > before else failed + 1
-        if trouble.is_final or failed > policy.attempts:
-            await notes.send(RetriesExhausted(trouble.why))
+        if interruption.is_final or failed > policy.attempts:
+            await updates.send(RetriesExhausted(interruption.why))
             return
-        pause = policy.pause(failed, trouble.wait)
-        await notes.send(Reconnecting(trouble.why, failed, pause))
+        pause = policy.pause(failed, interruption.wait)
+        await updates.send(Reconnecting(interruption.why, failed, pause))
         await trio.sleep(pause)
 
 
 @frozen
-class _Trouble:
+class _Interruption:
     why: str
     is_final: bool = False
     wait: float = 0.0
 
 
 async def _listen(
-    client: ApiClient, run_id: str, position: _Position, notes: trio.MemorySendChannel[StreamUpdate]
-) -> _Trouble:
+    client: ApiClient, run_id: str, position: _Position, updates: trio.MemorySendChannel[StreamUpdate]
+) -> _Interruption:
     """Read one connection to its end. Return why it ended."""
     headers = {"Last-Event-ID": str(position.seq)} if position.seq >= 0 else {}
     try:
-        async with client.pieces("GET", f"/v1/runs/{run_id}/events", None, headers) as pieces:
-            frames = SseParser()
-            async for piece in pieces:
-                for data in frames.feed(piece):
-                    await position.tell(data, notes)
+        async with client.stream("GET", f"/v1/runs/{run_id}/events", None, headers) as chunks:
+            parser = SseParser()
+            async for chunk in chunks:
+                for data in parser.feed(chunk):
+                    await position.deliver(data, updates)
     except RequestRefused as refusal:
-        return _Trouble(refusal.message, refusal.status not in _PASSING, refusal.retry_after)
+        return _Interruption(refusal.message, refusal.status not in _PASSING, refusal.retry_after)
     except (ServerUnreachable, InvalidEvent, FrameTooLong) as error:
-        return _Trouble(str(error))
-    return _Trouble("the connection was closed")
+        return _Interruption(str(error))
+    return _Interruption("the connection was closed")

@@ -277,12 +277,8 @@ def split_blocks(view: View, mark: PrintPosition = START) -> PrintSplit:
             break
         printed += _part(block, mark.character)
         mark = PrintPosition(mark.block + 1)
-    return PrintSplit(tuple(printed), _rest(view, mark), mark)
-
-
-def _rest(view: View, mark: PrintPosition) -> tuple[Block, ...]:
     first, *others = view.blocks[mark.block :] or (TextBlock(""),)
-    return (*_part(first, mark.character), *others)
+    return PrintSplit(tuple(printed), (*_part(first, mark.character), *others), mark)
 
 
 def _part(block: Block, begin: int, end: int | None = None) -> list[Block]:
@@ -308,14 +304,10 @@ def stable_prefix(text: str) -> int:
     for line in text.splitlines(keepends=True):
         place += len(line)
         if mark := _FENCE.match(line):
-            fence = _after(fence, mark[1])
+            if not fence:
+                fence = mark[1]
+            elif mark[1].startswith(fence):  # a fence is closed by one of its kind that is as long
+                fence = ""
         elif not fence and not line.strip() and line.endswith("\n"):
             end = place
     return end
-
-
-def _after(fence: str, mark: str) -> str:
-    """Return the fence that is open after a fence line. A fence is closed by one of its kind that is as long."""
-    if not fence:
-        return mark
-    return "" if mark.startswith(fence) else fence
