@@ -1,6 +1,6 @@
-"""A home for Hermes, made before anything of it is imported, and a model's server that does what a test says.
+"""A Hermes home, created before any of its modules is imported, and a scripted model server.
 
-Without the package there is nothing to test here: the nox session ``hermes`` has it.
+These tests need the package: run them with ``nox -s hermes``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.hermes.scripted import Says, Upstream, upstream
+from tests.hermes.scripted_model import ScriptedAnswer, Upstream, upstream
 
 IS_INSTALLED = importlib.util.find_spec("run_agent") is not None
 collect_ignore_glob = [] if IS_INSTALLED else ["test_*.py"]
@@ -50,11 +50,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Upstream]:
-    """The model's server. The first turn, which imports hundreds of modules, is done."""
-    from tests.hermes.driving import one_turn  # noqa: PLC0415 - imports what may not be there
+    """The model server, after a first turn, which imports hundreds of modules."""
+    from tests.hermes.harness import one_turn  # noqa: PLC0415 - imports what may not be there
 
     with upstream() as server:
-        server.play(Says(["warm"]))
+        server.play(ScriptedAnswer(["warm"]))
         trio.run(one_turn, server)
         yield server
 

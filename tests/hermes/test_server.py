@@ -10,25 +10,25 @@ from typing import Any
 import trio
 
 from hermes_trio.core.messages import Message, ToolCall
-from tests.hermes.driving import serving
-from tests.hermes.scripted import Says, Upstream, Wants
+from tests.hermes.harness import serving
+from tests.hermes.scripted_model import ScriptedAnswer, ScriptedCall, Upstream
 from tests.support.fakes import CHAT, AppHarness, ask, ask_stream
 from tests.support.sse import Frame
 
 RESPONSES = "/v1/responses"
 
 
-def shell(call_id: str, command: str) -> Wants:
-    return Wants(call_id, "terminal", {"command": command})
+def shell(call_id: str, command: str) -> ScriptedCall:
+    return ScriptedCall(call_id, "terminal", {"command": command})
 
 
-def three_turns() -> tuple[Says, ...]:
+def three_turns() -> tuple[ScriptedAnswer, ...]:
     """Text; a tool between two texts; text again."""
     return (
-        Says(["One."], reasoning=["first"]),
-        Says(["Wait."], calls=[shell("c1", "echo two")]),
-        Says(["Two."]),
-        Says(["Three."]),
+        ScriptedAnswer(["One."], reasoning=["first"]),
+        ScriptedAnswer(["Wait."], calls=[shell("c1", "echo two")]),
+        ScriptedAnswer(["Two."]),
+        ScriptedAnswer(["Three."]),
     )
 
 
@@ -114,7 +114,7 @@ async def test_a_streamed_turn_shows_its_tool(model: Upstream) -> None:
 
 async def test_a_client_that_leaves_ends_the_turn(model: Upstream, home: Path) -> None:
     hold = threading.Event()
-    model.play(Says(["Once upon"], hold=hold))
+    model.play(ScriptedAnswer(["Once upon"], hold=hold))
     async with serving(model) as harness:
         session = {"X-Hermes-Session-Id": "left"}
         async with harness.client.post(CHAT, ask_stream("A tale"), session) as exchange:
@@ -145,8 +145,8 @@ async def test_somebody_is_asked_and_the_answer_holds_for_the_session(
     victims = [tmp_path / name for name in "ab"]
     for victim in victims:
         victim.mkdir()
-    calls = [Says(calls=[shell("c1", f"rm -r {victim}")]) for victim in victims]
-    model.play(calls[0], Says(["Gone."]), calls[1], Says(["Gone too."]))
+    calls = [ScriptedAnswer(calls=[shell("c1", f"rm -r {victim}")]) for victim in victims]
+    model.play(calls[0], ScriptedAnswer(["Gone."]), calls[1], ScriptedAnswer(["Gone too."]))
     session = {"X-Hermes-Session-Id": "cleaning"}
     async with serving(model) as harness:
         async with harness.client.post(CHAT, ask_stream("Clean up"), session) as exchange:
@@ -164,7 +164,7 @@ async def test_somebody_is_asked_and_the_answer_holds_for_the_session(
 
 
 async def test_a_failure_is_one_for_the_client(model: Upstream) -> None:
-    model.play(Says(status=401))
+    model.play(ScriptedAnswer(status=401))
     async with serving(model) as harness:
         answer = await harness.client.send(RESPONSES, {"input": "Hi"})
     assert answer.json["status"] == "failed"
@@ -179,7 +179,7 @@ async def test_a_session_of_the_built_in_server_goes_on(model: Upstream, home: P
     database.append_message("old-one", role="user", content="before?")
     database.append_message("old-one", role="assistant", content="Before.")
     database.close()
-    model.play(Says(["Now."]), Says(["Later."]))
+    model.play(ScriptedAnswer(["Now."]), ScriptedAnswer(["Later."]))
     session = {"X-Hermes-Session-Id": "old-one"}
     async with serving(model, adopt_sessions=True) as harness:
         await harness.client.send(CHAT, ask("now?"), session)

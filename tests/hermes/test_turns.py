@@ -28,23 +28,23 @@ from hermes_trio.core.events import (
     Verdict,
 )
 from hermes_trio.core.messages import Usage
-from tests.hermes.driving import Stopwatch, do, hermes, interrupting_at
-from tests.hermes.scripted import Says, Upstream, Wants
+from tests.hermes.harness import Stopwatch, hermes, interrupt_on, run_turn
+from tests.hermes.scripted_model import ScriptedAnswer, ScriptedCall, Upstream
 from tests.support.agent_harness import EventRecorder, start, turn
 
 ONE_CALL = Usage(11, 7, cached_tokens=3, reasoning_tokens=2)
 TWO_CALLS = Usage(22, 14, cached_tokens=6, reasoning_tokens=4)
 
 
-def shell(call_id: str, command: str) -> Wants:
-    return Wants(call_id, "terminal", {"command": command})
+def shell(call_id: str, command: str) -> ScriptedCall:
+    return ScriptedCall(call_id, "terminal", {"command": command})
 
 
 async def test_text_comes_in_pieces(model: Upstream) -> None:
-    model.play(Says(["Hel", "lo"]))
+    model.play(ScriptedAnswer(["Hel", "lo"]))
     recorder = EventRecorder()
     async with hermes(model) as factory:
-        result = await do(factory, turn("Hi", instructions="Be brief."), recorder)
+        result = await run_turn(factory, turn("Hi", instructions="Be brief."), recorder)
     assert recorder.events == [Text("Hel"), Text("lo")]
     assert result == Result("Hello", usage=ONE_CALL)
     (asked,) = model.requests
@@ -54,19 +54,19 @@ async def test_text_comes_in_pieces(model: Upstream) -> None:
 
 
 async def test_reasoning_is_not_text(model: Upstream) -> None:
-    model.play(Says(["Hello"], reasoning=["hm", " yes"]))
+    model.play(ScriptedAnswer(["Hello"], reasoning=["hm", " yes"]))
     recorder = EventRecorder()
     async with hermes(model) as factory:
-        await do(factory, turn("Hi"), recorder)
+        await run_turn(factory, turn("Hi"), recorder)
     assert (recorder.reasoning, recorder.text) == ("hm yes", "Hello")
     assert [type(event) for event in recorder.events] == [Reasoning, Reasoning, Text]
 
 
 async def test_one_tool_runs_between_two_pieces_of_text(model: Upstream) -> None:
-    model.play(Says(["Look:"], calls=[shell("c1", "echo found")]), Says(["Done."]))
+    model.play(ScriptedAnswer(["Look:"], calls=[shell("c1", "echo found")]), ScriptedAnswer(["Done."]))
     recorder = EventRecorder()
     async with hermes(model) as factory:
-        result = await do(factory, turn("Look"), recorder)
+        result = await run_turn(factory, turn("Look"), recorder)
     assert [type(event) for event in recorder.events] == [Text, Text, ToolStarted, ToolCompleted, Text]
     assert (recorder.text, recorder.events[-1]) == ("Look:\n\nDone.", Text("Done."))
     ((name, args, output, is_error),) = recorder.calls
@@ -82,10 +82,10 @@ async def test_one_tool_runs_between_two_pieces_of_text(model: Upstream) -> None
 
 
 async def test_a_command_that_fails_is_an_error(model: Upstream) -> None:
-    model.play(Says(calls=[shell("c1", "exit 3")]), Says(["It failed."]))
+    model.play(ScriptedAnswer(calls=[shell("c1", "exit 3")]), ScriptedAnswer(["It failed."]))
     recorder = EventRecorder()
     async with hermes(model) as factory:
-        await do(factory, turn("Try"), recorder)
+        await run_turn(factory, turn("Try"), recorder)
     assert [is_error for _name, _args, _result, is_error in recorder.calls] == [True]
 
 
@@ -93,11 +93,11 @@ async def test_parallel_tools_keep_their_ids(model: Upstream, tmp_path: Path) ->
     paths = [tmp_path / name for name in "abc"]
     for path in paths:
         path.write_text(f"I am {path.name}")
-    reads = [Wants(f"c{at}", "read_file", {"path": str(path)}) for at, path in enumerate(paths)]
-    model.play(Says(calls=reads), Says(["Read."]))
+    reads = [ScriptedCall(f"c{at}", "read_file", {"path": str(path)}) for at, path in enumerate(paths)]
+    model.play(ScriptedAnswer(calls=reads), ScriptedAnswer(["Read."]))
     recorder = EventRecorder()
     async with hermes(model) as factory:
-        await do(factory, turn("Read"), recorder)
+        await run_turn(factory, turn("Read"), recorder)
     started = [event.call_id for event in recorder.events if isinstance(event, ToolStarted)]
     assert started == ["c0", "c1", "c2"]
     assert not any(isinstance(event, ToolAnnounced) for event in recorder.events)
@@ -105,10 +105,10 @@ async def test_parallel_tools_keep_their_ids(model: Upstream, tmp_path: Path) ->
 
 
 async def test_a_model_that_refuses_is_a_failure(model: Upstream) -> None:
-    model.play(*[Says(status=401)] * 9)
+    model.play(*[ScriptedAnswer(status=401)] * 9)
     recorder = EventRecorder()
     async with hermes(model) as factory:
-        result = await do(factory, turn("Hi"), recorder)
+        result = await run_turn(factory, turn("Hi"), recorder)
     assert result.verdict is Verdict.FAILED
     assert "scripted 401" in result.error
     assert recorder.events == []
@@ -116,9 +116,9 @@ async def test_a_model_that_refuses_is_a_failure(model: Upstream) -> None:
 
 @pytest.mark.slow
 async def test_a_model_that_is_out_of_order_is_a_failure(model: Upstream) -> None:
-    model.play(*[Says(status=500)] * 9)
+    model.play(*[ScriptedAnswer(status=500)] * 9)
     async with hermes(model) as factory:
-        result = await do(factory, turn("Hi"), EventRecorder())
+        result = await run_turn(factory, turn("Hi"), EventRecorder())
     assert result.verdict is Verdict.FAILED
     assert "500" in result.error
     assert len(model.requests) > 1  # Hermes tries again by itself
@@ -126,7 +126,7 @@ async def test_a_model_that_is_out_of_order_is_a_failure(model: Upstream) -> Non
 
 async def test_an_interrupt_in_text_is_quick(model: Upstream, capsys: pytest.CaptureFixture[str]) -> None:
     hold = threading.Event()
-    model.play(Says(["Once upon"], hold=hold))
+    model.play(ScriptedAnswer(["Once upon"], hold=hold))
     watch = Stopwatch()
     async with hermes(model) as factory:
         agent: Any = factory(AgentContext(turn("Hi"), Path()))
@@ -135,7 +135,7 @@ async def test_an_interrupt_in_text_is_quick(model: Upstream, capsys: pytest.Cap
             watch.start()
             agent.interrupt("client_disconnected")
 
-        recorder = EventRecorder(on_event=interrupting_at(Text, interrupt))
+        recorder = EventRecorder(on_event=interrupt_on(Text, interrupt))
         result = await trio.to_thread.run_sync(agent.run, turn("Hi"), recorder.emitter())
         seconds = watch.seconds
     hold.set()
@@ -153,7 +153,7 @@ async def test_an_interrupt_in_a_command_ends_it(
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     command = f"echo $$ > {fifo}; sleep 30"
-    model.play(Says(calls=[shell("c1", command)]), Says(["Never said."]))
+    model.play(ScriptedAnswer(calls=[shell("c1", command)]), ScriptedAnswer(["Never said."]))
     watch = Stopwatch()
     async with hermes(model) as factory:
         agent: Any = factory(AgentContext(turn("Hi"), Path()))
@@ -163,7 +163,7 @@ async def test_an_interrupt_in_a_command_ends_it(
             watch.start()
             agent.interrupt("stop_requested")
 
-        recorder = EventRecorder(on_event=interrupting_at(ToolStarted, interrupt))
+        recorder = EventRecorder(on_event=interrupt_on(ToolStarted, interrupt))
         result = await trio.to_thread.run_sync(agent.run, turn("Wait"), recorder.emitter())
         seconds = watch.seconds
     with capsys.disabled():
@@ -180,7 +180,7 @@ def report(where: str, seconds: float) -> None:
 
 async def test_the_bridge_waits_for_the_thread(model: Upstream, tmp_path: Path) -> None:
     hold = threading.Event()
-    model.play(Says(["Once upon"], hold=hold))
+    model.play(ScriptedAnswer(["Once upon"], hold=hold))
     async with hermes(model) as factory, trio.open_nursery() as nursery:
         run = await start(nursery, factory, turn("Hi"), tmp_path)
         await run.until(Text)
@@ -192,7 +192,7 @@ async def test_the_bridge_waits_for_the_thread(model: Upstream, tmp_path: Path) 
 
 async def test_an_interrupt_ends_one_turn_of_two(model: Upstream) -> None:
     holds = [threading.Event(), threading.Event()]
-    model.play(*(Says(["Once upon"], hold=hold) for hold in holds))
+    model.play(*(ScriptedAnswer(["Once upon"], hold=hold) for hold in holds))
     results: dict[str, Result] = {}
     async with hermes(model) as factory, trio.open_nursery() as nursery:
         agents: dict[str, Any] = {name: factory(AgentContext(turn("Hi"), Path())) for name in "ab"}
@@ -224,8 +224,10 @@ async def test_turns_leave_nothing_behind(model: Upstream) -> None:
     counts = []
     async with hermes(model) as factory:
         for _ in range(4):
-            model.play(Says(["Look:"], calls=[shell("c1", "echo found")]), Says(["Done."]))
-            await do(factory, turn("Look"), EventRecorder())
+            model.play(
+                ScriptedAnswer(["Look:"], calls=[shell("c1", "echo found")]), ScriptedAnswer(["Done."])
+            )
+            await run_turn(factory, turn("Look"), EventRecorder())
             gc.collect()
             counts.append((len(os.listdir("/proc/self/fd")), threading.active_count()))
     assert counts[-1] <= counts[0], counts
@@ -241,10 +243,10 @@ async def test_a_dangerous_command_waits_for_an_answer(
     victim = tmp_path / "victim"
     victim.mkdir()
     command = DANGEROUS.format(victim)
-    model.play(Says(calls=[shell("c1", command)]), Says(["So be it."]))
+    model.play(ScriptedAnswer(calls=[shell("c1", command)]), ScriptedAnswer(["So be it."]))
     recorder = EventRecorder(decision=Decision(choice, AnsweredBy.CLIENT))
     async with hermes(model) as factory:
-        result = await do(factory, turn("Clean up"), recorder)
+        result = await run_turn(factory, turn("Clean up"), recorder)
     (request,) = [event for event in recorder.events if isinstance(event, ApprovalRequest)]
     assert (request.command, request.call_id) == (command, "c1")
     assert request.patterns != (command,)
@@ -258,7 +260,7 @@ async def test_a_dangerous_command_waits_for_an_answer(
 async def test_an_interrupt_ends_the_waiting_for_an_answer(model: Upstream, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
-    model.play(Says(calls=[shell("c1", DANGEROUS.format(victim))]), Says(["Never said."]))
+    model.play(ScriptedAnswer(calls=[shell("c1", DANGEROUS.format(victim))]), ScriptedAnswer(["Never said."]))
     async with hermes(model) as factory, trio.open_nursery() as nursery:
         run = await start(nursery, factory, turn("Hi"), tmp_path)
         await run.until(ApprovalRequest)
@@ -274,10 +276,10 @@ async def test_the_configuration_of_hermes_counts(model: Upstream, home: Path) -
     before = config.read_text()
     named = {"default": "named-there", "provider": "custom", "base_url": model.url, "api_key": "k"}
     config.write_text(f"{before}model: {json.dumps(named)}\n")
-    model.play(Says(["Hello"]))
+    model.play(ScriptedAnswer(["Hello"]))
     try:
         async with provider.open(AgentConfig(options={"skip_memory": True}), Path()) as factory:
-            assert (await do(factory, turn("Hi"), EventRecorder())).text == "Hello"
+            assert (await run_turn(factory, turn("Hi"), EventRecorder())).text == "Hello"
     finally:
         config.write_text(before)
     (asked,) = model.requests
@@ -290,16 +292,16 @@ async def test_the_configuration_of_hermes_counts(model: Upstream, home: Path) -
 async def test_no_setting_of_ours_reaches_a_tool(model: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HERMES_TRIO_API_KEY", "API_SERVER_KEY", "DATABASE_URL", "OPENAI_API_KEY"):
         monkeypatch.setenv(name, f"canary-{name}")
-    model.play(Says(calls=[shell("c1", "env; echo seen")]), Says(["So."]))
+    model.play(ScriptedAnswer(calls=[shell("c1", "env; echo seen")]), ScriptedAnswer(["So."]))
     recorder = EventRecorder()
     async with hermes(model) as factory:
-        await do(factory, turn("Look"), recorder)
+        await run_turn(factory, turn("Look"), recorder)
     assert "seen" in recorder.calls[0][2]
     assert "canary" not in recorder.calls[0][2]
 
 
 async def test_nothing_is_printed(model: Upstream, capsys: pytest.CaptureFixture[str]) -> None:
-    model.play(Says(status=401))
+    model.play(ScriptedAnswer(status=401))
     async with hermes(model) as factory:
-        await do(factory, turn("Hi"), EventRecorder())
+        await run_turn(factory, turn("Hi"), EventRecorder())
     assert capsys.readouterr().out == ""

@@ -1,4 +1,4 @@
-"""A model's server that does what a test says: plain sockets and threads, on loopback."""
+"""A scripted model server: plain sockets and threads, on loopback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USAGE = {
 
 
 @frozen
-class Wants:
+class ScriptedCall:
     """A tool call of the model."""
 
     call_id: str
@@ -31,15 +31,15 @@ class Wants:
 
 
 @define(eq=False)
-class Says:
+class ScriptedAnswer:
     """One answer of the model."""
 
     text: Sequence[str] = ()
     reasoning: Sequence[str] = ()
-    calls: Sequence[Wants] = ()
+    calls: Sequence[ScriptedCall] = ()
     status: int = 200
-    hold: threading.Event | None = None  # the stream stands still after the text until this is set
-    said: threading.Event = field(factory=threading.Event)  # the text was written
+    hold: threading.Event | None = None  # the stream pauses after the text until this is set
+    said: threading.Event = field(factory=threading.Event)  # set when the text has been written
     finish: str = ""
 
     def chunks(self) -> Iterator[dict[str, Any]]:
@@ -59,13 +59,13 @@ class Says:
 
 
 class Upstream(ThreadingHTTPServer):
-    """Answers each streamed request with the next answer of the script."""
+    """Answers each streaming request with the next answer of the script."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.script: deque[Says] = deque()
+        self.script: deque[ScriptedAnswer] = deque()
         self.requests: list[dict[str, Any]] = []
         self.released = threading.Event()
 
@@ -73,18 +73,18 @@ class Upstream(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
-    def play(self, *answers: Says) -> None:
+    def play(self, *answers: ScriptedAnswer) -> None:
         self.script.clear()
         self.requests.clear()
         self.script.extend(answers)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that leaves in the middle is what some tests are about."""
+        """Ignore clients that disconnect early, which some tests do."""
 
 
 @contextmanager
 def upstream() -> Iterator[Upstream]:
-    """A server for the length of a block."""
+    """Serve within a block."""
     server = Upstream()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
@@ -110,16 +110,18 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not asked.get("stream"):  # a side errand of the agent, as making a title
-            self._json(200, _whole(Says(["aside"]), asked))
+            self._json(200, _whole(ScriptedAnswer(["aside"]), asked))
             return
         self.server.requests.append(asked)
-        answer = self.server.script.popleft() if self.server.script else Says(["the script is over"])
+        answer = (
+            self.server.script.popleft() if self.server.script else ScriptedAnswer(["the script is over"])
+        )
         if answer.status != 200:
             self._json(answer.status, {"error": {"message": f"scripted {answer.status}", "type": "x"}})
         else:
             self._stream(answer, asked)
 
-    def _stream(self, answer: Says, asked: dict[str, Any]) -> None:
+    def _stream(self, answer: ScriptedAnswer, asked: dict[str, Any]) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
@@ -157,7 +159,7 @@ def _chunk(asked: dict[str, Any], delta: dict[str, Any], finish: str | None) -> 
     }
 
 
-def _whole(answer: Says, asked: dict[str, Any]) -> dict[str, Any]:
+def _whole(answer: ScriptedAnswer, asked: dict[str, Any]) -> dict[str, Any]:
     message = {"role": "assistant", "content": "".join(answer.text)}
     return {
         "id": "chatcmpl-1",

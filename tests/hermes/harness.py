@@ -1,4 +1,4 @@
-"""The agent with the real package behind it: alone, behind the bridge, and behind the whole server."""
+"""The agent with the real package: alone, behind the agent runner, and behind the whole server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attrs import define, field
 from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, TurnRequest
 from hermes_trio.agents.hermes.provider import provider
 from hermes_trio.core.events import Event, Result
-from tests.hermes.scripted import Upstream
+from tests.hermes.scripted_model import Upstream
 from tests.support.agent_harness import EventRecorder, turn
 from tests.support.fakes import AppHarness, ScriptedAgentFactory, open_harness
 
@@ -37,11 +37,11 @@ async def hermes(server: Upstream, **options: Any) -> AsyncIterator[AgentFactory
 async def one_turn(server: Upstream) -> None:
     """Import everything."""
     async with hermes(server) as factory:
-        await do(factory, turn("Hi"), EventRecorder())
+        await run_turn(factory, turn("Hi"), EventRecorder())
 
 
-async def do(factory: AgentFactory, request: TurnRequest, recorder: EventRecorder) -> Result:
-    """One turn in a thread, with nothing around it."""
+async def run_turn(factory: AgentFactory, request: TurnRequest, recorder: EventRecorder) -> Result:
+    """Run one turn in a thread, without a server."""
     agent: Any = factory(AgentContext(request, NOWHERE))
     result = await trio.to_thread.run_sync(agent.run, request, recorder.emitter())
     assert isinstance(result, Result)
@@ -49,8 +49,8 @@ async def do(factory: AgentFactory, request: TurnRequest, recorder: EventRecorde
 
 
 @define(eq=False)
-class Real(ScriptedAgentFactory):
-    """Takes the place of a scripted agent in a harness."""
+class ServedAgent(ScriptedAgentFactory):
+    """Puts the real agent into a harness for scripted ones."""
 
     made: AgentFactory = field(kw_only=True)
 
@@ -61,13 +61,13 @@ class Real(ScriptedAgentFactory):
 
 @asynccontextmanager
 async def serving(server: Upstream, **options: Any) -> AsyncIterator[AppHarness]:
-    """The whole server but its sockets."""
-    async with hermes(server, **options) as factory, open_harness(Real((), made=factory)) as harness:
+    """Open the whole server except for its sockets."""
+    async with hermes(server, **options) as factory, open_harness(ServedAgent((), made=factory)) as harness:
         yield harness
 
 
 class Stopwatch:
-    """How long it takes from an interrupt to the end of the turn."""
+    """Measures the time from an interrupt to the end of the turn."""
 
     def __init__(self) -> None:
         self._began = 0.0
@@ -80,11 +80,11 @@ class Stopwatch:
         return time.monotonic() - self._began
 
 
-def interrupting_at(kind: type[Event], then: Callable[[], None]) -> Callable[[Event], object]:
-    """For an ear: do something in another thread as soon as an event of this kind is said."""
+def interrupt_on(kind: type[Event], then: Callable[[], None]) -> Callable[[Event], object]:
+    """Return an event callback that does something in another thread on the first event of a kind."""
 
-    def hear(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if isinstance(event, kind):
             threading.Thread(target=then, daemon=True).start()
 
-    return hear
+    return on_event
