@@ -1,4 +1,4 @@
-"""What holds for the whole suite."""
+"""Settings and hooks of the whole suite."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from structlog.typing import EventDict
 from tests.support.caches import make_once
 
 # Time limits of single examples say more about a busy machine than about the code.
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("house")
+settings.register_profile(
+    "default-without-deadlines", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("default-without-deadlines")
 
 
 def _drop_info(_logger: object, method: str, event: EventDict) -> EventDict:
@@ -21,7 +23,7 @@ def _drop_info(_logger: object, method: str, event: EventDict) -> EventDict:
     return event
 
 
-# Where nobody configured it, structlog draws a traceback with all local values: that takes seconds, and the time limits
+# Unless configured, structlog draws a traceback with all local values: that takes seconds, and the time limits
 # of tests would count them.
 _plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
 structlog.configure(processors=[_drop_info, *structlog.get_config()["processors"][:-1], _plain])

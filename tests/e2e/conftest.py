@@ -27,7 +27,7 @@ def measured(request: pytest.FixtureRequest) -> Measured:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """The demo agent, and some for tests, behind the defaults. Whoever uses it belongs to the group e2e-shared."""
+    """The demo agent, and some for tests, behind the defaults. Tests that use it belong to the group e2e-shared."""
     plan = LaunchOptions(tmp_path_factory.mktemp("server"), ("--agent", AGENTS), {"drain_seconds": 1})
     with serving(plan, expected="refused a key") as running:
         yield running

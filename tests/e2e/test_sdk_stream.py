@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("e2e-shared")
 
 
 @define
-class Heard:
+class StreamedReply:
     """What came of a stream."""
 
     text: str = ""
@@ -37,18 +37,18 @@ class Heard:
             self.tools.append((chunk.toolCallId, chunk.status))
 
 
-Listen = Callable[..., Heard]
+Listen = Callable[..., StreamedReply]
 
 
-def plain_loop(client: OpenAI, text: str, **options: Any) -> Heard:
-    heard = Heard()
+def plain_loop(client: OpenAI, text: str, **options: Any) -> StreamedReply:
+    heard = StreamedReply()
     for chunk in client.chat.completions.create(model=MODEL, messages=asked(text), stream=True, **options):
         heard.take(chunk)
     return heard
 
 
-def helper(client: OpenAI, text: str, **options: Any) -> Heard:
-    heard = Heard()
+def helper(client: OpenAI, text: str, **options: Any) -> StreamedReply:
+    heard = StreamedReply()
     with client.chat.completions.stream(model=MODEL, messages=asked(text), **options) as stream:
         for event in stream:
             if event.type == "chunk":

@@ -23,3 +23,7 @@ def test_a_package_is_measured(tmp_path: Path) -> None:
     assert metrics.duplicate_classes == {"Shared": ["sample.base", "sample.user"]}
     assert metrics.lonely_modules == [("sample.base", 8, "sample.user")]
     assert "function length   median 2.5, p90 4, max 4 (sample.base.long)" in list(report(metrics))
+
+
+def test_no_two_classes_share_a_name() -> None:
+    assert measure().duplicate_classes == {}

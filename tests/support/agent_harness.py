@@ -1,4 +1,4 @@
-"""Somebody for an agent to talk to."""
+"""Run an agent without a run: record what it emits, or put it behind a real runner and event queue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DENIED = Decision(Choice.DENY, AnsweredBy.NOBODY)
 
 @define
 class EventRecorder:
-    """Takes the place of an inbox: keeps what it hears, and may stop to listen at the n-th word."""
+    """An event queue that records every event and can end the run at the n-th one."""
 
     ends_at: int = -1
     on_event: Callable[[Event], object] = lambda _event: None
@@ -59,7 +59,7 @@ class EventRecorder:
         return AsyncEmitter(cast("EventQueue", self), EventFactory("run_1"), self.approvals)
 
     def emitter(self) -> Emitter:
-        """The mouthpiece that ends in this ear."""
+        """Return an emitter that writes to this recorder."""
         return Emitter(cast("EventQueue", self), EventFactory("run_1"), self.approvals)
 
     @property
@@ -93,9 +93,9 @@ def turn(text: str, **more: Any) -> TurnRequest:
 
 @define
 class AgentRun:
-    """An agent behind the real bridge and inbox."""
+    """An agent behind the real runner and event queue."""
 
-    inbox: EventQueue
+    queue: EventQueue
     events: list[Event] = field(factory=list)
     scope: trio.CancelScope = field(factory=trio.CancelScope)
     gone: trio.Event = field(factory=trio.Event)
@@ -114,7 +114,7 @@ class AgentRun:
 
     async def _batch(self) -> list[Event]:
         try:
-            batch = await self.inbox.receive()
+            batch = await self.queue.receive()
         except trio.EndOfChannel:
             return []
         self.events += batch
@@ -127,13 +127,13 @@ async def start(
     """Start an agent in a nursery; cancelling the run's scope calls it off."""
     host = AgentRuntime(factory, trio.CapacityLimiter(2), trio.CapacityLimiter(2))
     run = AgentRun(EventQueue())
-    bridge = AgentRunner(
-        host, AgentContext(request, workspace), run.inbox, EventFactory("run_1"), PendingApprovals()
+    runner = AgentRunner(
+        host, AgentContext(request, workspace), run.queue, EventFactory("run_1"), PendingApprovals()
     )
 
     async def in_scope() -> None:
         with run.scope:
-            await bridge.run(lambda: "test", run.gone.set)
+            await runner.run(lambda: "test", run.gone.set)
 
     nursery.start_soon(in_scope)
     return run

@@ -1,7 +1,7 @@
 """What every application would make anew, although it is always the same, is made once in a process of tests.
 
 A test has an application and a store of its own. Nine tenths of making them are the functions that build addresses from
-rules, which nobody calls, the packing of the page's files and the tables of an empty database. The first two have no
+rules, which are never called, the packing of the page's files and the tables of an empty database. The first two have no
 state and are shared; the third is copied. Servers in processes of their own, and databases in files, do it all as ever.
 """
 

@@ -1,4 +1,4 @@
-"""A reader who does what the documentation says.
+"""Run the examples of the documentation as a reader would.
 
 A page is worked through from top to bottom, in a folder of its own. What a fenced block means is told by its
 language, and by a comment in the line above it where the language does not say enough:
@@ -130,7 +130,7 @@ class DocServer:
 
 @frozen
 class Shell:
-    """A person who follows the docs: home folder, environment and working directory."""
+    """A shell: home folder, environment and working directory."""
 
     folder: Path
     environ: Mapping[str, str]
@@ -212,7 +212,7 @@ class PageRunner:
 
     def take(self, block: Block) -> None:
         """Do what the block says."""
-        assert block.kind in self.handlers, f"{block.place}: nobody knows how to test {block.kind!r}"
+        assert block.kind in self.handlers, f"{block.place}: no rule for testing {block.kind!r}"
         self.handlers[block.kind](block)
 
     def here(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Agents that do what a test says, and a server around them."""
+"""Scripted agents, failing stores, and an in-memory server around them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ EPOCH = 1_700_000_000.9
 
 
 class Pause:
-    """A point of a script where the agent waits until the test says ``go``, or until it is called off."""
+    """A step where the agent waits until the test calls ``go``, or until it is cancelled."""
 
     def __init__(self) -> None:
         self.reached = trio.Event()
@@ -77,7 +77,7 @@ class Pause:
     def stop_here(self) -> None:
         """The agent's thread arrives."""
         self._token.run_sync_soon(self.reached.set)
-        assert self._go.wait(TIMEOUT), "nobody let the agent go on"
+        assert self._go.wait(TIMEOUT), "the test did not resume the agent"
 
     def wake(self) -> None:
         """Let the agent's thread go on. Any thread."""
@@ -91,7 +91,7 @@ class Pause:
 
 @frozen
 class Ask:
-    """A point of a script where the agent asks; the stage notes the decision."""
+    """A step where the agent requests approval; the factory records the decision."""
 
     command: str
     patterns: tuple[str, ...] = ()
@@ -130,7 +130,7 @@ def _words(step: Event | None) -> tuple[str, list[Any]]:
 
 @define(eq=False)
 class ScriptedAgentFactory:
-    """Makes agents that all play the same script, and notes what becomes of them."""
+    """Creates agents that play the same script, and records what becomes of them."""
 
     script: Sequence[Step]
     end: End = None
@@ -226,7 +226,7 @@ NO_FACTORIES: Mapping[str, ScriptedAgentFactory] = {}
 
 
 class BrokenStore(MemoryStore):
-    """A store that is out of order: reading, writing, or both."""
+    """A store that fails to read, to write, or both."""
 
     def __init__(self, *broken: str) -> None:
         super().__init__()
@@ -255,7 +255,7 @@ class BrokenStore(MemoryStore):
 
 
 class RecordingRegistry(RunRegistry[Run]):
-    """Remembers every run that was ever live, to see what became of its readers."""
+    """A registry that keeps every run, so that a test can look at its subscribers afterwards."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ class RecordingRegistry(RunRegistry[Run]):
 
 @frozen
 class AppHarness:
-    """A server in memory: its parts, and a client that has a key."""
+    """An in-memory server: its components, and a client with a key."""
 
     state: AppState
     client: Client
@@ -299,7 +299,7 @@ class AppHarness:
         return [(message.role, message.content) for message in found]
 
     async def until_idle(self) -> None:
-        """Wait for threads that were abandoned: they tell nobody when they end."""
+        """Wait until nothing runs. Polls, because abandoned threads do not notify."""
         with real_timeout():
             while not self.is_idle:
                 await trio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""A run with everything around it, small enough to see."""
+"""One run with its services, without a server."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def _say(emitter: AsyncEmitter, event: Event) -> None:
 
 
 class RecordingStore(MemoryStore):
-    """A store that also remembers what it was told, and does what a test wants first."""
+    """A store that records terminal records, after a hook of the test."""
 
     def __init__(self, before: Callable[[], Any] | None = None) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class RecordingStore(MemoryStore):
 
 
 class RunHarness:
-    """Services for one run, and the order for it."""
+    """The services of one run, and its spec."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class LaunchOptions:
         return self.folder / "data"
 
     def environment(self, mark: str) -> dict[str, str]:
-        """The environment without the settings of whoever runs the tests."""
+        """The environment without the settings of the user who runs the tests."""
         kept = {name: value for name, value in os.environ.items() if not _FOREIGN.fullmatch(name)}
         settings = {"data_dir": self.data_dir, **self.settings}
         ours = {f"HERMES_TRIO_{name.upper()}": str(value) for name, value in settings.items()}
@@ -110,7 +110,7 @@ class ServerProcess:
         return self.log_file.read_text(errors="replace")
 
     def complaints(self, expected: str) -> list[str]:
-        """Lines of the log that nobody should ever see, except those that match."""
+        """Return the log lines that report trouble, except expected ones."""
         log = _AGENT_FAILURE.sub("", self.log)  # what agents of tests raise on purpose
         lines = [line for line in log.splitlines() if any(sign in line for sign in _COMPLAINTS)]
         return [line for line in lines if not (expected and re.search(expected, line))]

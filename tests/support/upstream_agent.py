@@ -1,4 +1,4 @@
-"""One turn of the agent against a scripted upstream, with somebody who listens."""
+"""The upstream agent against a scripted model server, with an emitter that records."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Approval:
 
 @define(eq=False)
 class RecordingEmitter:
-    """A port that keeps what it hears."""
+    """An emitter that records every event."""
 
     is_approving: bool = True
-    heard: list[Event | ClientCall | Question] = field(factory=list)
+    events: list[Event | ClientCall | Question] = field(factory=list)
     changed: trio.Event = field(factory=trio.Event)
 
     async def text(self, text: str | None) -> None:
@@ -85,7 +85,7 @@ class RecordingEmitter:
             await self.changed.wait()
 
     def all(self, kind: type) -> list[Any]:
-        return [said for said in self.heard if isinstance(said, kind)]
+        return [said for said in self.events if isinstance(said, kind)]
 
     @property
     def said(self) -> str:
@@ -102,7 +102,7 @@ class RecordingEmitter:
 
     async def _hear(self, event: Event | ClientCall | Question) -> None:
         await trio.lowlevel.checkpoint()
-        self.heard.append(event)
+        self.events.append(event)
         self.changed.set()
         self.changed = trio.Event()
 

@@ -77,7 +77,7 @@ async def test_before_the_first_word_it_is_tried_again(lost: Script, autojump_cl
 async def test_the_number_of_tries_is_bounded(lost: Script, autojump_clock: Any) -> None:
     async with open_upstream_harness(lost, lost, retries=1) as harness:
         assert failed(await harness.turn()).startswith("The ")
-    assert harness.emitter.heard == []
+    assert harness.emitter.events == []
 
 
 async def test_the_waits_grow_up_to_a_limit(autojump_clock: Any) -> None:
@@ -263,7 +263,7 @@ async def test_garbage(garbage: Any) -> None:
     async with open_upstream_harness([garbage]) as harness:
         error = failed(await harness.turn())
     assert error.startswith("The model server did not send a valid chat completion: ")
-    assert harness.emitter.heard == []
+    assert harness.emitter.events == []
 
 
 async def test_an_event_without_end() -> None:
@@ -284,7 +284,7 @@ async def test_many_chunks_in_one_packet_are_said_at_once() -> None:
     packet = b"".join(sse(chunk({"content": f"{n} "})) for n in range(100))
     async with open_upstream_harness([Raw(packet), FINISH]) as harness:
         await harness.turn()
-    assert harness.emitter.heard == [Text("".join(f"{n} " for n in range(100)))]
+    assert harness.emitter.events == [Text("".join(f"{n} " for n in range(100)))]
 
 
 # -- servers that cannot stream --
@@ -377,7 +377,7 @@ async def test_the_key_is_in_no_event_error_or_log(
     assert [result.verdict for result in results] == [Verdict.INCOMPLETE, Verdict.FAILED]
     printed = capsys.readouterr()
     assert "tool failed" in printed.out
-    for place in (results, harness.emitter.heard, harness.messages, caplog.text, printed.out, printed.err):
+    for place in (results, harness.emitter.events, harness.messages, caplog.text, printed.out, printed.err):
         assert KEY not in str(place)
         assert secret not in str(place)
     assert KEY not in repr(harness.agent)

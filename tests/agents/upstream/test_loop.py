@@ -83,7 +83,7 @@ async def test_reasoning(name: str) -> None:
     ) as harness:
         await harness.turn()
     assert (harness.emitter.thought, harness.emitter.said) == ("Let me see.", "Done")
-    kinds = [type(event) for event in harness.emitter.heard]
+    kinds = [type(event) for event in harness.emitter.events]
     assert kinds == sorted(kinds, key=[Reasoning, Text].index)
 
 
@@ -106,7 +106,7 @@ async def test_one_tool() -> None:
     async with open_upstream_harness(first, says("Found."), tools=TOOLS) as harness:
         result = await harness.turn()
     assert (result.verdict, result.usage) == (Verdict.COMPLETED, Usage(10, 14))
-    assert harness.emitter.heard == [
+    assert harness.emitter.events == [
         Reasoning("Hm."),
         Text("Looking. "),
         ToolStarted("c1", "echo", {"text": "é"}),
@@ -139,7 +139,7 @@ async def test_three_tools_at_once_end_in_the_order_of_their_ends(autojump_clock
     starts = [event.call_id for event in harness.emitter.all(ToolStarted)]
     assert starts == ["c0", "c1", "c2"]
     assert (
-        harness.emitter.heard.index(harness.emitter.all(ToolCompleted)[0]) > 5
+        harness.emitter.events.index(harness.emitter.all(ToolCompleted)[0]) > 5
     )  # they all ran before one ended
     assert {event.call_id for event in harness.emitter.all(ToolOutput)} == {"c0", "c1", "c2"}
     assert [call_id for call_id, _, _ in harness.emitter.ends] == ["c1", "c2", "c0"]
@@ -276,7 +276,7 @@ async def test_a_call_for_the_client_ends_the_turn(given: Any) -> None:
     async with open_upstream_harness(script, tools=TOOLS) as harness:
         result = await harness.turn(options={"tools": [given, {"type": "web_search"}]})
     assert (result.verdict, result.usage) == (Verdict.COMPLETED, Usage(5, 7))
-    assert harness.emitter.heard == [Text("Where are you? "), ClientCall("c1", "locate", '{"deep": [1]}')]
+    assert harness.emitter.events == [Text("Where are you? "), ClientCall("c1", "locate", '{"deep": [1]}')]
     assert harness.sent[0]["tools"][-1] == GIVEN
     assert len(harness.sent[0]["tools"]) == len(TOOLS) + 1
 
@@ -286,7 +286,7 @@ async def test_server_tools_run_before_the_client_gets_its_calls() -> None:
     async with open_upstream_harness(calls(*made), tools=TOOLS) as harness:
         result = await harness.turn(options={"tools": [GIVEN]})
     assert result.verdict is Verdict.COMPLETED
-    assert harness.emitter.heard == [
+    assert harness.emitter.events == [
         ToolStarted("c2", "echo", {"text": "x"}),
         ToolCompleted("c2", "echo: x"),
         ClientCall("c1", "locate", "{}"),
@@ -298,7 +298,7 @@ async def test_a_tool_of_the_client_wins_over_one_of_ours() -> None:
     given = {"type": "function", "name": "echo", "parameters": {"type": "object"}}
     async with open_upstream_harness(calls(Call("echo", {}, "c1")), tools=TOOLS) as harness:
         await harness.turn(options={"tools": [given]})
-    assert harness.emitter.heard == [ClientCall("c1", "echo", "{}")]
+    assert harness.emitter.events == [ClientCall("c1", "echo", "{}")]
     names = [tool["function"]["name"] for tool in harness.sent[0]["tools"]]
     assert sorted(names) == sorted(["echo", "rest", "broken", "picky"])
 
@@ -351,7 +351,7 @@ async def test_cancelled_before_the_first_byte() -> None:
             nursery.cancel_scope.cancel()
         pause.go()
         await harness.upstream.until_closed()
-    assert harness.emitter.heard == []
+    assert harness.emitter.events == []
 
 
 async def test_cancelled_while_tools_run() -> None:
