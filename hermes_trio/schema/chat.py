@@ -14,8 +14,8 @@ from hermes_trio.schema.content import has_visible_payload, system_text, user_co
 from hermes_trio.schema.parsing import convert, parse_bool, parse_object
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
-SPOKEN_ROLES = frozenset({"user", "assistant", "tool"})
-ROLES = SYSTEM_ROLES | SPOKEN_ROLES
+CONVERSATION_ROLES = frozenset({"user", "assistant", "tool"})
+ROLES = SYSTEM_ROLES | CONVERSATION_ROLES
 
 
 @frozen
@@ -121,26 +121,26 @@ def parse_chat(raw: bytes) -> ChatRequest:
     given = parse_object(raw)
     body = convert(given, ChatBody)
     _check(body)
-    spoken = _spoken(body.messages)
+    conversation = _conversation_messages(body.messages)
     instructions = _instructions(body.messages)
-    new = _new_messages(spoken)
+    new = _new_messages(conversation)
     is_question = new[0].role != "tool"
     return ChatRequest(
         message=new[0].content if is_question else "",
-        history=tuple(spoken[:-1] if is_question else spoken),
+        history=tuple(conversation[:-1] if is_question else conversation),
         messages=new,
         instructions=instructions,
         model=body.model or "",
         stream=parse_bool(body.stream, default=False),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         options=_options(body, given),
-        derived_session_id=derive_session_id(instructions, spoken),
+        derived_session_id=derive_session_id(instructions, conversation),
     )
 
 
-def derive_session_id(instructions: str, spoken: list[Message]) -> str:
+def derive_session_id(instructions: str, conversation: list[Message]) -> str:
     """Derive a session id from the start of the conversation, which clients send with every turn."""
-    first: Content = next((message.content for message in spoken if message.role == "user"), "")
+    first: Content = next((message.content for message in conversation if message.role == "user"), "")
     text = first if isinstance(first, str) else str(list(first))
     digest = hashlib.sha256(f"{instructions}\n{text}".encode("utf-8", "surrogatepass"))
     return f"api-{digest.hexdigest()[:16]}"
@@ -166,7 +166,7 @@ def _instructions(messages: list[MessageBody]) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _spoken(messages: list[MessageBody]) -> list[Message]:
+def _conversation_messages(messages: list[MessageBody]) -> list[Message]:
     for n, message in enumerate(messages):
         if message.role not in ROLES:
             known = ", ".join(sorted(ROLES))
@@ -174,7 +174,7 @@ def _spoken(messages: list[MessageBody]) -> list[Message]:
     return [
         read_message(message, f"messages[{n}]")
         for n, message in enumerate(messages)
-        if message.role in SPOKEN_ROLES
+        if message.role in CONVERSATION_ROLES
     ]
 
 
@@ -191,16 +191,16 @@ def read_message(body: MessageBody | HistoryBody, param: str) -> Message:
     return Message(body.role, content, calls, body.tool_call_id or "", body.name or "")
 
 
-def _new_messages(spoken: list[Message]) -> tuple[Message, ...]:
+def _new_messages(conversation: list[Message]) -> tuple[Message, ...]:
     """Return what is new in this turn: the last message, or all trailing results of the client's tools."""
-    first = len(spoken)
-    while first and spoken[first - 1].role == "tool":
+    first = len(conversation)
+    while first and conversation[first - 1].role == "tool":
         first -= 1
-    if results := spoken[first:]:
+    if results := conversation[first:]:
         return tuple(results)
-    if not spoken or not has_visible_payload(spoken[-1].content):
+    if not conversation or not has_visible_payload(conversation[-1].content):
         raise bad_request("No user message found in 'messages'.", "messages")
-    return (Message("user", spoken[-1].content),)
+    return (Message("user", conversation[-1].content),)
 
 
 def _options(body: ChatBody, given: dict[str, Any]) -> dict[str, Any]:

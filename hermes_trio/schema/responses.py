@@ -10,7 +10,7 @@ from attrs import asdict, frozen
 from hermes_trio.core.dialects.responses import ECHO
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.messages import Content, Message
-from hermes_trio.schema.chat import SPOKEN_ROLES, HistoryBody, read_message
+from hermes_trio.schema.chat import CONVERSATION_ROLES, HistoryBody, read_message
 from hermes_trio.schema.content import has_visible_payload, system_text
 from hermes_trio.schema.conversations import (
     SYSTEM_ROLES,
@@ -133,13 +133,13 @@ def read_responses(body: ResponsesBody) -> ResponsesRequest:
     """
     _check(body)
     items = read_input(body.input)
-    spoken = tuple(message for message in items_to_messages(items) if message.role != "system")
-    is_question = _is_question(spoken)
+    messages = tuple(message for message in items_to_messages(items) if message.role != "system")
+    is_question = _is_question(messages)
     instructions = _instructions(body, items)
     return ResponsesRequest(
-        message=spoken[-1].content if is_question else "",
-        history=spoken[:-1] if is_question else spoken,
-        messages=spoken,
+        message=messages[-1].content if is_question else "",
+        history=messages[:-1] if is_question else messages,
+        messages=messages,
         input_items=items,
         instructions=instructions,
         has_instructions=bool(instructions),
@@ -199,18 +199,18 @@ def _instructions(body: ResponsesBody, items: Iterable[InputItem]) -> str:
     return "\n".join(text for text in (body.instructions, *texts) if text)
 
 
-def _is_question(spoken: tuple[Message, ...]) -> bool:
+def _is_question(messages: tuple[Message, ...]) -> bool:
     """Return whether the last message is a question: False if the client returns results of its own tools."""
-    if spoken and spoken[-1].role == "tool":
+    if messages and messages[-1].role == "tool":
         return False
-    if not spoken or not has_visible_payload(spoken[-1].content):
+    if not messages or not has_visible_payload(messages[-1].content):
         raise bad_request("No user message found in 'input'.", "input")
     return True
 
 
 def _history_message(body: HistoryBody, param: str) -> Message:
-    if body.role not in SPOKEN_ROLES | SYSTEM_ROLES:
-        known = ", ".join(sorted(SPOKEN_ROLES | SYSTEM_ROLES))
+    if body.role not in CONVERSATION_ROLES | SYSTEM_ROLES:
+        known = ", ".join(sorted(CONVERSATION_ROLES | SYSTEM_ROLES))
         raise bad_request(f"Unknown role. Known roles: {known}.", f"{param}.role", "invalid_role")
     if body.role in SYSTEM_ROLES:
         return Message("system", system_text(body.content, f"{param}.content"))

@@ -30,7 +30,7 @@ class RunBody:
 class RunRequest:
     """A parsed request."""
 
-    asked: ResponsesRequest
+    responses_request: ResponsesRequest  # the fields it shares with the Responses API
     session_id: str  # "" if the client named none
 
 
@@ -43,14 +43,14 @@ def parse_run(raw: bytes) -> RunRequest:
     body = convert(parse_object(raw), RunBody)
     shared = asdict(body, recurse=False)
     session = parse_session_id(shared.pop("session_id") or "", "session_id")
-    asked = read_responses(ResponsesBody(**shared))
-    if asked.messages[-1].role != "user":
+    request = read_responses(ResponsesBody(**shared))
+    if request.messages[-1].role != "user":
         raise bad_request("The last element of 'input' must be a user message.", "input")
-    return RunRequest(asked, session)
+    return RunRequest(request, session)
 
 
-_OTHER_WORDS = dict.fromkeys(("approve", "approved", "allow"), Choice.ONCE)
-_CHOICES = {str(choice): choice for choice in Choice} | _OTHER_WORDS
+_CHOICE_ALIASES = dict.fromkeys(("approve", "approved", "allow"), Choice.ONCE)
+_CHOICES = {str(choice): choice for choice in Choice} | _CHOICE_ALIASES
 
 
 @frozen

@@ -30,17 +30,21 @@ def refused(body: Any) -> ApiError:
 
 def test_a_text_is_the_question() -> None:
     request = parsed()
-    assert (request.asked.message, request.asked.history, request.session_id) == ("hello", (), "")
-    assert request.asked.store
-    assert (request.asked.stream, request.asked.background) == (False, False)
+    assert (request.responses_request.message, request.responses_request.history, request.session_id) == (
+        "hello",
+        (),
+        "",
+    )
+    assert request.responses_request.store
+    assert (request.responses_request.stream, request.responses_request.background) == (False, False)
 
 
 def test_the_last_message_is_the_question_and_the_rest_is_history() -> None:
     request = parsed(
         [{"role": "user", "content": "one"}, {"role": "assistant", "content": "1"}, {"content": "two"}]
     )
-    assert request.asked.message == "two"
-    assert request.asked.history == (Message("user", "one"), Message("assistant", "1"))
+    assert request.responses_request.message == "two"
+    assert request.responses_request.history == (Message("user", "one"), Message("assistant", "1"))
 
 
 def test_all_fields() -> None:
@@ -52,7 +56,7 @@ def test_all_fields() -> None:
         model="m",
         metadata={"a": "b"},
     )
-    asked = request.asked
+    asked = request.responses_request
     assert request.session_id == "s-1"
     assert (asked.instructions, asked.previous_response_id, asked.model) == ("be brief", "run_1", "m")
     assert asked.explicit_history == (Message("user", "before"),)
@@ -61,7 +65,11 @@ def test_all_fields() -> None:
 
 def test_fields_of_other_apis_are_ignored() -> None:
     request = parsed(store=False, stream=True, background=True, conversation="c", temperature="hot")
-    assert (request.asked.store, request.asked.stream, request.asked.conversation) == (True, False, "")
+    assert (
+        request.responses_request.store,
+        request.responses_request.stream,
+        request.responses_request.conversation,
+    ) == (True, False, "")
 
 
 @pytest.mark.parametrize(

@@ -118,17 +118,17 @@ async def create_run() -> Response:
 async def _load_input(asked: RunRequest, run_id: str) -> TurnInput:
     target = await _find_target(asked, run_id)
     lock = await lock_session(target)
-    history = await load_history(asked.asked, target.session_id)
+    history = await load_history(asked.responses_request, target.session_id)
     history = evolve(history, session_id=asked.session_id or history.session_id)
-    return turn_input(run_id, asked.asked, history, lock)
+    return turn_input(run_id, asked.responses_request, history, lock)
 
 
 async def _find_target(asked: RunRequest, run_id: str) -> SessionTarget:
     """Return the session that the client names, else that of the run it continues, else a new one."""
     if asked.session_id:
         return session_target(asked.session_id, "session_id")
-    is_chained = asked.asked.previous_response_id and not asked.asked.explicit_history
-    return await find_session_target(asked.asked) if is_chained else new_session_target(run_id)
+    is_chained = asked.responses_request.previous_response_id and not asked.responses_request.explicit_history
+    return await find_session_target(asked.responses_request) if is_chained else new_session_target(run_id)
 
 
 # -- one run --
