@@ -69,7 +69,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _config_flag() -> Callable[[_Command], _Command]:
     return click.option(
-        "--config", metavar="FILE", help="TOML file with options; flags and environment beat it."
+        "--config",
+        metavar="FILE",
+        help="TOML file with options. Flags and environment variables override it.",
     )
 
 
@@ -101,10 +103,10 @@ def program() -> None:
 
 @program.command()
 @settings_flags
-@click.option("--check", is_flag=True, help="Load everything, say whether it is in order, and exit.")
+@click.option("--check", is_flag=True, help="Check the configuration and exit.")
 @click.pass_context
 def serve(context: click.Context, /, check: bool, **_values: Any) -> None:
-    """Serve an agent until the process is told to stop."""
+    """Serve an agent until the process is stopped."""
     with default_sigint():
         loaded = _load(context)
         from hermes_trio.server import main as server  # noqa: PLC0415  # slow to import, see the top
@@ -118,22 +120,22 @@ def serve(context: click.Context, /, check: bool, **_values: Any) -> None:
 
 @program.command()
 @click.argument("prompt", default="")
-@click.option("--session", metavar="NAME", default="", help="Continue this session, or begin it.")
+@click.option("--session", metavar="NAME", default="", help="Session to continue or create.")
 @click.option("--model", metavar="NAME", default="", help="Model id: the server's own, or that of a profile.")
-@click.option("--url", metavar="URL", default="", help="Address of the server. Default: as the settings say.")
-@click.option("--key-file", metavar="FILE", help="File with the key. Default: the key that the server has.")
-@click.option("--json", "as_json", is_flag=True, help="Show every event as JSON, one to a line.")
-@click.option("--plain", is_flag=True, help="Show the answer alone, as text.")
+@click.option("--url", metavar="URL", default="", help="Address of the server. Default: from the settings.")
+@click.option("--key-file", metavar="FILE", help="File with the key. Default: the server's key.")
+@click.option("--json", "as_json", is_flag=True, help="Print every event as JSON, one per line.")
+@click.option("--plain", is_flag=True, help="Print only the answer, as text.")
 @click.option(
     "--approve",
     type=click.Choice(["once", "session", "always", "deny", "wait"]),
-    help="Answer to an agent that asks; wait leaves it to others. Default: ask you, or deny where that cannot be.",
+    help="Answer to approval requests; 'wait' leaves them to other clients. Default: ask on the terminal, or deny if there is none.",
 )
-@click.option("--data-dir", metavar="DIR", help="Folder of the server's records and its generated key.")
+@click.option("--data-dir", metavar="DIR", help="Folder with the server's records and its generated key.")
 @_config_flag()
 @click.pass_context
 def chat(context: click.Context, /, prompt: str, **_values: Any) -> None:
-    """Talk to a server. Without PROMPT, standard input is read; on a terminal, line by line."""
+    """Chat with a server. Without PROMPT, read standard input; on a terminal, line by line."""
     from hermes_trio.cli import chat as chat_command  # noqa: PLC0415  # slow to import, see the top
 
     names = ("session", "model", "url", "key_file", "as_json", "plain", "approve")
@@ -143,10 +145,10 @@ def chat(context: click.Context, /, prompt: str, **_values: Any) -> None:
 
 @program.command()
 @settings_flags
-@click.option("--json", "as_json", is_flag=True, help="Show the findings as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context
 def doctor(context: click.Context, /, as_json: bool, **_values: Any) -> None:
-    """Find out what keeps a server from working, and what helps."""
+    """Check what a server needs, and suggest repairs."""
     from hermes_trio.doctor import findings  # noqa: PLC0415  # see the top
 
     try:
@@ -164,14 +166,14 @@ def doctor(context: click.Context, /, as_json: bool, **_values: Any) -> None:
 
 @program.group()
 def config() -> None:
-    """Look at the configuration."""
+    """Inspect the configuration."""
 
 
 @config.command()
 @settings_flags
 @click.pass_context
 def show(context: click.Context, /, **_values: Any) -> None:
-    """Show every option, its value and where that came from."""
+    """Print every option with its value and source."""
     for line in _table(list(_rows(_load(context)))):
         click.echo(line)
 
