@@ -327,7 +327,7 @@ async def test_sessions_of_a_profile_are_its_own() -> None:
 async def test_the_same_key_under_another_prefix_is_another_request(path: str) -> None:
     body = ask() if path == CHAT else {"input": "Hi"}
     key = {"Idempotency-Key": "k"}
-    async with several() as harness:
+    async with several(max_runs=4) as harness:
         answers = [
             await harness.client.send(f"{prefix}{path}", body, key)
             for prefix in ("", "/p/coder", "/p/writer", "/p/coder")
