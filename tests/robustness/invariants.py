@@ -18,6 +18,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from hermes_trio.core.dialects.responses_items import item_id
 from hermes_trio.core.messages import CallItem, ClientCallItem, MessageItem
 from hermes_trio.core.records import EndedRun
 from tests.robustness.streams import ALL, CALL_TYPES, ReceivedStream, shown_call_id
@@ -39,6 +40,7 @@ class StoredRun:
     text: str
     calls: Mapping[str, str]  # the state of each call, by id
     handed: frozenset[str] = frozenset()  # calls that the client runs; not every dialect shows them as calls
+    by_item_id: Mapping[str, str] = field(factory=dict)  # call ids, by the ids of ``mcp_call`` items
 
 
 def stored_run_of_record(record: EndedRun) -> StoredRun:
@@ -46,7 +48,13 @@ def stored_run_of_record(record: EndedRun) -> StoredRun:
     text = "".join(item.text for item in record.items if isinstance(item, MessageItem))
     calls = {item.call_id: str(item.state) for item in record.items if isinstance(item, CallItem)}
     handed = frozenset(item.call_id for item in record.items if isinstance(item, ClientCallItem))
-    return StoredRun(record.header.run_id, str(record.outcome.status), text, calls, handed)
+    run_id = record.header.run_id
+    by_item_id = {
+        item_id("mcp", run_id, number): item.call_id
+        for number, item in enumerate(record.items)
+        if isinstance(item, CallItem)
+    }
+    return StoredRun(run_id, str(record.outcome.status), text, calls, handed, by_item_id)
 
 
 def stored_run_of_response(response: Mapping[str, Any]) -> StoredRun:
@@ -134,7 +142,8 @@ def faults_against_record(received: ReceivedStream, stored: StoredRun) -> Iterat
         yield f"the stream said {received.text!r}, the record {stored.text!r}"
     if not stored.text.startswith(received.text):
         yield f"the stream said {received.text!r}, which is no beginning of {stored.text!r}"
-    shown = {facts.started for facts in received.facts if facts.started}
+    started = (facts.started for facts in received.facts if facts.started)
+    shown = {stored.by_item_id.get(call, call) for call in started}
     if unknown := shown - set(stored.calls) - stored.handed:
         yield f"calls that the record does not know: {sorted(unknown)}"
     if is_whole and (unseen := set(stored.calls) - shown):
