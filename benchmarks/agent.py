@@ -1,6 +1,7 @@
 """The synthetic agent with one more word: ``wait=SECONDS``, a silence before the first token.
 
-A model thinks before it speaks. An agent that speaks at once hides what happens to its listeners while others work.
+A model thinks before it speaks. An agent that speaks at once hides what happens to its listeners
+while others work.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from benchmarks.stats import ratio
 STARLETTE_LOADS = ("burst", "10x50", "100x50", "1000x2", "1000x10")
 STARLETTE_ASYNC_LOADS = ("burst", "10x50", "100x50", "1000x50")
 PACED = ("ours", "ours-async", "ours-h2", "ours-h2-async")
-# Load, contender, the same without write-through, and the added latency p99 in ms that each of the latter may have.
+# Load, contender, the same without write-through, and the added latency p99 in ms that each of the
+# latter may have.
 THOUSAND = (
     ("1000x2", "ours", "ours-channel", 60, 20),
     ("1000x10", "ours", "ours-channel", 250, 80),
@@ -103,7 +104,9 @@ def delivered(topic: str, load: str, contender: str) -> Bar:
     return Bar(topic, "share of tokens delivered", Term(load, contender, "delivered"), 1.0)
 
 
-def quotient(topic: str, text: str, upper: Term, lower: Term, bound: float, at_most: bool = False) -> Bar:
+def quotient(
+    topic: str, text: str, upper: Term, lower: Term, bound: float, at_most: bool = False
+) -> Bar:
     """One figure in terms of another."""
     return Bar(topic, text, upper, bound, lower, at_most)
 
@@ -146,10 +149,20 @@ def _thousand() -> tuple[Bar, ...]:
                 delivered(load, load, name),
                 delivered(load, load, channel),
                 at_most(
-                    load, "added latency p99 on the channel path, ms", load, channel, "lag_p99", on_channel
+                    load,
+                    "added latency p99 on the channel path, ms",
+                    load,
+                    channel,
+                    "lag_p99",
+                    on_channel,
                 ),
                 at_most(
-                    load, "added latency p99 with write-through, ms", load, name, "lag_p99", written_through
+                    load,
+                    "added latency p99 with write-through, ms",
+                    load,
+                    name,
+                    "lag_p99",
+                    written_through,
                 ),
                 at_most(load, "first token p50, ms", load, name, "first_p50", 1_000),
                 at_most(load, "first token p99, ms", load, name, "first_p99", 5_000),
@@ -162,7 +175,9 @@ def _thousand() -> tuple[Bar, ...]:
 
 
 def _limit() -> tuple[Bar, ...]:
-    def of_limit(topic: str, text: str, load: str, measure: str, bound: float, at_most: bool = False) -> Bar:
+    def of_limit(
+        topic: str, text: str, load: str, measure: str, bound: float, at_most: bool = False
+    ) -> Bar:
         upper, lower = Term(load, "ours", measure), Term(load, "limit", measure)
         return quotient(topic, f"{text}: ours / limit", upper, lower, bound, at_most)
 
@@ -206,7 +221,11 @@ def _distances() -> tuple[Comparison, ...]:
     """Of what Trio allows to a server that stores each turn before it says that it is over, and does nothing else."""
 
     def turns(load: str, one: str, other: str, mode: str) -> Comparison:
-        titles = {"records": "limit with records", "starlette": "Starlette + uvicorn", "ours": "ours"}
+        titles = {
+            "records": "limit with records",
+            "starlette": "Starlette + uvicorn",
+            "ours": "ours",
+        }
         return Comparison(
             f"turns/s at {load}{mode}: {titles[one]} / {titles[other]}",
             Term(load, f"{one}{mode}", "turns_per_s"), Term(load, f"{other}{mode}", "turns_per_s"),

@@ -93,7 +93,9 @@ def order_for(load: Load, contender: Contender, address: Address) -> Order:
         seconds=load.seconds,
         limit=load.limit,
         rate=load.rate,
-        wait=0.0 if is_resume else load.wait,  # most readers of a running response need not wait for it
+        wait=0.0
+        if is_resume
+        else load.wait,  # most readers of a running response need not wait for it
         http2=contender.http2,
         reuse=load.kind in (Kind.BATCH, Kind.STORED),
         slow_bytes=SLOW_BYTES if load.kind is Kind.SLOW else 0,

@@ -119,5 +119,8 @@ def tabulate(results: Iterable[Result]) -> Table:
         for name, value in result.figures.items():
             cell.setdefault(name, []).append(value)
     return Table(
-        {key: {name: summary(found) for name, found in cell.items()} for key, cell in values.items()}
+        {
+            key: {name: summary(found) for name, found in cell.items()}
+            for key, cell in values.items()
+        }
     )

@@ -115,7 +115,9 @@ def _plots(table: Table) -> Iterator[str]:
 
 def _tables(table: Table) -> Iterator[str]:
     for load in loads.ALL:
-        rows = [contender for contender in contenders.ALL if (load.name, contender.name) in table.cells]
+        rows = [
+            contender for contender in contenders.ALL if (load.name, contender.name) in table.cells
+        ]
         if rows:
             yield from _table(table, load, rows)
 

@@ -1,4 +1,7 @@
-"""Plots as SVG, drawn by hand: bars from the median, a line from the lowest to the highest. Pure."""
+"""Plots as SVG, drawn by hand: bars from the median, a line from the lowest to the highest.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,9 @@ def draw(plot: Plot, bars: Sequence[Bar]) -> str:
     """The picture."""
     scale = scale_of(bars, plot.is_log)
     height = TOP + ROW * len(bars) + 12
-    rows = [line for number, bar in enumerate(bars) for line in _row(bar, TOP + ROW * number, scale)]
+    rows = [
+        line for number, bar in enumerate(bars) for line in _row(bar, TOP + ROW * number, scale)
+    ]
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
     font = f'font-family="sans-serif" font-size="13" fill="{TEXT}"'
     return "\n".join(
@@ -110,7 +115,9 @@ def draw(plot: Plot, bars: Sequence[Bar]) -> str:
 
 
 def _row(bar: Bar, top: float, scale: Scale) -> Iterator[str]:
-    width, low, high = (scale.place(value) for value in (bar.value.median, bar.value.low, bar.value.high))
+    width, low, high = (
+        scale.place(value) for value in (bar.value.median, bar.value.low, bar.value.high)
+    )
     middle, colour = top + ROW / 2, OURS if bar.is_ours else OTHERS
     yield f'<text x="{LABELS - 8}" y="{middle + 4:.0f}" text-anchor="end">{escape(bar.title)}</text>'
     yield f'<rect x="{LABELS}" y="{top + 4:.0f}" width="{max(width, 1):.1f}" height="{ROW - 8}" fill="{colour}"/>'

@@ -1,7 +1,8 @@
 """Our server under a profiler: ``python -m benchmarks.profiled FILE serve …``.
 
-The first SIGUSR1 starts the profiler, the second one writes what it found into the file and ends the server: for every library the calls
-that were made in it and the seconds that they took, calls of the interpreter's own functions counted for the caller.
+The first SIGUSR1 starts the profiler, the second one writes what it found into the file and ends
+the server: for every library the calls that were made in it and the seconds that they took, calls
+of the interpreter's own functions counted for the caller.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def shares(profile: cProfile.Profile) -> Iterator[Share]:
     """One for each library, the longest first."""
     stats: dict[Any, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]  # typeshed does not know it
     single = sorted(_single(stats), key=lambda share: share.library)
-    summed = [_sum(name, tuple(group)) for name, group in groupby(single, lambda share: share.library)]
+    summed = [
+        _sum(name, tuple(group)) for name, group in groupby(single, lambda share: share.library)
+    ]
     return iter(sorted(summed, key=lambda share: -share.seconds))
 
 
@@ -63,7 +66,9 @@ def library_of(file: str) -> str:
     for folder in site.getsitepackages():
         if path.is_relative_to(folder):
             return path.relative_to(folder).parts[0]
-    return "generated code" if file.startswith("<") else "Python's own" if path.is_absolute() else file
+    return (
+        "generated code" if file.startswith("<") else "Python's own" if path.is_absolute() else file
+    )
 
 
 def run(file: Path) -> None:

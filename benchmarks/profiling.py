@@ -1,7 +1,8 @@
 """Where the time of a short turn goes: ``python -m benchmarks.profiling [sync|async]``.
 
-Our server does the load "churn" under a profiler. Seconds are those of a profiled program, which are about twice too long and
-say how the libraries compare; the number of calls does not depend on the machine.
+Our server does the load "churn" under a profiler. Seconds are those of a profiled program, which
+are about twice too long and say how the libraries compare; the number of calls does not depend on
+the machine.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ async def profiled(contender: Contender, folder: Path) -> list[tuple[str, int, f
     [load] = loads.by_name(("churn",))
     port, file = free_port(), folder / "profile.json"
     command = (sys.executable, "-m", "benchmarks.profiled", str(file), "serve", "--agent", AGENT)
-    async with running([*PINNED, str(SERVER_CORE), *command, "--port", str(port)], folder) as process:
+    async with running(
+        [*PINNED, str(SERVER_CORE), *command, "--port", str(port)], folder
+    ) as process:
         await until_healthy(port, process, folder)
         address = Address(port, process.pid)
         await ask(warm_up(order_for(short(load), contender, address)))

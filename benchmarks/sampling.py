@@ -32,7 +32,10 @@ class Usage:
 
 
 def parse_stat(text: str) -> float:
-    """Seconds of processor time in ``/proc/PID/stat``; the name of the program may hold anything."""
+    """Seconds of processor time in ``/proc/PID/stat``.
+
+    The name of the program may hold anything.
+    """
     fields = text.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 

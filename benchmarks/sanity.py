@@ -1,4 +1,7 @@
-"""What a quick run is held to: that all of it works, and that nothing is absurd. No absolute times."""
+"""What a quick run is held to: that all of it works, and that nothing is absurd.
+
+No absolute times.
+"""
 
 from __future__ import annotations
 

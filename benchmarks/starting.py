@@ -23,7 +23,8 @@ LOOK_EVERY = 0.005
 LOG = "log"
 AGENT = "benchmarks.agent:factory"
 HEALTH = b"GET /health HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n"
-# Threads inherit the core of the thread that starts them, so it has to be chosen before there is any other.
+# Threads inherit the core of the thread that starts them, so it has to be chosen before there is
+# any other.
 PINNED = (
     sys.executable, "-S", "-c",
     "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); os.execv(sys.argv[2], sys.argv[2:])",
@@ -56,7 +57,9 @@ class Interpreters:
 
 
 @asynccontextmanager
-async def serving(contender: Contender, interpreters: Interpreters, folder: Path) -> AsyncIterator[Address]:
+async def serving(
+    contender: Contender, interpreters: Interpreters, folder: Path
+) -> AsyncIterator[Address]:
     """A contender that answers, in a folder that exists.
 
     Raises:

@@ -1,4 +1,7 @@
-"""``python -m benchmarks.store``: how many terminal records per second, with group commit and without."""
+"""``python -m benchmarks.store``.
+
+How many terminal records per second, with group commit and without.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +46,12 @@ class Row:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.store")
-    parser.add_argument("--seconds", type=float, default=3.0, help="how long each figure is measured")
-    parser.add_argument("--folder", type=Path, help="where the databases are made; else a temporary folder")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="how long each figure is measured"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="where the databases are made; else a temporary folder"
+    )
     options = parser.parse_args()
     print_line(
         f"{'finishers':>9} {'one commit each':>16} {'group commit':>16} {'ratio':>7}   (end_run per second)"
@@ -89,7 +96,9 @@ async def _finish_runs(path: Path, options: SqliteOptions, finishers: int, secon
 def _runs(numbers: Iterator[int]) -> Iterator[tuple[EndedRun, tuple[LogBatch, ...]]]:
     for number in numbers:
         stamp = Stamp(f"resp_{number:028x}", float(number), "m")
-        header = RunHeader("ann", stamp, "responses", f"session-{number}", (Message("user", "hello"),))
+        header = RunHeader(
+            "ann", stamp, "responses", f"session-{number}", (Message("user", "hello"),)
+        )
         body = encode_changes([TextAdded(0, TEXT), Ended(OUTCOME)])
         yield (
             EndedRun(header, (MessageItem(TEXT),), OUTCOME, 1.0),

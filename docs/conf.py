@@ -1,4 +1,7 @@
-"""Sphinx configuration: MyST pages, and the Python API from the docstrings. The build needs no network."""
+"""Sphinx configuration: MyST pages, and the Python API from the docstrings.
+
+The build needs no network.
+"""
 
 from __future__ import annotations
 

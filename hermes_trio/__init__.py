@@ -1,12 +1,13 @@
 """hermes_trio: an OpenAI-compatible API server for tool-using agents.
 
-The public API is what this module exports, and :mod:`hermes_trio.testing`. Every other module is internal and may change
-without notice. The names are imported when they are first used: importing the package alone takes no time, which the
-command line needs.
+The public API is what this module exports, and :mod:`hermes_trio.testing`. Every other module is
+internal and may change without notice. The names are imported when they are first used: importing
+the package alone takes no time, which the command line needs.
 
-Imports point one way, as ``tests/test_layering.py`` checks. ``core`` and ``schema`` are pure: no await, clock, thread,
-randomness or I/O. ``agent``, ``stores`` and ``runs`` are thin Trio shells around them. ``web`` speaks HTTP through
-Quart-Trio, ``server`` owns Hypercorn and the signals, and ``cli`` is on top.
+Imports point one way, as ``tests/test_layering.py`` checks. ``core`` and ``schema`` are pure: no
+await, clock, thread, randomness or I/O. ``agent``, ``stores`` and ``runs`` are thin Trio shells
+around them. ``web`` speaks HTTP through Quart-Trio, ``server`` owns Hypercorn and the signals, and
+``cli`` is on top.
 """
 
 from __future__ import annotations

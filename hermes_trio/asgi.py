@@ -1,13 +1,15 @@
 """``hypercorn -k trio hermes_trio.asgi:app``: the same server under Hypercorn's own command line.
 
-Settings come from the environment and the configuration file. Whatever keeps the server from starting is one line.
+Settings come from the environment and the configuration file. Whatever keeps the server from
+starting is one line.
 """
 
 from __future__ import annotations
 
 import sys
 
-# Hypercorn imports the module of its worker class before the application, and Quart imports those of both kinds.
+# Hypercorn imports the module of its worker class before the application, and Quart imports those
+# of both kinds.
 if "hypercorn.asyncio.run" in sys.modules and "hypercorn.trio.run" not in sys.modules:
     raise SystemExit("hermes-trio: hypercorn needs the Trio worker: add `--worker-class trio`")
 

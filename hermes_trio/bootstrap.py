@@ -78,7 +78,9 @@ class Prepared:
 
 
 def prepare(settings: Settings, agent: AgentFactory | AgentProvider | None = None) -> Prepared:
-    """Find the agents and open the keys. Generates a key if none is configured and the host is loopback.
+    """Find the agents and open the keys.
+
+    Generates a key if none is configured and the host is loopback.
 
     Args:
         settings: those of the server.
@@ -98,10 +100,14 @@ def check(settings: Settings, agent: AgentFactory | AgentProvider | None = None)
         ConfigurationError: it would not. The text is one line.
     """
     find_agents(settings, agent)
-    principals = {named.principal for named in check_keys(key_sources(settings))} or {DEFAULT_PRINCIPAL}
+    principals = {named.principal for named in check_keys(key_sources(settings))} or {
+        DEFAULT_PRINCIPAL
+    }
     for profile in settings.profiles.values():
         for unknown in sorted({*profile.keys} - principals):
-            raise ConfigurationError(f"profiles.{profile.name}.keys: there is no key of {unknown!r}")
+            raise ConfigurationError(
+                f"profiles.{profile.name}.keys: there is no key of {unknown!r}"
+            )
 
 
 def key_sources(settings: Settings) -> KeySources:
@@ -205,16 +211,18 @@ class Server:
 async def open_server(prepared: Prepared, app: Application | None = None) -> AsyncIterator[Server]:
     """Open the store and the agents, recover the runs of a crashed server, and build the application.
 
-    An application that was made before is given the state that its requests need. The store outlives the agents, these outlive the runs, and the runs outlive the requests.
+    An application that was made before is given the state that its requests need. The store
+    outlives the agents, these outlive the runs, and the runs outlive the requests.
 
     Raises:
-        ConfigurationError: an agent cannot be opened as it is configured, or its workspace cannot be made.
+        ConfigurationError: an agent cannot be opened as it is configured, or its workspace cannot
+            be made.
         StoreError: the store cannot be opened.
     """
     settings = prepared.settings
     thread_limits = ThreadLimits(
-        # With thousands of threads, those that wait for the interpreter wake at every switch interval and starve its
-        # holder.
+        # With thousands of threads, those that wait for the interpreter wake at every switch
+        # interval and starve its holder.
         trio.CapacityLimiter(settings.max_agent_threads),
         trio.CapacityLimiter(INTERRUPT_THREADS),
         settings.interrupt_grace_seconds,
@@ -239,7 +247,9 @@ def _services(
     settings: Settings, store: Store, environments: Mapping[str, AgentEnvironment], metrics: Metrics
 ) -> Services:
     def count(outcome: Outcome, seconds: float) -> None:
-        metrics.run_ended(str(outcome.status), str(outcome.reason), seconds, outcome.usage.output_tokens)
+        metrics.run_ended(
+            str(outcome.status), str(outcome.reason), seconds, outcome.usage.output_tokens
+        )
 
     return Services(
         runtime=environments[DEFAULT_PROFILE].runtime,
@@ -261,7 +271,11 @@ def _services(
 
 
 def _attach(
-    app: Application, prepared: Prepared, services: Services, supervisor: RunSupervisor, metrics: Metrics
+    app: Application,
+    prepared: Prepared,
+    services: Services,
+    supervisor: RunSupervisor,
+    metrics: Metrics,
 ) -> Server:
     """Give the application the state that its requests share."""
     settings, readiness = prepared.settings, ReadinessFlag()
@@ -273,7 +287,9 @@ def _attach(
         SessionLocks(settings.busy_wait_seconds if settings.busy_session == "wait" else 0.0),
         services,
         supervisor,
-        HealthCallbacks(lambda: readiness.not_ready, lambda: {"pid": os.getpid(), "updated_at": time.time()}),
+        HealthCallbacks(
+            lambda: readiness.not_ready, lambda: {"pid": os.getpid(), "updated_at": time.time()}
+        ),
         metrics,
     )
     attach_state(app, state)
@@ -307,7 +323,8 @@ def web_options(settings: Settings) -> WebOptions:
             for profile in settings.profiles.values()
         ),
         settings=tuple(
-            ShownSetting(option.name, option.value, option.help) for option in display_settings(settings)
+            ShownSetting(option.name, option.value, option.help)
+            for option in display_settings(settings)
         ),
     )
 
@@ -325,7 +342,9 @@ class ThreadLimits:
 
 
 @asynccontextmanager
-async def open_agents(agents: Agents, limits: ThreadLimits) -> AsyncIterator[Mapping[str, AgentEnvironment]]:
+async def open_agents(
+    agents: Agents, limits: ThreadLimits
+) -> AsyncIterator[Mapping[str, AgentEnvironment]]:
     """Open all agents in order; at the end of the block they are closed in reverse order.
 
     Raises:
@@ -342,7 +361,9 @@ async def _open_agent(
     try:
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"data_dir: {workspace} cannot be made: {error.strerror}") from None
+        raise ConfigurationError(
+            f"data_dir: {workspace} cannot be made: {error.strerror}"
+        ) from None
     try:
         factory = await stack.enter_async_context(open_agent(configured.agent, config, workspace))
     except ConfigurationError as error:
@@ -358,18 +379,24 @@ _PREPARED_KEY = "hermes_trio.prepared"  # in ``app.extensions``
 
 
 def create_app(
-    settings: Settings | None = None, *, agent: str | AgentFactory | AgentProvider = "", **options: Any
+    settings: Settings | None = None,
+    *,
+    agent: str | AgentFactory | AgentProvider = "",
+    **options: Any,
 ) -> Application:
     """Make the server's Quart application, with a lifespan that opens and closes the server.
 
-    Hooks and routes can be added until the first request. Serve it with :func:`hermes_trio.serve`, mount it in another
-    ASGI application that passes on the lifespan, or call it with ``app.test_app()``.
+    Hooks and routes can be added until the first request. Serve it with :func:`hermes_trio.serve`,
+    mount it in another ASGI application that passes on the lifespan, or call it with
+    ``app.test_app()``.
 
     Args:
-        settings: all settings. Without them, options, environment and configuration file are read as the command line
+        settings: all settings. Without them, options, environment and configuration file are read
+            as the command line
             reads them.
         agent: the server's agent: a factory, a provider, or the name of one.
-        options: settings by name, as in the configuration file: ``port=8000``, ``store="memory:"``, …
+        options: settings by name, as in the configuration file: ``port=8000``, ``store="memory:"``,
+            …
 
     Raises:
         ConfigurationError: the server cannot start as it is configured. The text is one line.
@@ -428,7 +455,8 @@ class _Lifespan:
         phase = "startup"
 
         async def hold_back_end(message: Any) -> None:
-            # After "shutdown complete" the lifespan may be cancelled, so it is sent when everything is closed.
+            # After "shutdown complete" the lifespan may be cancelled, so it is sent when everything
+            # is closed.
             if message["type"] == "lifespan.shutdown.complete":
                 last.append(message)
             else:

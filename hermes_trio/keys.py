@@ -1,6 +1,7 @@
 """API keys: where they come from, which rules they must meet, and which principal each belongs to.
 
-Keys come from the settings, from a key file, or, on a loopback address only, from a file that the first start writes.
+Keys come from the settings, from a key file, or, on a loopback address only, from a file that the
+first start writes.
 """
 
 from __future__ import annotations
@@ -78,10 +79,15 @@ class Keyring:
         for named in self.keys:
             owner = owners.setdefault(named.key, named.principal)
             if owner != named.principal:
-                raise KeysError(f"keys: {owner} and {named.principal} share a key; each needs its own")
+                raise KeysError(
+                    f"keys: {owner} and {named.principal} share a key; each needs its own"
+                )
 
     def identify(self, token: str) -> Principal | Anonymous:
-        """Return the owner of a key. Compares every key, in constant time, so that timing reveals nothing."""
+        """Return the owner of a key.
+
+        Compares every key, in constant time, so that timing reveals nothing.
+        """
         offered = _bytes(token)
         found: Principal | Anonymous = ANONYMOUS
         for key, principal in self._compared:
@@ -132,10 +138,15 @@ def open_keys(sources: KeySources) -> OpenedKeys:
     """Read the keys, or generate one if the server can only be reached from this machine.
 
     Raises:
-        KeysError: a key breaks a rule, a file cannot be used, or there is no key and the host is not loopback.
+        KeysError: a key breaks a rule, a file cannot be used, or there is no key and the host is
+            not loopback.
     """
     configured = check_keys(sources)
-    return OpenedKeys(Keyring(configured), ConfiguredKeys()) if configured else _local(sources.data_dir)
+    return (
+        OpenedKeys(Keyring(configured), ConfiguredKeys())
+        if configured
+        else _local(sources.data_dir)
+    )
 
 
 def check_keys(sources: KeySources) -> tuple[NamedKey, ...]:
@@ -168,7 +179,9 @@ def is_loopback(host: str) -> bool:
 
 
 def read_key_file(path: Path) -> tuple[NamedKey, ...]:
-    """Read the keys of a file: ``name = "key"`` lines under ``[keys]``, or one key alone on one line.
+    """Read the keys of a file.
+
+    ``name = "key"`` lines under ``[keys]``, or one key alone on one line.
 
     Raises:
         KeysError: others can read the file, it cannot be understood, or a key in it breaks a rule.
@@ -209,7 +222,9 @@ def _read_table(text: str, path: Path) -> Iterator[NamedKey]:
         raise KeysError(f"{path}: {unknown!r} does not belong here; only [keys] does")
     for name, key in document["keys"].items():
         if not _NAME.fullmatch(name):
-            raise KeysError(f"{path}: {name!r} is not a name of up to 64 letters, digits, dots and dashes")
+            raise KeysError(
+                f"{path}: {name!r} is not a name of up to 64 letters, digits, dots and dashes"
+            )
         if not isinstance(key, str):
             raise KeysError(f"{path}: the key of {name} must be a text in quotes")
         yield _checked(name, key, str(path))
@@ -233,7 +248,9 @@ def _faults(key: str) -> Iterable[str]:
 
 def _local(data_dir: Path) -> OpenedKeys:
     path = data_dir / LOCAL_FILE
-    if os.path.lexists(path):  # never raises; a folder we may not enter fails below, with its reason
+    if os.path.lexists(
+        path
+    ):  # never raises; a folder we may not enter fails below, with its reason
         return OpenedKeys(Keyring(read_key_file(path)), StoredKey(path))
     key = _PREFIX + secrets.token_urlsafe(32)
     try:
@@ -249,7 +266,9 @@ def _local(data_dir: Path) -> OpenedKeys:
 
 def _write_once(path: Path, key: str) -> None:
     """Write the key atomically, or raise ``FileExistsError``."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # made with mode 600
+    descriptor, name = tempfile.mkstemp(
+        prefix=f".{path.name}-", dir=path.parent
+    )  # made with mode 600
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(f"{key}\n")

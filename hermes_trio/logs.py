@@ -1,7 +1,7 @@
 """Log lines on stderr, as text or JSON, through one chain for structlog and for the standard library's loggers.
 
-Everything bound with ``structlog.contextvars`` (run, request) is on each line, and every text passes the redaction
-before it is written.
+Everything bound with ``structlog.contextvars`` (run, request) is on each line, and every text
+passes the redaction before it is written.
 """
 
 from __future__ import annotations
@@ -19,10 +19,18 @@ from structlog.types import EventDict, Processor, WrappedLogger
 Redact = Callable[[str], str]
 
 # Libraries that bring their own handlers; theirs would bypass format and redaction.
-_ROUTED = ("hypercorn", "hypercorn.access", "hypercorn.error", "quart", "quart.app", "quart.serving")
+_ROUTED = (
+    "hypercorn",
+    "hypercorn.access",
+    "hypercorn.error",
+    "quart",
+    "quart.app",
+    "quart.serving",
+)
 _ACCEPTING = ("trio.serve_listeners",)
 _MANY_LINES = ("exception", "stack")
-# A client can put these in a path or a header; written raw they would forge lines or drive the terminal.
+# A client can put these in a path or a header; written raw they would forge lines or drive the
+# terminal.
 _CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160))}
 
 
@@ -49,13 +57,17 @@ def configure(level: str, fmt: str, redact: Redact = default_redact) -> None:
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """The handler on the root logger that ``configure`` owns; others belong to tests and embedding programs."""
+    """The handler on the root logger that ``configure`` owns.
+
+    Others belong to tests and embedding programs.
+    """
 
 
 class RateLimitFilter(logging.Filter):
     """Passes at most one record per interval, without its traceback.
 
-    Trio logs ten times a second that no file descriptor is left for a new connection, which would fill the disk.
+    Trio logs ten times a second that no file descriptor is left for a new connection, which would
+    fill the disk.
     """
 
     def __init__(self, seconds: float = 10.0) -> None:
@@ -146,17 +158,26 @@ def _formatter(fmt: str, redact: Redact, stream: TextIO) -> logging.Formatter:
 def _renderers(fmt: str, stream: TextIO) -> Sequence[Processor]:
     if fmt == "json":
         return (structlog.processors.EventRenamer("message"), structlog.processors.JSONRenderer())
-    plain = structlog.dev.plain_traceback  # the traceback was rendered before, so that it could be redacted
-    return (escape_control, structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain))
+    plain = (
+        structlog.dev.plain_traceback
+    )  # the traceback was rendered before, so that it could be redacted
+    return (
+        escape_control,
+        structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain),
+    )
 
 
 def _configure_standard(level: int, formatter: logging.Formatter) -> None:
     handler = LineHandler(sys.stderr)
     handler.setFormatter(formatter)
     root = logging.getLogger()
-    root.handlers = [other for other in root.handlers if not isinstance(other, LineHandler)] + [handler]
+    root.handlers = [other for other in root.handlers if not isinstance(other, LineHandler)] + [
+        handler
+    ]
     root.setLevel(level)
-    logging.getLogger("httpx2").setLevel(max(level, logging.WARNING))  # it logs every request of a model call
+    logging.getLogger("httpx2").setLevel(
+        max(level, logging.WARNING)
+    )  # it logs every request of a model call
     for name in _ROUTED:
         _route_to_root(logging.getLogger(name))
     for name in _ACCEPTING:

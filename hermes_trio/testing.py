@@ -1,8 +1,9 @@
 """Test agents without a server.
 
-:func:`run_agent` runs an agent as the server would, with a client that answers its approval requests and can leave at any
-point, and returns everything that the agent did. :func:`check_cancellation` cancels an agent after each of its events.
-Both are async functions for Trio: await them in a test of pytest-trio, or call them with ``trio.run``. Nothing here needs
+:func:`run_agent` runs an agent as the server would, with a client that answers its approval
+requests and can leave at any point, and returns everything that the agent did.
+:func:`check_cancellation` cancels an agent after each of its events. Both are async functions for
+Trio: await them in a test of pytest-trio, or call them with ``trio.run``. Nothing here needs
 pytest.
 """
 
@@ -130,7 +131,9 @@ class AgentRun:
                 if end is None:
                     calls.append(RecordedCall(*known, output=output))
                 else:
-                    calls.append(RecordedCall(*known, end.result, end.is_error, output, is_complete=True))
+                    calls.append(
+                        RecordedCall(*known, end.result, end.is_error, output, is_complete=True)
+                    )
         return calls
 
     @property
@@ -152,21 +155,28 @@ async def run_agent(  # noqa: PLR0913  # options of a test, all by name
 ) -> AgentRun:
     """Run one turn of an agent, and return what it did.
 
-    An exception in the agent does not propagate: the run has the status ``failed``, and the exception is logged.
+    An exception in the agent does not propagate: the run has the status ``failed``, and the
+    exception is logged.
 
     Args:
         agent: a factory, a provider, or an agent.
         message: the user's message, or a whole turn request.
         decide: the answer to approval requests, or a function that returns it.
-        stop_after: cancel the run right after the agent has emitted so many events, as if its client had left; 0 cancels
+        stop_after: cancel the run right after the agent has emitted so many events, as if its
+            client had left; 0 cancels
             it before it begins.
         reason: why the run is cancelled.
-        grace_seconds: how long the agent may take to stop. Do not use a mock clock with an agent that runs in a thread.
+        grace_seconds: how long the agent may take to stop. Do not use a mock clock with an agent
+            that runs in a thread.
         config: the settings of the agent.
         workspace: the folder that tools may write to; by default a temporary one.
     """
     async with _open(agent, config, workspace) as (factory, folder):
-        request = message if isinstance(message, TurnRequest) else TurnRequest("run_test", "test", message)
+        request = (
+            message
+            if isinstance(message, TurnRequest)
+            else TurnRequest("run_test", "test", message)
+        )
         scope, turn, approvals, events = (
             trio.CancelScope(),
             Turn(),
@@ -176,7 +186,9 @@ async def run_agent(  # noqa: PLR0913  # options of a test, all by name
         queue = _RecordingQueue(stop_after, scope.cancel)
         threads = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
         runtime = AgentRuntime(factory, *threads, grace_seconds, config)
-        runner = AgentRunner(runtime, AgentContext(request, folder, config), queue, events, approvals)
+        runner = AgentRunner(
+            runtime, AgentContext(request, folder, config), queue, events, approvals
+        )
 
         async def consume() -> None:
             with suppress(trio.EndOfChannel):
@@ -204,7 +216,11 @@ async def run_agent(  # noqa: PLR0913  # options of a test, all by name
 
 
 async def check_cancellation(
-    agent: AnyAgent, message: str | TurnRequest = "hello", *, grace_seconds: float = 1.0, **options: Any
+    agent: AnyAgent,
+    message: str | TurnRequest = "hello",
+    *,
+    grace_seconds: float = 1.0,
+    **options: Any,
 ) -> list[AgentRun]:
     """Run an agent to its end, then again for each event it emits, cancelled right after that event.
 
@@ -222,7 +238,9 @@ async def check_cancellation(
     whole = await run_agent(agent, message, grace_seconds=grace_seconds, **options)
     runs = []
     for count in range(len(whole.events) + 1):
-        run = await run_agent(agent, message, stop_after=count, grace_seconds=grace_seconds, **options)
+        run = await run_agent(
+            agent, message, stop_after=count, grace_seconds=grace_seconds, **options
+        )
         if run.is_abandoned:
             last = f", which was {run.events[-1]!r}" if run.events else ""
             raise AssertionError(f"the agent did not stop after event {count}{last}")
@@ -248,7 +266,8 @@ async def _open(
 class _RecordingQueue(EventQueue):
     """Keeps everything that is emitted, and cancels the run after a number of events.
 
-    A thread that emits the last event goes on when the queue is closed, so that its next event is refused for certain.
+    A thread that emits the last event goes on when the queue is closed, so that its next event is
+    refused for certain.
     """
 
     def __init__(self, stop_after: int | None, cancel: Callable[[], None]) -> None:

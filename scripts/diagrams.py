@@ -1,8 +1,8 @@
 """A table of moves as a drawing: states in columns from left to right, moves as labelled arrows.
 
-The drawing is a pure function of the table. Each state stands one column to the right of the furthest state that leads
-to it; moves that lead back do not count for that. A move that passes a column is given a place in it, so that its arrow
-goes around the states there.
+The drawing is a pure function of the table. Each state stands one column to the right of the
+furthest state that leads to it; moves that lead back do not count for that. A move that passes a
+column is given a place in it, so that its arrow goes around the states there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Machine:
     @property
     def states(self) -> tuple[str, ...]:
         """In the order in which the table names them, the first one first."""
-        named = (str(state) for (source, _), target in self.table.items() for state in (source, target))
+        named = (
+            str(state) for (source, _), target in self.table.items() for state in (source, target)
+        )
         return tuple(dict.fromkeys([str(self.first), *named]))
 
     @property
@@ -94,7 +96,10 @@ class Strand:
 
     @property
     def label_place(self) -> tuple[float, float]:
-        """How far along its label stands, and how far aside: two that go to and fro keep out of each other's way."""
+        """How far along its label stands, and how far aside.
+
+        Two that go to and fro keep out of each other's way.
+        """
         between = [strand for strand in self.begin.right if strand.end is self.end]
         if len({strand.is_back for strand in between}) == 1:
             return 0.5, 0.0
@@ -210,7 +215,9 @@ class Drawing:
         yield from self._beginning()
         yield from (line for strand in self._strands for line in _curve(strand))
         yield from (
-            line for arrow in self._loops() for line in _loop(self._states[arrow.source], arrow.label)
+            line
+            for arrow in self._loops()
+            for line in _loop(self._states[arrow.source], arrow.label)
         )
         yield from (line for spot in self._states.values() for line in self._box(spot))
         yield from (line for strand in self._strands for line in _label(strand))

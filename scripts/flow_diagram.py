@@ -1,7 +1,7 @@
 """Draw a flow diagram from text: boxes on a grid, with straight arrows between them.
 
-The text has one box (``COLUMN ROW NAME | CAPTION``) or one arrow (``SOURCE -> TARGET: LABEL``) per line; ``..>`` makes
-a dashed arrow. Empty lines and lines that begin with ``#`` are ignored.
+The text has one box (``COLUMN ROW NAME | CAPTION``) or one arrow (``SOURCE -> TARGET: LABEL``) per
+line; ``..>`` makes a dashed arrow. Empty lines and lines that begin with ``#`` are ignored.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def parse(title: str, text: str) -> FlowDiagram:
             box = Box(int(found["column"]), int(found["row"]), found["name"], found["caption"])
             boxes[box.name] = box
         elif found := _ARROW.fullmatch(line):
-            flows.append(Flow(found["source"], found["target"], found["label"], found["line"] == "..>"))
+            flows.append(
+                Flow(found["source"], found["target"], found["label"], found["line"] == "..>")
+            )
         else:
             raise ValueError(f"neither a box nor an arrow: {line}")
     unknown = {name for flow in flows for name in (flow.source, flow.target)} - set(boxes)
@@ -137,10 +139,15 @@ def _arrow(diagram: FlowDiagram, flow: Flow) -> Iterator[str]:
 
 
 def _edge(box: Box, other: Box) -> tuple[float, float]:
-    """Return the point where an arrow between two boxes touches the first: a side, or a corner for a diagonal."""
+    """Return the point where an arrow between two boxes touches the first.
+
+    A side, or a corner for a diagonal.
+    """
     x, y = box.center
     right, down = _sign(other.column - box.column), _sign(other.row - box.row)
-    inset = 12.0 if right and down else 0.0  # a diagonal arrow leaves beside the corner, not at its curve
+    inset = (
+        12.0 if right and down else 0.0
+    )  # a diagonal arrow leaves beside the corner, not at its curve
     return x + right * (BOX_WIDTH / 2 - inset), y + down * BOX_HEIGHT / 2
 
 

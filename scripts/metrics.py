@@ -75,7 +75,9 @@ def measure(package: Path = PACKAGE) -> Metrics:
 
 
 def _module_name(path: Path, package: Path) -> str:
-    return ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(
+        ".__init__"
+    )
 
 
 def _measure_module(module: str, tree: ast.Module, metrics: Metrics) -> None:
@@ -110,7 +112,9 @@ def report(metrics: Metrics) -> Iterator[str]:
     yield f"functions         {len(metrics.functions)}"
     yield f"function length   median {median:g}, p90 {metrics.percentile(0.9)}, max {longest.lines} ({longest.module}.{longest.name})"
     yield f"duplicate classes {len(metrics.duplicate_classes)}"
-    yield from (f"  {name}: {', '.join(where)}" for name, where in metrics.duplicate_classes.items())
+    yield from (
+        f"  {name}: {', '.join(where)}" for name, where in metrics.duplicate_classes.items()
+    )
     yield f"lonely modules    {len(metrics.lonely_modules)}"
     yield from (f"  {module} ({lines} lines): {by}" for module, lines, by in metrics.lonely_modules)
 

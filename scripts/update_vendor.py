@@ -1,6 +1,9 @@
-"""``python -m scripts.update_vendor``: fetch the packages that the page is made with, check them, copy their files.
+"""``python -m scripts.update_vendor``.
 
-Needs npm and the network. With ``--check`` nothing is fetched: the files that are there are compared with the list.
+Fetch the packages that the page is made with, check them, copy their files.
+
+Needs npm and the network. With ``--check`` nothing is fetched: the files that are there are
+compared with the list.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""The files of others that the page is made with: where each comes from, and what it must be to the byte.
+"""The files of others that the page is made with.
 
-``hermes_trio/page/vendor/vendor.json`` is the list. The files are copied from packages of npm as they are.
+Where each comes from, and what it must be to the byte.
+
+``hermes_trio/page/vendor/vendor.json`` is the list. The files are copied from packages of npm as
+they are.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ def problems(package: Package, folder: Path = FOLDER) -> list[str]:
     return [
         f"{name} is not the file of {package.name} {package.version}"
         for name in package.files.values()
-        if not (folder / name).is_file() or digest((folder / name).read_bytes()) != package.sha256.get(name)
+        if not (folder / name).is_file()
+        or digest((folder / name).read_bytes()) != package.sha256.get(name)
     ]
 
 
@@ -65,7 +69,9 @@ def unpack(package: Package, tarball: bytes) -> dict[str, bytes]:
     if found != package.integrity:
         raise ValueError(f"{package.tarball} has the hash {found}")
     with tarfile.open(fileobj=io.BytesIO(tarball)) as archive:
-        return {ours: _member(archive, f"package/{theirs}") for theirs, ours in package.files.items()}
+        return {
+            ours: _member(archive, f"package/{theirs}") for theirs, ours in package.files.items()
+        }
 
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:

@@ -31,7 +31,11 @@ async def test_a_provider_is_opened_once_and_closed_when_the_runs_are_gone(tmp_p
         async with client.post("/v1/responses", detached) as exchange:
             await exchange.frame_where(type="response.output_text.delta")
         assert read_activity(tmp_path / "workspace")[-1] == "began for default"
-    assert read_activity(tmp_path / "workspace") == ["opened", *["began for default", "ended"] * 3, "closed"]
+    assert read_activity(tmp_path / "workspace") == [
+        "opened",
+        *["began for default", "ended"] * 3,
+        "closed",
+    ]
 
 
 async def test_a_provider_that_refuses_ends_the_start(tmp_path: Path) -> None:

@@ -33,24 +33,33 @@ def test_every_link_leads_somewhere(name: str) -> None:
 def test_a_change_touches_few_files(change: str, files: str) -> None:
     assert 1 <= len(re.findall(r"`hermes_trio/", files)) <= 3
     for attribute, path in re.findall(r"`([\w.]+)` in `(hermes_trio/[\w/]+\.py)`", files):
-        assert re.search(rf"\b{attribute.rpartition('.')[2]}\b", (ROOT / path).read_text("utf-8")), attribute
+        assert re.search(
+            rf"\b{attribute.rpartition('.')[2]}\b", (ROOT / path).read_text("utf-8")
+        ), attribute
 
 
 def test_every_session_exists() -> None:
     rows = re.findall(
-        r"^\| (`.+?) \|", CONTRIBUTING.partition("## Set up")[2].partition("## Layout")[0], re.MULTILINE
+        r"^\| (`.+?) \|",
+        CONTRIBUTING.partition("## Set up")[2].partition("## Layout")[0],
+        re.MULTILINE,
     )
     named = {word for row in rows for word in re.findall(r"`(\w+)", row)}
-    defined = set(re.findall(r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text("utf-8"), re.MULTILINE))
+    defined = set(
+        re.findall(r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text("utf-8"), re.MULTILINE)
+    )
     assert named
     assert named <= defined
 
 
 def test_ci_calls_the_same_sessions() -> None:
     text = (ROOT / ".github/workflows/ci.yml").read_text("utf-8")
-    defined = set(re.findall(r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text("utf-8"), re.MULTILINE))
+    defined = set(
+        re.findall(r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text("utf-8"), re.MULTILINE)
+    )
     listed = re.findall(
-        r"\w+", "".join(re.findall(r"session: \[([^\]]+)\]", text)).replace("-- --quick --alone", "")
+        r"\w+",
+        "".join(re.findall(r"session: \[([^\]]+)\]", text)).replace("-- --quick --alone", ""),
     )
     called = {*re.findall(r"nox -s (\w+)", text), *listed}
     assert {"tests", "lint", "typing", "docs", "versions"} <= called <= defined

@@ -1,4 +1,7 @@
-"""The documentation is held to the truth: every example runs, every table lists what the code has."""
+"""The documentation is held to the truth.
+
+Every example runs, every table lists what the code has.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,21 @@ from hermes_trio.schema.replies import ResponseReply
 from hermes_trio.schema.responses import ResponsesBody
 from hermes_trio.settings import Profile, Settings, options
 from hermes_trio.settings.model import own_variable
-from tests.support.doc_examples import INERT, ROOT, DocServer, PageRunner, Shell, blocks_of, make_environment
+from tests.support.doc_examples import (
+    INERT,
+    ROOT,
+    DocServer,
+    PageRunner,
+    Shell,
+    blocks_of,
+    make_environment,
+)
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts),
+]
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +57,8 @@ def environ(home: Path) -> dict[str, str]:
 def demo(home: Path, environ: dict[str, str]) -> Iterator[DocServer]:
     """The server that ``hermes-trio serve`` starts for somebody who has never started one, but for one thing.
 
-    A ``curl`` whose reader has left sees that when it has something to write: at the next keep-alive.
+    A ``curl`` whose reader has left sees that when it has something to write: at the next
+    keep-alive.
     """
     impatient = {**environ, "HERMES_TRIO_KEEPALIVE_SECONDS": "0.5"}
     with Shell(home, impatient).serving("hermes-trio serve --port 0") as server:
@@ -77,7 +92,9 @@ def test_a_block_that_is_not_run_says_why(page: Path) -> None:
 def settings_table() -> list[str]:
     """The table of all options, as the reference must have it."""
     head = ["| option | flag | environment | default | meaning |", "|---|---|---|---|---|"]
-    return head + [_row(attribute) for attribute in attrs.fields(Settings) if attribute.name in options()]
+    return head + [
+        _row(attribute) for attribute in attrs.fields(Settings) if attribute.name in options()
+    ]
 
 
 def _row(attribute: attrs.Attribute[Any]) -> str:
@@ -141,10 +158,14 @@ def test_every_way_to_end_is_documented() -> None:
 def test_every_field_that_an_agent_meets_is_documented(kind: type) -> None:
     text = reference("agent_interface.md")
     names = [attribute.name for attribute in attrs.fields(kind)]
-    assert [name for name in names if f"`{name}`" not in text and f"`call.{name}`" not in text] == []
+    assert [
+        name for name in names if f"`{name}`" not in text and f"`call.{name}`" not in text
+    ] == []
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\((docs/[^)#]+)", PAGES[0].read_text("utf-8")))))
+@pytest.mark.parametrize(
+    "target", sorted(set(re.findall(r"\]\((docs/[^)#]+)", PAGES[0].read_text("utf-8"))))
+)
 def test_links_of_the_readme_lead_somewhere(target: str) -> None:
     assert (ROOT / target).is_file()
 
@@ -154,4 +175,6 @@ def test_every_path_in_the_architecture_page_exists() -> None:
     paths = set(re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)*(?:\.py|/))`", text))
     roots = (ROOT / "hermes_trio", ROOT)
     assert len(paths) > 40
-    assert [path for path in sorted(paths) if not any((root / path).exists() for root in roots)] == []
+    assert [
+        path for path in sorted(paths) if not any((root / path).exists() for root in roots)
+    ] == []

@@ -65,7 +65,10 @@ def test_each_key_names_its_principal() -> None:
     assert Keyring(()).identify("") == Anonymous()
 
 
-@given(keys=st.sets(st.text(min_size=1), min_size=1), token=st.text(st.characters(exclude_categories=())))
+@given(
+    keys=st.sets(st.text(min_size=1), min_size=1),
+    token=st.text(st.characters(exclude_categories=())),
+)
 def test_any_text_can_be_a_token(keys: set[str], token: str) -> None:
     ring = Keyring(tuple(NamedKey(str(number), key) for number, key in enumerate(sorted(keys))))
     for number, key in enumerate(sorted(keys)):
@@ -118,7 +121,9 @@ def test_a_file_with_one_key(tmp_path: Path) -> None:
 
 
 def test_a_file_with_named_keys_beside_the_key_of_the_settings(tmp_path: Path) -> None:
-    path = key_file(tmp_path, f'# who\n[keys]\nalice = "{ALICE}"\nbob = "schlüssel-für-den-bären"\n')
+    path = key_file(
+        tmp_path, f'# who\n[keys]\nalice = "{ALICE}"\nbob = "schlüssel-für-den-bären"\n'
+    )
     ring = open_keys(KeySources("0.0.0.0", tmp_path, "default-0123456789", path)).keyring
     assert ring.identify(ALICE) == Principal("alice")
     assert ring.identify("schlüssel-für-den-bären") == Principal("bob")
@@ -130,10 +135,16 @@ def test_a_file_with_named_keys_beside_the_key_of_the_settings(tmp_path: Path) -
     [
         ("", "needs one key on one line, or named keys under [keys]"),
         (f"{ALICE}\n{BOB}\n", "needs one key on one line, or named keys under [keys]"),
-        (f'alice = "{ALICE}"\n', "the key of default has spaces or characters that cannot be printed"),
+        (
+            f'alice = "{ALICE}"\n',
+            "the key of default has spaces or characters that cannot be printed",
+        ),
         ("[keys]\n", "there is no key under [keys]"),
         ("[keys]\nalice = 1234567890123456\n", "the key of alice must be a text in quotes"),
-        (f'[keys]\n"a b" = "{ALICE}"\n', "'a b' is not a name of up to 64 letters, digits, dots and dashes"),
+        (
+            f'[keys]\n"a b" = "{ALICE}"\n',
+            "'a b' is not a name of up to 64 letters, digits, dots and dashes",
+        ),
         (f'port = 1\n[keys]\nalice = "{ALICE}"\n', "'port' does not belong here; only [keys] does"),
         (f"[keys]\nalice = {ALICE}\n", "is not valid TOML: "),
     ],
@@ -163,9 +174,12 @@ def test_a_file_that_others_can_open(tmp_path: Path, mode: int) -> None:
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     assert (
-        refusal(KeySources("::1", tmp_path, api_key_file=missing)) == f"{missing}: No such file or directory"
+        refusal(KeySources("::1", tmp_path, api_key_file=missing))
+        == f"{missing}: No such file or directory"
     )
-    assert refusal(KeySources("::1", tmp_path, api_key_file=tmp_path)) == f"{tmp_path}: Is a directory"
+    assert (
+        refusal(KeySources("::1", tmp_path, api_key_file=tmp_path)) == f"{tmp_path}: Is a directory"
+    )
     path = key_file(tmp_path, "")
     path.write_bytes(b"\xff" * 20)
     assert refusal(KeySources("::1", tmp_path, api_key_file=path)) == f"{path}: is not UTF-8 text"
@@ -255,13 +269,20 @@ def test_a_data_dir_that_is_a_file(tmp_path: Path) -> None:
     assert deeper == f"{blocked}/deeper/api-key: the key cannot be kept here: Not a directory"
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", "localhost.example.org"])
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "192.168.1.2", "example.org", "localhost.example.org"]
+)
 def test_outside_loopback_a_key_is_compulsory(tmp_path: Path, host: str) -> None:
     line = refusal(KeySources(host, tmp_path))
-    assert line == f"api_key: a key is needed to listen on {host}: set API_SERVER_KEY or --api-key-file"
+    assert (
+        line
+        == f"api_key: a key is needed to listen on {host}: set API_SERVER_KEY or --api-key-file"
+    )
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost", "LOCALHOST", "localhost."])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.8.9.10", "::1", "localhost", "LOCALHOST", "localhost."]
+)
 def test_loopback(host: str) -> None:
     assert is_loopback(host)

@@ -58,7 +58,10 @@ def sources() -> list[Path]:
 
 
 def part_of(path: Path) -> str:
-    """The part of the package a file belongs to: its first folder, or its own name on the top level."""
+    """The part of the package a file belongs to.
+
+    Its first folder, or its own name on the top level.
+    """
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
@@ -91,7 +94,9 @@ def test_imports_point_one_way(path: Path) -> None:
     part = part_of(path)
     for name, line in imports(path):
         if name.startswith("hermes_trio."):
-            assert is_allowed(part, name.removeprefix("hermes_trio.")), f"{path.name}:{line} imports {name}"
+            assert is_allowed(part, name.removeprefix("hermes_trio.")), (
+                f"{path.name}:{line} imports {name}"
+            )
 
 
 PURE = [path for path in sources() if part_of(path) in PURE_PARTS]

@@ -49,7 +49,9 @@ def entry(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("info", "json", mask)
-    structlog.get_logger("hermes").info("run ended", run_id="r1", seconds=1.5, tools=3, ok=True, why=None)
+    structlog.get_logger("hermes").info(
+        "run ended", run_id="r1", seconds=1.5, tools=3, ok=True, why=None
+    )
     found = entry(capsys)
     assert found.pop("timestamp").endswith("Z")
     assert found == {
@@ -69,7 +71,9 @@ def test_text_lines_have_no_colours_in_a_file(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("fmt", ["text", "json"])
 @pytest.mark.parametrize("name", ["hypercorn.error", "hypercorn.access", "quart.app", "anything"])
-def test_standard_loggers_take_the_same_way(capsys: pytest.CaptureFixture[str], fmt: str, name: str) -> None:
+def test_standard_loggers_take_the_same_way(
+    capsys: pytest.CaptureFixture[str], fmt: str, name: str
+) -> None:
     logger = logging.getLogger(name)
     logger.addHandler(logging.StreamHandler())
     try:

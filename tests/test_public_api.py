@@ -13,7 +13,15 @@ import trio
 from structlog.testing import capture_logs
 
 import hermes_trio
-from hermes_trio import AgentContext, ConfigurationError, Emitter, Settings, TurnRequest, create_app, serve
+from hermes_trio import (
+    AgentContext,
+    ConfigurationError,
+    Emitter,
+    Settings,
+    TurnRequest,
+    create_app,
+    serve,
+)
 from hermes_trio.web.app import make_app
 from hermes_trio.web.state import WebOptions
 from tests.support.doc_examples import ROOT, blocks_of
@@ -47,7 +55,11 @@ def test_another_name_is_an_attribute_error() -> None:
 
 def test_every_name_is_documented() -> None:
     text = REFERENCE.read_text("utf-8")
-    missing = [name for name in hermes_trio.__all__ if f":: {name}\n" not in text and f".{name}`" not in text]
+    missing = [
+        name
+        for name in hermes_trio.__all__
+        if f":: {name}\n" not in text and f".{name}`" not in text
+    ]
     assert missing == []
 
 
@@ -64,9 +76,22 @@ def test_the_typed_agent_of_the_documentation_passes_mypy(tmp_path: Path) -> Non
     (tmp_path / "typed_agent.py").write_text(example.text, "utf-8")
     check = "from hermes_trio import AgentFactory\nfrom typed_agent import factory\nchecked: AgentFactory = factory\n"
     (tmp_path / "check.py").write_text(check, "utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "check.py", "typed_agent.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file=",
+        "check.py",
+        "typed_agent.py",
+    ]
     done = subprocess.run(
-        command, cwd=tmp_path, env={"MYPYPATH": str(ROOT)}, capture_output=True, text=True, check=False
+        command,
+        cwd=tmp_path,
+        env={"MYPYPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout
 
@@ -109,7 +134,9 @@ async def test_a_failed_start_is_reported_to_the_server(tmp_path: Path) -> None:
     sent: list[Any] = []
     with capture_logs():
         await app({"type": "lifespan", "asgi": {}}, _startup, _append_to(sent))
-    assert sent == [{"type": "lifespan.startup.failed", "message": "base_url: this agent needs one"}]
+    assert sent == [
+        {"type": "lifespan.startup.failed", "message": "base_url: this agent needs one"}
+    ]
 
 
 async def _startup() -> Any:
@@ -146,7 +173,9 @@ def test_serve_runs_until_a_signal(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", program]
     environ = {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
-    with subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert any(line.startswith("Try it:") for line in process.stdout)
         process.send_signal(signal.SIGTERM)

@@ -1,4 +1,7 @@
-"""The testing module for agent authors: it runs any kind of agent, and cancels it at every point."""
+"""The testing module for agent authors.
+
+It runs any kind of agent, and cancels it at every point.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,11 @@ def factory_of(kind: Any) -> AgentFactory:
 async def test_a_whole_turn(kind: Any) -> None:
     for agent in (factory_of(kind), kind()):
         run = await run_agent(agent, "hello")
-        assert (run.status, run.text, run.answer) == (Status.COMPLETED, "You said: hello", "You said: hello")
+        assert (run.status, run.text, run.answer) == (
+            Status.COMPLETED,
+            "You said: hello",
+            "You said: hello",
+        )
         assert run.reasoning == "hm"
         assert run.outcome.usage == Usage(1, 2)
         [call] = run.tool_calls
@@ -143,7 +150,9 @@ async def test_an_agent_that_does_not_stop_is_reported() -> None:
                 release.wait()
 
     try:
-        with pytest.raises(AssertionError, match=r"did not stop after event 1, which was Text\(text='a'\)"):
+        with pytest.raises(
+            AssertionError, match=r"did not stop after event 1, which was Text\(text='a'\)"
+        ):
             await check_cancellation(lambda _context: Deaf(), grace_seconds=0.05)
     finally:
         release.set()

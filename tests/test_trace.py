@@ -1,4 +1,7 @@
-"""One streaming chat from accept to last byte: how many of our files it passes through, and that the frameworks serve it."""
+"""One streaming chat from accept to last byte.
+
+How many of our files it passes through, and that the frameworks serve it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ from tests.support.raw_http import connect, read_to_end
 
 PACKAGE = Path(hermes_trio.__file__).parent
 
-# Upper bounds of today; the aim is 40 and 80. Most changes of package are those between the runs and the pure core.
+# Upper bounds of today; the aim is 40 and 80. Most changes of package are those between the runs
+# and the pure core.
 MAX_FILES = 43
 MAX_PACKAGE_CHANGES = 105  # the order of tasks varies
 FIRST_AWAIT = 10  # no coroutine can have got this far into its bytecode before it was resumed once
@@ -35,7 +39,10 @@ class Trace:
         self.libraries: dict[str, int] = {}
 
     def call(self, frame: FrameType, event: str, _argument: object) -> None:
-        """Note a call; for ``sys.setprofile``. A coroutine that goes on behind an ``await`` is not called again."""
+        """Note a call; for ``sys.setprofile``.
+
+        A coroutine that goes on behind an ``await`` is not called again.
+        """
         if event != "call" or frame.f_lasti >= FIRST_AWAIT:
             return
         path = Path(frame.f_code.co_filename)

@@ -1,4 +1,7 @@
-"""``python -m benchmarks.client``: an order as JSON on standard input, a report as JSON on standard output."""
+"""``python -m benchmarks.client``.
+
+An order as JSON on standard input, a report as JSON on standard output.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,12 @@ def request_bytes(request: Request, host: str) -> bytes:
     headers = {"host": host, **request.headers}
     if body:
         headers |= {"content-type": "application/json", "content-length": str(len(body))}
-    lines = [f"{request.method} {request.path} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items()), "", ""]
+    lines = [
+        f"{request.method} {request.path} HTTP/1.1",
+        *(f"{k}: {v}" for k, v in headers.items()),
+        "",
+        "",
+    ]
     return "\r\n".join(lines).encode() + body
 
 

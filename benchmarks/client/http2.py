@@ -1,4 +1,7 @@
-"""The least of HTTP/2 that reads our answers: no priorities, no compression of headers, windows that never fill."""
+"""The least of HTTP/2 that reads our answers.
+
+No priorities, no compression of headers, windows that never fill.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +39,21 @@ class Frame:
 
 def frame_bytes(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     """A frame as it stands on the wire."""
-    return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
+    return (
+        struct.pack(">I", len(payload))[1:]
+        + bytes((kind, flags))
+        + struct.pack(">I", stream)
+        + payload
+    )
 
 
 def opening() -> bytes:
     """What a client says first: all windows as large as they can be."""
     settings = struct.pack(">HI", INITIAL_WINDOW, LARGEST)
     window = struct.pack(">I", LARGEST - 65_535)
-    return PREFACE + frame_bytes(SETTINGS, 0, 0, settings) + frame_bytes(WINDOW_UPDATE, 0, 0, window)
+    return (
+        PREFACE + frame_bytes(SETTINGS, 0, 0, settings) + frame_bytes(WINDOW_UPDATE, 0, 0, window)
+    )
 
 
 def request_bytes(request: Request, host: str, stream: int) -> bytes:

@@ -39,7 +39,9 @@ class Client:
         self._epoll = select.epoll()
         self._begun = time.monotonic_ns()
         gap = order.ramp / order.streams
-        self._starts = deque(self._begun + int(number * gap * SECOND) for number in range(order.streams))
+        self._starts = deque(
+            self._begun + int(number * gap * SECOND) for number in range(order.streams)
+        )
         self._later = max(0, order.turns - order.streams)
         self._running = 0
         self._next_read = self._begun

@@ -59,7 +59,8 @@ class Report:
     frames: int
     keepalives: int
     received: int  # bytes
-    first: Spread  # request to first token, less the agent's own silence; what never came counts until now
+    # request to first token, less the agent's own silence; what never came counts until now
+    first: Spread
     lag: Spread  # a token said to the same token read
     gap: Spread  # between two tokens of a stream
     late: Spread  # a token read to the moment when it was due, counted from the first

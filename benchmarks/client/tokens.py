@@ -10,7 +10,8 @@ from attrs import Factory, define
 from benchmarks.client.orders import Report
 from benchmarks.stats import spread
 
-# A time in nanoseconds and a number. Where there are no stamps, nothing is found and nothing is counted.
+# A time in nanoseconds and a number. Where there are no stamps, nothing is found and nothing is
+# counted.
 TOKEN = re.compile(rb"(\d{9,}) t(\d{6})")
 FRAME_END = b"\n\n"
 NEVER = 0

@@ -1,4 +1,7 @@
-"""The bytes of a chat stream and of a chat reply, as our server writes them. Only the standard library."""
+"""The bytes of a chat stream and of a chat reply, as our server writes them.
+
+Only the standard library.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""``python -m benchmarks.servers.limit PORT``: how fast Trio and the kernel are when nearly nothing is in between.
+"""``python -m benchmarks.servers.limit PORT``.
 
-A bare Trio socket server with the least HTTP that the client of the benchmark understands. It has the same agents, the
-same bound between agent and writer, joins what waits into one frame, and tunes the interpreter as our server does.
+How fast Trio and the kernel are when nearly nothing is in between.
+
+A bare Trio socket server with the least HTTP that the client of the benchmark understands. It has
+the same agents, the same bound between agent and writer, joins what waits into one frame, and tunes
+the interpreter as our server does.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from benchmarks.servers.schedule import Load, parse_load, speak
 
 PLACES = 256
 KEEPALIVE_SECONDS = 2.0
-STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
 REPLY_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
@@ -29,7 +34,10 @@ Write = Callable[[str], Awaitable[None]]
 
 
 class Pile:
-    """What an agent has said and the writer has not taken: bounded, and one wake-up for many pieces."""
+    """What an agent has said and the writer has not taken.
+
+    Bounded, and one wake-up for many pieces.
+    """
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()

@@ -1,8 +1,10 @@
-"""``python -m benchmarks.servers.peer PORT HOME THREADS``: the API server of ``hermes-agent`` with a synthetic agent.
+"""``python -m benchmarks.servers.peer PORT HOME THREADS``.
 
-The adapter is the one that is installed, with nothing changed but what makes an agent, and no limit of runs at once
-(its default of 10 would refuse most loads). THREADS is the size of the event loop's executor; 0 leaves it as the
-gateway has it.
+The API server of ``hermes-agent`` with a synthetic agent.
+
+The adapter is the one that is installed, with nothing changed but what makes an agent, and no limit
+of runs at once (its default of 10 would refuse most loads). THREADS is the size of the event loop's
+executor; 0 leaves it as the gateway has it.
 """
 
 from __future__ import annotations

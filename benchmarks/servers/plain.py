@@ -1,7 +1,9 @@
-"""``python -m benchmarks.servers.plain PORT``: Starlette on uvicorn, as one would write it in an afternoon.
+"""``python -m benchmarks.servers.plain PORT``.
 
-A synchronous agent has a thread of its own and puts its tokens into the queue of its stream; an asynchronous one is
-an asyncio task. Each token is a frame and each frame a write.
+Starlette on uvicorn, as one would write it in an afternoon.
+
+A synchronous agent has a thread of its own and puts its tokens into the queue of its stream; an
+asynchronous one is an asyncio task. Each token is a frame and each frame a write.
 """
 
 from __future__ import annotations
@@ -103,7 +105,12 @@ app = Starlette(
 def main() -> None:
     """Serve until the process is ended."""
     uvicorn.run(
-        app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning", access_log=False, backlog=1024
+        app,
+        host="127.0.0.1",
+        port=int(sys.argv[1]),
+        log_level="warning",
+        access_log=False,
+        backlog=1024,
     )
 
 

@@ -1,7 +1,8 @@
 """``python -m benchmarks.servers.records PORT FOLDER``: the limit of a server that keeps records.
 
-The bare Trio socket server, and one thing more: before a client hears the end of its turn, the record of that turn is on the disk, in the
-store that ours uses. It has no key, no session to look up, no run that can be found or stopped, and nothing to close when it is cut.
+The bare Trio socket server, and one thing more: before a client hears the end of its turn, the
+record of that turn is on the disk, in the store that ours uses. It has no key, no session to look
+up, no run that can be found or stopped, and nothing to close when it is cut.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Server(limit.Server):
         await self._store.end_run(EndedRun(self._header(asked), (MessageItem(SPOKEN),), DONE, 0.01))
 
     def _header(self, asked: Any) -> RunHeader:
-        number = hash(next(self._numbers)) * 0x9E3779B97F4A7C15 % 2**64  # ids of ours are in no order either
+        number = (
+            hash(next(self._numbers)) * 0x9E3779B97F4A7C15 % 2**64
+        )  # ids of ours are in no order either
         messages = tuple(Message(said["role"], said["content"]) for said in asked["messages"])
         stamp = Stamp(f"chatcmpl-{number:029x}", time.time(), asked["model"])
         return RunHeader("bench", stamp, "chat", f"api-{number:016x}", messages)

@@ -1,6 +1,7 @@
 """The load of ``benchmarks.agent`` for servers in whose environments our package is not installed.
 
-Only the standard library. A test holds it to the original: same words, same tokens, same points in time.
+Only the standard library. A test holds it to the original: same words, same tokens, same points in
+time.
 """
 
 from __future__ import annotations

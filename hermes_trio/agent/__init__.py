@@ -1,1 +1,4 @@
-"""The interface of agents, and what runs them. Internal: agent authors import from ``hermes_trio``."""
+"""The interface of agents, and what runs them.
+
+Internal: agent authors import from ``hermes_trio``.
+"""

@@ -1,7 +1,7 @@
 """The approval requests of a run that wait for a decision.
 
-An agent asks from any thread or from a Trio task; decisions come from the Trio thread. When the run ends, every
-request that is still open fails with :class:`RunEnded`.
+An agent asks from any thread or from a Trio task; decisions come from the Trio thread. When the run
+ends, every request that is still open fails with :class:`RunEnded`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class PendingApprovals:
         self._is_closed = False
 
     def open(self, approval_id: str) -> ApprovalFuture:
-        """Register a request. Call this before the request is emitted: the decision may come at once.
+        """Register a request.
+
+        Call this before the request is emitted: the decision may come at once.
 
         Raises:
             RunEnded: the run is over.

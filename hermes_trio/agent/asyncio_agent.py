@@ -1,4 +1,6 @@
-"""A base class for agents that need an asyncio event loop. Each turn runs one in the agent's thread.
+"""A base class for agents that need an asyncio event loop.
+
+Each turn runs one in the agent's thread.
 
 ::
 
@@ -7,8 +9,9 @@
             await asyncio.sleep(1)
             await emitter.text(f"You said: {turn.text}")
 
-An interrupt cancels the task. The loop is new for each turn and is closed at its end, with all tasks and generators that
-are left, so anything bound to a loop, such as an HTTP client, must be made in ``work``.
+An interrupt cancels the task. The loop is new for each turn and is closed at its end, with all
+tasks and generators that are left, so anything bound to a loop, such as an HTTP client, must be
+made in ``work``.
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ from hermes_trio.core.events import ApprovalRequest, EventOrText, Result
 class AsyncioEmitter(AsyncEmitter):
     """Emits the events of an agent that is an asyncio task.
 
-    Every method yields to other tasks, and waits while the client is behind. After the end of the run every method
-    raises ``CancelledError``: frameworks turn other exceptions of a tool into an answer for the model, and go on.
+    Every method yields to other tasks, and waits while the client is behind. After the end of the
+    run every method raises ``CancelledError``: frameworks turn other exceptions of a tool into an
+    answer for the model, and go on.
     """
 
     async def _put(self, event: EventOrText) -> None:
@@ -77,7 +81,10 @@ class _Cancellation:
         self._cancel_task: Callable[[], object] = lambda: None
 
     def bind_current_task(self) -> None:
-        """Let ``cancel`` reach the current task. If it was called before, the task is cancelled at once."""
+        """Let ``cancel`` reach the current task.
+
+        If it was called before, the task is cancelled at once.
+        """
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
         with self._lock:
@@ -104,7 +111,10 @@ class AsyncioAgent(ABC):
 
     @abstractmethod
     async def work(self, turn: TurnRequest, emitter: AsyncioEmitter) -> Result | str | None:
-        """Do the turn, in a task of an event loop of its own. The return value is that of an agent."""
+        """Do the turn, in a task of an event loop of its own.
+
+        The return value is that of an agent.
+        """
 
     @final
     def run(self, turn: TurnRequest, emitter: Emitter) -> Result | str | None:

@@ -1,4 +1,7 @@
-"""What an agent emits through: :class:`Emitter` for threads, :class:`AsyncEmitter` for Trio tasks."""
+"""What an agent emits through.
+
+:class:`Emitter` for threads, :class:`AsyncEmitter` for Trio tasks.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,16 @@ from hermes_trio.core.shorten import safe_str, to_jsonable
 
 EmitterT = TypeVar("EmitterT")
 
-# An asynchronous agent yields to other tasks once per so many events: what is emitted in one go is sent in one piece.
+# An asynchronous agent yields to other tasks once per so many events: what is emitted in one go is
+# sent in one piece.
 EVENTS_PER_CHECKPOINT = 64
 
 
 class EventFactory:
-    """Makes events of what an agent passes: copies mutable values, takes the time, and makes ids."""
+    """Makes events of what an agent passes.
+
+    Copies mutable values, takes the time, and makes ids.
+    """
 
     def __init__(self, run_id: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -67,7 +74,10 @@ class EventFactory:
         call_id: object,
         permanent: bool,
     ) -> ApprovalRequest:
-        """Make an approval request. Secrets are masked; without patterns, the decision is remembered by the command."""
+        """Make an approval request.
+
+        Secrets are masked; without patterns, the decision is remembered by the command.
+        """
         return ApprovalRequest(
             f"appr_{self._run_id[-12:]}_{next(self._approval_numbers)}",
             safe_str(call_id),
@@ -93,7 +103,10 @@ def _result(result: object) -> str:
 
 @define
 class ToolCallHandle:
-    """The tool call of a ``with emitter.tool(...)`` block. Set ``result``, and ``is_error`` if it failed."""
+    """The tool call of a ``with emitter.tool(...)`` block.
+
+    Set ``result``, and ``is_error`` if it failed.
+    """
 
     call_id: str
     result: object = ""
@@ -103,15 +116,19 @@ class ToolCallHandle:
 class Emitter:
     """Emits the events of an agent that runs in a thread.
 
-    Every method may be called from any thread, and blocks while the client is behind. After the end of the run every
-    method raises :class:`RunEnded`; let it pass.
+    Every method may be called from any thread, and blocks while the client is behind. After the end
+    of the run every method raises :class:`RunEnded`; let it pass.
     """
 
-    def __init__(self, queue: EventQueue, events: EventFactory, approvals: PendingApprovals) -> None:
+    def __init__(
+        self, queue: EventQueue, events: EventFactory, approvals: PendingApprovals
+    ) -> None:
         self._queue, self._events, self._approvals = queue, events, approvals
         self._stopped = threading.Event()
 
-    def as_type(self, kind: Callable[[EventQueue, EventFactory, PendingApprovals], EmitterT]) -> EmitterT:
+    def as_type(
+        self, kind: Callable[[EventQueue, EventFactory, PendingApprovals], EmitterT]
+    ) -> EmitterT:
         """Return an emitter of another type for the same run, for agents that cannot block a thread."""
         return kind(self._queue, self._events, self._approvals)
 
@@ -160,7 +177,9 @@ class Emitter:
         self._queue.put(self._events.tool_completed(call_id, result, is_error))
 
     def client_call(self, call_id: str, name: str, arguments: str = "{}") -> None:
-        """Call a tool of the client. Then return: the client runs it and sends the result with its next request.
+        """Call a tool of the client.
+
+        Then return: the client runs it and sends the result with its next request.
 
         Args:
             call_id: the id that the result will refer to.
@@ -182,21 +201,27 @@ class Emitter:
         Args:
             command: the action, for a person to read.
             description: why approval is needed, or what is dangerous.
-            patterns: what the decisions `session` and `always` are remembered by; by default the command.
+            patterns: what the decisions `session` and `always` are remembered by; by default the
+                command.
             call_id: the tool call that the action belongs to.
             allow_permanent: whether `always` is offered.
 
         Raises:
             RunEnded: the run ended before there was a decision.
         """
-        request = self._events.approval_request(command, description, patterns, call_id, allow_permanent)
+        request = self._events.approval_request(
+            command, description, patterns, call_id, allow_permanent
+        )
         future = self._approvals.open(request.approval_id)
         self._queue.put(request)
         return future.wait()
 
     @contextmanager
     def tool(self, name: str, args: Mapping[str, Any] | None = None) -> Iterator[ToolCallHandle]:
-        """Report a tool call around a block. An exception ends the call as failed, and propagates."""
+        """Report a tool call around a block.
+
+        An exception ends the call as failed, and propagates.
+        """
         call = ToolCallHandle(self._events.new_call_id())
         self.tool_started(call.call_id, name, args)
         try:
@@ -211,11 +236,14 @@ class Emitter:
 class AsyncEmitter:
     """Emits the events of an agent that is a Trio task.
 
-    Every method waits while the client is behind, and can be cancelled. Not every call yields to other tasks: events
-    that are emitted without another ``await`` between them are delivered together.
+    Every method waits while the client is behind, and can be cancelled. Not every call yields to
+    other tasks: events that are emitted without another ``await`` between them are delivered
+    together.
     """
 
-    def __init__(self, queue: EventQueue, events: EventFactory, approvals: PendingApprovals) -> None:
+    def __init__(
+        self, queue: EventQueue, events: EventFactory, approvals: PendingApprovals
+    ) -> None:
         self._queue, self._events, self._approvals = queue, events, approvals
         self._emitted = 0
 
@@ -229,7 +257,9 @@ class AsyncEmitter:
         if text:
             await self._put(Reasoning(safe_str(text)))
 
-    async def tool_started(self, call_id: str, name: str, args: Mapping[str, Any] | None = None) -> None:
+    async def tool_started(
+        self, call_id: str, name: str, args: Mapping[str, Any] | None = None
+    ) -> None:
         """Report the start of a tool call."""
         await self._put(self._events.tool_started(call_id, name, args))
 
@@ -241,7 +271,9 @@ class AsyncEmitter:
         """Report output of a running tool call."""
         await self._put(ToolOutput(safe_str(call_id), safe_str(text)))
 
-    async def tool_completed(self, call_id: str, result: object = "", is_error: bool = False) -> None:
+    async def tool_completed(
+        self, call_id: str, result: object = "", is_error: bool = False
+    ) -> None:
         """Report the end of a tool call."""
         await self._put(self._events.tool_completed(call_id, result, is_error))
 
@@ -263,8 +295,13 @@ class AsyncEmitter:
         )
 
     @asynccontextmanager
-    async def tool(self, name: str, args: Mapping[str, Any] | None = None) -> AsyncIterator[ToolCallHandle]:
-        """Report a tool call around a block. An exception ends the call as failed, and propagates."""
+    async def tool(
+        self, name: str, args: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[ToolCallHandle]:
+        """Report a tool call around a block.
+
+        An exception ends the call as failed, and propagates.
+        """
         call = ToolCallHandle(self._events.new_call_id())
         await self.tool_started(call.call_id, name, args)
         try:

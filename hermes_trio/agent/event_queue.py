@@ -1,12 +1,12 @@
 """The queue between an agent and its run's tracker.
 
-The agent emits from any thread, or from a Trio task; the tracker receives batches from a Trio memory channel. Events
-wait in a list under a lock until they are moved into the channel, which is scheduled once for all that are pending: a
-wake-up of Trio costs more than a hundred appends.
+The agent emits from any thread, or from a Trio task; the tracker receives batches from a Trio
+memory channel. Events wait in a list under a lock until they are moved into the channel, which is
+scheduled once for all that are pending: a wake-up of Trio costs more than a hundred appends.
 
-Most events are pieces of text a few characters long. They are queued as plain ``str`` and joined into one
-:class:`~hermes_trio.core.events.Text` when the tracker receives them, so a tracker that is busy gets fewer, larger
-events and never falls behind.
+Most events are pieces of text a few characters long. They are queued as plain ``str`` and joined
+into one :class:`~hermes_trio.core.events.Text` when the tracker receives them, so a tracker that is
+busy gets fewer, larger events and never falls behind.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ Callback = Callable[[], None]
 class ThreadNotifier:
     """Schedules callbacks in the Trio thread, with one wake-up of Trio for all that are pending.
 
-    A wake-up from another thread costs a system call, during which the thread gives up the interpreter lock. With many
-    agents there is nearly always a wake-up pending already. Create it in a Trio task; ``notify`` is thread-safe.
+    A wake-up from another thread costs a system call, during which the thread gives up the
+    interpreter lock. With many agents there is nearly always a wake-up pending already. Create it
+    in a Trio task; ``notify`` is thread-safe.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,9 @@ class ThreadNotifier:
             callback()
 
 
-_notifier: trio.lowlevel.RunVar[ThreadNotifier] = trio.lowlevel.RunVar("hermes_trio.thread_notifier")
+_notifier: trio.lowlevel.RunVar[ThreadNotifier] = trio.lowlevel.RunVar(
+    "hermes_trio.thread_notifier"
+)
 
 
 def current_notifier() -> ThreadNotifier:
@@ -82,18 +85,22 @@ _WITH_TEXT = frozenset({Text, Reasoning, ToolOutput})
 
 
 class RunEnded(Exception):
-    """The run is over, and what the agent emits reaches nobody. An agent should let this pass and return."""
+    """The run is over, and what the agent emits reaches nobody.
+
+    An agent should let this pass and return.
+    """
 
 
 class EventQueue:
     """A bounded, thread-safe queue of agent events with one Trio consumer.
 
-    Producers block (threads) or wait (tasks) while the consumer has not taken ``max_events`` events or ``max_chars``
-    characters; this is the run's back-pressure. The consumer receives everything pending in one batch, and Trio is
-    woken once per batch, not per event. Closing the send side of the channel ends the stream.
+    Producers block (threads) or wait (tasks) while the consumer has not taken ``max_events`` events
+    or ``max_chars`` characters; this is the run's back-pressure. The consumer receives everything
+    pending in one batch, and Trio is woken once per batch, not per event. Closing the send side of
+    the channel ends the stream.
 
-    Create it in a Trio task. The producer methods may be called from any thread and at any time, even after Trio has
-    ended.
+    Create it in a Trio task. The producer methods may be called from any thread and at any time,
+    even after Trio has ended.
     """
 
     def __init__(self, max_events: int = MAX_EVENTS, max_chars: int = MAX_CHARS) -> None:
@@ -104,7 +111,9 @@ class EventQueue:
         # What the consumer has not taken yet, pending or in the channel.
         self._unread_events = self._unread_chars = 0
         self._is_full = False
-        self._is_scheduled = False  # a delivery to the channel is under way, or waits for room in it
+        self._is_scheduled = (
+            False  # a delivery to the channel is under way, or waits for room in it
+        )
         self._is_closed = False
         # Producers that wait for room: threads, Trio tasks, and callbacks of other event loops.
         self._has_waiters = False
@@ -147,16 +156,20 @@ class EventQueue:
     def put_final(self, event: Event) -> None:
         """Add the agent's last event, whether or not there is room. Never blocks and never raises.
 
-        The consumer is not woken: ``close_send``, which follows, delivers it. It is dropped if the run is over.
+        The consumer is not woken: ``close_send``, which follows, delivers it. It is dropped if the
+        run is over.
         """
         with self._lock:
             if not self._is_closed:
                 self._append(event)
 
     def when_space(self, callback: Callable[[], None]) -> None:
-        """Call back once when there may be room, or when the run is over: at once, or later in the Trio thread.
+        """Call back once when there may be room, or when the run is over.
 
-        For producers that can neither block nor wait in Trio. The callback must neither block nor raise.
+        At once, or later in the Trio thread.
+
+        For producers that can neither block nor wait in Trio. The callback must neither block nor
+        raise.
         """
         with self._lock:
             if self._is_full and not self._is_closed:
@@ -174,7 +187,9 @@ class EventQueue:
             self._unread_chars += len(event)
         elif type(event) in _WITH_TEXT:
             self._unread_chars += len(event.text)  # type: ignore[union-attr]  # all of these have one
-        self._is_full = self._unread_events >= self._max_events or self._unread_chars >= self._max_chars
+        self._is_full = (
+            self._unread_events >= self._max_events or self._unread_chars >= self._max_chars
+        )
 
     def _schedule(self) -> None:
         if self._is_scheduled:
@@ -188,7 +203,9 @@ class EventQueue:
     # -- producers that are Trio tasks --
 
     def put_nowait(self, event: EventOrText) -> bool:
-        """Add an event if there is room, from the Trio thread, where no wake-up is needed. Return whether there was.
+        """Add an event if there is room, from the Trio thread, where no wake-up is needed.
+
+        Return whether there was.
 
         Raises:
             RunEnded: the run is over.
@@ -227,7 +244,10 @@ class EventQueue:
         self._send.close()
 
     def close(self) -> None:
-        """Refuse new events: blocked and later producers get ``RunEnded``. What was put before can be received."""
+        """Refuse new events: blocked and later producers get ``RunEnded``.
+
+        What was put before can be received.
+        """
         with self._lock:
             self._is_closed = True
         if self._has_waiters:
@@ -239,7 +259,10 @@ class EventQueue:
         return coalesce(self._take_all())
 
     def _deliver(self) -> None:
-        """Move what is pending into the channel. While that is full, ``receive`` takes it along instead."""
+        """Move what is pending into the channel.
+
+        While that is full, ``receive`` takes it along instead.
+        """
         with self._lock:
             if not self._pending:
                 self._is_scheduled = False

@@ -10,7 +10,10 @@ from types import ModuleType
 
 
 class ImportTargetError(Exception):
-    """An import target does not exist or cannot be imported. The text is one line that says what is missing."""
+    """An import target does not exist or cannot be imported.
+
+    The text is one line that says what is missing.
+    """
 
 
 def import_object(target: str) -> object:

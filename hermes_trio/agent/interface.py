@@ -1,8 +1,9 @@
 """The interface that an agent implements, and the values it is given.
 
-An agent is an object with one method, ``run``. If it is a plain function, it runs in a thread of its own and emits
-through an :class:`~hermes_trio.agent.emitter.Emitter`; if it is ``async``, it runs as a Trio task and emits through an
-:class:`~hermes_trio.agent.emitter.AsyncEmitter`. A factory makes a new agent for each turn::
+An agent is an object with one method, ``run``. If it is a plain function, it runs in a thread of
+its own and emits through an :class:`~hermes_trio.agent.emitter.Emitter`; if it is ``async``, it
+runs as a Trio task and emits through an :class:`~hermes_trio.agent.emitter.AsyncEmitter`. A factory
+makes a new agent for each turn::
 
     class Parrot:
         def run(self, turn, emitter):
@@ -60,8 +61,8 @@ class AgentConfig:
     tools: tuple[str, ...] = ()  # names of tools, or module:attribute
     max_iterations: int = 50  # model calls in one turn
     limits: UpstreamLimits = DEFAULT_LIMITS
-    # MCP servers by name, and options without a field of their own, as the settings file has them. Both may hold
-    # secrets.
+    # MCP servers by name, and options without a field of their own, as the settings file has them.
+    # Both may hold secrets.
     mcp: Mapping[str, Mapping[str, Any]] = field(default=_EMPTY, repr=False)
     options: Mapping[str, Any] = field(default=_EMPTY, repr=False)
 
@@ -82,7 +83,9 @@ class TurnRequest:
     session_key: str = ""  # the client's long-term memory scope
     principal: str = "default"
     profile: str = ""  # the profile that was requested; "" for the server's own agent
-    options: Mapping[str, Any] = _EMPTY  # sampling and tool fields of the request, as the client sent them
+    options: Mapping[str, Any] = (
+        _EMPTY  # sampling and tool fields of the request, as the client sent them
+    )
 
     @property
     def text(self) -> str:
@@ -105,14 +108,15 @@ class AgentContext:
 class Agent(Protocol):
     """An agent that runs in a thread.
 
-    It may also have a method ``interrupt(reason)``, which is called when the run is cancelled: from another thread,
-    possibly just before ``run`` is called. It must return at once.
+    It may also have a method ``interrupt(reason)``, which is called when the run is cancelled: from
+    another thread, possibly just before ``run`` is called. It must return at once.
     """
 
     def run(self, turn: TurnRequest, emitter: Emitter, /) -> Result | str | None:
         """Do the turn.
 
-        Return the final text, a :class:`Result` that says more, or ``None`` if everything was emitted.
+        Return the final text, a :class:`Result` that says more, or ``None`` if everything was
+        emitted.
         """
         ...
 
@@ -142,12 +146,17 @@ def nonblocking(factory: FactoryT) -> FactoryT:
 
 @runtime_checkable
 class AgentProvider(Protocol):
-    """Opens what the agents of a profile share for the server's lifetime: connections, child processes, a warm-up.
+    """Opens what the agents of a profile share for the server's lifetime.
 
-    It is named wherever a factory could be named, and opened once per profile when the server starts.
+    Connections, child processes, a warm-up.
+
+    It is named wherever a factory could be named, and opened once per profile when the server
+    starts.
     """
 
-    def open(self, config: AgentConfig, workspace: Path) -> AbstractAsyncContextManager[AgentFactory]:
+    def open(
+        self, config: AgentConfig, workspace: Path
+    ) -> AbstractAsyncContextManager[AgentFactory]:
         """Open the shared resources, and return the factory that hands them to each agent.
 
         Raises:

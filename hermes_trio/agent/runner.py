@@ -1,11 +1,13 @@
 """Runs one agent for one turn: makes it, runs it in a thread or as a task, and cancels it.
 
-An agent is made in a worker thread, because a factory may take seconds, unless the factory is marked ``@nonblocking``. A
-synchronous agent then runs in that same thread; an asynchronous one runs as a Trio task.
+An agent is made in a worker thread, because a factory may take seconds, unless the factory is
+marked ``@nonblocking``. A synchronous agent then runs in that same thread; an asynchronous one runs
+as a Trio task.
 
-Cancelling means: the event queue closes, so that whatever the agent emits next raises in its own thread; the agent's
-``interrupt`` is called; and the agent has a grace period to return. A thread that ignores all of that is abandoned. It
-cannot be killed, but nothing waits for it any more, and its slot stays taken until it really ends.
+Cancelling means: the event queue closes, so that whatever the agent emits next raises in its own
+thread; the agent's ``interrupt`` is called; and the agent has a grace period to return. A thread
+that ignores all of that is abandoned. It cannot be killed, but nothing waits for it any more, and
+its slot stays taken until it really ends.
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ class AgentRunner:
         self._runtime, self._context = runtime, context
         self._queue, self._events, self._approvals = queue, events, approvals
         self._port: Emitter | None = None  # of an agent that runs in a thread
-        self._token: trio.lowlevel.TrioToken | None = None  # for a cancelled thread to report its end
+        self._token: trio.lowlevel.TrioToken | None = (
+            None  # for a cancelled thread to report its end
+        )
         self._lock = threading.Lock()
         self._thread_state = _ThreadState.WAITING
         self._agent: Agent | AsyncAgent | None = None
@@ -90,7 +94,10 @@ class AgentRunner:
 
     @property
     def thread_abandoned(self) -> bool:
-        """Whether the agent ignored its cancellation: its thread goes on, and nothing waits for it."""
+        """Whether the agent ignored its cancellation.
+
+        Its thread goes on, and nothing waits for it.
+        """
         return self._thread_state is _ThreadState.CANCELLED and not self._thread_ended.is_set()
 
     async def run(self, cancel_reason: Callable[[], str], on_exit: Callable[[], None]) -> None:
@@ -98,7 +105,8 @@ class AgentRunner:
 
         Args:
             cancel_reason: called when the run is cancelled; passed to the agent's ``interrupt``.
-            on_exit: called in the Trio thread when nothing of the agent is left, however long that takes.
+            on_exit: called in the Trio thread when nothing of the agent is left, however long that
+                takes.
         """
         self._on_exit = on_exit
         try:
@@ -154,7 +162,8 @@ class AgentRunner:
             if self._token is None:
                 self._thread_state = _ThreadState.ENDED
                 return
-        # Cancelled meanwhile: nothing awaits this thread. It may even outlive Trio, and then no slot is left to free.
+        # Cancelled meanwhile: nothing awaits this thread. It may even outlive Trio, and then no
+        # slot is left to free.
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._end_part, _Part.THREAD)
 
@@ -212,9 +221,12 @@ class AgentRunner:
             with suppress(Exception):
                 interrupt(reason)
 
-        # In a thread, because user code could block the event loop. Without one, the closed queue has to do.
+        # In a thread, because user code could block the event loop. Without one, the closed queue
+        # has to do.
         with suppress(RuntimeError):
-            await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._runtime.interrupts)
+            await trio.to_thread.run_sync(
+                call, abandon_on_cancel=True, limiter=self._runtime.interrupts
+            )
 
     # -- the agent's last event --
 
@@ -228,13 +240,17 @@ class AgentRunner:
                 return Finished(Result(), self._events.now())
         kind = type(result).__name__
         log.error("an agent returned neither a Result nor a str", kind=kind)
-        return AgentFailed(f"run() returned {kind}, not a Result or a text", "TypeError", self._events.now())
+        return AgentFailed(
+            f"run() returned {kind}, not a Result or a text", "TypeError", self._events.now()
+        )
 
     def _failed(self, error: BaseException) -> Event:
         """Log what an agent raised, with its traceback: clients learn the message only."""
         if not isinstance(error, RunEnded):
             log.error("the agent raised an exception", exc_info=error)
-        return AgentFailed(safe_str(error) or type(error).__name__, type(error).__name__, self._events.now())
+        return AgentFailed(
+            safe_str(error) or type(error).__name__, type(error).__name__, self._events.now()
+        )
 
 
 def _is_async(agent: Agent | AsyncAgent) -> bool:

@@ -1,7 +1,9 @@
-"""The built-in demo agent: works offline, is deterministic, and exercises everything that the server supports.
+"""The built-in demo agent.
 
-It has no model. Lines that start with a slash are commands, which run real tools in the workspace; anything else is
-echoed. It only ever blocks on what :meth:`DemoAgent.interrupt` can end at once.
+Works offline, is deterministic, and exercises everything that the server supports.
+
+It has no model. Lines that start with a slash are commands, which run real tools in the workspace;
+anything else is echoed. It only ever blocks on what :meth:`DemoAgent.interrupt` can end at once.
 """
 
 from __future__ import annotations
@@ -111,7 +113,9 @@ class DemoAgent:
         except _OutOfTokens:
             verdict, error = Verdict.TRUNCATED, f"output truncated at {self._stream.words} tokens"
         usage = Usage(
-            _count_input_words(turn), self._stream.words, reasoning_tokens=self._stream.reasoning_words
+            _count_input_words(turn),
+            self._stream.words,
+            reasoning_tokens=self._stream.reasoning_words,
         )
         return Result(verdict=verdict, error=error, usage=usage)  # the text has been streamed
 
@@ -119,13 +123,19 @@ class DemoAgent:
         self._wait(0)
         if not turn.history:
             self._stream.answer(INTRODUCTION)
-        commands = [line.strip() for line in turn.text.splitlines() if line.lstrip().startswith("/")]
+        commands = [
+            line.strip() for line in turn.text.splitlines() if line.lstrip().startswith("/")
+        ]
         if images := _count_images(turn.message):
-            self._stream.answer(f"You sent me {images} image{'s' * (images > 1)}, which I cannot see.")
+            self._stream.answer(
+                f"You sent me {images} image{'s' * (images > 1)}, which I cannot see."
+            )
         if commands:
             outcomes = ((line, self._run_command(line)) for line in commands)
             results = [
-                f"- `{shorten(line, MAX_QUOTED_CHARS)}`: {outcome}" for line, outcome in outcomes if outcome
+                f"- `{shorten(line, MAX_QUOTED_CHARS)}`: {outcome}"
+                for line, outcome in outcomes
+                if outcome
             ]
             if results:
                 self._stream.answer("\n".join(("Here is what came of it:", *results)))
@@ -133,7 +143,10 @@ class DemoAgent:
             self._stream.answer(_echo(turn.text))
 
     def _run_command(self, line: str) -> str:
-        """Run the command in one line; return its outcome for the closing summary, "" if there is none."""
+        """Run the command in one line.
+
+        Return its outcome for the closing summary, "" if there is none.
+        """
         name, _, rest = line[1:].partition(" ")
         command = self._COMMANDS.get(name)
         if command is None:
@@ -161,13 +174,17 @@ class DemoAgent:
     def _approve(
         self, command: str, call: ToolCallHandle, description: str, found: Iterable[Danger] = ()
     ) -> bool:
-        decision = self._emitter.ask(command, description, [danger.key for danger in found], call.call_id)
+        decision = self._emitter.ask(
+            command, description, [danger.key for danger in found], call.call_id
+        )
         if not decision.approved:
             call.result, call.is_error = f"not approved ({decision.by})", True
         return decision.approved
 
     def _execute(self, command: str, call: ToolCallHandle) -> None:
-        result = self._terminal.run(command, lambda text: self._emitter.tool_output(call.call_id, text))
+        result = self._terminal.run(
+            command, lambda text: self._emitter.tool_output(call.call_id, text)
+        )
         call.result, call.is_error = _describe(result), result.exit_code != 0 or result.timed_out
 
     def _read(self, path: str) -> str:
@@ -177,7 +194,10 @@ class DemoAgent:
 
     def _write(self, rest: str) -> str:
         path, _, text = rest.partition(" ")
-        with self._tool("write_file", {"path": path, "content": text}) as call, _report_file_errors(call):
+        with (
+            self._tool("write_file", {"path": path, "content": text}) as call,
+            _report_file_errors(call),
+        ):
             call.result = f"wrote {write_text(self._workspace, path, text)} bytes to {path}"
         return _quote(call)
 
@@ -187,7 +207,10 @@ class DemoAgent:
             return f"`{shorten(rest, 50)}` is not a number of seconds that I can sleep"
         with self._tool("sleep", {"seconds": seconds}) as call:
             slept = not self._interrupted.wait(seconds)
-            call.result, call.is_error = f"slept {seconds:g} s" if slept else "interrupted", not slept
+            call.result, call.is_error = (
+                f"slept {seconds:g} s" if slept else "interrupted",
+                not slept,
+            )
         return _quote(call)
 
     def _think(self, text: str) -> str:
@@ -224,7 +247,10 @@ class DemoAgent:
 
     @contextmanager
     def _tool(self, name: str, args: Mapping[str, Any]) -> Iterator[ToolCallHandle]:
-        """Report a tool call. An interrupted call is reported with the result so far, and ends the turn."""
+        """Report a tool call.
+
+        An interrupted call is reported with the result so far, and ends the turn.
+        """
         self._wait(0)
         with self._emitter.tool(name, args) as call:
             yield call
@@ -260,7 +286,9 @@ def _describe(result: CommandResult) -> str:
         "[interrupted]": result.interrupted,
     }
     return "\n".join(
-        filter(None, (result.output.rstrip("\n"), *(note for note, holds in notes.items() if holds)))
+        filter(
+            None, (result.output.rstrip("\n"), *(note for note, holds in notes.items() if holds))
+        )
     )
 
 
@@ -308,4 +336,6 @@ def _text(content: Content) -> str:
 
 
 def _count_images(content: Content) -> int:
-    return 0 if isinstance(content, str) else sum("image" in str(part.get("type")) for part in content)
+    return (
+        0 if isinstance(content, str) else sum("image" in str(part.get("type")) for part in content)
+    )

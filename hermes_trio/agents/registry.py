@@ -11,7 +11,12 @@ from typing import TypeGuard, cast
 import structlog
 import trio
 
-from hermes_trio.agent.importing import ImportTargetError, describe_type, import_object, is_import_target
+from hermes_trio.agent.importing import (
+    ImportTargetError,
+    describe_type,
+    import_object,
+    is_import_target,
+)
 from hermes_trio.agent.interface import AgentConfig, AgentFactory, AgentProvider
 
 log = structlog.get_logger(__name__)
@@ -38,11 +43,13 @@ def find_agent(name: str) -> AgentFactory | AgentProvider:
     """Return the factory or provider that a name stands for.
 
     Args:
-        name: a shipped agent, or ``module:attribute``; the attribute may be dotted. The working directory is searched
+        name: a shipped agent, or ``module:attribute``; the attribute may be dotted. The working
+            directory is searched
             for the module as well.
 
     Raises:
-        AgentNotFound: the module or attribute does not exist, is neither callable nor a provider, or the module fails
+        AgentNotFound: the module or attribute does not exist, is neither callable nor a provider,
+            or the module fails
             to import.
     """
     target = SHIPPED.get(name, name)
@@ -62,7 +69,10 @@ def find_agent(name: str) -> AgentFactory | AgentProvider:
 
 
 def is_provider(found: object) -> TypeGuard[AgentProvider]:
-    """Return True for an object to be opened rather than called. A class is always called, whatever its methods."""
+    """Return True for an object to be opened rather than called.
+
+    A class is always called, whatever its methods.
+    """
     return isinstance(found, AgentProvider) and not isinstance(found, type)
 
 
@@ -72,7 +82,8 @@ async def open_agent(
 ) -> AsyncIterator[AgentFactory]:
     """Open an agent's shared resources and yield its factory; close them at the end of the block.
 
-    A provider that has not closed after ``CLOSE_SECONDS`` is cancelled, so that it cannot delay shutdown.
+    A provider that has not closed after ``CLOSE_SECONDS`` is cancelled, so that it cannot delay
+    shutdown.
 
     Raises:
         ConfigurationError: the provider cannot work with this configuration.

@@ -63,7 +63,10 @@ class Load:
         return {"query": f"{number} of {self.tools}"}
 
     def due(self, start: float, number: int) -> float:
-        """Return when a token is due. It does not depend on the other tokens, so that delays do not add up."""
+        """Return when a token is due.
+
+        It does not depend on the other tokens, so that delays do not add up.
+        """
         return start + (number - 1) / self.rate if self.rate else start
 
     def segments(self) -> Iterator[range]:
@@ -82,7 +85,9 @@ def parse_load(text: str) -> Load:
     for word in text.split():
         name, _, value = word.partition("=")
         if name not in _PARAMETERS or name in values:
-            raise ValueError(f"{word!r} is not one of {', '.join(_PARAMETERS)}, given once as name=value")
+            raise ValueError(
+                f"{word!r} is not one of {', '.join(_PARAMETERS)}, given once as name=value"
+            )
         values[name] = _PARAMETERS[name](name, value)
     return Load(**values)
 
@@ -212,7 +217,9 @@ def _rate(name: str, value: str) -> float:
     except ValueError:
         rate = -1.0
     if rate != 0 and not MIN_RATE <= rate <= MAX_COUNT:
-        raise ValueError(f"{name}={value}: neither 0 nor a number between {MIN_RATE} and {MAX_COUNT}")
+        raise ValueError(
+            f"{name}={value}: neither 0 nor a number between {MIN_RATE} and {MAX_COUNT}"
+        )
     return rate
 
 

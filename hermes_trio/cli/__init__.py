@@ -23,8 +23,9 @@ def main() -> NoReturn:
 def default_sigint() -> Iterator[None]:
     """Let Ctrl-C end the process at once inside a block, unless the block installs its own handler.
 
-    ``KeyboardInterrupt`` may get lost while modules are imported: an import runs code whose exceptions are swallowed, and
-    the server would start as if there had been no signal. A handler that the block installs stays installed.
+    ``KeyboardInterrupt`` may get lost while modules are imported: an import runs code whose
+    exceptions are swallowed, and the server would start as if there had been no signal. A handler
+    that the block installs stays installed.
     """
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:

@@ -1,4 +1,7 @@
-"""``hermes-trio chat``: read the prompt, find the server, and choose how the answer is displayed."""
+"""``hermes-trio chat``.
+
+Read the prompt, find the server, and choose how the answer is displayed.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +43,17 @@ def main(settings: Settings, flags: ChatFlags) -> int:
     if flags.as_json and flags.plain:
         raise ConfigurationError("--json and --plain cannot go together")
     key_file = Path(flags.key_file) if flags.key_file else None
-    prompt = flags.prompt if sys.stdin.isatty() else join_prompt(flags.prompt, read_text(sys.stdin.buffer))
+    prompt = (
+        flags.prompt
+        if sys.stdin.isatty()
+        else join_prompt(flags.prompt, read_text(sys.stdin.buffer))
+    )
     if not prompt.strip() and (flags.as_json or not sys.stdin.isatty()):
         raise ConfigurationError("there is nothing to ask: give PROMPT, or text on standard input")
     target = find_target(settings, flags.url, key_file)
-    return chat(target, ChatSettings(prompt, flags.session, flags.model, _output_mode(flags), flags.approve))
+    return chat(
+        target, ChatSettings(prompt, flags.session, flags.model, _output_mode(flags), flags.approve)
+    )
 
 
 def read_text(source: BinaryIO) -> str:

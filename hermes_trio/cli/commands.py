@@ -1,4 +1,7 @@
-"""The commands and their options. Nothing heavy is imported before a command needs it, so that ``--help`` is fast."""
+"""The commands and their options.
+
+Nothing heavy is imported before a command needs it, so that ``--help`` is fast.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ class CommandGroup(click.Group):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code. Misuse is reported in one line on stderr, with code 2."""
+    """Run one command line and return its exit code.
+
+    Misuse is reported in one line on stderr, with code 2.
+    """
     try:
         code = program.main(args=list(arguments), prog_name=PROGRAM, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -89,7 +95,11 @@ def _flag(name: str, option: Option, default: Any) -> Callable[[Any], Any]:
 def settings_flags(command: _Command) -> _Command:
     """Add ``--config`` and a flag for each option that has one to a command."""
     fields = attrs.fields_dict(Settings)
-    flags = [_flag(name, option, fields[name].default) for name, option in options().items() if option.flag]
+    flags = [
+        _flag(name, option, fields[name].default)
+        for name, option in options().items()
+        if option.flag
+    ]
     for add in reversed([_config_flag(), *flags]):
         command = add(command)
     return command
@@ -121,8 +131,12 @@ def serve(context: click.Context, /, check: bool, **_values: Any) -> None:
 @program.command()
 @click.argument("prompt", default="")
 @click.option("--session", metavar="NAME", default="", help="Session to continue or create.")
-@click.option("--model", metavar="NAME", default="", help="Model id: the server's own, or that of a profile.")
-@click.option("--url", metavar="URL", default="", help="Address of the server. Default: from the settings.")
+@click.option(
+    "--model", metavar="NAME", default="", help="Model id: the server's own, or that of a profile."
+)
+@click.option(
+    "--url", metavar="URL", default="", help="Address of the server. Default: from the settings."
+)
 @click.option("--key-file", metavar="FILE", help="File with the key. Default: the server's key.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as JSON, one per line.")
 @click.option("--plain", is_flag=True, help="Print only the answer, as text.")
@@ -131,7 +145,9 @@ def serve(context: click.Context, /, check: bool, **_values: Any) -> None:
     type=click.Choice(["once", "session", "always", "deny", "wait"]),
     help="Answer to approval requests; 'wait' leaves them to other clients. Default: ask on the terminal, or deny if there is none.",
 )
-@click.option("--data-dir", metavar="DIR", help="Folder with the server's records and its generated key.")
+@click.option(
+    "--data-dir", metavar="DIR", help="Folder with the server's records and its generated key."
+)
 @_config_flag()
 @click.pass_context
 def chat(context: click.Context, /, prompt: str, **_values: Any) -> None:
@@ -140,7 +156,9 @@ def chat(context: click.Context, /, prompt: str, **_values: Any) -> None:
 
     names = ("session", "model", "url", "key_file", "as_json", "plain", "approve")
     flags = {name: context.params[name] for name in names if context.params[name] is not None}
-    context.exit(chat_command.main(_load(context).settings, chat_command.ChatFlags(prompt=prompt, **flags)))
+    context.exit(
+        chat_command.main(_load(context).settings, chat_command.ChatFlags(prompt=prompt, **flags))
+    )
 
 
 @program.command()

@@ -38,7 +38,9 @@ def find_target(settings: Settings, url: str = "", key_file: Path | None = None)
     """
     address = normalize_url(url) if url else server_url(settings)
     host = urlsplit(address).hostname or ""
-    named = read_key_file(key_file) if key_file is not None else find_keys(settings, is_loopback(host))
+    named = (
+        read_key_file(key_file) if key_file is not None else find_keys(settings, is_loopback(host))
+    )
     if isinstance(named, NoKey):
         raise ConfigurationError(named.reason)
     return Target(address, _choose_key(named), _tls_verification(settings, url), is_loopback(host))
@@ -61,7 +63,8 @@ def normalize_url(url: str) -> str:
     """Return an address without a final slash, and without the ``/v1`` that other clients need.
 
     Raises:
-        ConfigurationError: it is not an address. The message does not repeat it, because addresses may contain keys.
+        ConfigurationError: it is not an address. The message does not repeat it, because addresses
+            may contain keys.
     """
     try:
         is_address = _URL.fullmatch(url) is not None and urlsplit(url).port != 0
@@ -96,7 +99,9 @@ def _choose_key(named: tuple[NamedKey, ...]) -> str:
     defaults = [each.key for each in named if each.principal == DEFAULT_PRINCIPAL]
     if len(named) > 1 and not defaults:
         names = ", ".join(each.principal for each in named)
-        raise ConfigurationError(f"there are several keys ({names}): put yours into a file, for --key-file")
+        raise ConfigurationError(
+            f"there are several keys ({names}): put yours into a file, for --key-file"
+        )
     return defaults[0] if defaults else named[0].key
 
 

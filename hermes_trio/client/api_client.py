@@ -89,7 +89,8 @@ class ApiClient:
             body = {"input": prompt.text, **({"model": prompt.model} if prompt.model else {})}
             answer = await self.call("POST", "/v1/runs", body, headers)
             return str(answer.get("run_id", ""))
-        # Only the stream of a session continues its transcript. It is closed after the first event; the run goes on.
+        # Only the stream of a session continues its transcript. It is closed after the first event;
+        # the run goes on.
         path = f"/api/sessions/{quote(prompt.session, safe='')}/chat/stream"
         headers["X-Hermes-On-Disconnect"] = "detach"
         parser = SseParser()
@@ -103,7 +104,8 @@ class ApiClient:
         """Create a session unless it exists, and return its id. "" lets the server choose one.
 
         Raises:
-            RequestRefused, ServerUnreachable: as for a turn; also if the session exists with another model.
+            RequestRefused, ServerUnreachable: as for a turn; also if the session exists with
+            another model.
         """
         wanted = {name: value for name, value in (("id", session), ("model", model)) if value}
         try:
@@ -139,10 +141,16 @@ class ApiClient:
         Raises:
             RequestRefused, ServerUnreachable: as for a turn. It may have been answered already.
         """
-        await self.call("POST", f"/v1/runs/{run_id}/approval", {"approval_id": approval_id, "choice": choice})
+        await self.call(
+            "POST", f"/v1/runs/{run_id}/approval", {"approval_id": approval_id, "choice": choice}
+        )
 
     async def call(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] = {}
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] = {},
     ) -> dict[str, Any]:
         """Make a request, and return its JSON answer.
 
@@ -155,7 +163,11 @@ class ApiClient:
 
     @asynccontextmanager
     async def stream(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] = {}
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] = {},
     ) -> AsyncIterator[AsyncIterable[bytes]]:
         """Make a request whose answer is read in chunks, and can be left at any point.
 
@@ -163,7 +175,10 @@ class ApiClient:
             RequestRefused: the status is not a success.
             ServerUnreachable: no answer came, or it broke off.
         """
-        async with self._streaming(method, path, body, headers) as answer, _pieces_of(answer) as pieces:
+        async with (
+            self._streaming(method, path, body, headers) as answer,
+            _pieces_of(answer) as pieces,
+        ):
             yield pieces
 
     @asynccontextmanager
@@ -172,7 +187,9 @@ class ApiClient:
     ) -> AsyncIterator[httpx2.Response]:
         sent = {"Authorization": f"Bearer {self.target.key}", **headers}
         try:
-            request = self.http.build_request(method, f"{self.target.url}{path}", json=body, headers=sent)
+            request = self.http.build_request(
+                method, f"{self.target.url}{path}", json=body, headers=sent
+            )
             answer = await self.http.send(request, stream=True)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.InvalidURL) as error:
             message = f"{self.target.url} cannot be reached ({_describe(error)}): is the server running? Start it with hermes-trio serve"
@@ -191,7 +208,9 @@ class ApiClient:
 
 
 @asynccontextmanager
-async def open_client(target: Target, silence_seconds: float = ANSWER_SECONDS) -> AsyncIterator[ApiClient]:
+async def open_client(
+    target: Target, silence_seconds: float = ANSWER_SECONDS
+) -> AsyncIterator[ApiClient]:
     """Open a client of one server, which may be silent for ``silence_seconds``."""
     limits = httpx2.Timeout(silence_seconds, connect=CONNECT_SECONDS)
     async with httpx2.AsyncClient(
@@ -204,14 +223,17 @@ async def open_client(target: Target, silence_seconds: float = ANSWER_SECONDS) -
 async def _pieces_of(answer: httpx2.Response) -> AsyncIterator[AsyncGenerator[bytes, None]]:
     """Iterate over the body of an answer.
 
-    The library leaks an iterator if iteration stops early. So the connection is closed and the iterators are run to their
-    end, which is then near.
+    The library leaks an iterator if iteration stops early. So the connection is closed and the
+    iterators are run to their end, which is then near.
     """
     pieces = answer.aiter_bytes()
     try:
         yield pieces
     finally:
-        with trio.move_on_after(CLOSE_SECONDS, shield=True), suppress(httpx2.HTTPError, httpx2.StreamError):
+        with (
+            trio.move_on_after(CLOSE_SECONDS, shield=True),
+            suppress(httpx2.HTTPError, httpx2.StreamError),
+        ):
             await answer.aclose()
             async for _piece in pieces:
                 pass

@@ -14,7 +14,13 @@ from importlib.util import find_spec
 import trio
 from attrs import evolve, frozen
 
-from hermes_trio.client.api_client import RequestRefused, ServerUnreachable, Target, TurnPrompt, open_client
+from hermes_trio.client.api_client import (
+    RequestRefused,
+    ServerUnreachable,
+    Target,
+    TurnPrompt,
+    open_client,
+)
 from hermes_trio.client.events import ApprovalPrompt
 from hermes_trio.client.screen import JsonLines, PlainText, Screen, escape_hidden, one_line
 from hermes_trio.client.turn import (
@@ -50,9 +56,8 @@ class ChatSettings:
     session: str = ""
     model: str = ""
     output: OutputMode = OutputMode.LIVE
-    approve: str = (
-        ""  # a choice; "wait" for another client to answer; "" to ask the user, or deny if there is none
-    )
+    # a choice; "wait" for another client to answer; "" to ask the user, or deny if there is none
+    approve: str = ""
 
 
 def chat(target: Target, settings: ChatSettings) -> int:
@@ -93,7 +98,9 @@ async def _turn(
     target: Target, settings: ChatSettings, screen: Screen, approval_handler: ApprovalHandler
 ) -> TurnResult:
     async with open_client(target) as client:
-        session = await client.open_session(settings.session, settings.model) if settings.session else ""
+        session = (
+            await client.open_session(settings.session, settings.model) if settings.session else ""
+        )
         ask = TurnPrompt(settings.prompt, secrets.token_hex(16), session, settings.model)
         return await run_turn(client, ask, screen, approval_handler)
 
@@ -123,7 +130,9 @@ class _OpenedSession:
 async def _open(target: Target, settings: ChatSettings) -> _OpenedSession:
     async with open_client(target) as client:
         session = await client.open_session(settings.session, settings.model)
-        return _OpenedSession(session, await client.user_messages(session) if settings.session else [])
+        return _OpenedSession(
+            session, await client.user_messages(session) if settings.session else []
+        )
 
 
 def _fill_history(said: list[str]) -> None:
@@ -139,7 +148,9 @@ def _fill_history(said: list[str]) -> None:
 def _open_screen(settings: ChatSettings) -> Iterator[tuple[Screen, ApprovalHandler]]:
     """Open the screen and the handler of approval requests."""
     if settings.output is not OutputMode.LIVE:
-        screen = (JsonLines if settings.output is OutputMode.JSON else PlainText)(sys.stdout, sys.stderr)
+        screen = (JsonLines if settings.output is OutputMode.JSON else PlainText)(
+            sys.stdout, sys.stderr
+        )
         yield screen, _handler_for(settings.approve) or _denying_handler(screen)
         return
     with _open_live_screen(_handler_for(settings.approve)) as shown:
@@ -163,7 +174,10 @@ def _open_live_screen(rule: ApprovalHandler | None) -> Iterator[tuple[Screen, Ap
 
 @contextmanager
 def _keyboard() -> Iterator[int]:
-    """Open the terminal to read keys from, even if the prompt came through a pipe; -1 if there is none."""
+    """Open the terminal to read keys from, even if the prompt came through a pipe.
+
+    -1 if there is none.
+    """
     if sys.stdin.isatty():
         yield sys.stdin.fileno()
         return

@@ -157,7 +157,9 @@ def read_event(text: str) -> StreamEvent:
         raise InvalidEvent("an event has no number")
     kind = _text(data, "event")
     read = _READERS.get(kind)
-    return StreamEvent(data["seq"], _number(data, "timestamp"), read(data) if read else UnknownEvent(kind))
+    return StreamEvent(
+        data["seq"], _number(data, "timestamp"), read(data) if read else UnknownEvent(kind)
+    )
 
 
 Fields = Mapping[str, Any]
@@ -175,7 +177,9 @@ def _number(data: Fields, name: str) -> float:
 
 def _question(data: Fields) -> ApprovalPrompt:
     offered = data.get("choices")
-    choices = tuple(choice for choice in Choice if isinstance(offered, list) and str(choice) in offered)
+    choices = tuple(
+        choice for choice in Choice if isinstance(offered, list) and str(choice) in offered
+    )
     return ApprovalPrompt(
         _text(data, "approval_id"),
         _text(data, "command"),

@@ -1,6 +1,9 @@
-"""Where a run is displayed: the interface, plain text and JSON lines. The live terminal is in ``terminal``.
+"""Where a run is displayed: the interface, plain text and JSON lines.
 
-Text from a model or a tool is sanitized first: nothing in it may move the cursor, clear the screen or hide what it says.
+The live terminal is in ``terminal``.
+
+Text from a model or a tool is sanitized first: nothing in it may move the cursor, clear the screen
+or hide what it says.
 """
 
 from __future__ import annotations
@@ -73,7 +76,8 @@ class JsonLines(_Plain):
     """Writes every event as it was received, one per line."""
 
     def show(self, _view: View, heard: Received, /) -> None:
-        # Between two tokens of JSON a space is as good as a line break, and within a string there is none.
+        # Between two tokens of JSON a space is as good as a line break, and within a string there
+        # is none.
         line = heard.data.replace("\n", " ")
         self.out.write(f"{line}\n")
         self.out.flush()

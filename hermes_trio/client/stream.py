@@ -1,7 +1,7 @@
 """Start a run and follow it to its end, over as many connections as that takes.
 
-Each connection asks for the events after the last one received, so none is lost and none is delivered twice. Problems
-are sent to the receiver as values.
+Each connection asks for the events after the last one received, so none is lost and none is
+delivered twice. Problems are sent to the receiver as values.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class ReconnectPolicy:
     longest: float = 5.0
 
     def pause(self, attempt: int, wanted: float = 0.0) -> float:
-        """Return the wait before an attempt, counted from 1. The server may ask for more, up to ``longest``."""
+        """Return the wait before an attempt, counted from 1.
+
+        The server may ask for more, up to ``longest``.
+        """
         doubled = self.first * 2.0 ** min(attempt - 1, 10)
         return min(self.longest, max(doubled, wanted))
 
@@ -121,7 +124,10 @@ async def _start(
     updates: trio.MemorySendChannel[StreamUpdate],
     policy: ReconnectPolicy,
 ) -> str:
-    """Start the run, and repeat a request without an answer: its idempotency key makes it start only one run."""
+    """Start the run, and repeat a request without an answer.
+
+    Its idempotency key makes it start only one run.
+    """
     attempt = 1
     while True:
         try:
@@ -173,7 +179,10 @@ class _Interruption:
 
 
 async def _listen(
-    client: ApiClient, run_id: str, position: _Position, updates: trio.MemorySendChannel[StreamUpdate]
+    client: ApiClient,
+    run_id: str,
+    position: _Position,
+    updates: trio.MemorySendChannel[StreamUpdate],
 ) -> _Interruption:
     """Read one connection to its end. Return why it ended."""
     headers = {"Last-Event-ID": str(position.seq)} if position.seq >= 0 else {}

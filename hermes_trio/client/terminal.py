@@ -1,4 +1,6 @@
-"""The live terminal: finished blocks are printed, what still changes is redrawn below them. Needs rich.
+"""The live terminal: finished blocks are printed, what still changes is redrawn below them.
+
+Needs rich.
 
 The functions that render are pure; the time is an argument.
 """
@@ -94,7 +96,11 @@ def _card(card: ToolCard, elapsed: float, now: float) -> RenderableType:
     head.append(f"  {format_seconds(elapsed if is_running else card.seconds)}", style="dim")
     if card.state in {CardState.CANCELLED, CardState.HANDED_OVER}:
         head.append(f" {card.state}", style=style)
-    shown = last_lines(card.printed, _LINES_RUNNING) if is_running else last_lines(card.result, _LINES_DONE)
+    shown = (
+        last_lines(card.printed, _LINES_RUNNING)
+        if is_running
+        else last_lines(card.result, _LINES_DONE)
+    )
     return Group(head, Padding(Text(shown, style="dim"), _INDENT)) if shown else head
 
 
@@ -102,7 +108,9 @@ def _settled(settled: ApprovalBlock) -> Text:
     is_denied = settled.choice == Choice.DENY
     by = "" if settled.by in {"", "client"} else f", {settled.by}"
     sign, style = (
-        ("✗ denied", "red") if is_denied else (f"✓ approved {one_line(settled.choice, 20)}", "green")
+        ("✗ denied", "red")
+        if is_denied
+        else (f"✓ approved {one_line(settled.choice, 20)}", "green")
     )
     return Text.assemble(
         (f"{sign}{by}: ", style), one_line(escape_hidden(settled.question.command), _PREVIEW)
@@ -113,14 +121,18 @@ def render_question(asked: ApprovalPrompt) -> Panel:
     """Render an approval request, with the keys that decide it."""
     keys = "   ".join(_LABELS[choice] for choice in asked.choices)
     told = [Text(sanitize_text(asked.description).strip())] if asked.description else []
-    body = Group(*told, Text(escape_hidden(asked.command), style="bold"), Text(""), Text(keys, style="cyan"))
+    body = Group(
+        *told, Text(escape_hidden(asked.command), style="bold"), Text(""), Text(keys, style="cyan")
+    )
     return Panel(body, title="The agent asks", title_align="left", border_style="yellow")
 
 
 def render_status(elapsed: float, is_stopping: bool, now: float) -> Text:
     """Render the last line while a run is in progress."""
     what = "stopping; Ctrl-C again quits" if is_stopping else "Ctrl-C stops"
-    return Text.assemble((f"{_spinner(now)} ", "cyan"), (f"{format_seconds(elapsed)}  {what}", "dim"))
+    return Text.assemble(
+        (f"{_spinner(now)} ", "cyan"), (f"{format_seconds(elapsed)}  {what}", "dim")
+    )
 
 
 def render_ending(view: View, elapsed: float) -> Text:
@@ -129,7 +141,9 @@ def render_ending(view: View, elapsed: float) -> Text:
         case RunCompleted(_, reason, tokens):
             counted = f" · {tokens} tokens" if tokens else ""
             cut = f" · incomplete: {one_line(reason, _PREVIEW)}" if reason else ""
-            return Text(f"{format_seconds(elapsed)}{counted}{cut}", style="yellow" if reason else "dim")
+            return Text(
+                f"{format_seconds(elapsed)}{counted}{cut}", style="yellow" if reason else "dim"
+            )
         case RunFailed(error, _):
             return Text(f"✗ failed: {sanitize_text(error)}", style="red")
         case RunCancelled():
@@ -154,7 +168,10 @@ _SPARE_LINES = 1
 
 
 class LiveScreen:
-    """Displays a turn on a terminal. Only ``tick`` draws, because events may come faster than can be seen."""
+    """Displays a turn on a terminal.
+
+    Only ``tick`` draws, because events may come faster than can be seen.
+    """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.time) -> None:
         self._console, self._clock = console, clock
@@ -245,14 +262,20 @@ class Keyboard:
                 return choice
 
     def _read(self) -> bytes:
-        """Read everything available. Several bytes at once are an arrow key or pasted text, and match no choice."""
+        """Read everything available.
+
+        Several bytes at once are an arrow key or pasted text, and match no choice.
+        """
         ready, _, _ = select.select([self.fd], [], [], 0)
         return os.read(self.fd, 64) if ready else b"?"
 
 
 @contextmanager
 def single_keys(fd: int) -> Iterator[Keyboard]:
-    """Switch a terminal to unbuffered input without echo inside a block. Ctrl-C still sends SIGINT."""
+    """Switch a terminal to unbuffered input without echo inside a block.
+
+    Ctrl-C still sends SIGINT.
+    """
     before = termios.tcgetattr(fd)
     try:
         tty.setcbreak(fd, termios.TCSADRAIN)

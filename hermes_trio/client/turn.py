@@ -1,4 +1,7 @@
-"""One turn, from the prompt to the last event: the user can interrupt it and answer approval requests."""
+"""One turn, from the prompt to the last event.
+
+The user can interrupt it and answer approval requests.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ ApprovalHandler = Callable[[ApprovalPrompt], Awaitable[Choice | NoAnswer]]
 
 
 def answer_with(choice: Choice) -> ApprovalHandler:
-    """Return a handler that always answers alike; if that is not offered, with the next weaker approval."""
+    """Return a handler that always answers alike.
+
+    If that is not offered, with the next weaker approval.
+    """
 
     async def answer(question: ApprovalPrompt) -> Choice:
         return strongest_offered(choice, question.choices)

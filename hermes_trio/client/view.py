@@ -1,7 +1,7 @@
 """What a person sees of a run: a pure function of the events so far.
 
-Every event counts once: one whose number is not above the last is a repetition and changes nothing. So a stream that was
-resumed, at whatever point, leads to the same view as one that never broke.
+Every event counts once: one whose number is not above the last is a repetition and changes nothing.
+So a stream that was resumed, at whatever point, leads to the same view as one that never broke.
 """
 
 from __future__ import annotations
@@ -147,7 +147,9 @@ def _grown(view: View, kind: type[TextBlock | ReasoningBlock], text: str) -> Vie
 
 
 def _began(view: View, body: ToolCallStarted, at: float) -> View:
-    return _carded(view, body.call_id, body.tool, lambda card: evolve(card, preview=body.preview, began=at))
+    return _carded(
+        view, body.call_id, body.tool, lambda card: evolve(card, preview=body.preview, began=at)
+    )
 
 
 def _printed(view: View, body: ToolCallOutput, _at: float) -> View:
@@ -182,7 +184,9 @@ def _carded(view: View, call_id: str, tool: str, change: Callable[[ToolCard], To
     for place in reversed(range(len(view.blocks))):
         block = view.blocks[place]
         if isinstance(block, ToolCard) and block.call_id == call_id:
-            return evolve(view, blocks=(*view.blocks[:place], change(block), *view.blocks[place + 1 :]))
+            return evolve(
+                view, blocks=(*view.blocks[:place], change(block), *view.blocks[place + 1 :])
+            )
     return evolve(view, blocks=(*view.blocks, change(ToolCard(call_id, tool))))
 
 

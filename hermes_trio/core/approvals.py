@@ -66,9 +66,13 @@ class OpenApprovals:
         """Close a request. Yields nothing if it is not open."""
         request = self._open.pop(answer.approval_id, None)
         if request is not None:
-            yield ApprovalResolved(request.approval_id, request.call_id, answer.choice, answer.by, answer.at)
+            yield ApprovalResolved(
+                request.approval_id, request.call_id, answer.choice, answer.by, answer.at
+            )
 
     def close(self, at: float) -> Iterator[ApprovalResolved]:
         """Deny every open request, because the turn has ended."""
         for approval_id in tuple(self._open):
-            yield from self.resolve(ApprovalAnswered(approval_id, Choice.DENY, AnsweredBy.RUN_ENDED, at))
+            yield from self.resolve(
+                ApprovalAnswered(approval_id, Choice.DENY, AnsweredBy.RUN_ENDED, at)
+            )

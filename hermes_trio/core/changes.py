@@ -1,4 +1,7 @@
-"""The changes a turn reports after filtering. A run's log is a list of them; streams and records derive from it."""
+"""The changes a turn reports after filtering.
+
+A run's log is a list of them; streams and records derive from it.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,10 @@ class CallEnded:
 
 @frozen
 class ClientToolCalled:
-    """A tool of the client was called: the client runs it and sends the result in its next request."""
+    """A tool of the client was called.
+
+    The client runs it and sends the result in its next request.
+    """
 
     item: int
     call_id: str

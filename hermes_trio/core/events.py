@@ -1,4 +1,7 @@
-"""The events an agent emits. Each is one frozen value; times (``at``) are seconds since the run began."""
+"""The events an agent emits.
+
+Each is one frozen value; times (``at``) are seconds since the run began.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,10 @@ class ToolCompleted:
 
 @frozen
 class ClientCall:
-    """The agent calls a tool that the client provides. The server does not run it: the call is part of the answer."""
+    """The agent calls a tool that the client provides.
+
+    The server does not run it: the call is part of the answer.
+    """
 
     call_id: str
     name: str

@@ -24,7 +24,14 @@ from hermes_trio.core.changes import (
     ToolOutputAdded,
 )
 from hermes_trio.core.events import AnsweredBy, Choice
-from hermes_trio.core.messages import CallItem, ClientCallItem, Item, MessageItem, ReasoningItem, Usage
+from hermes_trio.core.messages import (
+    CallItem,
+    ClientCallItem,
+    Item,
+    MessageItem,
+    ReasoningItem,
+    Usage,
+)
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.state import CallState
 
@@ -37,8 +44,9 @@ _FASTEST = 1
 def compress(text: str) -> bytes:
     """Compress ASCII text into a zlib stream (RFC 1950).
 
-    Most texts are short, and for those the memory that zlib allocates by default dominates the cost. Texts up to 512
-    bytes are therefore stored uncompressed, in a valid stream with a checksum; texts up to 4 KiB use a small window.
+    Most texts are short, and for those the memory that zlib allocates by default dominates the
+    cost. Texts up to 512 bytes are therefore stored uncompressed, in a valid stream with a
+    checksum; texts up to 4 KiB use a small window.
     """
     data = text.encode("ascii")
     length = len(data)
@@ -52,7 +60,8 @@ def compress(text: str) -> bytes:
     return small.compress(data) + small.flush()
 
 
-# Tags are short because every row carries one. They are stored: never change one or reuse it for another class.
+# Tags are short because every row carries one. They are stored: never change one or reuse it for
+# another class.
 _CHANGES: dict[str, type[Change]] = {
     "t": TextAdded,
     "r": ReasoningAdded,

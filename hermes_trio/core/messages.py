@@ -79,7 +79,8 @@ class CallItem:
     result: str
     is_error: bool
     duration: float
-    # Where its result stands in the output: after the first `after` items, and as result number `rank`.
+    # Where its result stands in the output: after the first `after` items, and as result number
+    # `rank`.
     after: int = 0
     rank: int = 0
 
@@ -109,7 +110,10 @@ class _Round:
             return []
         calls = tuple(map(_tool_call, self.calls))
         assistant = Message("assistant", self.text, tool_calls=calls, reasoning=self.reasoning)
-        return [assistant, *(_result_message(call) for call in self.calls if isinstance(call, CallItem))]
+        return [
+            assistant,
+            *(_result_message(call) for call in self.calls if isinstance(call, CallItem)),
+        ]
 
 
 def transcript(items: tuple[Item, ...]) -> tuple[Message, ...]:

@@ -56,7 +56,8 @@ _BY_VERDICT = {
     Verdict.FAILED: (Status.FAILED, Reason.AGENT_ERROR),
 }
 
-# A requested stop is a cancellation, a fault of the server a failure; every other early end is incomplete.
+# A requested stop is a cancellation, a fault of the server a failure; every other early end is
+# incomplete.
 _BY_CANCELLATION = {Reason.STOP_REQUESTED: Status.CANCELLED, Reason.SERVER_ERROR: Status.FAILED}
 
 _CANCELLATION_MESSAGES = {
@@ -86,7 +87,9 @@ class Outcome:
 
         A turn without any output (``is_empty``) is a failure even if the agent calls it completed.
         """
-        verdict = Verdict.FAILED if is_empty and result.verdict is Verdict.COMPLETED else result.verdict
+        verdict = (
+            Verdict.FAILED if is_empty and result.verdict is Verdict.COMPLETED else result.verdict
+        )
         status, reason = _BY_VERDICT[verdict]
         failure = NO_FAILURE
         if status is not Status.COMPLETED:

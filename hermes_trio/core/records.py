@@ -16,7 +16,10 @@ from hermes_trio.core.outcome import Outcome, Reason, Status
 
 @frozen
 class Stamp:
-    """Identity of a run, fixed when it is created. Stored headers nest it under the key ``stamp``."""
+    """Identity of a run, fixed when it is created.
+
+    Stored headers nest it under the key ``stamp``.
+    """
 
     run_id: str
     created_at: float  # seconds since the epoch
@@ -56,7 +59,10 @@ class RunHeader:
 
     @property
     def is_stored(self) -> bool:
-        """Whether clients may retrieve the run later. If not, it is kept only for idempotent replays."""
+        """Whether clients may retrieve the run later.
+
+        If not, it is kept only for idempotent replays.
+        """
         return self.request.get("store") is not False
 
 
@@ -191,6 +197,9 @@ class PurgeResult:
 
 
 def record_owner(principal: str, profile: str) -> str:
-    """Return the owner under which records are stored: the principal, and the profile if the route has one."""
+    """Return the owner under which records are stored.
+
+    The principal, and the profile if the route has one.
+    """
     # Names of principals and profiles contain no slash, so different pairs have different owners.
     return f"{principal}/{profile}" if profile else principal

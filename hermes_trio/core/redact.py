@@ -1,9 +1,10 @@
 """Mask secrets in text that leaves the process: error messages, labels, headers.
 
-Every pattern is linear: a scanned run is either consumed by the match or bounded in length, so no character is examined
-more than a fixed number of times. One mask can expose another match (a masked value may have hidden the end of a URL's
-credentials), so the patterns are applied until nothing changes, which also makes ``redact`` idempotent. This terminates
-because each change replaces characters by ``***`` and adds no others.
+Every pattern is linear: a scanned run is either consumed by the match or bounded in length, so no
+character is examined more than a fixed number of times. One mask can expose another match (a masked
+value may have hidden the end of a URL's credentials), so the patterns are applied until nothing
+changes, which also makes ``redact`` idempotent. This terminates because each change replaces
+characters by ``***`` and adds no others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _PEM = re.compile(
 _URL_PASSWORD = re.compile(r"""(://[^\s/?#"'<>:@]*:)[^\s/?#"'<>]*(?=@)""")
 
 _SCHEME = r"(?:bearer|basic|token|digest|negotiate)[ \t]+"
-# name=value, "name": "value", name: Bearer value, and the same inside a JSON string: \"name\": \"value\"
+# name=value, "name": "value", name: Bearer value, and the same inside a JSON string: \"name\":
+# \"value\"
 _PAIR = re.compile(
     rf"""
     (
@@ -42,7 +44,8 @@ _PAIR = re.compile(
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 
-# Without a header name, match only what looks like a token: prose mentions "bearer tokens" and "basic authentication".
+# Without a header name, match only what looks like a token: prose mentions "bearer tokens" and
+# "basic authentication".
 _BEARER = re.compile(
     r"""
     \b((?:bearer|basic)[ \t]+)
@@ -50,7 +53,8 @@ _BEARER = re.compile(
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 
-# The prefix is kept: it only identifies the provider. The tail covers everything that may belong to the key, also JWT segments.
+# The prefix is kept: it only identifies the provider. The tail covers everything that may belong to
+# the key, also JWT segments.
 _KEY = re.compile(
     r"""
     (?<![A-Za-z0-9])

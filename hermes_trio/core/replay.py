@@ -44,7 +44,10 @@ class ReplayedTurn:
             self.take(change)
 
     def take(self, change: Change) -> None:
-        """Apply one change. What the end of the turn caused is ignored: ending it again repeats those changes."""
+        """Apply one change.
+
+        What the end of the turn caused is ignored: ending it again repeats those changes.
+        """
         if type(change) is TextAdded:  # by far the most frequent change
             self.turn.take(Text(change.text))
             return

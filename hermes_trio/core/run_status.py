@@ -1,4 +1,7 @@
-"""The status of a run, folded from its changes: the one state machine behind every status a client sees."""
+"""The status of a run, folded from its changes.
+
+The one state machine behind every status a client sees.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,15 @@ _BY_STATUS = {
 def final_transition(outcome: Outcome) -> RunTransition:
     """Return the transition that ends a run, in the terms of the Runs API.
 
-    A run that its agent ended without an error is completed, even if the answer is unfinished. A run stopped on request
-    is cancelled. Everything else (errors, a time limit, a shutdown, a process that died) is a failure.
+    A run that its agent ended without an error is completed, even if the answer is unfinished. A
+    run stopped on request is cancelled. Everything else (errors, a time limit, a shutdown, a
+    process that died) is a failure.
     """
-    return RunTransition.COMPLETE if outcome.reason in _COMPLETED_REASONS else _BY_STATUS[outcome.status]
+    return (
+        RunTransition.COMPLETE
+        if outcome.reason in _COMPLETED_REASONS
+        else _BY_STATUS[outcome.status]
+    )
 
 
 @frozen

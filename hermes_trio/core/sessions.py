@@ -165,7 +165,10 @@ def base_title(title: str) -> str:
 
 
 def next_title(title: str, taken: Container[str]) -> str:
-    """Return the first free numbered title: ``T #2``, ``T #3``, … for ``T`` or ``T #7``; "" if the title is empty."""
+    """Return the first free numbered title.
+
+    ``T #2``, ``T #3``, … for ``T`` or ``T #7``; "" if the title is empty.
+    """
     base = base_title(title)
     numbered = (_numbered(base, number) for number in count(2))
     return next(each for each in numbered if each not in taken) if base else ""

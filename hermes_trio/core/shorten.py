@@ -1,8 +1,11 @@
-"""Values copied into JSON types and cut to a size that can be shown. Records keep the originals; events carry these.
+"""Values copied into JSON types and cut to a size that can be shown.
 
-``shorten_json`` works with a budget in bytes of ASCII-escaped JSON, the form that goes on the wire. A container shares its
-budget among its children: those that need less than a fair share are kept whole, the others divide the rest. A child is
-never measured beyond its share, so the cost is bounded by the budget, not by the size of the value.
+Records keep the originals; events carry these.
+
+``shorten_json`` works with a budget in bytes of ASCII-escaped JSON, the form that goes on the wire.
+A container shares its budget among its children: those that need less than a fair share are kept
+whole, the others divide the rest. A child is never measured beyond its share, so the cost is
+bounded by the budget, not by the size of the value.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ _TAIL = 48  # reserved for the note about omitted entries
 
 
 def shorten(text: str, limit: int) -> str:
-    """Cut a text to ``limit`` characters: its start and a note that says how many characters were left out."""
+    """Cut a text to ``limit`` characters.
+
+    Its start and a note that says how many characters were left out.
+    """
     if len(text) <= limit:
         return text
     room = limit - len(_LEFT_OUT.format(len(text)))
@@ -59,7 +65,8 @@ def _fit(value: Any, budget: int, depth: int) -> Any:
 
 
 def _fit_text(text: str, budget: int) -> str:
-    # An escaped character takes up to twelve bytes, so the longest cut that fits is found by bisection.
+    # An escaped character takes up to twelve bytes, so the longest cut that fits is found by
+    # bisection.
     cuts = range(budget)
     best = bisect_right(cuts, budget, key=lambda cut: _text_size(shorten(text, cut), budget))
     return encodable(shorten(text, best - 1))
@@ -82,7 +89,10 @@ def _fit_object(items: Mapping[Any, Any], budget: int, depth: int) -> Any:
     keys = [_key(key) for key in islice(items, room)]
     kept = list(islice(items.values(), room))
     shares = _shares(kept, [_text_size(key, _KEY_LIMIT) + 2 for key in keys], budget, depth)
-    shown = {key: _fit(item, share, depth - 1) for key, item, share in zip(keys, kept, shares, strict=True)}
+    shown = {
+        key: _fit(item, share, depth - 1)
+        for key, item, share in zip(keys, kept, shares, strict=True)
+    }
     return {**shown, "...": _left_out(len(items) - room)} if len(items) > room else shown
 
 
@@ -92,7 +102,10 @@ def _entries(budget: int) -> int:
 
 
 def _shares(children: list[Any], overheads: list[int], budget: int, depth: int) -> list[int]:
-    """Return the budget of each child: what it needs if that is little, else an equal part of the rest."""
+    """Return the budget of each child.
+
+    What it needs if that is little, else an equal part of the rest.
+    """
     spare = budget - _TAIL - sum(overheads) - 2 * len(children)
     fair = spare // len(children)
     needs = [_size(_shown(child, depth - 1), fair, depth - 1) for child in children]
@@ -112,7 +125,9 @@ def _shown(value: Any, depth: int) -> Any:
     if isinstance(value, int):
         return _integer(value)
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else repr(float(value))  # NaN and infinity are not JSON
+        return (
+            float(value) if math.isfinite(value) else repr(float(value))
+        )  # NaN and infinity are not JSON
     if isinstance(value, Mapping | list | tuple):
         return value if depth > 0 or not value else _TOO_DEEP
     return safe_str(value)
@@ -128,7 +143,11 @@ def _integer(value: int) -> int | str:
 
 def _key(key: Any) -> str:
     text = safe_str(key)
-    return encodable(text) if _text_size(text, _KEY_LIMIT) <= _KEY_LIMIT else _fit_text(text, _KEY_LIMIT)
+    return (
+        encodable(text)
+        if _text_size(text, _KEY_LIMIT) <= _KEY_LIMIT
+        else _fit_text(text, _KEY_LIMIT)
+    )
 
 
 def _size(shown: Any, cap: int, depth: int) -> int:
@@ -172,7 +191,10 @@ _MAX_BITS = 1024
 
 
 def to_jsonable(value: object, depth: int = _MAX_DEPTH) -> Any:
-    """Copy a value into JSON types. The copy shares nothing mutable with the original and always encodes."""
+    """Copy a value into JSON types.
+
+    The copy shares nothing mutable with the original and always encodes.
+    """
     match value:
         case None | bool() | str():
             return value
@@ -200,7 +222,10 @@ MAX_OUTPUT = 1_000_000  # characters: a tool may print for hours
 
 
 class HeadTailBuffer:
-    """A growing text of bounded size: it keeps the start and the end, and counts what it dropped between."""
+    """A growing text of bounded size.
+
+    It keeps the start and the end, and counts what it dropped between.
+    """
 
     def __init__(self, limit: int = MAX_OUTPUT) -> None:
         self._head: list[str] = []

@@ -18,8 +18,9 @@ A run::
                          |                                     |
                          +--complete, fail, cancel-------------+---> completed, failed, cancelled
 
-Each machine is a pure function from a state and a transition to the next state. A transition that the table does not
-list raises ``InvalidTransition``; the machines hold no state of their own, so nothing changes then.
+Each machine is a pure function from a state and a transition to the next state. A transition that
+the table does not list raises ``InvalidTransition``; the machines hold no state of their own, so
+nothing changes then.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ from types import MappingProxyType
 
 
 class InvalidTransition(Exception):
-    """A transition that the table does not list: a bug in the server, never an error of a client."""
+    """A transition that the table does not list.
+
+    A bug in the server, never an error of a client.
+    """
 
 
 class CallState(StrEnum):

@@ -1,8 +1,8 @@
 """The tool calls of a turn: which are shown, under which id, and how each ends.
 
-Agents are careless with ids. Some give none, some report each start twice (once with an id, once without), some reuse an
-id in the next round. ``ToolCalls`` reduces all of that to one rule: every visible call has its own id, is started once
-and ended once.
+Agents are careless with ids. Some give none, some report each start twice (once with an id, once
+without), some reuse an id in the next round. ``ToolCalls`` reduces all of that to one rule: every
+visible call has its own id, is started once and ended once.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class ToolCalls:
         self._shown_ids: set[str] = set()
         self._uses: defaultdict[str, int] = defaultdict(int)
         self._by_agent_id: dict[str, Call] = {}
-        # Starts reported so far by only one of the two callbacks (with and without id), by tool name.
+        # Starts reported so far by only one of the two callbacks (with and without id), by tool
+        # name.
         self._without_id: defaultdict[str, list[Call]] = defaultdict(list)
         self._with_id: defaultdict[str, int] = defaultdict(int)
 
@@ -85,7 +86,8 @@ class ToolCalls:
         if self.running(event.call_id) is not None:
             return None
         if self._without_id[event.name]:
-            # The call is visible already. From now on this id refers to it, and its end will be reported.
+            # The call is visible already. From now on this id refers to it, and its end will be
+            # reported.
             call = self._without_id[event.name].pop(0)
             call.reports_end = True
             self._by_agent_id[event.call_id] = call
@@ -107,7 +109,10 @@ class ToolCalls:
         return call
 
     def client_call_id(self, wanted: str) -> str:
-        """Return the id under which to show a call of a client's tool: the agent's, unless it is taken."""
+        """Return the id under which to show a call of a client's tool.
+
+        The agent's, unless it is taken.
+        """
         return self._unique_id(wanted or "call")
 
     def running(self, agent_id: str) -> Call | None:

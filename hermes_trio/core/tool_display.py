@@ -1,4 +1,7 @@
-"""How a tool call is shown to a person: an emoji and one line of text, from its name and arguments."""
+"""How a tool call is shown to a person.
+
+An emoji and one line of text, from its name and arguments.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +122,9 @@ def _text(value: object) -> str:
 
 def _whole(value: object) -> int:
     """Return a positive integer, 0 for everything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63 else 0
+    return (
+        value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63 else 0
+    )
 
 
 def _cut(text: str, limit: int) -> str:
@@ -219,7 +224,8 @@ _SETUP = frozenset(
 )
 _ASSIGNMENT = re.compile(r"\w+=\S*$")
 _MARKER_ECHO = re.compile(
-    r"""(?:echo|printf)(?:\s+-[en]+)?(?:\s+["']?\s*(?:\\n)*\s*(?:[-=#*_~+]{2,}.*|["']?))?$""", re.DOTALL
+    r"""(?:echo|printf)(?:\s+-[en]+)?(?:\s+["']?\s*(?:\\n)*\s*(?:[-=#*_~+]{2,}.*|["']?))?$""",
+    re.DOTALL,
 )
 
 _TOKEN = re.compile(
@@ -243,8 +249,8 @@ _KEPT = frozenset({"text", "open", "close"})
 def shell_preview(command: str) -> str:
     """Summarise a shell command: the first part that matters, and the number of further ones.
 
-    Reads just enough of the shell's grammar (quotes, brackets, here-documents, separators, redirections) not to cut in
-    the wrong place. For display only: no decision is based on it.
+    Reads just enough of the shell's grammar (quotes, brackets, here-documents, separators,
+    redirections) not to cut in the wrong place. For display only: no decision is based on it.
     """
     shown = [line for line in map(_pipeline, _split(command)) if line and not _is_noise(line)]
     if not shown:
@@ -288,4 +294,6 @@ def _pipeline(parts: list[str]) -> str:
 
 def _is_noise(line: str) -> bool:
     """Return whether the line only sets things up or prints a separator."""
-    return line.split(maxsplit=1)[0] in _SETUP or bool(_ASSIGNMENT.match(line) or _MARKER_ECHO.match(line))
+    return line.split(maxsplit=1)[0] in _SETUP or bool(
+        _ASSIGNMENT.match(line) or _MARKER_ECHO.match(line)
+    )

@@ -1,14 +1,16 @@
 """The pure reducer of a run: events in, changes out.
 
-A turn takes the events of an agent in order, filters them once, and reports changes. Streams, stored records and batch
-replies all derive from those changes, so they cannot disagree. Filtered out are:
+A turn takes the events of an agent in order, filters them once, and reports changes. Streams,
+stored records and batch replies all derive from those changes, so they cannot disagree. Filtered
+out are:
 
 * tools whose name starts with an underscore, and everything that belongs to them;
 * output and ends of calls that never started, and starts and ends reported twice;
 * empty text, and every event after the end.
 
-A turn ends exactly once: with the agent (``Finished``, ``AgentFailed``) or by ``cancel``. Ending it closes every approval
-request and every call that is still open, so no client is left showing one as pending.
+A turn ends exactly once: with the agent (``Finished``, ``AgentFailed``) or by ``cancel``. Ending it
+closes every approval request and every call that is still open, so no client is left showing one as
+pending.
 """
 
 from __future__ import annotations
@@ -126,7 +128,8 @@ class Turn:
             return ()
         return self._end(Outcome.from_cancellation(reason), at)
 
-    # The handlers of frequent events return tuples: creating a generator would cost more than the rest of the work.
+    # The handlers of frequent events return tuples: creating a generator would cost more than the
+    # rest of the work.
 
     def _take_text(self, event: Text) -> tuple[Change, ...]:
         text = event.text
@@ -197,7 +200,10 @@ class Turn:
     }
 
     def _write(self, kind: type[MessageItem | ReasoningItem], text: str) -> int:
-        """Append text to the last item if it is of the same kind, else to a new one. Return its position."""
+        """Append text to the last item if it is of the same kind, else to a new one.
+
+        Return its position.
+        """
         last = self._parts[-1] if self._parts else None
         if type(last) is _TextItem and last.kind is kind:
             last.parts.append(text)
@@ -214,7 +220,13 @@ class Turn:
         call.after, call.rank = len(self._parts), self._results
         self._results += 1
         return CallEnded(
-            call.item, call.call_id, call.name, call.state, call.result, call.is_error, call.duration
+            call.item,
+            call.call_id,
+            call.name,
+            call.state,
+            call.result,
+            call.is_error,
+            call.duration,
         )
 
     def _end(self, outcome: Outcome, at: float) -> tuple[Change, ...]:

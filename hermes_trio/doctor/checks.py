@@ -64,22 +64,34 @@ def _list_checks(settings: Settings, timeouts: CheckTimeouts) -> list[tuple[str,
         ("SQLite", local.check_sqlite),
         ("store", local.check_store),
     ]
-    # The timeout of a request is shorter than that of its check, because its message is more precise.
+    # The timeout of a request is shorter than that of its check, because its message is more
+    # precise.
     return [
         ("port", 3 * timeouts.remote, partial(remote.check_port, settings, timeouts.remote)),
-        *((name, timeouts.local, partial(_check_in_thread, check, settings)) for name, check in in_thread),
+        *(
+            (name, timeouts.local, partial(_check_in_thread, check, settings))
+            for name, check in in_thread
+        ),
         ("upstream", 2 * timeouts.remote, partial(_check_upstreams, settings, timeouts.remote)),
         ("packages", timeouts.local, partial(_check_packages, settings)),
-        ("package hermes-agent", 2 * timeouts.imports, partial(_check_hermes, settings, timeouts.imports)),
+        (
+            "package hermes-agent",
+            2 * timeouts.imports,
+            partial(_check_hermes, settings, timeouts.imports),
+        ),
     ]
 
 
-async def _check_in_thread(check: Callable[[Settings], Finding], settings: Settings) -> list[Finding]:
+async def _check_in_thread(
+    check: Callable[[Settings], Finding], settings: Settings
+) -> list[Finding]:
     return [await trio.to_thread.run_sync(check, settings, abandon_on_cancel=True)]
 
 
 async def _check_packages(settings: Settings) -> list[Finding]:
-    return await trio.to_thread.run_sync(lambda: [*local.check_packages(settings)], abandon_on_cancel=True)
+    return await trio.to_thread.run_sync(
+        lambda: [*local.check_packages(settings)], abandon_on_cancel=True
+    )
 
 
 async def _check_upstreams(settings: Settings, seconds: float) -> list[Finding]:
@@ -100,9 +112,14 @@ async def _check_upstreams(settings: Settings, seconds: float) -> list[Finding]:
 
 
 async def _check_hermes(settings: Settings, seconds: float) -> list[Finding]:
-    """Import the package in a separate process: what its import does, and for how long, is unknown."""
+    """Import the package in a separate process.
+
+    What its import does, and for how long, is unknown.
+    """
     package = local.hermes_package(settings)
-    if not await trio.to_thread.run_sync(local.is_installed, local.HERMES_MODULE, abandon_on_cancel=True):
+    if not await trio.to_thread.run_sync(
+        local.is_installed, local.HERMES_MODULE, abandon_on_cancel=True
+    ):
         return [local.assess_package(package, "not installed")]
     return [local.assess_package(package, await try_import(local.HERMES_MODULE, seconds))]
 

@@ -71,7 +71,9 @@ def format_text(findings: Sequence[Finding]) -> Iterator[str]:
 
 def format_json(findings: Sequence[Finding]) -> str:
     """Return all findings and the worst level as one JSON object."""
-    worst = next(level for level in reversed(Level) if any(each.level is level for each in findings))
+    worst = next(
+        level for level in reversed(Level) if any(each.level is level for each in findings)
+    )
     listed = [
         {"check": each.check, "level": each.level, "says": each.message, "advice": each.advice}
         for each in findings

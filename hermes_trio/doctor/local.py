@@ -1,7 +1,7 @@
 """Checks of this machine: key, data directory, disk, store, packages, clock.
 
-Each ``check_…`` function collects a fact and blocks: call it in a thread. Each ``assess_…`` function is pure and turns
-a fact into a finding.
+Each ``check_…`` function collects a fact and blocks: call it in a thread. Each ``assess_…``
+function is pure and turns a fact into a finding.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ def assess_key(fact: KeyFound | KeyPending | KeyUnusable) -> Finding:
         case KeyPending(path):
             return ok("key", f"none yet; the first start generates one in {path}")
         case KeyUnusable(reason):
-            return fail("key", reason, "fix that, or remove the key file to have a new key generated")
+            return fail(
+                "key", reason, "fix that, or remove the key file to have a new key generated"
+            )
 
 
 # -- files --
@@ -152,20 +154,26 @@ def _can_write(path: Path) -> bool:
         return False
 
 
-def assess_directory(path: str, fact: DirectoryExists | DirectoryMissing | DirectoryUnusable) -> Finding:
+def assess_directory(
+    path: str, fact: DirectoryExists | DirectoryMissing | DirectoryUnusable
+) -> Finding:
     """Judge whether records can be written."""
     check = "data folder"
     match fact:
         case DirectoryExists(is_writable=False):
             return fail(check, f"{path} is not writable", f"run: chown -R $(id -u) {quote(path)}")
         case DirectoryExists(is_private=False):
-            return warn(check, f"{path} is accessible to other users", f"run: chmod 700 {quote(path)}")
+            return warn(
+                check, f"{path} is accessible to other users", f"run: chmod 700 {quote(path)}"
+            )
         case DirectoryExists():
             return ok(check, f"{path} exists and is writable")
         case DirectoryMissing(can_create=True):
             return ok(check, f"{path} does not exist yet; the first start creates it")
         case DirectoryMissing():
-            return fail(check, f"{path} does not exist and cannot be created", "use another --data-dir")
+            return fail(
+                check, f"{path} does not exist and cannot be created", "use another --data-dir"
+            )
         case DirectoryUnusable(reason):
             return fail(check, f"{path}: {reason}", "use another --data-dir")
 
@@ -194,7 +202,9 @@ def assess_sqlite(version: tuple[int, ...]) -> Finding:
     """Judge whether the library has the features that the store needs."""
     text = ".".join(map(str, version))
     if version < _OLDEST_SQLITE:
-        return fail("SQLite", f"version {text} is too old", "use a Python with SQLite 3.35 or newer")
+        return fail(
+            "SQLite", f"version {text} is too old", "use a Python with SQLite 3.35 or newer"
+        )
     if version < _SAFE_SQLITE:
         note = "before 3.51.3, two processes that write can damage a file; the lock allows one server per data folder"
         return ok("SQLite", f"version {text}; {note}")
@@ -256,7 +266,9 @@ def assess_store(fact: StoreInMemory | StoreMissing | StoreReadable | StoreUnusa
             return ok("store", f"{path} does not exist yet; the first start creates it")
         case StoreReadable(path, version, latest, _) if version > latest:
             message = f"{path} has schema version {version}, but this version supports only up to {latest}"
-            return fail("store", message, "use the newer version that wrote it, or another --data-dir")
+            return fail(
+                "store", message, "use the newer version that wrote it, or another --data-dir"
+            )
         case StoreReadable(path, version, latest, is_in_use):
             use = ", in use by a running server" if is_in_use else ""
             migration = f", the next start migrates it to {latest}" if version < latest else ""
@@ -281,15 +293,22 @@ class OptionalPackage:
 def check_packages(settings: Settings) -> Iterator[Finding]:
     """Check the packages of our extras."""
     for package in (
-        OptionalPackage("rich", "the live view of hermes-trio chat", "pip install 'hermes-trio[chat]'"),
-        OptionalPackage("mcp", "tools of MCP servers", "pip install 'hermes-trio[mcp]'", bool(settings.mcp)),
+        OptionalPackage(
+            "rich", "the live view of hermes-trio chat", "pip install 'hermes-trio[chat]'"
+        ),
+        OptionalPackage(
+            "mcp", "tools of MCP servers", "pip install 'hermes-trio[mcp]'", bool(settings.mcp)
+        ),
         OptionalPackage("opentelemetry.sdk", "exporting traces", "pip install 'hermes-trio[otel]'"),
     ):
         yield assess_package(package, "" if is_installed(package.name) else "not installed")
 
 
 def is_installed(module: str) -> bool:
-    """Return whether a module could be imported. Imports its parent packages, but not the module itself."""
+    """Return whether a module could be imported.
+
+    Imports its parent packages, but not the module itself.
+    """
     try:
         return find_spec(module) is not None
     except ImportError:
@@ -299,7 +318,9 @@ def is_installed(module: str) -> bool:
 def hermes_package(settings: Settings) -> OptionalPackage:
     """Return the package behind the agent ``hermes``."""
     agents = {settings.agent_name, *(profile.agent_name for profile in settings.profiles.values())}
-    return OptionalPackage("hermes-agent", "the agent hermes", "pip install hermes-agent", "hermes" in agents)
+    return OptionalPackage(
+        "hermes-agent", "the agent hermes", "pip install hermes-agent", "hermes" in agents
+    )
 
 
 def assess_package(package: OptionalPackage, problem: str) -> Finding:

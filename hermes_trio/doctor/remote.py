@@ -1,6 +1,7 @@
 """Checks over the network: the server on our port, and the model servers.
 
-Keys are sent only to where the settings send them. Each ``assess_…`` function is pure and turns a fact into a finding.
+Keys are sent only to where the settings send them. Each ``assess_…`` function is pure and turns a
+fact into a finding.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ class PortUnusable:
 
 
 async def check_port(settings: Settings, seconds: float) -> list[Finding]:
-    """Check whether the port is free; if a hermes-trio server has it, also check which models that offers."""
+    """Check whether the port is free.
+
+    If a hermes-trio server has it, also check which models that offers.
+    """
     address = f"{settings.host} port {settings.port}"
     fact = await trio.to_thread.run_sync(_try_listen, settings, abandon_on_cancel=True)
     if not isinstance(fact, PortTaken):
@@ -146,19 +150,25 @@ async def _check_models(settings: Settings, seconds: float) -> Finding:
     try:
         target = find_target(settings)
         headers = {"Authorization": f"Bearer {target.key}"}
-        reply = await get(f"{target.url}/v1/models", headers, seconds, target.verify, target.is_local)
+        reply = await get(
+            f"{target.url}/v1/models", headers, seconds, target.verify, target.is_local
+        )
     except NoReplyError as error:
         return assess_models_refused(error.reason)
     except ConfigurationError as error:
         return assess_models_refused(str(error))
     names = _model_names(reply.body)
-    return assess_models_refused(f"status {reply.status}") if names is None else assess_models(names)
+    return (
+        assess_models_refused(f"status {reply.status}") if names is None else assess_models(names)
+    )
 
 
 def assess_models(names: Sequence[str]) -> Finding:
     """Judge the models that the running server offers."""
     if not names:
-        return warn("models", "the server offers no model to this key", "check the keys of the profiles")
+        return warn(
+            "models", "the server offers no model to this key", "check the keys of the profiles"
+        )
     return ok("models", f"the server offers {_join_names(names)}")
 
 
@@ -221,7 +231,9 @@ class UpstreamResult:
 def list_upstreams(settings: Settings) -> dict[Upstream, str]:
     """Return the model servers in the settings, each once, with their keys."""
     own = [("", settings.base_url, settings.upstream_model, settings.upstream_api_key)]
-    others = [(each.name, each.base_url, each.model, each.api_key) for each in settings.profiles.values()]
+    others = [
+        (each.name, each.base_url, each.model, each.api_key) for each in settings.profiles.values()
+    ]
     found: dict[tuple[str, str, str], tuple[Upstream, str]] = {}
     for label, url, model, key in (*own, *others):
         if url:
@@ -230,7 +242,10 @@ def list_upstreams(settings: Settings) -> dict[Upstream, str]:
 
 
 def list_agents_without_upstream(settings: Settings) -> list[str]:
-    """Return what configures an agent that needs a model server: "agent", or the names of profiles."""
+    """Return what configures an agent that needs a model server.
+
+    "agent", or the names of profiles.
+    """
     agents = {"agent": settings.agent_name}
     agents |= {each.name: each.agent_name for each in settings.profiles.values()}
     return [label for label, agent in agents.items() if agent == _NEEDS_URL]
@@ -255,7 +270,11 @@ def assess_upstream(
     check, url = upstream.check, upstream.url
     match fact:
         case UpstreamUnreachable(reason):
-            return fail(check, f"{url} cannot be reached: {reason}", "start that server, or correct base_url")
+            return fail(
+                check,
+                f"{url} cannot be reached: {reason}",
+                "start that server, or correct base_url",
+            )
         case UnexpectedStatus(401 | 403):
             problem = "does not accept the key" if upstream.has_key else "requires a key"
             advice = "set upstream_api_key (OPENAI_API_KEY), or api_key of the profile"
@@ -313,7 +332,9 @@ async def get(
     """
     try:
         with trio.fail_after(seconds):
-            async with httpx2.AsyncClient(timeout=seconds, verify=trust, trust_env=not is_local) as client:
+            async with httpx2.AsyncClient(
+                timeout=seconds, verify=trust, trust_env=not is_local
+            ) as client:
                 answer = await client.get(url, headers=dict(headers))
     except (httpx2.HTTPError, httpx2.InvalidURL, ssl.SSLError) as error:
         raise NoReplyError(str(error) or type(error).__name__) from error

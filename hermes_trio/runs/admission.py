@@ -1,7 +1,7 @@
 """Admission control: a limit on concurrent runs, and one turn at a time per session.
 
-A slot is reserved while the response can still be refused with a status, activated by the run, and released only when
-nothing of the agent is left. An abandoned thread therefore still counts.
+A slot is reserved while the response can still be refused with a status, activated by the run, and
+released only when nothing of the agent is left. An abandoned thread therefore still counts.
 """
 
 from __future__ import annotations
@@ -81,7 +81,11 @@ class Admission:
         """
         if self.is_draining:
             raise ApiError(
-                503, "The server is shutting down.", SERVER_ERROR, code="gateway_draining", headers=RETRY_SOON
+                503,
+                "The server is shutting down.",
+                SERVER_ERROR,
+                code="gateway_draining",
+                headers=RETRY_SOON,
             )
 
     def _release(self) -> None:
@@ -91,13 +95,15 @@ class Admission:
 class SessionLocks:
     """Allows one turn at a time per session: two at once would both continue the same history.
 
-    A second turn is refused, or waits up to ``wait_seconds``. A lock is passed on to the first waiter at the moment of
-    its release, so a newcomer cannot overtake.
+    A second turn is refused, or waits up to ``wait_seconds``. A lock is passed on to the first
+    waiter at the moment of its release, so a newcomer cannot overtake.
     """
 
     def __init__(self, wait_seconds: float = 0.0) -> None:
         self._wait_seconds = wait_seconds
-        self._waiters: dict[tuple[str, str], trio.lowlevel.ParkingLot] = {}  # of every locked session
+        self._waiters: dict[
+            tuple[str, str], trio.lowlevel.ParkingLot
+        ] = {}  # of every locked session
 
     def acquire_nowait(self, principal: str, session_id: str) -> Slot:
         """Lock a session that is free.
@@ -125,7 +131,8 @@ class SessionLocks:
         key = (principal, session_id)
         with trio.move_on_after(self._wait_seconds):
             await self._waiters[key].park()
-            # Unparking hands the lock over, even if the deadline or the client's leaving came in the same moment.
+            # Unparking hands the lock over, even if the deadline or the client's leaving came in
+            # the same moment.
             return self._slot(key)
         raise busy
 

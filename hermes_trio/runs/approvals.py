@@ -1,7 +1,10 @@
-"""The approval requests of one run: shown unless an earlier grant covers them, answered once, never left open.
+"""The approval requests of one run.
 
-A request is answered by a client, by its timeout, or at once by a denial if no client can see it. A grant that is to be
-remembered is stored before the agent learns of it, so that its very next request finds it.
+Shown unless an earlier grant covers them, answered once, never left open.
+
+A request is answered by a client, by its timeout, or at once by a denial if no client can see it. A
+grant that is to be remembered is stored before the agent learns of it, so that its very next
+request finds it.
 """
 
 from __future__ import annotations
@@ -63,7 +66,12 @@ class Approvals:
         context: ApprovalContext,
         seconds: float,
     ) -> None:
-        self._header, self._store, self._approvals, self._context = header, store, approvals, context
+        self._header, self._store, self._approvals, self._context = (
+            header,
+            store,
+            approvals,
+            context,
+        )
         self._seconds = seconds  # 0: no client can see a request
         self._answered: dict[str, trio.Event] = {}
 
@@ -74,7 +82,9 @@ class Approvals:
     async def ask(self, request: ApprovalRequest) -> None:
         """Handle one request until it is answered."""
         if await self._is_granted(request):
-            self._approvals.resolve(request.approval_id, Decision(Choice.ONCE, AnsweredBy.REMEMBERED))
+            self._approvals.resolve(
+                request.approval_id, Decision(Choice.ONCE, AnsweredBy.REMEMBERED)
+            )
             return
         answered = self._answered[request.approval_id] = trio.Event()
         self._context.record(evolve(request, seconds=self._seconds))
@@ -85,7 +95,9 @@ class Approvals:
             self._resolve(request.approval_id, Choice.DENY, self._why_not())
 
     async def answer(self, answer: ApprovalResponse) -> int:
-        """Answer requests. Return how many. A client that disconnects meanwhile does not cut this short.
+        """Answer requests.
+
+        Return how many. A client that disconnects meanwhile does not cut this short.
 
         Raises:
             NotPending: there is nothing to answer.
@@ -96,7 +108,8 @@ class Approvals:
             questions = self._select(answer)
             await self._remember(questions, answer.choice)
             resolved = [
-                self._resolve(each.approval_id, answer.choice, AnsweredBy.CLIENT) for each in questions
+                self._resolve(each.approval_id, answer.choice, AnsweredBy.CLIENT)
+                for each in questions
             ]
             return sum(resolved)
 
@@ -112,7 +125,10 @@ class Approvals:
         return chosen
 
     def _resolve(self, approval_id: str, choice: Choice, by: AnsweredBy) -> bool:
-        """Record an answer and resume the agent. Return False if the request is not open any more."""
+        """Record an answer and resume the agent.
+
+        Return False if the request is not open any more.
+        """
         if all(question.approval_id != approval_id for question in self._context.pending()):
             return False
         self._context.record(ApprovalAnswered(approval_id, choice, by, self._context.now()))
@@ -144,4 +160,6 @@ class Approvals:
     def _grants(self, questions: tuple[ApprovalRequested, ...], choice: Choice) -> list[Grant]:
         who, made_at = self._header.principal, self._context.wall_clock()
         where = self._header.session_id if choice is Choice.SESSION else ""
-        return [Grant(who, where, pattern, made_at) for each in questions for pattern in each.patterns]
+        return [
+            Grant(who, where, pattern, made_at) for each in questions for pattern in each.patterns
+        ]

@@ -1,9 +1,10 @@
 """Write-through: send a token in the step that appends it to the run log.
 
-Without it, a token takes one more task switch: the tracker wakes the SSE writer through its channel, and the writer
-sends through the framework. With a thousand busy streams a switch waits for a pass over every runnable task. While the
-writer is parked on its channel it has nothing to send, so its place can be taken: the changes are rendered and handed to
-the connection at once, if the server offers the ASGI extension ``hermes_trio.write_through``.
+Without it, a token takes one more task switch: the tracker wakes the SSE writer through its
+channel, and the writer sends through the framework. With a thousand busy streams a switch waits for
+a pass over every runnable task. While the writer is parked on its channel it has nothing to send,
+so its place can be taken: the changes are rendered and handed to the connection at once, if the
+server offers the ASGI extension ``hermes_trio.write_through``.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ TrySend = Callable[[bytes], bool]
 class Delivery:
     """Writes the changes of one stream through to its connection, while the SSE writer waits for some.
 
-    ``try_send`` returns True if it has sent everything. If it returns False, the very same bytes must be sent next and
-    alone by the ordinary way; the SSE writer is woken to do that, and finds them in ``unsent``. The end of a run is
-    never written through: the SSE writer has to end the response after it anyway.
+    ``try_send`` returns True if it has sent everything. If it returns False, the very same bytes
+    must be sent next and alone by the ordinary way; the SSE writer is woken to do that, and finds
+    them in ``unsent``. The end of a run is never written through: the SSE writer has to end the
+    response after it anyway.
     """
 
     def __init__(self, render: Render, try_send: TrySend, on_sent: Callable[[], None]) -> None:

@@ -1,4 +1,7 @@
-"""What a disconnect does to a run: the policy, and the count of connected clients that it depends on."""
+"""What a disconnect does to a run.
+
+The policy, and the count of connected clients that it depends on.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ def parse_policy(text: str, param: str = HEADER) -> DisconnectPolicy:
         return DETACH
     if word == "grace" and seconds.replace(".", "", 1).isdecimal() and float(seconds) <= 86_400:
         return DisconnectPolicy(float(seconds))
-    raise bad_request("Use 'interrupt', 'grace:SECONDS' or 'detach'.", param, "invalid_on_disconnect")
+    raise bad_request(
+        "Use 'interrupt', 'grace:SECONDS' or 'detach'.", param, "invalid_on_disconnect"
+    )
 
 
 class ClientHandle:
@@ -59,7 +64,10 @@ class ClientHandle:
 
 
 class ConnectedClients:
-    """Counts the clients of a run, and tells when its disconnect policy has been exhausted. Create it in a Trio task."""
+    """Counts the clients of a run, and tells when its disconnect policy has been exhausted.
+
+    Create it in a Trio task.
+    """
 
     def __init__(self, policy: DisconnectPolicy) -> None:
         self._policy = policy

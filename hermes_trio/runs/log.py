@@ -1,12 +1,14 @@
 """The log of a run: append-only, with any number of subscribers while the run is live, and read from the store later.
 
-The tracker appends. Each subscriber has a cursor and a Trio memory channel through which batches of changes reach it;
-closing the send end of that channel is the only end-of-stream marker. A subscriber whose channel is full is behind: it
-reads what it missed from the log, or from the store, and goes on with the channel once it has caught up. A subscriber
-that applies back-pressure (the client that started the run) slows the agent down while it is behind; the others are
-never waited for.
+The tracker appends. Each subscriber has a cursor and a Trio memory channel through which batches of
+changes reach it; closing the send end of that channel is the only end-of-stream marker. A
+subscriber whose channel is full is behind: it reads what it missed from the log, or from the store,
+and goes on with the channel once it has caught up. A subscriber that applies back-pressure (the
+client that started the run) slows the agent down while it is behind; the others are never waited
+for.
 
-In memory the log is bounded. Changes that every subscriber has had, or that the store has, may be dropped.
+In memory the log is bounded. Changes that every subscriber has had, or that the store has, may be
+dropped.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ Load = Callable[[int], Awaitable[Changes]]
 # Parametrised once: that costs as much as opening a channel.
 _open_channel = trio.open_memory_channel[Changes]
 
-MAX_LAG = (
-    1  # changes that a subscriber with back-pressure may be behind; the event queue is the buffer, and merges
-)
+# changes that a subscriber with back-pressure may be behind; the event queue is the buffer, and
+# merges
+MAX_LAG = 1
 MAX_UNSAVED = 8_192  # changes that the store may be behind
 MEMORY_WINDOW = 4_096  # changes that stay in memory although the store has them
 
@@ -41,7 +43,10 @@ class WriteThrough(Protocol):
     """Takes changes in the step that appends them, in place of a subscriber that waits for some."""
 
     def take(self, changes: Changes) -> bool:
-        """Take the changes. Return False if the subscriber has to be woken to finish the work. Must not raise."""
+        """Take the changes.
+
+        Return False if the subscriber has to be woken to finish the work. Must not raise.
+        """
         ...
 
 
@@ -93,7 +98,10 @@ class RunLog:
 
     @property
     def has_room(self) -> bool:
-        """Whether the agent may go on: subscribers with back-pressure are close behind, and so is the store."""
+        """Whether the agent may go on.
+
+        Subscribers with back-pressure are close behind, and so is the store.
+        """
         for subscriber in self._subscribers:
             if subscriber.applies_backpressure and self.end - subscriber.position > MAX_LAG:
                 return False
@@ -179,7 +187,10 @@ class RunLog:
 
 
 class ChangeReader:
-    """What live and stored logs have in common for their readers: ``async for`` over batches of changes."""
+    """What live and stored logs have in common for their readers.
+
+    ``async for`` over batches of changes.
+    """
 
     async def receive(self) -> Changes:
         """Return the next changes, at least one.
@@ -264,7 +275,8 @@ class Subscriber(ChangeReader):
             changes = await self._log.load(self.position)
             self._sent = self.position + len(changes)
             return self._advance(changes)
-        # With something in the channel, ``receive`` takes it and yields once: what is appended then comes after it.
+        # With something in the channel, ``receive`` takes it and yields once: what is appended then
+        # comes after it.
         self._is_waiting = self.position == self._sent
         try:
             changes = await self._receive.receive()
@@ -299,13 +311,18 @@ class Subscriber(ChangeReader):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
 
 async def load_changes(store: Store, principal: str, run_id: str, first: int) -> Changes:
-    """Load changes of a run from a number on: a bounded number at a time, none when there are no more.
+    """Load changes of a run from a number on.
+
+    A bounded number at a time, none when there are no more.
 
     Raises:
         StoreError: the store fails.

@@ -1,9 +1,10 @@
 """How live runs reach the store: their logs in shared transactions, their ends at all costs.
 
-:class:`LogFlusher` writes the logs of all live runs in one transaction every few hundredths of a second (group commit).
-If the process dies, at most the changes of that interval are missing from the store. :class:`RetryQueue` holds the ends
-that the store refused, and tries again until it takes them: a run must not stay in progress because a disk was full for
-a minute. :func:`enforce_retention` deletes what has expired.
+:class:`LogFlusher` writes the logs of all live runs in one transaction every few hundredths of a
+second (group commit). If the process dies, at most the changes of that interval are missing from
+the store. :class:`RetryQueue` holds the ends that the store refused, and tries again until it takes
+them: a run must not stay in progress because a disk was full for a minute.
+:func:`enforce_retention` deletes what has expired.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ log = structlog.get_logger(__name__)
 FLUSH_SECONDS = 0.03
 RETRY_SECONDS = 1.0
 RETENTION_SECONDS = 60.0
-MAX_ATTEMPTS = 600  # to save an end; after that the run stays in progress until recovery at the next start
-MAX_NEW_ENDS = 1_000  # queued ends of runs that the store does not know; it could refuse any number of them
+MAX_ATTEMPTS = (
+    600  # to save an end; after that the run stays in progress until recovery at the next start
+)
+MAX_NEW_ENDS = (
+    1_000  # queued ends of runs that the store does not know; it could refuse any number of them
+)
 
 
 class UnsavedLog:
@@ -41,7 +46,10 @@ class UnsavedLog:
         self._flushed = trio.Event()
 
     def batch(self, more: Changes = ()) -> tuple[LogBatch, ...]:
-        """Encode what the store does not have, followed by ``more``, as one batch; none if there is nothing."""
+        """Encode what the store does not have, followed by ``more``, as one batch.
+
+        None if there is nothing.
+        """
         new = self.changes.read(self._saved) + more
         if not new:
             return ()
@@ -97,7 +105,8 @@ class LogFlusher:
                 try:
                     await self._flush()
                 except Exception as error:
-                    # A bug of ours must not end the task that writes for all runs. What is unsaved stays in memory.
+                    # A bug of ours must not end the task that writes for all runs. What is unsaved
+                    # stays in memory.
                     expected = isinstance(error, StoreError)
                     log.error("logs could not be written", error=str(error), exc_info=not expected)
                     await trio.sleep(RETRY_SECONDS)
@@ -145,7 +154,8 @@ class UnsavedEnd:
 class RetryQueue:
     """Ends that the store refused, retried once a second.
 
-    Its length is bounded by the runs that the store accepted, plus ``MAX_NEW_ENDS`` that it never heard of.
+    Its length is bounded by the runs that the store accepted, plus ``MAX_NEW_ENDS`` that it never
+    heard of.
     """
 
     def __init__(self, store: Store) -> None:
@@ -157,7 +167,9 @@ class RetryQueue:
         """Save an end as soon as the store accepts it."""
         if not unsaved.is_known and len(self._queue) >= MAX_NEW_ENDS:
             run_id = unsaved.ended.header.run_id
-            log.error("a turn is lost because the store has been failing for too long", run_id=run_id)
+            log.error(
+                "a turn is lost because the store has been failing for too long", run_id=run_id
+            )
             return
         self._queue.append(unsaved)
         self._has_items.set()
@@ -189,12 +201,15 @@ class RetryQueue:
 _NOTHING_PURGED = PurgeResult()
 
 
-async def enforce_retention(store: Store, retention: Retention, now: Callable[[], float] = time.time) -> None:
+async def enforce_retention(
+    store: Store, retention: Retention, now: Callable[[], float] = time.time
+) -> None:
     """Delete expired records once a minute until cancelled."""
     while True:
         await trio.sleep(RETENTION_SECONDS)
         try:
-            # One call deletes a bounded number of records, so that others can use the store in between.
+            # One call deletes a bounded number of records, so that others can use the store in
+            # between.
             while await store.purge(retention, now()) != _NOTHING_PURGED:
                 pass
         except Exception:

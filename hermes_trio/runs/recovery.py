@@ -23,7 +23,10 @@ log = structlog.get_logger(__name__)
 
 
 async def recover(
-    store: Store, owner: str, to_items: Callable[[EndedRun], Items], now: Callable[[], float] = time.time
+    store: Store,
+    owner: str,
+    to_items: Callable[[EndedRun], Items],
+    now: Callable[[], float] = time.time,
 ) -> int:
     """End the runs of processes that died. Return how many there were.
 
@@ -45,12 +48,21 @@ async def _load_log(store: Store, header: RunHeader) -> list[Change]:
         while more := await load_changes(store, header.principal, header.run_id, len(changes)):
             changes += more
     except CorruptRecord as error:
-        log.error("a stored log is corrupt; the rest of it is lost", run_id=header.run_id, error=str(error))
+        log.error(
+            "a stored log is corrupt; the rest of it is lost",
+            run_id=header.run_id,
+            error=str(error),
+        )
     return changes
 
 
-def _end(header: RunHeader, changes: list[Change], now: float) -> tuple[EndedRun, tuple[LogBatch, ...]]:
-    """End a run at the time of its recovery: when its process died is unknown, and retention counts from the end."""
+def _end(
+    header: RunHeader, changes: list[Change], now: float
+) -> tuple[EndedRun, tuple[LogBatch, ...]]:
+    """End a run at the time of its recovery.
+
+    When its process died is unknown, and retention counts from the end.
+    """
     rebuilt = ReplayedTurn(changes)
     *closing, _ = rebuilt.turn.cancel(Reason.PROCESS_DIED, rebuilt.at)
     after = max(rebuilt.at, now - header.stamp.created_at)

@@ -65,7 +65,9 @@ class RunRegistry(Generic[R]):
 
     def in_session(self, principal: str, session_id: str) -> tuple[R, ...]:
         """Return the live runs that began in a session of the principal."""
-        found = [key for key, name in self._sessions.items() if (key[0], name) == (principal, session_id)]
+        found = [
+            key for key, name in self._sessions.items() if (key[0], name) == (principal, session_id)
+        ]
         return tuple(self._live[key] for key in found)
 
     async def wait_listed(self, principal: str, run_id: str) -> R:

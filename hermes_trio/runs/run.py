@@ -1,8 +1,9 @@
 """One execution of an agent as Trio tasks.
 
-A run lives in the nursery of its owner: a request's, or the server's. It has a nursery of its own, so that it can be
-stopped without its owner, with two tasks in it: the agent runner and the tracker. The event queue links the first to the
-second, and the run log links the second to any number of subscribers.
+A run lives in the nursery of its owner: a request's, or the server's. It has a nursery of its own,
+so that it can be stopped without its owner, with two tasks in it: the agent runner and the tracker.
+The event queue links the first to the second, and the run log links the second to any number of
+subscribers.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ class Run:
         # A block of code that owns the run is its only subscriber, and ends it anyway.
         self._ends_with_clients = not has_owner and not spec.on_disconnect.is_detached
         self._events = EventFactory(self.header.run_id, services.clock)
-        self._queue, self._pending_approvals = EventQueue(max_chars=services.limits.ahead), PendingApprovals()
+        self._queue, self._pending_approvals = (
+            EventQueue(max_chars=services.limits.ahead),
+            PendingApprovals(),
+        )
         self._nursery: trio.Nursery | None = None
         self._deadline = math.inf
         self._reason = Reason.NONE
@@ -117,7 +121,10 @@ class Run:
             self._nursery.cancel_scope.cancel(reason=str(reason))
 
     async def main(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the agent and the tracker until both are done. Leaves nothing behind but an abandoned thread."""
+        """Run the agent and the tracker until both are done.
+
+        Leaves nothing behind but an abandoned thread.
+        """
         with structlog.contextvars.bound_contextvars(run_id=self.header.run_id):
             self._services.registry.add(self.header, self)
             try:
@@ -137,13 +144,17 @@ class Run:
             self._spec.session_lock.activate()
 
     async def _begin(self) -> None:
-        """Insert the run into the store before any client learns of it. If the store refuses, there was no run."""
+        """Insert the run into the store before any client learns of it.
+
+        If the store refuses, there was no run.
+        """
         try:
             with trio.CancelScope(shield=True), trio.fail_after(self._services.limits.save):
                 await self._services.store.begin_run(self.header, self._services.owner)
         except trio.TooSlowError:
             self._spec.slot.release()
-            # The store may still insert it when it gets to it, and then it must not stay in progress.
+            # The store may still insert it when it gets to it, and then it must not stay in
+            # progress.
             self._save_later(Turn(), Ended(Outcome.from_cancellation(Reason.SERVER_ERROR)))
             raise StoreError("the store took too long to begin a run") from None
         except BaseException:
@@ -154,13 +165,17 @@ class Run:
         log.info("run started", kind=self.header.kind, model=self.header.stamp.model)
         environment = self._services.environment(self._spec.turn.profile)
         context = AgentContext(self._spec.turn, environment.workspace, environment.runtime.config)
-        runner = AgentRunner(environment.runtime, context, self._queue, self._events, self._pending_approvals)
+        runner = AgentRunner(
+            environment.runtime, context, self._queue, self._events, self._pending_approvals
+        )
         self._tracker.begin()
         try:
             with traced(self.header) as span:
                 async with trio.open_nursery() as self._nursery:
                     self._begin_scope(self._nursery.cancel_scope)
-                    self._nursery.start_soon(runner.run, self._cancel_reason, self._spec.slot.release)
+                    self._nursery.start_soon(
+                        runner.run, self._cancel_reason, self._spec.slot.release
+                    )
                     if self._ends_with_clients:
                         self._nursery.start_soon(self._stop_when_abandoned)
                     await self._tracker.run()
@@ -187,10 +202,15 @@ class Run:
         self.stop(Reason.CLIENT_DISCONNECTED)
 
     def _cancel_reason(self) -> Reason:
-        """Why the run was cancelled: by ``stop``, by its time limit, or else because its owner was."""
+        """Why the run was cancelled.
+
+        By ``stop``, by its time limit, or else because its owner was.
+        """
         if self._reason:
             return self._reason
-        return Reason.TIMEOUT if trio.current_time() >= self._deadline else Reason.CLIENT_DISCONNECTED
+        return (
+            Reason.TIMEOUT if trio.current_time() >= self._deadline else Reason.CLIENT_DISCONNECTED
+        )
 
     def _leave(self) -> None:
         try:
@@ -229,7 +249,9 @@ class Run:
             self._services.wall_clock,
         )
         seconds = self._services.limits.approval if self._spec.can_ask else 0.0
-        return Approvals(self.header, self._services.store, self._pending_approvals, context, seconds)
+        return Approvals(
+            self.header, self._services.store, self._pending_approvals, context, seconds
+        )
 
     def _request_approval(self, request: ApprovalRequest) -> None:
         assert self._nursery is not None  # the tracker, which calls this, runs inside it
@@ -246,7 +268,9 @@ class Run:
     # -- persistence --
 
     def _loader(self) -> Load:
-        return partial(load_changes, self._services.store, self.header.principal, self.header.run_id)
+        return partial(
+            load_changes, self._services.store, self.header.principal, self.header.run_id
+        )
 
     async def _save(self, turn: Turn, end: Ended) -> None:
         if self._spec.persistence is Persistence.NONE:
@@ -255,11 +279,15 @@ class Run:
         tail = await self._tail(end) if self.is_stored else ()
         await self._services.store.end_run(ended, tail, self._spec.to_items(ended))
         if self._spec.session_lock is not None:
-            # A client that learns of this end may continue the session at once, however long the agent takes to exit.
+            # A client that learns of this end may continue the session at once, however long the
+            # agent takes to exit.
             self._spec.session_lock.release()
 
     def _save_later(self, turn: Turn, end: Ended) -> None:
-        """Store the end as soon as that is possible. A run that the store knows to have begun must end there."""
+        """Store the end as soon as that is possible.
+
+        A run that the store knows to have begun must end there.
+        """
         if self._spec.persistence is Persistence.NONE:
             return
         ended = EndedRun(self.header, turn.items, end.outcome, end.at)

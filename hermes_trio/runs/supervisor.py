@@ -1,7 +1,8 @@
 """Where a run lives: in the nursery of the request that started it, or in the server's.
 
-A run in a request's nursery ends with the request. A run in the server's nursery may outlive the request that started
-it, if its disconnect policy says so; that request is then one of its subscribers.
+A run in a request's nursery ends with the request. A run in the server's nursery may outlive the
+request that started it, if its disconnect policy says so; that request is then one of its
+subscribers.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from hermes_trio.runs.spec import RunSpec, Services
 async def request_scoped_run(services: Services, spec: RunSpec) -> AsyncIterator[Subscriber]:
     """Run an agent for as long as the block lasts, in a nursery of its own, and subscribe to it.
 
-    The subscriber applies back-pressure. Leaving the block ends the run, unless it has ended, and waits for that in
-    spite of cancellation; the run bounds how long its end takes.
+    The subscriber applies back-pressure. Leaving the block ends the run, unless it has ended, and
+    waits for that in spite of cancellation; the run bounds how long its end takes.
     """
     run = Run(services, spec, has_owner=True)
     async with trio.open_nursery() as nursery:
@@ -48,14 +49,17 @@ class RunSupervisor:
     services: Services
 
     async def start(self, spec: RunSpec) -> tuple[Run, ClientHandle]:
-        """Start a run and wait until the store knows of it. Return it with the handle of the client that started it.
+        """Start a run and wait until the store knows of it.
+
+        Return it with the handle of the client that started it.
 
         Raises:
             StoreError: the store does not take it. Then there is no run.
         """
         run = Run(self.services, spec)
         client = run.clients.connect()
-        # If the client leaves before the store has answered, the run's policy decides too, not this request.
+        # If the client leaves before the store has answered, the run's policy decides too, not this
+        # request.
         with trio.CancelScope(shield=True):
             await self.nursery.start(run.main)
         return run, client
@@ -65,7 +69,10 @@ class RunSupervisor:
 async def attach(
     run: Run, client: ClientHandle, applies_backpressure: bool = False
 ) -> AsyncIterator[Subscriber]:
-    """Subscribe to a live run from its beginning. Leaving disconnects the client, and the run's policy applies."""
+    """Subscribe to a live run from its beginning.
+
+    Leaving disconnects the client, and the run's policy applies.
+    """
     try:
         with run.log.subscribe(applies_backpressure=applies_backpressure) as subscriber:
             yield subscriber
@@ -75,7 +82,10 @@ async def attach(
 
 @asynccontextmanager
 async def open_supervisor(services: Services) -> AsyncIterator[RunSupervisor]:
-    """Supervise runs while the block lasts. Runs that are still live at its end are cancelled and saved."""
+    """Supervise runs while the block lasts.
+
+    Runs that are still live at its end are cancelled and saved.
+    """
     async with trio.open_nursery() as nursery:
         nursery.start_soon(services.flusher.run)
         try:

@@ -1,4 +1,7 @@
-"""One OpenTelemetry span for each run, under the names of the GenAI conventions. Nothing, unless an SDK is set up."""
+"""One OpenTelemetry span for each run, under the names of the GenAI conventions.
+
+Nothing, unless an SDK is set up.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ class RunSpan:
 def _is_off() -> bool:
     """Whether no SDK is set up."""
     provider = trace.get_tracer_provider()
-    return isinstance(_tracer, trace.ProxyTracer) and isinstance(provider, trace.ProxyTracerProvider)
+    return isinstance(_tracer, trace.ProxyTracer) and isinstance(
+        provider, trace.ProxyTracerProvider
+    )
 
 
 class _NoSpan(RunSpan):
@@ -45,7 +50,10 @@ class _NoSpan(RunSpan):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         pass
 
@@ -58,7 +66,9 @@ _NO_SPAN = _NoSpan(trace.INVALID_SPAN)
 
 def traced(header: RunHeader) -> AbstractContextManager[RunSpan]:
     """A span around a run; agents in threads and tasks see it as their parent."""
-    return _NO_SPAN if _is_off() else _traced(header)  # the API would do a lot to arrive at the same
+    return (
+        _NO_SPAN if _is_off() else _traced(header)
+    )  # the API would do a lot to arrive at the same
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """The tool-lifecycle tracker: the task that feeds a run's turn, and the one place where a run ends.
 
-It receives batches of events from the event queue, feeds the turn and appends the changes to the run log. Whatever ends
-the run (the agent, a disconnect, a stop, a time limit, a stalled reader, a bug of ours), it drains what was already
-emitted without waiting, closes what is open, saves the record once, and only then announces the end.
+It receives batches of events from the event queue, feeds the turn and appends the changes to the
+run log. Whatever ends the run (the agent, a disconnect, a stop, a time limit, a stalled reader, a
+bug of ours), it drains what was already emitted without waiting, closes what is open, saves the
+record once, and only then announces the end.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class RunCallbacks:
     """What a run provides to its tracker."""
 
     save: Callable[[Turn, Ended], Awaitable[None]]
-    save_later: Callable[[Turn, Ended], None]  # the store failed; this is the end that clients learn
+    save_later: Callable[
+        [Turn, Ended], None
+    ]  # the store failed; this is the end that clients learn
     stop: Callable[[Reason], None]  # cancels the run
     cancel_reason: Callable[[], Reason]  # why the run was cancelled
     now: Callable[[], float]  # seconds since the run began
@@ -56,7 +59,9 @@ DEFAULT_LIMITS = RunLimits()
 class Tracker:
     """Follows one run to its end."""
 
-    def __init__(self, queue: EventQueue, out: RunLog, callbacks: RunCallbacks, limits: RunLimits) -> None:
+    def __init__(
+        self, queue: EventQueue, out: RunLog, callbacks: RunCallbacks, limits: RunLimits
+    ) -> None:
         self._queue, self._out, self._callbacks, self._limits = queue, out, callbacks, limits
         self._turn = Turn()
         self._unhandled: list[Event] = []
@@ -109,8 +114,8 @@ class Tracker:
             await self._finish(Reason.SERVER_ERROR)
         finally:
             self._out.close()
-            # They refer to the run, which refers to this tracker: without this, a run that is over would wait for the
-            # garbage collector, which runs rarely in this process.
+            # They refer to the run, which refers to this tracker: without this, a run that is over
+            # would wait for the garbage collector, which runs rarely in this process.
             del self._callbacks
 
     async def _follow(self) -> None:
@@ -126,7 +131,10 @@ class Tracker:
         await self._finish(Reason.SERVER_ERROR)
 
     def _handle(self, events: list[Event]) -> None:
-        """Record what the agent emitted. An approval request is recorded when it is known that one is needed."""
+        """Record what the agent emitted.
+
+        An approval request is recorded when it is known that one is needed.
+        """
         if ApprovalRequest in map(type, events):
             for request in [event for event in events if isinstance(event, ApprovalRequest)]:
                 self._callbacks.request_approval(request)
@@ -163,7 +171,9 @@ class Tracker:
             await self._out.wait_writable()
         if scope.cancelled_caught:
             # Leave by the one way out: a cancellation of the whole run.
-            self._callbacks.stop(Reason.SERVER_ERROR if self._out.is_store_behind else Reason.STALLED_READER)
+            self._callbacks.stop(
+                Reason.SERVER_ERROR if self._out.is_store_behind else Reason.STALLED_READER
+            )
             await trio.sleep_forever()
 
     async def _finish(self, reason: Reason) -> None:
@@ -177,7 +187,10 @@ class Tracker:
             self._append((self._end,))
 
     def _drain(self) -> None:
-        """Record everything that was emitted. What cannot be recorded must not keep the run from ending."""
+        """Record everything that was emitted.
+
+        What cannot be recorded must not keep the run from ending.
+        """
         drained = [event for event in self._queue.drain() if not isinstance(event, ApprovalRequest)]
         events = [*self._unhandled, *drained]
         self._unhandled.clear()
@@ -194,7 +207,8 @@ class Tracker:
     async def _save(self) -> None:
         for _ in range(2):
             try:
-                # The one deadline of saving. Whatever else ends this block early leads to a later attempt, too.
+                # The one deadline of saving. Whatever else ends this block early leads to a later
+                # attempt, too.
                 with trio.CancelScope(shield=True, relative_deadline=self._limits.save):
                     await self._callbacks.save(self._turn, self._end)
                     return
@@ -202,7 +216,8 @@ class Tracker:
                 log.error("a run could not be stored", error=str(error))
                 break
             except Exception:
-                # A bug of ours, perhaps triggered by the moment. Clients must learn an end all the same.
+                # A bug of ours, perhaps triggered by the moment. Clients must learn an end all the
+                # same.
                 log.exception("a run could not be stored")
             else:
                 log.error("a run could not be stored", error="the store took too long")

@@ -140,7 +140,9 @@ def parse_chat(raw: bytes) -> ChatRequest:
 
 def derive_session_id(instructions: str, conversation: list[Message]) -> str:
     """Derive a session id from the start of the conversation, which clients send with every turn."""
-    first: Content = next((message.content for message in conversation if message.role == "user"), "")
+    first: Content = next(
+        (message.content for message in conversation if message.role == "user"), ""
+    )
     text = first if isinstance(first, str) else str(list(first))
     digest = hashlib.sha256(f"{instructions}\n{text}".encode("utf-8", "surrogatepass"))
     return f"api-{digest.hexdigest()[:16]}"
@@ -150,7 +152,9 @@ def _check(body: ChatBody) -> None:
     if not body.messages:
         raise bad_request("'messages' must be a non-empty array.", "messages")
     if body.n is not None and body.n != 1:
-        raise bad_request("Only n=1 is supported: an agent's turn has one outcome.", "n", "unsupported_value")
+        raise bad_request(
+            "Only n=1 is supported: an agent's turn has one outcome.", "n", "unsupported_value"
+        )
     limits = {"max_tokens": body.max_tokens, "max_completion_tokens": body.max_completion_tokens}
     for name, limit in limits.items():
         if limit is not None and limit < 1:
@@ -170,7 +174,9 @@ def _conversation_messages(messages: list[MessageBody]) -> list[Message]:
     for n, message in enumerate(messages):
         if message.role not in ROLES:
             known = ", ".join(sorted(ROLES))
-            raise bad_request(f"Unknown role. Known roles: {known}.", f"messages[{n}].role", "invalid_role")
+            raise bad_request(
+                f"Unknown role. Known roles: {known}.", f"messages[{n}].role", "invalid_role"
+            )
     return [
         read_message(message, f"messages[{n}]")
         for n, message in enumerate(messages)
@@ -185,7 +191,8 @@ def read_message(body: MessageBody | HistoryBody, param: str) -> Message:
         ApiError: 400, if its content is invalid.
     """
     calls = tuple(
-        ToolCall(call.id, call.function.name, call.function.arguments) for call in body.tool_calls or ()
+        ToolCall(call.id, call.function.name, call.function.arguments)
+        for call in body.tool_calls or ()
     )
     content = user_content(body.content, f"{param}.content")
     return Message(body.role, content, calls, body.tool_call_id or "", body.name or "")

@@ -1,7 +1,7 @@
 """Normalise message content, which clients spell in many ways.
 
-Nothing a user sends is dropped silently: text is never cut (the size of the body bounds it), and an array with too many
-parts or too many levels is rejected by name.
+Nothing a user sends is dropped silently: text is never cut (the size of the body bounds it), and an
+array with too many parts or too many levels is rejected by name.
 """
 
 from __future__ import annotations

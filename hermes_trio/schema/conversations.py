@@ -65,7 +65,8 @@ def with_ids(seed: str, items: Iterable[InputItem]) -> tuple[InputItem, ...]:
     Items parsed from a request have no ids even if the client sent some: those belong to the items they were copied from.
     """
     return tuple(
-        {"id": item_id(_PREFIXES[item["type"]], seed, f"input {n}"), **item} for n, item in enumerate(items)
+        {"id": item_id(_PREFIXES[item["type"]], seed, f"input {n}"), **item}
+        for n, item in enumerate(items)
     )
 
 
@@ -89,15 +90,22 @@ def _message(value: InputItem, param: str) -> InputItem:
     role = read_text(value, "role", "user", f"{param}.role")
     if role not in ROLES:
         known = ", ".join(sorted(ROLES))
-        raise bad_request(f"{param}: unknown role. Known roles: {known}.", f"{param}.role", "invalid_role")
-    return {**_message_item(role, value.get("content"), f"{param}.content"), **_status(value, param)}
+        raise bad_request(
+            f"{param}: unknown role. Known roles: {known}.", f"{param}.role", "invalid_role"
+        )
+    return {
+        **_message_item(role, value.get("content"), f"{param}.content"),
+        **_status(value, param),
+    }
 
 
 def _message_item(role: str, content: object, param: str) -> dict[str, Any]:
     parts = _parts(content, param)
     if role == "assistant":
         parts = [
-            {"type": "output_text", "text": part["text"], "annotations": []} if "text" in part else part
+            {"type": "output_text", "text": part["text"], "annotations": []}
+            if "text" in part
+            else part
             for part in parts
         ]
     return {"type": "message", "role": role, "status": "completed", "content": parts}
@@ -105,7 +113,9 @@ def _message_item(role: str, content: object, param: str) -> dict[str, Any]:
 
 def _parts(content: object, param: str) -> list[dict[str, Any]]:
     """Return content as the API shows it: a list with one part for each part the client sent."""
-    whole = user_content(content, param)  # rejects invalid content before parts are converted one by one
+    whole = user_content(
+        content, param
+    )  # rejects invalid content before parts are converted one by one
     if not isinstance(content, list):
         return _as_input(whole)
     return [part for piece in content for part in _as_input(user_content([piece], param))]
@@ -134,7 +144,9 @@ def _call(value: InputItem, param: str) -> InputItem:
 def _result(value: InputItem, param: str) -> InputItem:
     output = value.get("output")
     if not isinstance(output, str | list):
-        raise bad_request(f"'{param}.output' must be a string or an array of parts.", f"{param}.output")
+        raise bad_request(
+            f"'{param}.output' must be a string or an array of parts.", f"{param}.output"
+        )
     return {
         "type": "function_call_output",
         "call_id": require_text(value, "call_id", f"{param}.call_id"),
@@ -205,7 +217,11 @@ class _AssistantRound:
         said = Message("assistant", _joined(self.text), asked, reasoning="".join(self.reasoning))
         return [
             said,
-            *(_result_message(result, call.name) for call, result in self.calls if result is not None),
+            *(
+                _result_message(result, call.name)
+                for call, result in self.calls
+                if result is not None
+            ),
         ]
 
 
@@ -239,7 +255,9 @@ def _split_mcp_calls(items: Sequence[InputItem]) -> list[InputItem]:
         status = "incomplete" if item["status"] == "incomplete" else "completed"
         call = {"type": "function_call", "name": item["name"], "arguments": item["arguments"]}
         split.append({**call, "call_id": call_id})
-        split.append({"type": "function_call_output", "call_id": call_id, "output": output, "status": status})
+        split.append(
+            {"type": "function_call_output", "call_id": call_id, "output": output, "status": status}
+        )
     return split
 
 
@@ -285,11 +303,15 @@ def _begins_round(
     return item["type"] != "function_call" and bool(current.calls)
 
 
-def _add(into: _AssistantRound, item: InputItem, n: int, results: Mapping[int, InputItem]) -> list[Message]:
+def _add(
+    into: _AssistantRound, item: InputItem, n: int, results: Mapping[int, InputItem]
+) -> list[Message]:
     """Add the item to the assistant message, or return it as a message of its own."""
     match item["type"]:
         case "function_call":
-            into.calls.append((ToolCall(item["call_id"], item["name"], item["arguments"]), results.get(n)))
+            into.calls.append(
+                (ToolCall(item["call_id"], item["name"], item["arguments"]), results.get(n))
+            )
         case "function_call_output":
             return [_result_message(item, "")] if n in results else []
         case "reasoning":

@@ -9,7 +9,11 @@ from attrs import frozen
 
 from hermes_trio.schema import replies
 from hermes_trio.schema.chat import ChatBody
-from hermes_trio.schema.conversations import ConversationBody, ConversationItemsBody, ConversationUpdateBody
+from hermes_trio.schema.conversations import (
+    ConversationBody,
+    ConversationItemsBody,
+    ConversationUpdateBody,
+)
 from hermes_trio.schema.responses import ResponsesBody
 from hermes_trio.schema.runs import ApprovalBody, RunBody
 from hermes_trio.schema.sessions import ForkBody, SessionBody, SessionChatBody, SessionUpdateBody
@@ -61,10 +65,17 @@ _ABOUT_AND_CHAT = (
     Operation("get", "/metrics", "Figures for Prometheus", str),
     Operation("get", "/v1/models", "The models that can be asked for", replies.ModelList),
     Operation(
-        "get", "/v1/models/{model_id}", "One model", replies.Model, statuses=(404,), parameters=("model_id",)
+        "get",
+        "/v1/models/{model_id}",
+        "One model",
+        replies.Model,
+        statuses=(404,),
+        parameters=("model_id",),
     ),
     Operation("get", "/v1/capabilities", "What this server can do", replies.Capabilities),
-    Operation("get", "/v1/settings", "What the operator chose, secrets masked", replies.SettingList),
+    Operation(
+        "get", "/v1/settings", "What the operator chose, secrets masked", replies.SettingList
+    ),
     Operation(
         "post",
         "/v1/chat/completions",
@@ -87,7 +98,12 @@ _RESPONSES = (
         body=ResponsesBody,
         stream=replies.ResponseEvent,
         statuses=_RUN_STATUSES,
-        headers=("X-Hermes-Session-Key", "Idempotency-Key", "X-Hermes-On-Disconnect", "X-Hermes-Tool-Items"),
+        headers=(
+            "X-Hermes-Session-Key",
+            "Idempotency-Key",
+            "X-Hermes-On-Disconnect",
+            "X-Hermes-Tool-Items",
+        ),
     ),
     Operation(
         "get",
@@ -270,7 +286,11 @@ def document(version: str) -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(dict.fromkeys(classes), ref_template=_REF)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "hermes_trio", "version": version, "license": {"name": "MIT", "identifier": "MIT"}},
+        "info": {
+            "title": "hermes_trio",
+            "version": version,
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
         "paths": paths,
         "components": {
             "schemas": dict(sorted(schemas.items())),
@@ -292,15 +312,24 @@ def _operation(op: Operation) -> dict[str, Any]:
         "security": [] if op.is_open else [{"key": []}],
     }
     if op.body is not None:
-        described["requestBody"] = {"required": True, "content": {"application/json": _schema(op.body)}}
+        described["requestBody"] = {
+            "required": True,
+            "content": {"application/json": _schema(op.body)},
+        }
     return described
 
 
 def _responses(op: Operation) -> dict[str, Any]:
-    answers: dict[str, Any] = {str(op.success): {"description": "The answer", "content": _content(op)}}
+    answers: dict[str, Any] = {
+        str(op.success): {"description": "The answer", "content": _content(op)}
+    }
     if op.may_be_empty:
         answers["204"] = {"description": "Nothing more will come"}
-    refusals = [403, *op.statuses, *([] if op.is_open else [401])]  # 403: an origin that is not allowed
+    refusals = [
+        403,
+        *op.statuses,
+        *([] if op.is_open else [401]),
+    ]  # 403: an origin that is not allowed
     return answers | {str(status): _failure(op, status) for status in sorted(refusals)}
 
 

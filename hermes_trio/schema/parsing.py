@@ -1,8 +1,9 @@
 """Parse request bodies, single fields and headers. Every error is a 400 that names the parameter.
 
-msgspec rejects what is not strict JSON: other encodings, a byte order mark, NaN, trailing text, lone surrogates. What it
-accepts is then walked level by level, without recursion, to enforce bounds that keep every later step cheap. Most bodies
-are too small to exceed any bound, which their bytes show, so the walk is skipped for them.
+msgspec rejects what is not strict JSON: other encodings, a byte order mark, NaN, trailing text,
+lone surrogates. What it accepts is then walked level by level, without recursion, to enforce bounds
+that keep every later step cheap. Most bodies are too small to exceed any bound, which their bytes
+show, so the walk is skipped for them.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ def _decode(body: bytes) -> Any:
 
 
 def _is_small(body: bytes, limits: JsonLimits) -> bool:
-    """Return whether a body is too small to exceed a bound: each entry takes a byte, and each level a bracket."""
+    """Return whether a body is too small to exceed a bound.
+
+    Each entry takes a byte, and each level a bracket.
+    """
     return (
         (size := len(body)) <= limits.width
         and size <= limits.entries
@@ -90,7 +94,8 @@ def _containers(node: Any, width: int) -> list[Any]:
         raise _invalid(f"an array or object has more than {width} entries")
     entries = node.values() if type(node) is dict else node
     for entry in entries:
-        # Databases and most languages stop at 64 bits: a larger number would fail later, far from its cause.
+        # Databases and most languages stop at 64 bits: a larger number would fail later, far from
+        # its cause.
         if type(entry) is int and not _MIN_INTEGER <= entry <= _MAX_INTEGER:
             raise _invalid("an integer does not fit into 64 bits")
     return [entry for entry in entries if type(entry) in (dict, list)]
@@ -138,13 +143,17 @@ _WORDS = {
     **dict.fromkeys(("0", "false", "no", "off"), False),
 }
 
-# Both values are echoed in headers, so all control characters are rejected, not only CR, LF and NUL.
+# Both values are echoed in headers, so all control characters are rejected, not only CR, LF and
+# NUL.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PATH_LIKE = re.compile(r"\.\.|[/\\]|^[A-Za-z]:")
 
 
 def parse_bool(value: object, default: bool) -> bool:
-    """Parse a boolean as lenient clients write it. Anything else counts as not given; nothing is rejected."""
+    """Parse a boolean as lenient clients write it.
+
+    Anything else counts as not given; nothing is rejected.
+    """
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -165,7 +174,11 @@ def require_text(
 
 
 def read_text(
-    body: Mapping[str, Any], name: str, default: str = "", param: str | None = None, limit: int | None = None
+    body: Mapping[str, Any],
+    name: str,
+    default: str = "",
+    param: str | None = None,
+    limit: int | None = None,
 ) -> str:
     """Return a string, or the default if it is absent or null."""
     value = body.get(name)
@@ -174,7 +187,9 @@ def read_text(
     if not isinstance(value, str):
         raise bad_request(f"'{param or name}' must be a string.", param=param or name)
     if limit is not None and len(value) > limit:
-        raise bad_request(f"'{param or name}' must be at most {limit} characters long.", param=param or name)
+        raise bad_request(
+            f"'{param or name}' must be at most {limit} characters long.", param=param or name
+        )
     return value
 
 

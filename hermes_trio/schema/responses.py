@@ -110,7 +110,9 @@ class ResponsesRequest:
     truncate: bool  # a long history may be truncated
     previous_response_id: str  # "" for none
     conversation: str  # a name or an id, "" for none
-    explicit_history: tuple[Message, ...]  # overrides previous_response_id and conversation, unless empty
+    explicit_history: tuple[
+        Message, ...
+    ]  # overrides previous_response_id and conversation, unless empty
     metadata: Mapping[str, str]
     options: Mapping[str, Any]
     echo: Mapping[str, Any]  # fields that replies repeat; kept in the header of the run
@@ -165,7 +167,9 @@ def _check(body: ResponsesBody) -> None:
         raise bad_request("Missing required parameter: 'input'.", "input")
     _check_chain(body)
     if parse_bool(body.background, default=False) and not parse_bool(body.store, default=True):
-        raise bad_request("'background' needs 'store': nobody could fetch the response.", "background")
+        raise bad_request(
+            "'background' needs 'store': nobody could fetch the response.", "background"
+        )
     given = asdict(body, recurse=False)
     for name, (low, high) in _WHOLE_NUMBERS.items():
         read_integer(given, name, low, high)
@@ -179,7 +183,9 @@ def _check(body: ResponsesBody) -> None:
 def _check_chain(body: ResponsesBody) -> None:
     conversation = _conversation(body)
     if conversation and body.previous_response_id:
-        raise bad_request("Cannot use both 'conversation' and 'previous_response_id'.", "conversation")
+        raise bad_request(
+            "Cannot use both 'conversation' and 'previous_response_id'.", "conversation"
+        )
     given = {"conversation": conversation, "previous_response_id": body.previous_response_id}
     for name in given:
         read_text(given, name, limit=MAX_NAME)
@@ -241,7 +247,15 @@ def _echo(body: ResponsesBody) -> dict[str, Any]:
 def _shown_tool(tool: dict[str, Any]) -> dict[str, Any]:
     if tool["type"] != "function":
         return tool
-    inner = tool.get("function")  # Chat Completions nests what Responses has flat; clients confuse the two
+    inner = tool.get(
+        "function"
+    )  # Chat Completions nests what Responses has flat; clients confuse the two
     flat = {**tool, **inner} if isinstance(inner, dict) else tool
-    blank = {"type": "function", "name": "", "description": None, "parameters": None, "strict": None}
+    blank = {
+        "type": "function",
+        "name": "",
+        "description": None,
+        "parameters": None,
+        "strict": None,
+    }
     return {**blank, **{key: value for key, value in flat.items() if key != "function"}}

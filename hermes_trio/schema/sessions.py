@@ -13,7 +13,13 @@ from hermes_trio.core.messages import Content
 from hermes_trio.core.sessions import MAX_TITLE, SessionChange
 from hermes_trio.core.shorten import shorten
 from hermes_trio.schema.content import has_visible_payload, user_content
-from hermes_trio.schema.parsing import MAX_SESSION_LENGTH, convert, parse_object, parse_session_id, read_text
+from hermes_trio.schema.parsing import (
+    MAX_SESSION_LENGTH,
+    convert,
+    parse_object,
+    parse_session_id,
+    read_text,
+)
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CHANGEABLE = ("title", "end_reason")
@@ -91,7 +97,9 @@ def parse_session(raw: bytes) -> SessionRequest:
     """
     body = convert(parse_object(raw or b"{}"), SessionBody)
     prompt = _text(body.system_prompt, "system_prompt", "invalid_system_prompt")
-    return SessionRequest(_id(body.id, body.session_id), body.model or "", prompt, read_title(body.title))
+    return SessionRequest(
+        _id(body.id, body.session_id), body.model or "", prompt, read_title(body.title)
+    )
 
 
 def parse_session_update(raw: bytes) -> SessionChange:
@@ -140,7 +148,9 @@ def parse_session_chat(raw: bytes) -> SessionChatRequest:
 
 def _first(body: Mapping[str, Any], *names: str) -> tuple[str, Any]:
     """Return the name and value of the first field that is given, or the first name and None."""
-    return next(((name, body[name]) for name in names if body.get(name) is not None), (names[0], None))
+    return next(
+        ((name, body[name]) for name in names if body.get(name) is not None), (names[0], None)
+    )
 
 
 def _system(body: SessionChatBody) -> str:
@@ -175,5 +185,7 @@ def read_title(value: object) -> str:
     if _CONTROL.search(title):
         raise bad_request("'title' must not have control characters.", "title", "invalid_title")
     if len(title) > MAX_TITLE:
-        raise bad_request(f"'title' must be at most {MAX_TITLE} characters long.", "title", "invalid_title")
+        raise bad_request(
+            f"'title' must be at most {MAX_TITLE} characters long.", "title", "invalid_title"
+        )
     return title

@@ -15,11 +15,17 @@ from hermes_trio.server.sockets import BACKLOG
 HEADER_BYTES = 16 * 1024
 
 LISTENERS = 4
-"""How many times each socket is listened on: Trio accepts one connection per listener and scheduler pass."""
+"""How many times each socket is listened on.
+
+Trio accepts one connection per listener and scheduler pass.
+"""
 
 
 class StructlogLogger(Logger):
-    """Sends Hypercorn's messages to structlog. The application logs requests, so there is no access log."""
+    """Sends Hypercorn's messages to structlog.
+
+    The application logs requests, so there is no access log.
+    """
 
     def __init__(self, config: Config) -> None:  # noqa: ARG002 - Hypercorn passes it
         """Install no handlers: those of the original would print every line twice."""
@@ -39,8 +45,8 @@ class ServerConfig(Config):
     def create_sockets(self) -> Sockets:
         """Return each socket `LISTENERS` times, as duplicates that Hypercorn closes.
 
-        Trio's listeners accept one connection per scheduler pass. Under load a pass is long, and a burst of clients
-        would wait for as many passes as there are clients.
+        Trio's listeners accept one connection per scheduler pass. Under load a pass is long, and a
+        burst of clients would wait for as many passes as there are clients.
         """
         listening = [sock.dup() for sock in self.sockets for _ in range(LISTENERS)]
         for sock in listening:
@@ -57,8 +63,8 @@ def hypercorn_config(
 ) -> ServerConfig:
     """Return the configuration of a server; with a certificate and a key it speaks TLS.
 
-    `keep_alive_seconds` is also the time that a client has to send its headers. There is no read timeout because
-    Hypercorn's would also fire during a long response.
+    `keep_alive_seconds` is also the time that a client has to send its headers. There is no read
+    timeout because Hypercorn's would also fire during a long response.
     """
     config = ServerConfig.from_mapping(
         certfile=certfile,

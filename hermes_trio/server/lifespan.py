@@ -1,6 +1,7 @@
 """The application for Hypercorn's own command line, which opens and closes the server in its lifespan.
 
-A shutdown takes the same steps as under ``hermes-trio serve``, within Hypercorn's ``--graceful-timeout``.
+A shutdown takes the same steps as under ``hermes-trio serve``, within Hypercorn's
+``--graceful-timeout``.
 """
 
 from __future__ import annotations
@@ -27,9 +28,7 @@ from hermes_trio.settings import Settings, load
 
 log = structlog.get_logger(__name__)
 
-NEEDS_TRIO = (
-    "hermes_trio.asgi runs on Trio: start it with `hypercorn --worker-class trio hermes_trio.asgi:app`"
-)
+NEEDS_TRIO = "hermes_trio.asgi runs on Trio: start it with `hypercorn --worker-class trio hermes_trio.asgi:app`"
 
 STOP_SECONDS = 2.0
 """How much of Hypercorn's graceful timeout is kept for stopping runs and for their last frames."""
@@ -55,7 +54,10 @@ class LifespanApp:
             await send({"type": "lifespan.startup.failed", "message": NEEDS_TRIO})
             return
         try:
-            async with open_server(prepare(self._settings)) as server, trio.open_nursery() as nursery:
+            async with (
+                open_server(prepare(self._settings)) as server,
+                trio.open_nursery() as nursery,
+            ):
                 self._server = server
                 nursery.start_soon(self._end_runs_on_termination, server)
                 tune_process()
@@ -99,6 +101,7 @@ def make_app() -> LifespanApp:
     guards = Guards(settings.write_seconds)
     install(guards)
     if multiprocessing.parent_process() is not None:
-        # SIGTERM to the process group would kill the worker. Its master tells it to stop by an event.
+        # SIGTERM to the process group would kill the worker. Its master tells it to stop by an
+        # event.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return LifespanApp(settings, guards)

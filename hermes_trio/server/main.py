@@ -1,4 +1,7 @@
-"""``hermes-trio serve``: Hypercorn's Trio worker under our own `trio.run`, with our own signal handling."""
+"""``hermes-trio serve``.
+
+Hypercorn's Trio worker under our own `trio.run`, with our own signal handling.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +113,9 @@ def _run(prepared: Prepared, app: Application | None = None) -> None:
         raise
 
 
-async def _serve(prepared: Prepared, sockets: Sequence[socket.socket], app: Application | None) -> None:
+async def _serve(
+    prepared: Prepared, sockets: Sequence[socket.socket], app: Application | None
+) -> None:
     """Serve until a signal; one that arrives before the server listens cancels the start."""
     starting = trio.CancelScope()
     callback = SignalCallback(partial(_cancel_start, starting))
@@ -153,15 +158,16 @@ async def serve_sockets(
 ) -> None:
     """Run Hypercorn's Trio worker with the guards until `shutdown_trigger` returns.
 
-    Connections then have `config.graceful_timeout` seconds to finish. The sockets must be listening and are closed at
-    the end. `task_status` receives their addresses as URLs.
+    Connections then have `config.graceful_timeout` seconds to finish. The sockets must be listening
+    and are closed at the end. `task_status` receives their addresses as URLs.
     """
 
     async def end() -> None:
         await shutdown_trigger()
         # No write may outlast the moment when Hypercorn cancels the connections: it shields them.
         guards.limit_writes(trio.current_time() + config.graceful_timeout)
-        # Hypercorn closes its duplicates next. While ours are open, the kernel would go on accepting connections.
+        # Hypercorn closes its duplicates next. While ours are open, the kernel would go on
+        # accepting connections.
         close_all(sockets)
 
     config.sockets = sockets

@@ -1,6 +1,7 @@
 """The end of a server: stop admission, wait for running runs, stop the rest, flush their last frames, close.
 
-The first signal starts the drain, the second ends it. Should even that not end the process, a watchdog thread does.
+The first signal starts the drain, the second ends it. Should even that not end the process, a
+watchdog thread does.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class Shutdown:
         self._server.readiness.not_ready = "draining"
         await self._drain()
         self._server.registry.stop_all(Reason.SERVER_SHUTDOWN)
-        # A run waits until its reader has taken the end; one that does not read must not hold up the others.
+        # A run waits until its reader has taken the end; one that does not read must not hold up
+        # the others.
         self._limit_writes(trio.current_time() + self._timeouts.flush)
         with trio.move_on_after(self._timeouts.stop):
             await self._server.registry.wait_empty()
@@ -116,7 +118,8 @@ class SignalCallback:
 async def handle_signals(callback: SignalCallback) -> AsyncIterator[None]:
     """Pass SIGTERM and SIGINT on for the length of the block, and ignore them after it.
 
-    Left alone, one of them kills a server that is starting or closing its store, the other ends it with a traceback.
+    Left alone, one of them kills a server that is starting or closing its store, the other ends it
+    with a traceback.
     """
     with _ignore_on_exit(), trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:

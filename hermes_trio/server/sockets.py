@@ -16,8 +16,9 @@ USER_TIMEOUT_SECONDS = 30
 _PORT_ATTEMPTS = 5
 _ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 
-# SO_KEEPALIVE detects a client that vanished while the server was silent, TCP_USER_TIMEOUT one that vanished with
-# unacknowledged bytes. A connection inherits all options from the socket that accepted it.
+# SO_KEEPALIVE detects a client that vanished while the server was silent, TCP_USER_TIMEOUT one that
+# vanished with unacknowledged bytes. A connection inherits all options from the socket that
+# accepted it.
 OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
@@ -27,7 +28,8 @@ OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 )
 
-# How much may be unsent in the kernel before a writer blocks. Trio's streams set the same; not every kernel has it.
+# How much may be unsent in the kernel before a writer blocks. Trio's streams set the same; not
+# every kernel has it.
 LOW_WATER = (socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 2**14)
 
 
@@ -97,7 +99,9 @@ def _open_all(host: str, port: int, backlog: int) -> list[socket.socket]:
             except OSError as error:
                 if error.errno not in _ABSENT:
                     raise _explain(host, chosen, error) from error
-                absent = _explain(host, chosen, error)  # such as ::1 of localhost where there is no IPv6
+                absent = _explain(
+                    host, chosen, error
+                )  # such as ::1 of localhost where there is no IPv6
     except BaseException:
         close_all(opened)
         raise
@@ -108,7 +112,9 @@ def _open_all(host: str, port: int, backlog: int) -> list[socket.socket]:
 
 def _addresses(host: str, port: int) -> Iterator[tuple[int, str]]:
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
     except (OSError, UnicodeError) as error:
         raise CannotListen(host, port, str(error)) from error
     yield from dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)

@@ -1,7 +1,7 @@
 """Interpreter settings for a process with one event loop and many threads.
 
-With a thousand threads on one core a full collection froze all streams for seconds. So the objects of the start are
-frozen, collections are rare, and threads request the interpreter less often.
+With a thousand threads on one core a full collection froze all streams for seconds. So the objects
+of the start are frozen, collections are rare, and threads request the interpreter less often.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class Tuning:
 
 
 def tune_process() -> Tuning:
-    """Set up collector and thread switching; call it once, after the imports and before the first request."""
+    """Set up collector and thread switching.
+
+    Call it once, after the imports and before the first request.
+    """
     thresholds, switch_seconds = gc.get_threshold(), sys.getswitchinterval()
     gc.collect()
     gc.freeze()

@@ -15,7 +15,10 @@ PINS: Mapping[str, tuple[str, ...]] = {
     "h11": ("0.16",),
     "h2": ("4",),
 }
-"""Package and supported release series. ``pyproject.toml`` has the same ranges, narrowed by Python version."""
+"""Package and supported release series.
+
+``pyproject.toml`` has the same ranges, narrowed by Python version.
+"""
 
 
 def check_versions(pins: Mapping[str, tuple[str, ...]] = PINS) -> None:

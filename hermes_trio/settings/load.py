@@ -39,16 +39,22 @@ class LoadedSettings:
     warnings: tuple[str, ...] = ()  # one line for each deprecated name in use
 
 
-def load(flags: Mapping[str, Any], environ: Mapping[str, str], config_file: Path | None) -> LoadedSettings:
-    """Read all sources. A flag beats the environment, which beats the file, which beats the default.
+def load(
+    flags: Mapping[str, Any], environ: Mapping[str, str], config_file: Path | None
+) -> LoadedSettings:
+    """Read all sources.
+
+    A flag beats the environment, which beats the file, which beats the default.
 
     Args:
         flags: Raw or typed values by option name; options that were not given are absent.
         environ: The environment variables.
-        config_file: The TOML file to read. If None, ``HERMES_TRIO_CONFIG`` or the user's own file is used.
+        config_file: The TOML file to read. If None, ``HERMES_TRIO_CONFIG`` or the user's own file
+            is used.
 
     Raises:
-        SettingsError: A value is invalid. The message is one line that names the option and the source.
+        SettingsError: A value is invalid. The message is one line that names the option and the
+            source.
     """
     # Imported here to keep --help fast.
     from hermes_trio.settings.resolve import resolve  # noqa: PLC0415
@@ -83,7 +89,10 @@ def _build(resolved: Mapping[str, Resolved]) -> Settings:
 
 
 def _require_files(resolved: Mapping[str, Resolved]) -> None:
-    """Reject a missing file now rather than at the first connection. A pipe or a device is as good as a file."""
+    """Reject a missing file now rather than at the first connection.
+
+    A pipe or a device is as good as a file.
+    """
     for name, option in options().items():
         if not (option.must_exist and name in resolved):
             continue

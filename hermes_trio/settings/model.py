@@ -1,4 +1,7 @@
-"""``Settings`` and ``Profile``: every option of the server with its default, validator and help text."""
+"""``Settings`` and ``Profile``.
+
+Every option of the server with its default, validator and help text.
+"""
 
 from __future__ import annotations
 
@@ -59,13 +62,20 @@ def mask_secret(value: object) -> str:
 
 def _setting(default: Any, option: Option, *rules: Any) -> Any:
     secrecy: Any = mask_secret if option.secret else True
-    return attrs.field(default=default, metadata={_OPTION: option}, validator=list(rules), repr=secrecy)
+    return attrs.field(
+        default=default, metadata={_OPTION: option}, validator=list(rules), repr=secrecy
+    )
 
 
 def _choice(option: Option, *choices: str) -> Any:
-    """Declare an option with a few possible words, the first being the default; case does not matter."""
+    """Declare an option with a few possible words, the first being the default.
+
+    Case does not matter.
+    """
     rule = validators.OneOf(choices)
-    return attrs.field(default=choices[0], metadata={_OPTION: option}, validator=rule, converter=str.lower)
+    return attrs.field(
+        default=choices[0], metadata={_OPTION: option}, validator=rule, converter=str.lower
+    )
 
 
 def _existing_file(text: str, flag: str) -> dict[str, Option]:
@@ -80,7 +90,10 @@ def _validate_store(settings: Settings, field: attrs.Attribute[Any], value: str)
 
 
 def resolve_agent(agent: str, base_url: str) -> str:
-    """Return the agent's name; if none is given, one that calls a model if there is a server for it."""
+    """Return the agent's name.
+
+    If none is given, one that calls a model if there is a server for it.
+    """
     return agent or ("upstream" if base_url else "demo")
 
 
@@ -111,10 +124,13 @@ class Profile:
     # The principals that may use the profile; empty means all.
     keys: tuple[str, ...] = attrs.field(default=(), validator=validators.validate_texts)
     model_name: str = attrs.field(
-        default=attrs.Factory(lambda self: self.name, takes_self=True), validator=validators.validate_text
+        default=attrs.Factory(lambda self: self.name, takes_self=True),
+        validator=validators.validate_text,
     )
     mcp: tuple[str, ...] = ()  # names of [mcp.NAME] tables
-    options: Mapping[str, Any] = attrs.field(default=EMPTY, repr=False)  # for the agent, which validates them
+    options: Mapping[str, Any] = attrs.field(
+        default=EMPTY, repr=False
+    )  # for the agent, which validates them
 
     @property
     def agent_name(self) -> str:
@@ -124,7 +140,10 @@ class Profile:
 
 @frozen(kw_only=True)
 class Settings:
-    """The configuration of a server. Created by ``load``, or directly in tests and embedding programs."""
+    """The configuration of a server.
+
+    Created by ``load``, or directly in tests and embedding programs.
+    """
 
     host: str = _setting(
         "127.0.0.1",
@@ -134,7 +153,10 @@ class Settings:
     port: int = _setting(
         8642,
         Option(
-            "Port to listen on; 0 picks a free one.", "--port", "PORT", variables=("API_SERVER_PORT", "PORT")
+            "Port to listen on; 0 picks a free one.",
+            "--port",
+            "PORT",
+            variables=("API_SERVER_PORT", "PORT"),
         ),
         validators.Between(0, 65535),
     )
@@ -146,7 +168,12 @@ class Settings:
     )  # fmt: skip
     model_name: str = _setting(
         "hermes-agent",
-        Option("Model id that clients see.", "--model-name", "NAME", variables=("API_SERVER_MODEL_NAME",)),
+        Option(
+            "Model id that clients see.",
+            "--model-name",
+            "NAME",
+            variables=("API_SERVER_MODEL_NAME",),
+        ),
         validators.validate_text,
     )
     base_url: str = _setting(
@@ -163,7 +190,8 @@ class Settings:
         Option("Name of the model on the model server.", "--upstream-model", "NAME", variables=("OPENAI_MODEL",)),
     )  # fmt: skip
     model_path: Path | None = attrs.field(
-        default=None, metadata=_existing_file("GGUF file of the model, for the agent local.", "--model-path")
+        default=None,
+        metadata=_existing_file("GGUF file of the model, for the agent local.", "--model-path"),
     )
     system_prompt: str = _setting("", Option("System prompt of the agent."))
     tools: tuple[str, ...] = _setting(
@@ -193,7 +221,9 @@ class Settings:
     )
     upstream_retries: int = _setting(
         2,
-        Option("How often a failed call to the model is retried.", variables=("HERMES_STREAM_RETRIES",)),
+        Option(
+            "How often a failed call to the model is retried.", variables=("HERMES_STREAM_RETRIES",)
+        ),
         validators.AtLeast(0),
     )
     api_key: str = _setting(
@@ -203,11 +233,15 @@ class Settings:
     )  # fmt: skip
     api_key_file: Path | None = attrs.field(
         default=None,
-        metadata=_existing_file("File with one key, or with named keys under [keys].", "--api-key-file"),
+        metadata=_existing_file(
+            "File with one key, or with named keys under [keys].", "--api-key-file"
+        ),
     )
     data_dir: Path = attrs.field(
         factory=lambda: default_data_dir(os.environ),
-        metadata={_OPTION: Option("Directory for the records and the generated key.", "--data-dir", "DIR")},
+        metadata={
+            _OPTION: Option("Directory for the records and the generated key.", "--data-dir", "DIR")
+        },
     )
     store: str = _setting(
         "",
@@ -228,7 +262,9 @@ class Settings:
     )
     max_agent_threads: int = _setting(
         1_000,
-        Option("Maximum number of threads for synchronous agents; further runs wait for a free one."),
+        Option(
+            "Maximum number of threads for synchronous agents; further runs wait for a free one."
+        ),
         validators.AtLeast(1),
     )
     log_level: str = _choice(
@@ -246,7 +282,8 @@ class Settings:
         default=None, metadata=_existing_file("TLS certificate chain in PEM format.", "--certfile")
     )
     keyfile: Path | None = attrs.field(
-        default=None, metadata=_existing_file("Private key of the certificate in PEM format.", "--keyfile")
+        default=None,
+        metadata=_existing_file("Private key of the certificate in PEM format.", "--keyfile"),
     )
     keepalive_seconds: float = _setting(
         10.0,
@@ -268,7 +305,9 @@ class Settings:
         validators.AtLeast(1),
     )  # fmt: skip
     drain_seconds: float = _setting(
-        20.0, Option("How long runs may continue after the server was told to stop."), validators.AtLeast(0)
+        20.0,
+        Option("How long runs may continue after the server was told to stop."),
+        validators.AtLeast(0),
     )
     approval_seconds: float = _setting(
         300.0,
@@ -292,7 +331,9 @@ class Settings:
     )
     write_through: bool = _setting(
         True,
-        Option("Send tokens in the same step that records them, where the connection allows it: on or off."),
+        Option(
+            "Send tokens in the same step that records them, where the connection allows it: on or off."
+        ),
     )
     open_webui_status: str = _choice(
         Option("Status events for Open WebUI: on, off, or auto to detect it."), "auto", "on", "off"
@@ -307,7 +348,9 @@ class Settings:
 
     on_disconnect: str = _setting(
         "interrupt",
-        Option("What happens to a run when its client disconnects: interrupt, grace:SECONDS or detach."),
+        Option(
+            "What happens to a run when its client disconnects: interrupt, grace:SECONDS or detach."
+        ),
         validators.validate_disconnect_policy,
     )
     busy_session: str = _choice(
@@ -319,7 +362,9 @@ class Settings:
     )
     max_stored_runs: int = _setting(
         100_000,
-        Option("Maximum number of ended runs to keep; the least recently used go first; 0 means no limit."),
+        Option(
+            "Maximum number of ended runs to keep; the least recently used go first; 0 means no limit."
+        ),
         validators.AtLeast(0),
     )
     max_stored_bytes: int = _setting(
@@ -329,7 +374,10 @@ class Settings:
     )
     replay_seconds: float = _setting(
         3600.0,
-        Option("How long the events of an ended run can be replayed.", deprecated_name="log_keep_seconds"),
+        Option(
+            "How long the events of an ended run can be replayed.",
+            deprecated_name="log_keep_seconds",
+        ),
         validators.AtLeast(0),
     )
     idempotency_seconds: float = _setting(
@@ -362,13 +410,17 @@ class Settings:
 def options() -> dict[str, Option]:
     """Return every option by name, in the order of the class."""
     return {
-        field.name: field.metadata[_OPTION] for field in attrs.fields(Settings) if _OPTION in field.metadata
+        field.name: field.metadata[_OPTION]
+        for field in attrs.fields(Settings)
+        if _OPTION in field.metadata
     }
 
 
 def deprecated_names() -> dict[str, str]:
     """Map the former names of options to the current ones."""
-    return {option.deprecated_name: name for name, option in options().items() if option.deprecated_name}
+    return {
+        option.deprecated_name: name for name, option in options().items() if option.deprecated_name
+    }
 
 
 def own_variable(name: str) -> str:
@@ -376,7 +428,8 @@ def own_variable(name: str) -> str:
     return f"{ENV_PREFIX}{name.upper()}"
 
 
-# The system prompt is the operator's own text, which sessions do not reveal either; the others are paths on the disk.
+# The system prompt is the operator's own text, which sessions do not reveal either; the others are
+# paths on the disk.
 _HIDDEN = frozenset({"system_prompt", "api_key_file", "certfile", "keyfile"})
 
 
@@ -390,9 +443,14 @@ class DisplayedSetting:
 
 
 def display_settings(settings: Settings) -> tuple[DisplayedSetting, ...]:
-    """Return every option with secrets masked. Profiles are omitted: not every client may know of them."""
+    """Return every option with secrets masked.
+
+    Profiles are omitted: not every client may know of them.
+    """
     return tuple(
-        DisplayedSetting(name, _format(settings, name, option.secret or name in _HIDDEN), option.help)
+        DisplayedSetting(
+            name, _format(settings, name, option.secret or name in _HIDDEN), option.help
+        )
         for name, option in options().items()
     )
 

@@ -1,11 +1,13 @@
 """Merge the candidates of all sources and convert the winners to the types of ``Settings``, with typed-settings.
 
-We use its merge (which keeps the origin of each value), its view of the options and its converter, but not its
-``load_settings``, for three reasons. Its errors repeat the value, including secrets, and name the loader but not the
-variable or flag. Its number conversion is Python's: 8642.9 and True would become ports. It resolves symbolic links
-in paths, which breaks mounted secrets that are renewed by moving a link.
+We use its merge (which keeps the origin of each value), its view of the options and its converter,
+but not its ``load_settings``, for three reasons. Its errors repeat the value, including secrets,
+and name the loader but not the variable or flag. Its number conversion is Python's: 8642.9 and True
+would become ports. It resolves symbolic links in paths, which breaks mounted secrets that are
+renewed by moving a link.
 
-Import this module late: typed-settings takes longer to import than everything else that ``--help`` needs.
+Import this module late: typed-settings takes longer to import than everything else that ``--help``
+needs.
 """
 
 from __future__ import annotations
@@ -95,11 +97,16 @@ def convert_value(name: str, value: Any, target: Any, source: Source, *, is_secr
         return _converter().structure(value, target)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         culprit = "the value" if is_secret else quote_value(value)
-        raise SettingsError(f"{name}: {culprit} {_COMPLAINTS[target]} (from {source.name})") from None
+        raise SettingsError(
+            f"{name}: {culprit} {_COMPLAINTS[target]} (from {source.name})"
+        ) from None
 
 
 def anchor_path(value: Any, base_dir: Path) -> Any:
-    """Make a path absolute, relative to the directory of its source. Other values are returned as they are."""
+    """Make a path absolute, relative to the directory of its source.
+
+    Other values are returned as they are.
+    """
     # absolute(), not resolve(): a link stays a link
     return (base_dir / value).absolute() if isinstance(value, Path) else value
 

@@ -1,4 +1,7 @@
-"""The sources of values: flags, environment, file. Each yields raw candidates that carry their origin."""
+"""The sources of values: flags, environment, file.
+
+Each yields raw candidates that carry their origin.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ TABLES = frozenset({"profiles", "mcp", "options"})  # see ``tables``
 
 
 class SettingsError(ConfigurationError):
-    """An option has an invalid value. The message is one line that names the option and the source of the value."""
+    """An option has an invalid value.
+
+    The message is one line that names the option and the source of the value.
+    """
 
 
 class SourceKind(StrEnum):
@@ -40,7 +46,10 @@ class SourceKind(StrEnum):
 
 @frozen
 class Source:
-    """The origin of a value: ``--port``, ``API_SERVER_PORT``, ``/etc/hermes-trio.toml: port``, ``default``."""
+    """The origin of a value.
+
+    ``--port``, ``API_SERVER_PORT``, ``/etc/hermes-trio.toml: port``, ``default``.
+    """
 
     kind: SourceKind
     name: str
@@ -94,7 +103,9 @@ def from_document(document: Document) -> Iterator[Candidate]:
             continue
         name = renamed.get(key, key)
         if name not in options():
-            raise SettingsError(f"{key}: no such option{suggest_name(key, options())} (from {path})")
+            raise SettingsError(
+                f"{key}: no such option{suggest_name(key, options())} (from {path})"
+            )
         if isinstance(value, dict):
             raise SettingsError(f"{key}: is a table, but a single value is expected (from {path})")
         source = Source(SourceKind.FILE, f"{path}: {key}")
@@ -105,7 +116,8 @@ def from_document(document: Document) -> Iterator[Candidate]:
 def from_environment(environ: Mapping[str, str]) -> Iterator[Candidate]:
     """Yield the values of all variables that are set and not empty, the strongest name of each option last.
 
-    Unknown names with our prefix are ignored: Kubernetes sets some for a service called ``hermes-trio``.
+    Unknown names with our prefix are ignored: Kubernetes sets some for a service called
+    ``hermes-trio``.
     """
     for name, option in options().items():
         deprecated = own_variable(option.deprecated_name) if option.deprecated_name else ""
@@ -133,7 +145,10 @@ def _deprecation(source: Source, replacement: str) -> str:
 
 
 def config_files(named: Path | None, environ: Mapping[str, str]) -> list[ConfigFile]:
-    """Return the file to read, if any: named by flag, else by variable, else the user's own if it exists."""
+    """Return the file to read, if any.
+
+    Named by flag, else by variable, else the user's own if it exists.
+    """
     if named is not None:
         return [ConfigFile(named, CONFIG_FLAG)]
     if environ.get(CONFIG_VARIABLE):

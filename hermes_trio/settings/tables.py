@@ -27,7 +27,8 @@ _SECRET = frozenset({"api_key", "base_url"})  # URLs may contain keys
 _TYPES: Mapping[str, Any] = {
     option: kind for option, kind in get_type_hints(Profile).items() if option != "name"
 } | {_KEY_VARIABLE: str}
-# What a profile inherits from the top level, and the name it has there. The key is not included: see _resolve_key.
+# What a profile inherits from the top level, and the name it has there. The key is not included:
+# see _resolve_key.
 _INHERITED: Mapping[str, str] = {
     "agent": "agent",
     "model": "upstream_model",
@@ -41,7 +42,10 @@ _INHERITED: Mapping[str, str] = {
 
 @frozen
 class TopLevel:
-    """What surrounds the tables: the options of the top level, their sources, and the environment."""
+    """What surrounds the tables.
+
+    The options of the top level, their sources, and the environment.
+    """
 
     settings: Settings
     sources: Mapping[str, Source]
@@ -62,7 +66,8 @@ def read_tables(documents: Iterable[Document], top: TopLevel) -> Tables:
     """Read the tables of the configuration file, if there is one.
 
     Raises:
-        SettingsError: A table is invalid. The message is one line that names the option and the file, and no secret.
+        SettingsError: A table is invalid. The message is one line that names the option and the
+            file, and no secret.
     """
     tables = Tables()
     for document in documents:
@@ -70,7 +75,9 @@ def read_tables(documents: Iterable[Document], top: TopLevel) -> Tables:
         mcp = {name: MappingProxyType(table) for name, table in _named_tables(document, MCP)}
         options = document.values.get(OPTIONS, {})
         if not isinstance(options, dict):
-            raise SettingsError(f"{OPTIONS}: is a single value, but a table is expected (from {path})")
+            raise SettingsError(
+                f"{OPTIONS}: is a single value, but a table is expected (from {path})"
+            )
         profiles: dict[str, Profile] = {}
         sources: dict[str, Source] = {}
         for name, table in _named_tables(document, PROFILES):
@@ -78,7 +85,9 @@ def read_tables(documents: Iterable[Document], top: TopLevel) -> Tables:
             profiles[name], found = reader.read(table)
             sources |= found
         _reject_duplicate_models(top.settings.model_name, profiles.values(), path)
-        sources |= {f"{MCP}.{name}": Source(SourceKind.FILE, f"{path}: {MCP}.{name}") for name in mcp}
+        sources |= {
+            f"{MCP}.{name}": Source(SourceKind.FILE, f"{path}: {MCP}.{name}") for name in mcp
+        }
         if options:
             sources[OPTIONS] = Source(SourceKind.FILE, f"{path}: {OPTIONS}")
         tables = Tables(
@@ -94,13 +103,17 @@ def _named_tables(document: Document, kind: str) -> Iterator[tuple[str, dict[str
     """Yield the tables below ``[kind]``."""
     below, path = document.values.get(kind, {}), document.path
     if not isinstance(below, dict):
-        raise SettingsError(f"{kind}: is a single value, but tables [{kind}.NAME] are expected (from {path})")
+        raise SettingsError(
+            f"{kind}: is a single value, but tables [{kind}.NAME] are expected (from {path})"
+        )
     for name, table in below.items():
         if not is_table_name(name):
             complaint = "is not a name of up to 64 letters, digits, dots, dashes and underscores"
             raise SettingsError(f"{kind}: {quote_value(name)} {complaint} (from {path})")
         if not isinstance(table, dict):
-            raise SettingsError(f"{kind}.{name}: is a single value, but a table is expected (from {path})")
+            raise SettingsError(
+                f"{kind}.{name}: is a single value, but a table is expected (from {path})"
+            )
         yield name, table
 
 
@@ -143,9 +156,12 @@ class _ProfileReader:
     def _inherited(self) -> dict[str, Resolved]:
         settings, sources = self.top.settings, self.top.sources
         inherited = {
-            option: Resolved(getattr(settings, above), sources[above]) for option, above in _INHERITED.items()
+            option: Resolved(getattr(settings, above), sources[above])
+            for option, above in _INHERITED.items()
         }
-        own = Source(SourceKind.FILE, f"{self.document.path}: {OPTIONS}") if self.options else DEFAULT
+        own = (
+            Source(SourceKind.FILE, f"{self.document.path}: {OPTIONS}") if self.options else DEFAULT
+        )
         return {
             **inherited,
             MCP: Resolved(tuple(self.mcp), DEFAULT),
@@ -159,13 +175,18 @@ class _ProfileReader:
             if not isinstance(value, dict):
                 raise self._error(option, f"{quote_value(value)} is not a table")
             return Resolved(MappingProxyType(value), source)
-        converted = convert_value(dotted, value, _TYPES[option], source, is_secret=option in _SECRET)
+        converted = convert_value(
+            dotted, value, _TYPES[option], source, is_secret=option in _SECRET
+        )
         if option == "keys" and not converted:
             raise self._error(option, "is empty; omit it to allow every key")
         return Resolved(anchor_path(converted, self.document.path.parent), source)
 
     def _resolve_key(self, table: Mapping[str, Any], base_url: str) -> dict[str, Resolved]:
-        """Resolve the key of the model server. The top level's key is only for the top level's server."""
+        """Resolve the key of the model server.
+
+        The top level's key is only for the top level's server.
+        """
         if "api_key" in table and _KEY_VARIABLE in table:
             raise self._error("api_key", f"cannot be combined with {_KEY_VARIABLE}")
         if "api_key" in table:
@@ -190,14 +211,20 @@ class _ProfileReader:
             return Profile(name=self.name, **values)
         except InvalidValueError as error:
             if error.option == "name":
-                raise SettingsError(f"{PROFILES}: {error.complaint} (from {self.document.path})") from None
-            raise self._error(error.option, error.complaint, _source(resolved, error.option).name) from None
+                raise SettingsError(
+                    f"{PROFILES}: {error.complaint} (from {self.document.path})"
+                ) from None
+            raise self._error(
+                error.option, error.complaint, _source(resolved, error.option).name
+            ) from None
 
     def _dotted(self, option: str) -> str:
         return f"{PROFILES}.{self.name}.{option}"
 
     def _error(self, option: str, complaint: str, origin: str = "") -> SettingsError:
-        return SettingsError(f"{self._dotted(option)}: {complaint} (from {origin or self.document.path})")
+        return SettingsError(
+            f"{self._dotted(option)}: {complaint} (from {origin or self.document.path})"
+        )
 
 
 def _source(resolved: Mapping[str, Resolved], option: str) -> Source:

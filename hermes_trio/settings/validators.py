@@ -17,7 +17,10 @@ _MAX_GRACE_SECONDS = 86_400
 
 
 class InvalidValueError(ValueError):
-    """A value that ``Settings`` or ``Profile`` rejects. It names the option, but not the source of the value."""
+    """A value that ``Settings`` or ``Profile`` rejects.
+
+    It names the option, but not the source of the value.
+    """
 
     def __init__(self, option: str, complaint: str) -> None:
         super().__init__(f"{option}: {complaint}")
@@ -86,7 +89,9 @@ def _require_finite(field: Attribute[Any], value: float) -> None:
 def validate_host(_settings: object, field: Attribute[Any], value: str) -> None:
     """Reject what is neither an IP address nor a host name, above all ``host:port`` and URLs."""
     if not (_is_ip_address(value) or re.fullmatch(r"[\w.-]+", value)):
-        raise InvalidValueError(field.name, f"{quote_value(value)} is not a host name or an IP address")
+        raise InvalidValueError(
+            field.name, f"{quote_value(value)} is not a host name or an IP address"
+        )
 
 
 def _is_ip_address(host: str) -> bool:
@@ -113,15 +118,25 @@ def validate_texts(settings: object, field: Attribute[Any], value: tuple[str, ..
 
 
 def validate_agent(_settings: object, field: Attribute[Any], value: str) -> None:
-    """Reject what is neither a name nor ``module:factory``. An empty value is valid: a default is chosen later."""
+    """Reject what is neither a name nor ``module:factory``.
+
+    An empty value is valid: a default is chosen later.
+    """
     if value and not _AGENT.fullmatch(value):
-        raise InvalidValueError(field.name, f"{quote_value(value)} is neither a name nor module:factory")
+        raise InvalidValueError(
+            field.name, f"{quote_value(value)} is neither a name nor module:factory"
+        )
 
 
 def validate_base_url(_settings: object, field: Attribute[Any], value: str) -> None:
-    """Reject what is not the base URL of a server. The value is not repeated: it may contain a key."""
+    """Reject what is not the base URL of a server.
+
+    The value is not repeated: it may contain a key.
+    """
     if value and not _BASE_URL.fullmatch(value):
-        complaint = "the value is not a URL such as https://llm.example.org/v1, without user, key or query"
+        complaint = (
+            "the value is not a URL such as https://llm.example.org/v1, without user, key or query"
+        )
         raise InvalidValueError(field.name, complaint)
 
 

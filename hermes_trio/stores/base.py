@@ -50,18 +50,24 @@ class CorruptRecord(StoreError):
 class SessionStore(Protocol):
     """Sessions and their transcripts.
 
-    A run creates the session it starts in if there is none, and appends its messages to the session it ends in.
-    Deleting runs or conversations never removes messages from a session.
+    A run creates the session it starts in if there is none, and appends its messages to the session
+    it ends in. Deleting runs or conversations never removes messages from a session.
     """
 
     async def load_messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
-        """Return the whole transcript of a session, oldest message first; empty for an unknown session."""
+        """Return the whole transcript of a session, oldest message first.
+
+        Empty for an unknown session.
+        """
         ...
 
     async def list_messages(
         self, principal: str, session_id: str, after: int = 0, limit: int = 1000
     ) -> MessagePage:
-        """Return the page of messages that follows message number ``after``; empty for an unknown session."""
+        """Return the page of messages that follows message number ``after``.
+
+        Empty for an unknown session.
+        """
         ...
 
     async def create_session(self, session: Session) -> Session | SessionExists | TitleTaken:
@@ -78,7 +84,8 @@ class SessionStore(Protocol):
     async def list_sessions(self, principal: str, query: SessionQuery) -> SessionPage:
         """List sessions, most recently active first.
 
-        A session that was compressed into a successor is listed only if the query includes children.
+        A session that was compressed into a successor is listed only if the query includes
+        children.
         """
         ...
 
@@ -93,8 +100,9 @@ class SessionStore(Protocol):
     ) -> Session | NoSession | SessionExists | TitleTaken:
         """Create a child session with a copy of the transcript and end the source, atomically.
 
-        The child inherits the source's model and system prompt. If ``title`` is empty and the source has a title, the
-        child gets the next numbered one. Copied messages belong to no run, so no history contains them twice.
+        The child inherits the source's model and system prompt. If ``title`` is empty and the
+        source has a title, the child gets the next numbered one. Copied messages belong to no run,
+        so no history contains them twice.
         """
         ...
 
@@ -103,96 +111,118 @@ class SessionStore(Protocol):
     ) -> SessionDeleted | SessionBusy | NoSession:
         """Delete a session, its messages, its approvals, and every run that ended in it (see ``delete_run``).
 
-        Refused while a run in the session is in progress. Forks and conversations are kept. Runs in other sessions
-        that continue a deleted run keep only their own messages.
+        Refused while a run in the session is in progress. Forks and conversations are kept. Runs in
+        other sessions that continue a deleted run keep only their own messages.
         """
         ...
 
 
 class RunStore(Protocol):
-    """Runs: begun, logged, and ended exactly once. A run id is never reused, not even after the run was deleted.
+    """Runs: begun, logged, and ended exactly once.
+
+    A run id is never reused, not even after the run was deleted.
 
     Every write is durable when it returns.
     """
 
     async def begin_run(self, header: RunHeader, owner: str) -> None:
-        """Store a run as in progress. ``owner`` names the process that executes it. An existing run is left unchanged."""
+        """Store a run as in progress.
+
+        ``owner`` names the process that executes it. An existing run is left unchanged.
+        """
         ...
 
     async def append_log(self, batches: Sequence[LogBatch]) -> None:
         """Append to the logs of any number of runs in one transaction.
 
-        Safe to retry: of two batches with the same run and first number, the one with more changes is kept. Batches
-        for deleted or ended runs are dropped.
+        Safe to retry: of two batches with the same run and first number, the one with more changes
+        is kept. Batches for deleted or ended runs are dropped.
         """
         ...
 
     async def end_run(
-        self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
+        self,
+        ended: EndedRun,
+        tail: Sequence[LogBatch] = (),
+        items: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         """Give a run its terminal form; a second call for the same run changes nothing.
 
-        Atomically writes the record, the rest of the log, the messages (to the session the run ended in), and
-        ``items`` (to its conversation, which is created if missing). The run need not have begun in this store.
+        Atomically writes the record, the rest of the log, the messages (to the session the run
+        ended in), and ``items`` (to its conversation, which is created if missing). The run need
+        not have begun in this store.
 
-        A cancelled call may or may not have taken effect. Where that matters, shield it or read the run again.
+        A cancelled call may or may not have taken effect. Where that matters, shield it or read the
+        run again.
         """
         ...
 
     async def find_run(self, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
-        """Return a run and mark it as recently used. A crash may lose that mark, and nothing else."""
+        """Return a run and mark it as recently used.
+
+        A crash may lose that mark, and nothing else.
+        """
         ...
 
-    async def find_latest_run(self, principal: str, conversation: str) -> LiveRun | EndedRun | NoRun:
+    async def find_latest_run(
+        self, principal: str, conversation: str
+    ) -> LiveRun | EndedRun | NoRun:
         """Return the run in a conversation that began last and has not been deleted."""
         ...
 
     async def list_runs(self, principal: str, query: RunQuery) -> RunPage:
         """List runs in the order they began, or in reverse, omitting those that clients asked not to store.
 
-        The page starts behind the query's cursor, whether or not a run exists there. It may hold fewer runs than the
-        limit when their headers are very large, but never none while there are more.
+        The page starts behind the query's cursor, whether or not a run exists there. It may hold
+        fewer runs than the limit when their headers are very large, but never none while there are
+        more.
         """
         ...
 
     async def read_log(self, principal: str, run_id: str, first: int) -> tuple[LogBatch, ...]:
         """Return a bounded number of batches, in order, starting with the one that contains change ``first``.
 
-        The first batch may begin before ``first``. Empty if there are no such changes yet, or none any more.
+        The first batch may begin before ``first``. Empty if there are no such changes yet, or none
+        any more.
         """
         ...
 
     async def load_history(self, principal: str, run_id: str) -> tuple[Message, ...]:
-        """Return the messages of a run and of every run it continues, oldest first; empty for an unknown run.
+        """Return the messages of a run and of every run it continues, oldest first.
 
-        Each run contributes the client's messages, then the agent's; a run in progress only the client's. A run of
-        the Sessions API also continues everything said in its session before it. Deleted runs still count while a
-        later run continues them.
+        Empty for an unknown run.
+
+        Each run contributes the client's messages, then the agent's; a run in progress only the
+        client's. A run of the Sessions API also continues everything said in its session before it.
+        Deleted runs still count while a later run continues them.
         """
         ...
 
     async def delete_run(self, principal: str, run_id: str) -> bool:
         """Delete an ended run; return False if there is none or it is still in progress.
 
-        Its record, log and idempotency keys are removed. Its messages stay in the session, and in the history of the
-        runs that continue it.
+        Its record, log and idempotency keys are removed. Its messages stay in the session, and in
+        the history of the runs that continue it.
         """
         ...
 
     async def find_abandoned_runs(self, owner: str) -> tuple[RunHeader, ...]:
-        """Return the runs in progress, of all principals, whose owner is dead; ``owner`` is the living caller.
+        """Return the runs in progress, of all principals, whose owner is dead.
 
-        A run whose header cannot be decoded is hidden and reported in the server log instead, so that it cannot keep
-        the others from being ended. To clients it then looks failed and deleted.
+        ``owner`` is the living caller.
+
+        A run whose header cannot be decoded is hidden and reported in the server log instead, so
+        that it cannot keep the others from being ended. To clients it then looks failed and
+        deleted.
         """
         ...
 
     async def purge(self, retention: Retention, now: float) -> PurgeResult:
         """Remove what the retention limits no longer cover, a bounded amount per call, and return what was removed.
 
-        Logs and idempotency keys expire by age; ended runs are deleted least recently used first, and a conversation
-        with the last of its runs. The result counts runs, whole logs and keys that expired by age; when it is all
-        zeros, nothing is left to remove.
+        Logs and idempotency keys expire by age; ended runs are deleted least recently used first,
+        and a conversation with the last of its runs. The result counts runs, whole logs and keys
+        that expired by age; when it is all zeros, nothing is left to remove.
         """
         ...
 
@@ -204,7 +234,9 @@ class ConversationStore(Protocol):
         """Create a conversation, or replace the metadata of an existing one."""
         ...
 
-    async def find_conversation(self, principal: str, conversation_id: str) -> Conversation | NoConversation:
+    async def find_conversation(
+        self, principal: str, conversation_id: str
+    ) -> Conversation | NoConversation:
         """Return a conversation without its items."""
         ...
 
@@ -215,7 +247,9 @@ class ConversationStore(Protocol):
     async def add_items(
         self, principal: str, conversation_id: str, items: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Append items, each with an ``id``, to a conversation. Items whose id is already present are skipped.
+        """Append items, each with an ``id``, to a conversation.
+
+        Items whose id is already present are skipped.
 
         Raises:
             StoreError: The conversation does not exist, or an item has no id.
@@ -252,7 +286,10 @@ class IdempotencyStore(Protocol):
         ...
 
     async def release_key(self, record: IdempotencyRecord) -> None:
-        """Release a key whose request was refused before its run began. A key held by another run is kept."""
+        """Release a key whose request was refused before its run began.
+
+        A key held by another run is kept.
+        """
         ...
 
 
@@ -292,9 +329,10 @@ class CommitCounter(Protocol):
 class Store(SessionStore, RunStore, ConversationStore, IdempotencyStore, ApprovalStore, Protocol):
     """A complete store. Everything in it is visible only to the principal that created it.
 
-    Every method raises :class:`StoreError` if the store fails or is closed, and if a principal or an id is not valid
-    Unicode; the text of messages and items may be any Python string. A stored value that cannot be decoded raises
-    :class:`CorruptRecord`, which names the run, session or conversation.
+    Every method raises :class:`StoreError` if the store fails or is closed, and if a principal or
+    an id is not valid Unicode; the text of messages and items may be any Python string. A stored
+    value that cannot be decoded raises :class:`CorruptRecord`, which names the run, session or
+    conversation.
     """
 
     async def check(self) -> None:

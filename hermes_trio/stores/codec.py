@@ -1,7 +1,7 @@
 """The stored form of records, whatever the engine: JSON texts and compressed blobs, and back.
 
-Encoding is complete before the database is touched, so a value that cannot be encoded changes nothing. Decoding names
-the record that is corrupt.
+Encoding is complete before the database is touched, so a value that cannot be encoded changes
+nothing. Decoding names the record that is corrupt.
 """
 
 from __future__ import annotations
@@ -35,7 +35,14 @@ T = TypeVar("T")
 
 _SCALARS = frozenset({str, int, float, bool})
 _CANNOT_ENCODE = (TypeError, ValueError, KeyError, OverflowError, RecursionError)
-_CANNOT_DECODE = (DecodeError, ValueError, TypeError, RecursionError, zlib.error, msgspec.MsgspecError)
+_CANNOT_DECODE = (
+    DecodeError,
+    ValueError,
+    TypeError,
+    RecursionError,
+    zlib.error,
+    msgspec.MsgspecError,
+)
 
 
 # -- JSON --
@@ -68,8 +75,8 @@ def encode_json(value: object) -> str:
 def encode_plain_json(value: object) -> str:
     """Encode a value known to consist of texts, numbers and the like; faster than ``encode_json``.
 
-    The caller vouches for the contents: msgspec would silently accept sets and bytes. Text outside ASCII takes the
-    slow path.
+    The caller vouches for the contents: msgspec would silently accept sets and bytes. Text outside
+    ASCII takes the slow path.
 
     Raises:
         StoreError: The value contains something that JSON cannot express.
@@ -79,7 +86,11 @@ def encode_plain_json(value: object) -> str:
     except _CANNOT_ENCODE:
         return encode_json(value)
     # msgspec writes null for NaN and the infinities, which the strict encoder keeps.
-    return encoded.decode("ascii") if encoded.isascii() and b"null" not in encoded else encode_json(value)
+    return (
+        encoded.decode("ascii")
+        if encoded.isascii() and b"null" not in encoded
+        else encode_json(value)
+    )
 
 
 def _encoding_error(error: Exception) -> StoreError:
@@ -94,7 +105,9 @@ def decode_json(body: bytes | str, kind: type[T], place: str) -> T:
     """
     with _reporting(place):
         # Given bytes, json.loads would guess at UTF-16; only ASCII was ever written.
-        return msgspec.convert(json.loads(body if isinstance(body, str) else body.decode("ascii")), kind)
+        return msgspec.convert(
+            json.loads(body if isinstance(body, str) else body.decode("ascii")), kind
+        )
 
 
 def decode_message(body: bytes | str, n: int, owner: str) -> Message:
@@ -265,7 +278,12 @@ def check_header(header: RunHeader) -> None:
         StoreError: An id contains a lone surrogate.
     """
     check_ids(
-        header.principal, header.run_id, header.session_id, header.parent, header.conversation, header.kind
+        header.principal,
+        header.run_id,
+        header.session_id,
+        header.parent,
+        header.conversation,
+        header.kind,
     )
 
 
@@ -273,7 +291,8 @@ def check_end(ended: EndedRun, tail: tuple[LogBatch, ...], has_items: bool) -> N
     """Refuse the end of a run whose parts do not belong together.
 
     Raises:
-        StoreError: A batch is of another run, there are items but no conversation, or an id is not valid Unicode.
+        StoreError: A batch is of another run, there are items but no conversation, or an id is not
+            valid Unicode.
     """
     header = ended.header
     check_header(header)

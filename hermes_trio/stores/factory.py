@@ -1,6 +1,7 @@
 """Store URLs: parse one, and open the store it names. The only module that knows every engine.
 
-Engines are imported when they are opened, so parsing a URL stays cheap and a driver is needed only where it is used.
+Engines are imported when they are opened, so parsing a URL stays cheap and a driver is needed only
+where it is used.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ StoreLocation = InMemory | SqliteFile
 def parse_store_url(url: str, data_dir: Path) -> StoreLocation:
     """Parse a store URL. An empty one means a file in ``data_dir``.
 
-    Following the convention of ``DATABASE_URL``, three slashes start a path relative to the working directory and
-    four an absolute one.
+    Following the convention of ``DATABASE_URL``, three slashes start a path relative to the working
+    directory and four an absolute one.
 
     Raises:
-        ValueError: The URL names no known store. The message never repeats the URL, which may contain a password.
+        ValueError: The URL names no known store. The message never repeats the URL, which may
+            contain a password.
     """
     if not url:
         return SqliteFile(data_dir / FILE_NAME)
@@ -55,7 +57,13 @@ def parse_store_url(url: str, data_dir: Path) -> StoreLocation:
         scheme, colon, _ = url.partition(":")
         name = f"{scheme}:" if colon and scheme.isalnum() else "this"
         raise ValueError(f"{name} is not a known kind of store; {_KNOWN}")
-    if not path.strip("/") or path.endswith("/") or path == ":memory:" or "\0" in path or "?" in path:
+    if (
+        not path.strip("/")
+        or path.endswith("/")
+        or path == ":memory:"
+        or "\0" in path
+        or "?" in path
+    ):
         raise ValueError(f"sqlite:/// must be followed by the path of a file; {_KNOWN}")
     return SqliteFile(Path(path))
 

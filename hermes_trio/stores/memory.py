@@ -1,7 +1,9 @@
-"""A store in memory, for trials and tests: it is lost when it closes, and it grows with everything that is stored.
+"""A store in memory, for trials and tests.
 
-It is the SQLite store on an in-memory database, where no call waits for a disk or needs a thread. It therefore accepts
-and returns exactly what the file store does.
+It is lost when it closes, and it grows with everything that is stored.
+
+It is the SQLite store on an in-memory database, where no call waits for a disk or needs a thread.
+It therefore accepts and returns exactly what the file store does.
 """
 
 from __future__ import annotations
@@ -50,7 +52,10 @@ class _InlineExecutor:
 
 
 class MemoryStore(BaseSqliteStore):
-    """A :class:`~hermes_trio.stores.base.Store` in memory. Closed at the latest when it is garbage-collected."""
+    """A :class:`~hermes_trio.stores.base.Store` in memory.
+
+    Closed at the latest when it is garbage-collected.
+    """
 
     def __init__(self) -> None:
         executor = _InlineExecutor()

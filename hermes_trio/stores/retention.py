@@ -1,4 +1,7 @@
-"""Retention rules that hold for every engine: which runs are surplus, and when runs were last used."""
+"""Retention rules that hold for every engine.
+
+Which runs are surplus, and when runs were last used.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,10 @@ class PurgeCandidate:
 def select_surplus(
     count: int, size: int, least_used_first: Iterable[PurgeCandidate], retention: Retention
 ) -> Iterator[PurgeCandidate]:
-    """Yield candidates until the rest is within the limits; ``count`` and ``size`` are the totals before."""
+    """Yield candidates until the rest is within the limits.
+
+    ``count`` and ``size`` are the totals before.
+    """
     for candidate in least_used_first:
         if not (_exceeds(count, retention.max_runs) or _exceeds(size, retention.max_bytes)):
             return

@@ -8,8 +8,8 @@ A tool is a function with type annotations and a docstring::
         await use.output("looking out of the window")
         return f"{city}: rain for {days} days"
 
-The model sees the name, the docstring and a JSON schema derived from the annotations. Arguments are validated against
-that schema before the function is called.
+The model sees the name, the docstring and a JSON schema derived from the annotations. Arguments are
+validated against that schema before the function is called.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _thread_limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunV
 
 
 class ToolError(Exception):
-    """A failure that the model should read. The call ends as an error with this text; the turn continues."""
+    """A failure that the model should read.
+
+    The call ends as an error with this text; the turn continues.
+    """
 
 
 OutputListener = Callable[[str], Awaitable[None]]
@@ -63,13 +66,16 @@ class ToolUse:
         """Show output to the client while the call is still running."""
         await self._output(text)
 
-    async def ask(self, command: str, description: str = "", patterns: tuple[str, ...] = ()) -> bool:
+    async def ask(
+        self, command: str, description: str = "", patterns: tuple[str, ...] = ()
+    ) -> bool:
         """Ask the user for approval and return the decision; False if there is no user to ask.
 
         Args:
             command: what is about to be done, in one exact line.
             description: why approval is needed.
-            patterns: keys of the rules that triggered the question. The user may approve these keys permanently.
+            patterns: keys of the rules that triggered the question. The user may approve these keys
+                permanently.
         """
         return await self._ask(command, description, patterns)
 
@@ -82,7 +88,8 @@ class Tool:
     """A function that a model can call.
 
     ``run`` takes the arguments as the model sent them and returns the text for the model. It raises
-    :class:`ToolError` for failures that the model should read; any other exception is a defect in the tool.
+    :class:`ToolError` for failures that the model should read; any other exception is a defect in
+    the tool.
     """
 
     name: str
@@ -94,10 +101,10 @@ class Tool:
 def tool(function: Callable[..., Any]) -> Tool:
     """Turn a function into a tool.
 
-    The function's name and docstring become the tool's name and description. Its parameters become the schema, with
-    descriptions from the docstring's ``Args:`` section. A parameter annotated with :class:`ToolUse` receives the call.
-    A synchronous function runs in a thread, which is abandoned if the call is cancelled. A result that is not a string
-    is encoded as JSON.
+    The function's name and docstring become the tool's name and description. Its parameters become
+    the schema, with descriptions from the docstring's ``Args:`` section. A parameter annotated with
+    :class:`ToolUse` receives the call. A synchronous function runs in a thread, which is abandoned
+    if the call is cancelled. A result that is not a string is encoded as JSON.
 
     Raises:
         TypeError: the function has a parameter that a schema cannot express.
@@ -127,8 +134,8 @@ async def _call_in_thread(function: Callable[..., Any], **arguments: Any) -> Any
 def tool_thread_limiter() -> trio.CapacityLimiter:
     """Return the limiter for tool threads, one per Trio run.
 
-    It is separate from Trio's default limiter, so that hanging tools cannot starve the store of threads. An abandoned
-    thread keeps its token until it ends.
+    It is separate from Trio's default limiter, so that hanging tools cannot starve the store of
+    threads. An abandoned thread keeps its token until it ends.
     """
     limiter = _thread_limiter.get(trio.CapacityLimiter(MAX_THREADS))
     _thread_limiter.set(limiter)

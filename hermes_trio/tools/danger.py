@@ -1,9 +1,9 @@
 """Detect shell commands that need a person's approval before they run.
 
-A command is parsed as a shell would parse it, and each program that it would start is matched against the rules,
-including programs started by other programs. A command that cannot be parsed counts as dangerous. This guards against a
-model that goes astray, not against one that hides what it does: no analysis can tell what a script generated at run
-time will do.
+A command is parsed as a shell would parse it, and each program that it would start is matched
+against the rules, including programs started by other programs. A command that cannot be parsed
+counts as dangerous. This guards against a model that goes astray, not against one that hides what
+it does: no analysis can tell what a script generated at run time will do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ from hermes_trio.tools.danger_rules import (
     WRAPPERS,
     is_protected_path,
 )
-from hermes_trio.tools.shell_parser import COMPUTED, Pipeline, SimpleCommand, UnparsableScript, parse_script
+from hermes_trio.tools.shell_parser import (
+    COMPUTED,
+    Pipeline,
+    SimpleCommand,
+    UnparsableScript,
+    parse_script,
+)
 
 
 @frozen
@@ -100,11 +106,16 @@ class _DangerFinder:
             if number and _runs_input(_strip_prefix(command.words), names[:number]):
                 yield PIPE_TO_SHELL
         texts = [text for command in pipeline for text in (*command.words, *command.documents)]
-        if not set(names) <= DISPLAY_PROGRAMS and any(DESTRUCTIVE_SQL.search(text) for text in texts):
+        if not set(names) <= DISPLAY_PROGRAMS and any(
+            DESTRUCTIVE_SQL.search(text) for text in texts
+        ):
             yield SQL_DESTROY
 
     def _in_command(self, command: SimpleCommand, depth: int) -> Iterator[Danger]:
-        if any("<" not in each.operator and is_protected_path(each.target) for each in command.redirects):
+        if any(
+            "<" not in each.operator and is_protected_path(each.target)
+            for each in command.redirects
+        ):
             yield SYSTEM_FILES
         words = _strip_prefix(command.words)
         yield from self._in_words(words, depth)
@@ -121,8 +132,12 @@ class _DangerFinder:
         name, arguments = _program_name(words), list(words[1:])
         if _is_computed(words[0]):
             yield COMPUTED_PROGRAM
-        yield from (Danger(rule.key, rule.description) for rule in RULES if rule.applies(name, arguments))
-        if name in INTERPRETERS and any(SIDE_EFFECT_CODE.search(argument) for argument in arguments):
+        yield from (
+            Danger(rule.key, rule.description) for rule in RULES if rule.applies(name, arguments)
+        )
+        if name in INTERPRETERS and any(
+            SIDE_EFFECT_CODE.search(argument) for argument in arguments
+        ):
             yield CODE_ACTS
         yield from self._in_arguments(name, arguments, depth)
 
@@ -139,7 +154,9 @@ def _scripts(name: str, arguments: list[str]) -> Sequence[str]:
     """Return the arguments that are scripts themselves."""
     if name in _OPTION_C_PROGRAMS and any(re.match(r"-\w*c|--command", each) for each in arguments):
         return [
-            each.removeprefix("--command=") for each in arguments if not re.match(r"-(?!-command=)", each)
+            each.removeprefix("--command=")
+            for each in arguments
+            if not re.match(r"-(?!-command=)", each)
         ]
     if name in _SCRIPT_PROGRAMS:
         return [" ".join(arguments), *arguments]
@@ -147,12 +164,19 @@ def _scripts(name: str, arguments: list[str]) -> Sequence[str]:
 
 
 def _inner_commands(name: str, arguments: list[str]) -> Sequence[Sequence[str]]:
-    """Return commands among the arguments. Where options end is unknown, so every argument may start one."""
+    """Return commands among the arguments.
+
+    Where options end is unknown, so every argument may start one.
+    """
     if name == "find":
-        marks = [index for index, word in enumerate(arguments) if re.fullmatch(r"-(exec|ok)(dir)?", word)]
+        marks = [
+            index for index, word in enumerate(arguments) if re.fullmatch(r"-(exec|ok)(dir)?", word)
+        ]
         return [arguments[index + 1 :] for index in marks]
     if name in WRAPPERS | _SCRIPT_PROGRAMS:
-        return [rest for index in range(len(arguments)) if (rest := _strip_prefix(arguments[index:]))]
+        return [
+            rest for index in range(len(arguments)) if (rest := _strip_prefix(arguments[index:]))
+        ]
     return ()
 
 
@@ -187,4 +211,6 @@ def _program_name(words: Sequence[str]) -> str:
 
 def _is_computed(word: str) -> bool:
     """Return True if the name of a program is only known at run time."""
-    return word != "()" and (COMPUTED in word or any(mark in word for mark in "$*?") or "{" in word[:1])
+    return word != "()" and (
+        COMPUTED in word or any(mark in word for mark in "$*?") or "{" in word[:1]
+    )

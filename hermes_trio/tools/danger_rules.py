@@ -41,7 +41,9 @@ SIDE_EFFECT_CODE = re.compile(
 )
 
 _HOME = re.compile(r"^(?:~\w*|\$HOME|/home/[^/]+|/Users/[^/]+)(?=/|$)")
-_SYSTEM = re.compile(r"^/(etc|boot|usr|bin|sbin|lib\w*|sys|proc|root|private/etc|System|Library)(/|$)|^/$")
+_SYSTEM = re.compile(
+    r"^/(etc|boot|usr|bin|sbin|lib\w*|sys|proc|root|private/etc|System|Library)(/|$)|^/$"
+)
 _DEVICE = re.compile(r"^/dev/(?!(null|zero|full|tty|stdin|stdout|stderr|fd/\d+|shm/.*)$)")
 _CREDENTIALS_AND_STARTUP = re.compile(
     r"(^|/)(\.ssh|\.gnupg|\.aws|\.kube|\.docker|cron\.\w+|authorized_keys|sudoers)(/|$)"
@@ -101,13 +103,18 @@ def _protected_target(arguments: Sequence[str]) -> bool:
     words = [argument for argument in arguments if not argument.startswith("-")]
     named = [each for each in arguments if re.match(r"-t.|--target-directory=", each)]
     after_t = [
-        arguments[index + 1] for index, each in enumerate(arguments[:-1]) if each in ("-t", "-o", "-O")
+        arguments[index + 1]
+        for index, each in enumerate(arguments[:-1])
+        if each in ("-t", "-o", "-O")
     ]
     return _any_protected_path([*words[-1:], *named, *after_t])
 
 
 def _kills_all(arguments: Sequence[str]) -> bool:
-    """Match process 1 (init) and -1 (every process) as the last argument; an earlier -1 is a signal number."""
+    """Match process 1 (init) and -1 (every process) as the last argument.
+
+    An earlier -1 is a signal number.
+    """
     return bool(arguments) and arguments[-1] in ("-1", "1")
 
 

@@ -1,7 +1,8 @@
 """Which environment variables child processes receive.
 
-The server's environment holds keys. A deny list of names that look secret would miss some, so this is an allow list. It
-keeps secrets out of tool output; it is not a sandbox, because commands run as the server's own user.
+The server's environment holds keys. A deny list of names that look secret would miss some, so this
+is an allow list. It keeps secrets out of tool output; it is not a sandbox, because commands run as
+the server's own user.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The file tools, ``read_file``, ``write_file`` and ``patch``, confined to a workspace.
 
-Paths are checked after all symbolic links have been resolved. This contains a model that goes astray. It does not
-contain a process that swaps links during the check, and need not: such a process runs as the same user and can open the
-files itself.
+Paths are checked after all symbolic links have been resolved. This contains a model that goes
+astray. It does not contain a process that swaps links during the check, and need not: such a
+process runs as the same user and can open the files itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _BINARY_PROBE_BYTES = 8_192
 
 
 class FileError(ToolError):
-    """A file cannot be read or written. The message is for the model and the user, and has the path as they gave it."""
+    """A file cannot be read or written.
+
+    The message is for the model and the user, and has the path as they gave it.
+    """
 
 
 class OutsideWorkspace(FileError):
@@ -38,7 +41,9 @@ class OutsideWorkspace(FileError):
 
 @tool
 def read_file(path: str, offset: int = 1, limit: int = DEFAULT_LINES, *, use: ToolUse) -> str:
-    """Read a text file in the workspace. A long file is returned in parts; a note at the end says how to continue.
+    """Read a text file in the workspace.
+
+    A long file is returned in parts; a note at the end says how to continue.
 
     Args:
         path: relative to the workspace.
@@ -51,7 +56,9 @@ def read_file(path: str, offset: int = 1, limit: int = DEFAULT_LINES, *, use: To
 
 @tool
 def write_file(path: str, content: str, *, use: ToolUse) -> str:
-    """Write a text file in the workspace. Existing content is replaced; missing directories are created.
+    """Write a text file in the workspace.
+
+    Existing content is replaced; missing directories are created.
 
     Args:
         path: relative to the workspace.
@@ -62,12 +69,15 @@ def write_file(path: str, content: str, *, use: ToolUse) -> str:
 
 
 @tool
-def patch(path: str, old_text: str, new_text: str, replace_all: bool = False, *, use: ToolUse) -> str:
+def patch(
+    path: str, old_text: str, new_text: str, replace_all: bool = False, *, use: ToolUse
+) -> str:
     """Replace a piece of a text file in the workspace. The rest of the file is left unchanged.
 
     Args:
         path: relative to the workspace.
-        old_text: the piece to replace, exactly as it is in the file, with enough context to occur only once.
+        old_text: the piece to replace, exactly as it is in the file, with enough context to occur
+            only once.
         new_text: the replacement.
         replace_all: replace every occurrence.
         use: the call.
@@ -85,7 +95,9 @@ def patch(path: str, old_text: str, new_text: str, replace_all: bool = False, *,
         hint = f"; line {line} matches if whitespace is ignored" if line else ""
         raise ToolError(f"{path}: old_text does not occur in the file{hint}")
     if count > 1 and not replace_all:
-        raise ToolError(f"{path}: old_text occurs {count} times: include more context, or set replace_all")
+        raise ToolError(
+            f"{path}: old_text occurs {count} times: include more context, or set replace_all"
+        )
     write_text(use.workspace, path, text.replace(old, new))
     return f"replaced {count} occurrence{'s' * (count > 1)} in {path}"
 

@@ -1,8 +1,9 @@
 """Tools of MCP servers. Needs the package ``mcp``, which the extra of the same name installs.
 
-Each server has a task that holds its connection open, because Trio requires that the task that opens a connection also
-closes it. A call that finds no connection opens one; a call that loses it fails, and the next call reconnects. A server
-that cannot be reached at startup is logged, and its tools are missing.
+Each server has a task that holds its connection open, because Trio requires that the task that
+opens a connection also closes it. A call that finds no connection opens one; a call that loses it
+fails, and the next call reconnects. A server that cannot be reached at startup is logged, and its
+tools are missing.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ def read_server(name: str, table: Mapping[str, Any]) -> McpServer:
         ConfigurationError: the table is malformed. The message is one line.
     """
     if not _SERVER_NAME.fullmatch(name):
-        raise ConfigurationError(f"mcp: invalid server name {name!r}: use up to 32 letters, digits, - and _")
+        raise ConfigurationError(
+            f"mcp: invalid server name {name!r}: use up to 32 letters, digits, - and _"
+        )
     if ("command" in table) == ("url" in table):
         raise ConfigurationError(f"mcp server {name!r}: give either command or url")
     try:
@@ -89,7 +92,10 @@ def read_server(name: str, table: Mapping[str, Any]) -> McpServer:
 
 
 def tool_name(server: str, tool: str) -> str:
-    """Return the name under which the model sees a server's tool. Distinct tools get distinct names."""
+    """Return the name under which the model sees a server's tool.
+
+    Distinct tools get distinct names.
+    """
     plain = f"{server}__{tool}"
     name = _INVALID_IN_TOOL_NAME.sub("_", plain)
     if name == plain and len(name) <= MAX_NAME_CHARS:
@@ -108,21 +114,27 @@ async def open_servers(
     """Connect to MCP servers and yield the tools of those that respond.
 
     Args:
-        servers: tables by name, with ``command``, ``args``, ``env``, ``cwd``, or with ``url``, ``headers``; and
+        servers: tables by name, with ``command``, ``args``, ``env``, ``cwd``, or with ``url``,
+            ``headers``; and
             ``seconds``, the time limit of a call.
         workspace: the working directory of servers that do not set ``cwd``.
 
     Raises:
-        ConfigurationError: a table is malformed, or the package is missing. The message is one line.
+        ConfigurationError: a table is malformed, or the package is missing. The message is one
+            line.
     """
     configured = {name: read_server(name, table) for name, table in servers.items()}
     if configured:
         try:
             import mcp  # noqa: F401, PLC0415 - an optional dependency
         except ImportError as error:
-            raise ConfigurationError("mcp: the package is missing: pip install 'hermes-trio[mcp]'") from error
+            raise ConfigurationError(
+                "mcp: the package is missing: pip install 'hermes-trio[mcp]'"
+            ) from error
     async with trio.open_nursery() as nursery:
-        connections = [_Connection(name, server, workspace, nursery) for name, server in configured.items()]
+        connections = [
+            _Connection(name, server, workspace, nursery) for name, server in configured.items()
+        ]
         async with trio.open_nursery() as connecting:
             for connection in connections:
                 connecting.start_soon(connection.connect)
@@ -146,7 +158,10 @@ class _Connection:
     _connect_lock: trio.Lock = field(factory=trio.Lock)
 
     async def connect(self) -> None:
-        """Connect for the first time and list the tools. A server that does not respond has no tools."""
+        """Connect for the first time and list the tools.
+
+        A server that does not respond has no tools.
+        """
         try:
             with trio.fail_after(CONNECT_SECONDS):
                 client: mcp.Client = await self.nursery.start(self._hold)
@@ -163,7 +178,10 @@ class _Connection:
         self._client = None
 
     async def _hold(self, task_status: trio.TaskStatus[mcp.Client]) -> None:
-        """Keep a connection open until :meth:`disconnect`. A failure to connect is raised in ``nursery.start``."""
+        """Keep a connection open until :meth:`disconnect`.
+
+        A failure to connect is raised in ``nursery.start``.
+        """
         disconnected = trio.Event()
         is_open = False
         try:

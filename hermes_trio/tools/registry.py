@@ -1,7 +1,8 @@
 """Resolve tool names from the settings to tools, and apply a profile's approval rules to them.
 
-The rule ``always`` asks before every call. ``dangerous``, the default, leaves the decision to the tool, which asks when
-it sees a reason to. ``never`` asks nothing and approves whatever the tool would have asked.
+The rule ``always`` asks before every call. ``dangerous``, the default, leaves the decision to the
+tool, which asks when it sees a reason to. ``never`` asks nothing and approves whatever the tool
+would have asked.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from typing import Any
 import msgspec
 from attrs import evolve
 
-from hermes_trio.agent.importing import ImportTargetError, describe_type, import_object, is_import_target
+from hermes_trio.agent.importing import (
+    ImportTargetError,
+    describe_type,
+    import_object,
+    is_import_target,
+)
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.shorten import shorten
 from hermes_trio.tools.base import NOT_APPROVED, Tool, ToolError, ToolUse
@@ -40,12 +46,14 @@ def find_tools(names: Iterable[str], options: Mapping[str, Any] = _NO_OPTIONS) -
     """Return the tools with these names, in the same order.
 
     Args:
-        names: shipped tools, or ``module:attribute``. An empty iterable means all shipped tools; a single ``none``
+        names: shipped tools, or ``module:attribute``. An empty iterable means all shipped tools; a
+            single ``none``
             means no tools.
         options: a table per tool, by the tool's name. Other entries are ignored.
 
     Raises:
-        ConfigurationError: a tool does not exist, two have the same name, or options are wrong. The message is one
+        ConfigurationError: a tool does not exist, two have the same name, or options are wrong. The
+            message is one
             line.
     """
     requested = tuple(names) or tuple(SHIPPED)
@@ -59,7 +67,9 @@ def find_tools(names: Iterable[str], options: Mapping[str, Any] = _NO_OPTIONS) -
 def _find(name: str, options: Mapping[str, Any]) -> Tool:
     target = SHIPPED.get(name, name)
     if not is_import_target(target):
-        raise ConfigurationError(f"no tool {name!r}: expected {', '.join(SHIPPED)}, or module:attribute")
+        raise ConfigurationError(
+            f"no tool {name!r}: expected {', '.join(SHIPPED)}, or module:attribute"
+        )
     try:
         found = import_object(target)
     except ImportTargetError as problem:
@@ -76,7 +86,9 @@ def _find(name: str, options: Mapping[str, Any]) -> Tool:
     try:
         made: Tool = found(**read_signature(found, Tool).arguments(table))
     except InvalidArguments as error:
-        raise ConfigurationError(f"options of {name}: {error}".replace("argument", "option")) from error
+        raise ConfigurationError(
+            f"options of {name}: {error}".replace("argument", "option")
+        ) from error
     return made
 
 
@@ -110,7 +122,10 @@ def read_approval_rules(options: Mapping[str, Any]) -> ApprovalRules:
 
 
 def apply_approval_rules(tools: Iterable[Tool], rules: ApprovalRules) -> tuple[Tool, ...]:
-    """Return the same tools, guarded by the rules. An exact name takes precedence over the first matching glob."""
+    """Return the same tools, guarded by the rules.
+
+    An exact name takes precedence over the first matching glob.
+    """
     return tuple(_guard(tool, _rule_for(tool.name, rules)) for tool in tools)
 
 

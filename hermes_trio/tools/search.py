@@ -1,7 +1,7 @@
 """The ``search_files`` tool, which finds files by name or content.
 
-The search runs :mod:`hermes_trio.tools.search_worker` in a child process: a regular expression can backtrack forever
-while it holds the GIL, and only a process can be killed.
+The search runs :mod:`hermes_trio.tools.search_worker` in a child process: a regular expression can
+backtrack forever while it holds the GIL, and only a process can be killed.
 """
 
 from __future__ import annotations
@@ -37,10 +37,13 @@ async def search_files(
     *,
     use: ToolUse,
 ) -> str:
-    """Search the files in the workspace. Directories of version control and installed packages are skipped.
+    """Search the files in the workspace.
+
+    Directories of version control and installed packages are skipped.
 
     Args:
-        pattern: what to find: a regular expression for the content, or a glob such as *.py for the name.
+        pattern: what to find: a regular expression for the content, or a glob such as *.py for the
+            name.
         target: whether to search file contents or file names.
         path: the directory to start in, relative to the workspace.
         names: a glob; only files with matching names are searched.
@@ -75,7 +78,10 @@ async def search_files(
 
 
 async def _run_worker(request: bytes, output: bytearray) -> int:
-    """Run the worker to its end, appending to ``output``, and return its exit code. Cancellation kills it."""
+    """Run the worker to its end, appending to ``output``, and return its exit code.
+
+    Cancellation kills it.
+    """
     start = partial(
         trio.run_process,
         _COMMAND,

@@ -1,6 +1,7 @@
 """The search program, run as a child process by :mod:`hermes_trio.tools.search`.
 
-It imports nothing but the standard library, so that it starts quickly and runs isolated (``python -I -S``).
+It imports nothing but the standard library, so that it starts quickly and runs isolated (``python
+-I -S``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ EXIT_BAD_PATTERN = 2
 _BINARY_PROBE_BYTES = 8_192
 
 
-def search(root: str, start: str, pattern: str, target: str, names: str, limit: int) -> Iterator[str]:
+def search(
+    root: str, start: str, pattern: str, target: str, names: str, limit: int
+) -> Iterator[str]:
     """Yield up to ``limit`` lines of results, and a final note if there are more.
 
     Args:
@@ -51,8 +54,8 @@ def search(root: str, start: str, pattern: str, target: str, names: str, limit: 
 def glob_matcher(glob: str) -> Callable[[str], bool]:
     """Return a predicate for paths.
 
-    A glob matches the file name, or the whole path if it contains a slash. Without wildcards it matches any path that
-    contains it.
+    A glob matches the file name, or the whole path if it contains a slash. Without wildcards it
+    matches any path that contains it.
     """
     if not re.search(r"[*?\[]", glob):
         return lambda path: glob in path
@@ -80,10 +83,16 @@ def _is_inside(path: str, root: str) -> bool:
 
 
 def matching_lines(pattern: re.Pattern[str], root: str, path: str) -> Iterator[str]:
-    """Yield the lines of a file that match, with path and line number. Binary and huge files are skipped."""
+    """Yield the lines of a file that match, with path and line number.
+
+    Binary and huge files are skipped.
+    """
     try:
         with open(os.path.join(root, path), "rb") as file:
-            if b"\0" in file.read(_BINARY_PROBE_BYTES) or os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
+            if (
+                b"\0" in file.read(_BINARY_PROBE_BYTES)
+                or os.fstat(file.fileno()).st_size > MAX_FILE_BYTES
+            ):
                 return
             file.seek(0)
             for number, data in enumerate(file, 1):

@@ -1,7 +1,8 @@
 """Parse a shell script far enough to know which programs it would start, with which words.
 
-Nothing is expanded. Quotes are removed; operators, redirections and here-documents are understood; the content of a
-substitution is parsed as a script of its own. Anything that is not understood is an error, never a guess.
+Nothing is expanded. Quotes are removed; operators, redirections and here-documents are understood;
+the content of a substitution is parsed as a script of its own. Anything that is not understood is
+an error, never a guess.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ def _ansi_character(found: re.Match[str]) -> str:
 
 
 def _is_case_pattern(pipeline: Pipeline) -> bool:
-    return all(len(command.words) == 1 and set(command.words[0]) & set("*?[") for command in pipeline)
+    return all(
+        len(command.words) == 1 and set(command.words[0]) & set("*?[") for command in pipeline
+    )
 
 
 @frozen
@@ -116,7 +119,11 @@ class _ShellParser:
                 pipeline.append(SimpleCommand())
             elif self._accept(")") or self._match(_EMPTY_PARENTHESES):
                 # It follows a pattern of `case`, or the name of a function.
-                pipeline = [SimpleCommand()] if _is_case_pattern(pipeline) else self._end_pipeline(pipeline)
+                pipeline = (
+                    [SimpleCommand()]
+                    if _is_case_pattern(pipeline)
+                    else self._end_pipeline(pipeline)
+                )
             elif self._accept("(("):
                 raise UnparsableScript("arithmetic, or a subshell in a subshell")
             elif self._accept("("):
@@ -158,7 +165,9 @@ class _ShellParser:
         target = self._parse_word()
         if found[1] in ("<<", "<<-"):
             is_literal = self._text[start : self._at] != target
-            self._pending_documents.append(_PendingDocument(command, target, is_literal, found[1] == "<<-"))
+            self._pending_documents.append(
+                _PendingDocument(command, target, is_literal, found[1] == "<<-")
+            )
         elif found[1] == "<<<":
             command.documents.append(target)
         else:
@@ -282,7 +291,9 @@ class _ShellParser:
         while not self._accept("`"):
             if self._at >= len(self._text):
                 raise UnparsableScript("no closing `")
-            parts.append(self._parse_backtick_escape() if self._accept("\\") else self._next_character())
+            parts.append(
+                self._parse_backtick_escape() if self._accept("\\") else self._next_character()
+            )
         _ShellParser("".join(parts), self._pipelines, self._depth + 1).parse_script("")
         return COMPUTED
 

@@ -13,7 +13,9 @@ from attrs import frozen
 _SECTION = re.compile(r"^(Args|Returns|Raises|Yields|Note|Example)s?:\s*$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^ {4}(\w+)(?: \([^)]*\))?: ", re.MULTILINE)
 _LOCATION = re.compile(r"^(?P<what>.*) - at `\$\.(?P<name>.*)`$", re.DOTALL)
-_FIELD = re.compile(r"^Object (?P<what>missing required|contains unknown) field `(?P<name>.*)`$", re.DOTALL)
+_FIELD = re.compile(
+    r"^Object (?P<what>missing required|contains unknown) field `(?P<name>.*)`$", re.DOTALL
+)
 
 
 class InvalidArguments(Exception):
@@ -46,7 +48,8 @@ def read_signature(function: Callable[..., Any], injected_type: type) -> Signatu
 
     Args:
         function: every parameter must be named and annotated with a type that JSON can represent.
-        injected_type: parameters of this type are supplied by the caller and left out of the schema.
+        injected_type: parameters of this type are supplied by the caller and left out of the
+            schema.
 
     Raises:
         TypeError: the function has a parameter that a schema cannot express.
@@ -104,5 +107,7 @@ def _explain(error: str) -> str:
     if found := _LOCATION.match(error):
         return f"argument {found['name']!r}: {found['what'][:1].lower()}{found['what'][1:]}"
     if found := _FIELD.match(error):
-        return f"{'missing' if 'missing' in found['what'] else 'unknown'} argument {found['name']!r}"
+        return (
+            f"{'missing' if 'missing' in found['what'] else 'unknown'} argument {found['name']!r}"
+        )
     return error

@@ -1,15 +1,15 @@
 """The ``terminal`` tool, and the :class:`Terminal` underneath that runs shell commands.
 
-:meth:`Terminal.run` blocks its thread; :meth:`Terminal.stop` may be called from any other thread and takes effect at
-once. Each command is a process group of its own, so that killing it kills its children too. The reading thread polls
-three file descriptors and nothing else:
+:meth:`Terminal.run` blocks its thread; :meth:`Terminal.stop` may be called from any other thread
+and takes effect at once. Each command is a process group of its own, so that killing it kills its
+children too. The reading thread polls three file descriptors and nothing else:
 
 * the pipe with the output;
 * a *pidfd*, readable when the shell has exited, because a background child can hold the pipe open indefinitely;
 * an *eventfd*, written by :meth:`Terminal.stop`.
 
-A process group is signalled by number, and the number can be reused as soon as its process has been waited for.
-:class:`_ProcessGroup` therefore never signals after the shell has been reaped.
+A process group is signalled by number, and the number can be reused as soon as its process has been
+waited for. :class:`_ProcessGroup` therefore never signals after the shell has been reaped.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def make_terminal(
     async def terminal(command: str, seconds: float = default, *, use: ToolUse) -> str:
         """Run a shell command in the workspace and return what it prints.
 
-        There is no input and no screen. The working directory is kept from one command to the next. Background
-        processes are killed when the command ends.
+        There is no input and no screen. The working directory is kept from one command to the next.
+        Background processes are killed when the command ends.
 
         Args:
             command: a command line for /bin/sh.
@@ -122,8 +122,9 @@ class _CommandJob:
     async def run(self, use: ToolUse) -> tuple[CommandResult, str]:
         """Run the command and return its result and final working directory, "" if unknown.
 
-        A cancellation stops the command first, then waits for the thread, which takes a fraction of a second. Output
-        is delivered by a call into Trio, so that the cancellation ends a blocked delivery too.
+        A cancellation stops the command first, then waits for the thread, which takes a fraction of
+        a second. Output is delivered by a call into Trio, so that the cancellation ends a blocked
+        delivery too.
         """
         terminal = Terminal(self.directory, self.characters, self.environ)
         async with trio.open_nursery() as nursery:
@@ -139,7 +140,9 @@ class _CommandJob:
             note = Path(scratch, "directory")
             on_exit = shlex.quote(f"pwd -P >{shlex.quote(str(note))}")
             command = f"trap {on_exit} EXIT; {self.command}"
-            result = terminal.run(command, lambda text: trio.from_thread.run(output, text), self.seconds)
+            result = terminal.run(
+                command, lambda text: trio.from_thread.run(output, text), self.seconds
+            )
             return result, note.read_text("utf-8", "replace") if note.exists() else ""
 
 
@@ -162,7 +165,10 @@ class _WorkingDirectories:
         return directory if _is_in_workspace(use.workspace, directory) else use.workspace
 
     def update(self, use: ToolUse, ended_in: str) -> str:
-        """Record where a command ended; return a note for the model if the directory has changed."""
+        """Record where a command ended.
+
+        Return a note for the model if the directory has changed.
+        """
         before = self.current(use).resolve()
         after = Path(ended_in.removesuffix("\n")) if ended_in else before
         if after == before:
@@ -206,7 +212,10 @@ def _report(result: CommandResult, seconds: float, directory_note: str) -> str:
 
 @frozen
 class CommandResult:
-    """How a command ended. Death by a signal is reported as 128 plus the signal number, as in a shell."""
+    """How a command ended.
+
+    Death by a signal is reported as 128 plus the signal number, as in a shell.
+    """
 
     output: str
     exit_code: int
@@ -233,13 +242,17 @@ class Terminal:
         self._groups: set[_ProcessGroup] = set()
 
     def run(
-        self, command: str, on_output: Callable[[str], object] = _ignore, seconds: float = DEFAULT_SECONDS
+        self,
+        command: str,
+        on_output: Callable[[str], object] = _ignore,
+        seconds: float = DEFAULT_SECONDS,
     ) -> CommandResult:
         """Run a command to its end. Blocks.
 
         Args:
             command: for ``/bin/sh -c``.
-            on_output: receives the output as it arrives, up to the limit. If it raises, the command is killed and the
+            on_output: receives the output as it arrives, up to the limit. If it raises, the command
+                is killed and the
                 exception propagates.
             seconds: the time limit.
         """
@@ -323,7 +336,10 @@ class _ProcessGroup:
             self.wake_fd = -1
 
     def attach(self, pgid: int) -> None:
-        """Set the group that was started. It is terminated at once if :meth:`terminate` was called meanwhile."""
+        """Set the group that was started.
+
+        It is terminated at once if :meth:`terminate` was called meanwhile.
+        """
         with self._lock:
             self._pgid = pgid
             if self._is_terminated:
@@ -348,7 +364,10 @@ class _ProcessGroup:
             self._signal(signal.SIGKILL)
 
     def kill_and_detach(self) -> None:
-        """Kill what is left and never signal again: the number may soon belong to another process."""
+        """Kill what is left and never signal again.
+
+        The number may soon belong to another process.
+        """
         with self._lock:
             self._signal(signal.SIGKILL)
             self._pgid = 0
@@ -371,17 +390,29 @@ class _OutputReader:
     """Reads a command's output until the command exits or is terminated."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], pidfd: int, group: _ProcessGroup, output: _OutputCapture
+        self,
+        process: subprocess.Popen[bytes],
+        pidfd: int,
+        group: _ProcessGroup,
+        output: _OutputCapture,
     ) -> None:
         assert process.stdout is not None
-        self._pipe, self._pidfd, self._group, self._output = process.stdout.fileno(), pidfd, group, output
+        self._pipe, self._pidfd, self._group, self._output = (
+            process.stdout.fileno(),
+            pidfd,
+            group,
+            output,
+        )
         self._poll = select.poll()
         self._watched = {self._pipe, pidfd, group.wake_fd}
         for fd in self._watched:
             self._poll.register(fd, select.POLLIN)
 
     def read_to_end(self, deadline: float) -> _CommandEnd:
-        """Read until the command exits, is stopped or times out; then kill the group and read the rest."""
+        """Read until the command exits, is stopped or times out.
+
+        Then kill the group and read the rest.
+        """
         end = self._read_until(deadline)
         if end is not _CommandEnd.EXITED:
             self._group.terminate()
@@ -396,7 +427,9 @@ class _OutputReader:
         self._group.kill()
         # A process that left the group may write forever: take only what is in the pipe now.
         if self._pipe in self._watched:
-            waiting: int = struct.unpack("i", fcntl.ioctl(self._pipe, termios.FIONREAD, b"\0" * 4))[0]
+            waiting: int = struct.unpack("i", fcntl.ioctl(self._pipe, termios.FIONREAD, b"\0" * 4))[
+                0
+            ]
             if waiting:
                 self._read(waiting)
         self._output.close()
@@ -415,7 +448,10 @@ class _OutputReader:
             self._read(_PIPE_BYTES)
 
     def _wait(self, deadline: float) -> set[int]:
-        """Return the ready descriptors; an empty set after the deadline, even if output never pauses."""
+        """Return the ready descriptors.
+
+        An empty set after the deadline, even if output never pauses.
+        """
         left = deadline - time.monotonic()
         return {fd for fd, _ in self._poll.poll(left * 1000)} if left > 0 else set()
 
@@ -432,7 +468,10 @@ class _OutputReader:
 
 
 class _OutputCapture:
-    """Decodes output and keeps its beginning and end. The listener receives the first ``limit`` characters."""
+    """Decodes output and keeps its beginning and end.
+
+    The listener receives the first ``limit`` characters.
+    """
 
     def __init__(self, limit: int, listener: Callable[[str], object]) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -1,9 +1,10 @@
 """The ``web_fetch`` tool, which returns a web page as text.
 
-A model may be talked into fetching what only this machine can reach: services of the local network, or the metadata
-addresses where clouds keep credentials. Each host name is therefore resolved here, every address is checked, and the
-connection goes to a checked address, so that a second DNS answer cannot differ (DNS rebinding). Each redirect is treated
-the same way. Proxy variables of the environment are ignored.
+A model may be talked into fetching what only this machine can reach: services of the local network,
+or the metadata addresses where clouds keep credentials. Each host name is therefore resolved here,
+every address is checked, and the connection goes to a checked address, so that a second DNS answer
+cannot differ (DNS rebinding). Each redirect is treated the same way. Proxy variables of the
+environment are ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _HEADERS = {
     "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.1",
     "Accept-Encoding": "gzip, identity",
 }
-_TEXTUAL = re.compile(r"text/|application/(.*\+)?(json|xml|javascript|yaml|toml)$|application/x-(yaml|sh)$")
+_TEXTUAL = re.compile(
+    r"text/|application/(.*\+)?(json|xml|javascript|yaml|toml)$|application/x-(yaml|sh)$"
+)
 _ENCODINGS = ("identity", "gzip", "x-gzip", "deflate")
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -66,14 +69,20 @@ def make_web_fetch(
 
     @tool
     async def web_fetch(url: str) -> str:
-        """Fetch a web page and return its text. HTML is converted to plain text; other text is returned as it is.
+        """Fetch a web page and return its text.
+
+        HTML is converted to plain text; other text is returned as it is.
 
         Args:
             url: starts with http:// or https://
         """
         text = await fetcher.fetch(url)
         left_out = len(text) - characters
-        return f"{text[:characters]}\n[{left_out} more characters]" if left_out > 0 else text or "(empty)"
+        return (
+            f"{text[:characters]}\n[{left_out} more characters]"
+            if left_out > 0
+            else text or "(empty)"
+        )
 
     return web_fetch
 
@@ -113,7 +122,10 @@ class Fetcher:
             raise ToolError(f"{url}: {type(error).__name__}: {_reason(error)}") from error
         except OSError as error:
             raise ToolError(f"{url}: {error.strerror or error}") from error
-        except (UnicodeError, zlib.error) as error:  # an invalid host name, or invalid compressed data
+        except (
+            UnicodeError,
+            zlib.error,
+        ) as error:  # an invalid host name, or invalid compressed data
             raise ToolError(f"{url}: {error}") from error
 
     async def _follow(self, url: str) -> str:
@@ -142,7 +154,9 @@ class Fetcher:
         addresses = await self.resolve(url.host, url.port or (443 if url.scheme == "https" else 80))
         for address in addresses:
             if not is_reachable(address, self.allowed):
-                raise ToolError(f"{url.host}: is at a private address, which this tool does not fetch from")
+                raise ToolError(
+                    f"{url.host}: is at a private address, which this tool does not fetch from"
+                )
         return addresses[0]
 
     async def _read_page(self, url: httpx2.URL, response: httpx2.Response) -> str:
@@ -246,7 +260,10 @@ _HEADINGS = {f"h{level}": f"{'#' * level} " for level in range(1, 7)}
 
 
 def html_to_text(html: str) -> str:
-    """Convert a page to text: headings, paragraphs, lists, links and preformatted text; no scripts or styles."""
+    """Convert a page to text.
+
+    Headings, paragraphs, lists, links and preformatted text; no scripts or styles.
+    """
     parser = _TextExtractor()
     parser.feed(html)
     parser.close()

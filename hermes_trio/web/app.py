@@ -27,8 +27,9 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 class LimitedBody(TrioBody):
     """A request body that is refused as soon as it exceeds the limit.
 
-    Quart 0.22 does this itself, in ``append``. Quart 0.23 calls ``put`` instead, which buffers everything and leaves the
-    check to the end of the body. Delete this class when Quart checks while it receives again.
+    Quart 0.22 does this itself, in ``append``. Quart 0.23 calls ``put`` instead, which buffers
+    everything and leaves the check to the end of the body. Delete this class when Quart checks
+    while it receives again.
     """
 
     _received = 0
@@ -54,11 +55,14 @@ class LimitedRequest(TrioRequest):
 def make_app(options: WebOptions) -> Application:
     """Make the application of a server. Call ``attach_state`` before it takes requests.
 
-    It is a plain Quart application: more hooks, signals and routes can be added, and its test client works.
+    It is a plain Quart application: more hooks, signals and routes can be added, and its test
+    client works.
     """
     app = QuartTrio("hermes_trio", static_folder=None)
     app.request_class = LimitedRequest
-    app.config["RESPONSE_TIMEOUT"] = None  # Quart's default ends every response after a minute, silently
+    app.config["RESPONSE_TIMEOUT"] = (
+        None  # Quart's default ends every response after a minute, silently
+    )
     app.config["BODY_TIMEOUT"] = options.body_seconds
     app.config["MAX_CONTENT_LENGTH"] = options.max_body_bytes
     app.url_map.strict_slashes = False

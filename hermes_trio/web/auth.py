@@ -1,7 +1,8 @@
 """Authentication and profiles: who calls, and which agents the caller may use.
 
-``authenticate`` runs before every view, as one of Quart's ``before_request`` functions. ``choose_agent`` decides for
-every API which agent handles a request, from the path prefix and the model.
+``authenticate`` runs before every view, as one of Quart's ``before_request`` functions.
+``choose_agent`` decides for every API which agent handles a request, from the path prefix and the
+model.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ async def authenticate() -> None:
     Open routes need no key, but a valid one is recognised there too.
 
     Raises:
-        ApiError: 401 without a valid key; 404 for a profile that does not exist or is not for this principal.
+        ApiError: 401 without a valid key; 404 for a profile that does not exist or is not for this
+            principal.
     """
     context = current_request()
     is_page = request.path == "/" or request.path.startswith(ASSETS)  # the same for all profiles
@@ -90,7 +92,9 @@ def check_profile() -> None:
 
 
 def choose_agent(model: str) -> ChosenAgent:
-    """Return the agent for a model name, which may be "": that of the path prefix, else the model's profile.
+    """Return the agent for a model name, which may be "".
+
+    That of the path prefix, else the model's profile.
 
     Any other model means the default agent, and is repeated in the response.
 

@@ -19,7 +19,12 @@ log = structlog.get_logger(__name__)
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
-_CODES = {404: "not_found", 405: "method_not_allowed", 408: "request_timeout", 413: "body_too_large"}
+_CODES = {
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    413: "body_too_large",
+}
 _MESSAGES = {
     404: "There is nothing at this path.",
     405: "This path does not take this method.",
@@ -28,14 +33,19 @@ _MESSAGES = {
 }
 
 
-def json_response(body: object, status: int = 200, headers: Mapping[str, str] = NO_HEADERS) -> Response:
+def json_response(
+    body: object, status: int = 200, headers: Mapping[str, str] = NO_HEADERS
+) -> Response:
     """Return a JSON response in the spacing that clients match on."""
     data = encode(body).encode("ascii")
     return Response(data, status, {"Content-Type": "application/json", **headers})
 
 
 async def handle_api_error(error: ApiError) -> Response:
-    """Render a refusal. Message and parameter may repeat parts of the request, which may hold a secret."""
+    """Render a refusal.
+
+    Message and parameter may repeat parts of the request, which may hold a secret.
+    """
     param = error.param if error.param is None else redact(error.param)
     shown = {**error.envelope()["error"], "message": redact(error.message), "param": param}
     return json_response({"error": shown}, error.status, error.headers)
@@ -47,7 +57,9 @@ async def handle_http_exception(error: HTTPException) -> Response:
     message = _MESSAGES.get(status, error.description or error.name)
     kind = INVALID_REQUEST if status < 500 else SERVER_ERROR
     kept = {name: value for name, value in error.get_headers() if name in {"Allow", "Retry-After"}}
-    return await handle_api_error(ApiError(status, message, kind, code=_CODES.get(status), headers=kept))
+    return await handle_api_error(
+        ApiError(status, message, kind, code=_CODES.get(status), headers=kept)
+    )
 
 
 async def handle_store_error(error: StoreError) -> Response:

@@ -1,7 +1,8 @@
 """The session of a turn: which one it is, its lock, and what was said in it before.
 
-One turn runs at a time per session. A new session is locked too: the response names it, and a request that names it
-next must find it busy. The history comes from the client, from an earlier response, or from a conversation.
+One turn runs at a time per session. A new session is locked too: the response names it, and a
+request that names it next must find it busy. The history comes from the client, from an earlier
+response, or from a conversation.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class TurnHistory:
 
 
 async def find_session_target(asked: ResponsesRequest) -> SessionTarget:
-    """Find the session that a request continues, or make up a new one. Reads nothing from it: lock it first.
+    """Find the session that a request continues, or make up a new one.
+
+    Reads nothing from it: lock it first.
 
     Raises:
         ApiError: 404 if the request continues a response that does not exist.
@@ -105,13 +108,17 @@ async def load_history(asked: ResponsesRequest, session_id: str) -> TurnHistory:
 
 
 def _truncated(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Keep the last messages. A tool result whose call is cut off goes too: models reject one without the other."""
+    """Keep the last messages.
+
+    A tool result whose call is cut off goes too: models reject one without the other.
+    """
     return tuple(dropwhile(lambda message: message.role == "tool", messages[-MAX_TRUNCATED:]))
 
 
 async def _load(asked: ResponsesRequest, session_id: str) -> TurnHistory:
     if asked.explicit_history:
-        # Not what was said in the conversation, if there is one, so it must not go into that transcript.
+        # Not what was said in the conversation, if there is one, so it must not go into that
+        # transcript.
         return TurnHistory(
             secrets.token_hex(16) if asked.conversation else session_id, asked.explicit_history
         )
@@ -134,12 +141,17 @@ async def _find_previous(response_id: str) -> LiveRun | EndedRun:
     run = await app_state().services.store.find_run(principal(), response_id)
     if isinstance(run, NoRun) or not run.header.is_stored:
         message = f"There is no response '{response_id}' to continue."
-        raise ApiError(404, message, param="previous_response_id", code="previous_response_not_found")
+        raise ApiError(
+            404, message, param="previous_response_id", code="previous_response_not_found"
+        )
     return run
 
 
 def _target_after(run: LiveRun | EndedRun) -> SessionTarget:
-    """Return where a run can be continued. While it is live, the error says so, unless waiting for it helps."""
+    """Return where a run can be continued.
+
+    While it is live, the error says so, unless waiting for it helps.
+    """
     if isinstance(run, LiveRun):
         return SessionTarget(run.header.session_id, _in_progress(run.header.run_id))
     return session_target(_final_session(run), "previous_response_id")
@@ -155,7 +167,10 @@ def _final_session(run: EndedRun) -> str:
 
 
 async def _of_conversation(name: str) -> TurnHistory:
-    """Load a conversation. An unused name begins one; an id that the server would have made must exist."""
+    """Load a conversation.
+
+    An unused name begins one; an id that the server would have made must exist.
+    """
     store, owner = app_state().services.store, principal()
     if isinstance(await store.find_conversation(owner, name), NoConversation):
         if name.startswith(CONVERSATION_PREFIX):

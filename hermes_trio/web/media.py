@@ -25,8 +25,9 @@ _TYPES = {
     ".webp": "image/webp",
     ".bmp": "image/bmp",
 }
-# A path may be followed by the full stop of a sentence. The second branch takes a tag that names no image whole: without it
-# the search would begin anew in the middle of it, and many tags in a row would take quadratic time.
+# A path may be followed by the full stop of a sentence. The second branch takes a tag that names no
+# image whole: without it the search would begin anew in the middle of it, and many tags in a row
+# would take quadratic time.
 _TAG = re.compile(
     r"""
     MEDIA: (?: (?P<path> / [^\s"'<>)\]]+? \. (?i:png|jpe?g|gif|webp|bmp) ) (?! [/\w] | \.\w )
@@ -46,7 +47,10 @@ async def reply_with_media(collector: ChatCollector, model: str) -> BatchReply:
 
 
 async def inline_media(text: str, workspace: Path) -> str:
-    """Replace each tag by the image it names. Other tags stay, and so do all if no thread can be started."""
+    """Replace each tag by the image it names.
+
+    Other tags stay, and so do all if no thread can be started.
+    """
     if "MEDIA:" not in text:
         return text
     try:

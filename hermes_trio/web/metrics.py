@@ -39,7 +39,9 @@ class _SnapshotCollector(Collector):
         """Return the counters of the latest snapshot."""
         events, commits = self.snapshot.events, self.snapshot.commits
         yield CounterMetricFamily("hermes_trio_run_events", "Events of all runs", value=events)
-        yield CounterMetricFamily("hermes_trio_store_commits", "Transactions of the store", value=commits)
+        yield CounterMetricFamily(
+            "hermes_trio_store_commits", "Transactions of the store", value=commits
+        )
 
 
 class _Counter(Collector):
@@ -47,7 +49,9 @@ class _Counter(Collector):
 
     def __init__(self, name: str, text: str, labels: tuple[str, ...] = ()) -> None:
         self._name, self._text, self._labels = name, text, labels
-        self._counts: defaultdict[tuple[object, ...], int] = defaultdict(int, {} if labels else {(): 0})
+        self._counts: defaultdict[tuple[object, ...], int] = defaultdict(
+            int, {} if labels else {(): 0}
+        )
 
     def add(self, *labels: object, count: int = 1) -> None:
         """Increment the counter of some label values."""
@@ -86,15 +90,21 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._requests = _Counter("hermes_trio_http_requests", "Answers begun", ("route", "method", "status"))
+        self._requests = _Counter(
+            "hermes_trio_http_requests", "Answers begun", ("route", "method", "status")
+        )
         self._runs = _Counter("hermes_trio_runs", "Runs that ended", ("status", "reason"))
         self._run_seconds = _Histogram("hermes_trio_run_seconds", "Length of a run")
-        self._first_text = _Histogram("hermes_trio_first_text_seconds", "From a run's begin to its text")
+        self._first_text = _Histogram(
+            "hermes_trio_first_text_seconds", "From a run's begin to its text"
+        )
         self._tokens = _Counter("hermes_trio_output_tokens", "Tokens of runs that ended")
         self._active = self._gauge("hermes_trio_runs_active", "Runs that are live")
         self._slots = self._gauge("hermes_trio_slots_in_use", "Slots that are taken")
         self._streams = self._gauge("hermes_trio_streams_open", "Streams being read")
-        self._lag = self._gauge("hermes_trio_loop_lag_seconds", "How long a task waits for its turn")
+        self._lag = self._gauge(
+            "hermes_trio_loop_lag_seconds", "How long a task waits for its turn"
+        )
         self._snapshot = _SnapshotCollector()
         for own in (
             self._requests,

@@ -1,8 +1,8 @@
 """The ASGI middleware around the application: what holds for every request and response, once.
 
-Quart's hooks see only requests that reach dispatch and know nothing of how a response ends. So the request id,
-security and CORS headers, refusals of malformed requests, the profile prefix, the access log and the release of a
-request's resources live here, outside Quart.
+Quart's hooks see only requests that reach dispatch and know nothing of how a response ends. So the
+request id, security and CORS headers, refusals of malformed requests, the profile prefix, the
+access log and the release of a request's resources live here, outside Quart.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 log = structlog.get_logger(__name__)
 
-# Raised by Quart 0.23 when it sends to a client that has left; Quart-Trio 0.13 lets it reach the server.
+# Raised by Quart 0.23 when it sends to a client that has left; Quart-Trio 0.13 lets it reach the
+# server.
 _DISCONNECTED: tuple[type[Exception], ...] = tuple(
     error for error in (getattr(wrappers, "ClientDisconnectedError", None),) if error is not None
 )
@@ -56,8 +57,15 @@ EXPOSED = (
     b"X-Hermes-Session-Id, X-Hermes-Session-Key, X-Hermes-Completed, X-Hermes-Partial, X-Hermes-Error, "
     b"X-Request-Id, Retry-After, Idempotency-Replayed"
 )
-# What browsers may send. SDKs in a browser add a changing set of X-Stainless headers, so whole families are allowed.
-ALWAYS_ALLOWED = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "X-Request-Id")
+# What browsers may send. SDKs in a browser add a changing set of X-Stainless headers, so whole
+# families are allowed.
+ALWAYS_ALLOWED = (
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "Last-Event-ID",
+    "X-Request-Id",
+)
 _ALLOWED = re.compile(
     r"authorization|content-type|accept|idempotency-key|last-event-id|x-request-id"
     r"|x-hermes-[a-z-]+|x-stainless-[a-z-]+|openai-[a-z-]+",
@@ -90,9 +98,10 @@ class _Exchange:
     async def receive(self) -> Message:
         """Receive a message; never the disconnect that follows the end of the response.
 
-        Hypercorn reports ``http.disconnect`` at the end of every response, while its last ``send`` still runs, and
-        Quart-Trio then cancels the task in that ``send``. Hypercorn would never close the connection of a client that
-        sent ``Connection: close``. Quart-Trio cancels this task itself as soon as the response is done.
+        Hypercorn reports ``http.disconnect`` at the end of every response, while its last ``send``
+        still runs, and Quart-Trio then cancels the task in that ``send``. Hypercorn would never
+        close the connection of a client that sent ``Connection: close``. Quart-Trio cancels this
+        task itself as soon as the response is done.
         """
         message: Message = await self._receive()
         if self.is_finishing and message["type"] == "http.disconnect":
@@ -118,7 +127,10 @@ class _Exchange:
         return self._write_through is not None
 
     def try_send(self, data: bytes) -> bool:
-        """Write a part of the body through. See :class:`hermes_trio.runs.delivery.Delivery` for the contract."""
+        """Write a part of the body through.
+
+        See :class:`hermes_trio.runs.delivery.Delivery` for the contract.
+        """
         is_sent: bool = self._write_through.try_send(data)
         if is_sent:
             self.body_bytes += len(data)
@@ -140,7 +152,10 @@ class Cors:
     origins: frozenset[str]
 
     def allows(self, origin: str, host: str) -> bool:
-        """Whether a request may pass: without an origin, from the same origin, or from an allowed one."""
+        """Whether a request may pass.
+
+        Without an origin, from the same origin, or from an allowed one.
+        """
         if not origin:
             return True
         same = origin.isprintable() and origin.partition("://")[2] == host != ""
@@ -204,8 +219,8 @@ class BoundaryMiddleware:
             except* _DISCONNECTED:
                 pass  # the client is gone; the run has been told in another way
             except* StreamTruncated:
-                # Returning without the last body message makes the server break the transfer off, so that the
-                # client does not take the part it has for the whole.
+                # Returning without the last body message makes the server break the transfer off,
+                # so that the client does not take the part it has for the whole.
                 log.warning("gave up a reader that did not read")
             except* Exception:
                 if exchange.status is None:
@@ -231,7 +246,10 @@ class BoundaryMiddleware:
         context = RequestContext(_request_id(headers))
         if exchange.can_write_through and self.write_through:
             context.try_send = exchange.try_send
-        exchange.default_headers = [*SECURITY, (b"x-request-id", context.request_id.encode("ascii"))]
+        exchange.default_headers = [
+            *SECURITY,
+            (b"x-request-id", context.request_id.encode("ascii")),
+        ]
         origin = headers.get("origin", "")
         try:
             if not self.cors.allows(origin, headers.get("host", "")):
@@ -249,7 +267,9 @@ class BoundaryMiddleware:
 
 def _first_values(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
     """Index raw headers by lower-case name; of repeated headers the first one counts."""
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(headers)}
+    return {
+        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(headers)
+    }
 
 
 def _is_request_id(text: str) -> bool:
@@ -273,12 +293,18 @@ def _check_request(scope: Scope, headers: Mapping[str, str], max_body_bytes: int
     for name, value in scope["headers"]:
         if _LINE_END.search(value):
             param = name.decode("latin-1").title()
-            raise bad_request(f"Invalid {param}: line ends are not allowed.", param, "invalid_header")
+            raise bad_request(
+                f"Invalid {param}: line ends are not allowed.", param, "invalid_header"
+            )
     length = headers.get("content-length", "")
     if length and headers.get("transfer-encoding", ""):
-        raise bad_request("Content-Length and Transfer-Encoding exclude each other.", code="invalid_framing")
+        raise bad_request(
+            "Content-Length and Transfer-Encoding exclude each other.", code="invalid_framing"
+        )
     if length and not (length.isascii() and length.isdigit()):
-        raise bad_request("Content-Length must be a number.", "Content-Length", "invalid_content_length")
+        raise bad_request(
+            "Content-Length must be a number.", "Content-Length", "invalid_content_length"
+        )
     # Count the digits first: int() refuses texts of thousands of digits with a ValueError.
     if len(length) > _MAX_LENGTH_DIGITS or int(length or 0) > max_body_bytes:
         message = f"The request body may hold at most {max_body_bytes} bytes."

@@ -36,8 +36,8 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 class RequestContext:
     """What the web layer knows of one request beyond what Quart does.
 
-    Made by the middleware, filled in by authentication and routing, closed by the middleware when the request has
-    ended, whatever ended it.
+    Made by the middleware, filled in by authentication and routing, closed by the middleware when
+    the request has ended, whatever ended it.
     """
 
     request_id: str
@@ -45,7 +45,9 @@ class RequestContext:
     principal: Principal = ANONYMOUS
     route: str = ""  # the rule that matched, for logs and metrics
     _slot: Slot | None = None
-    try_send: TrySend | None = None  # writes a part of the response through, where the server offers that
+    try_send: TrySend | None = (
+        None  # writes a part of the response through, where the server offers that
+    )
     _on_close: list[Callable[[], object]] = field(factory=list)
 
     @property
@@ -100,7 +102,10 @@ def is_open_webui() -> bool:
 
 
 def principal() -> str:
-    """Return the owner of the records in question: the caller, below ``/p/NAME`` narrowed to that profile."""
+    """Return the owner of the records in question.
+
+    The caller, below ``/p/NAME`` narrowed to that profile.
+    """
     return current_request().owner
 
 
@@ -172,7 +177,8 @@ def last_event_id() -> str:
 def last_seq(event_id: str, default: int) -> int:
     """Return the number of the last event that the client has.
 
-    ``Last-Event-ID`` wins over ``?last_seq=``: a browser that reconnects repeats the query of its first request.
+    ``Last-Event-ID`` wins over ``?last_seq=``: a browser that reconnects repeats the query of its
+    first request.
 
     Raises:
         ApiError: 400, naming the header or parameter.
@@ -210,8 +216,8 @@ class SessionHeaders:
 def _utf8_header(name: str) -> str:
     """Return a header that responses repeat.
 
-    Quart decodes request headers as Latin-1 and encodes response headers as UTF-8, so only UTF-8 survives the way
-    there and back.
+    Quart decodes request headers as Latin-1 and encodes response headers as UTF-8, so only UTF-8
+    survives the way there and back.
     """
     try:
         return header(name).encode("latin-1").decode("utf-8")

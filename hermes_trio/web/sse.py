@@ -1,7 +1,8 @@
 """Responses made of a run: streamed by the SSE writer as it happens, or collected and sent whole.
 
-Quart enters a response body with ``async with`` and sends what it yields, all in the task that handles the request. So
-the run's nursery lives in the body, an async context manager, and never across a generator's ``yield``.
+Quart enters a response body with ``async with`` and sends what it yields, all in the task that
+handles the request. So the run's nursery lives in the body, an async context manager, and never
+across a generator's ``yield``.
 """
 
 from __future__ import annotations
@@ -50,14 +51,16 @@ class Dialect(Protocol):
 class StreamTruncated(Exception):
     """The run gave up on its reader before it announced the end.
 
-    Clients take a body that ends properly for a complete answer, so this one must end as a broken transfer.
+    Clients take a body that ends properly for a complete answer, so this one must end as a broken
+    transfer.
     """
 
 
 class StreamBody(ResponseBody):
     """Renders a run as server-sent events, and owns it for as long as the client reads.
 
-    Each item is everything that is pending, in one piece. After ``keepalive_seconds`` without a byte it is a comment.
+    Each item is everything that is pending, in one piece. After ``keepalive_seconds`` without a
+    byte it is a comment.
     """
 
     def __init__(
@@ -111,7 +114,10 @@ class StreamBody(ResponseBody):
         return frames
 
     async def _wait_for_frames(self) -> bytes:
-        """Return the next frames; a comment if there was nothing to send for too long; nothing for hidden changes."""
+        """Return the next frames.
+
+        A comment if there was nothing to send for too long; nothing for hidden changes.
+        """
         if self._has_end:
             raise StopAsyncIteration
         with trio.CancelScope(deadline=self._last_sent + self._keepalive_seconds):
@@ -146,7 +152,10 @@ class StreamBody(ResponseBody):
         self._last_sent = trio.current_time()
 
     def _is_silent(self) -> bool:
-        """Whether a comment is due; not if something was written through while the SSE writer waited."""
+        """Whether a comment is due.
+
+        Not if something was written through while the SSE writer waited.
+        """
         return trio.current_time() >= self._last_sent + self._keepalive_seconds
 
 

@@ -1,10 +1,11 @@
 """Starting a run for an API call: at most once, even when the client repeats the request.
 
-With an ``Idempotency-Key`` the first request claims the key for the run that it starts. A repeated request with the
-same body gets the response of that run: live while it runs, from the log once it has ended. Another body is a conflict.
+With an ``Idempotency-Key`` the first request claims the key for the run that it starts. A repeated
+request with the same body gets the response of that run: live while it runs, from the log once it
+has ended. Another body is a conflict.
 
-An API describes its runs with a ``NewRun`` and, per request, loads a ``TurnInput``; everything else (admission,
-idempotency, the choice of the agent, the run's header) happens here.
+An API describes its runs with a ``NewRun`` and, per request, loads a ``TurnInput``; everything else
+(admission, idempotency, the choice of the agent, the run's header) happens here.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ from hermes_trio.web.request import (
 KEY_HEADER = "Idempotency-Key"
 MAX_KEY_LENGTH = 256
 RESPONSE_NOT_FOUND = "response_not_found"
-CLAIM_SECONDS = 10.0  # how long to wait for a run that another request has claimed but not started yet
+CLAIM_SECONDS = (
+    10.0  # how long to wait for a run that another request has claimed but not started yet
+)
 
 
 @frozen
@@ -92,7 +95,9 @@ class NewRun:
     kind: RunKind
     body: bytes  # compared when an Idempotency-Key is used again
     session: SessionHeaders
-    load_input: Callable[[str], Awaitable[TurnInput]]  # from the run's id; not called for a repeated request
+    load_input: Callable[
+        [str], Awaitable[TurnInput]
+    ]  # from the run's id; not called for a repeated request
     persistence: Persistence = Persistence.FINAL
     on_disconnect: DisconnectPolicy = INTERRUPT
     is_background: bool = False
@@ -115,7 +120,8 @@ class StartedRun:
 def reserve_slot() -> None:
     """Refuse a run while the server is full or drains, before the body is read.
 
-    A request with an Idempotency-Key gets its slot later: if it turns out to be a repetition, it needs none.
+    A request with an Idempotency-Key gets its slot later: if it turns out to be a repetition, it
+    needs none.
 
     Raises:
         ApiError: 429 or 503.
@@ -125,7 +131,9 @@ def reserve_slot() -> None:
 
 
 def disconnect_policy() -> DisconnectPolicy:
-    """Return what a disconnect does to the run: as the request says, else as the server is configured.
+    """Return what a disconnect does to the run.
+
+    As the request says, else as the server is configured.
 
     Raises:
         ApiError: 400.
@@ -138,7 +146,8 @@ async def start_run(new: NewRun) -> StartedRun:
     """Start a run, or find the one that the same request started before.
 
     Raises:
-        ApiError: 409 if the key was used with another body; 429 or 503 without a slot; what ``load_input`` raises.
+        ApiError: 409 if the key was used with another body; 429 or 503 without a slot; what
+            ``load_input`` raises.
         StoreError: the store does not accept the run.
     """
     run_id = new.kind.new_id()
@@ -150,7 +159,8 @@ async def start_run(new: NewRun) -> StartedRun:
     if first.run_id != claim.run_id:
         return _with_headers(await _replay(claim, first), new, {"Idempotency-Replayed": "true"})
     try:
-        # Stored from its beginning, whatever the API wants: a repeated request reads it from the store.
+        # Stored from its beginning, whatever the API wants: a repeated request reads it from the
+        # store.
         spec = evolve(await _make_spec(new, run_id), persistence=Persistence.FULL)
         return _with_headers(await _begin(spec), new)
     except BaseException:
@@ -160,7 +170,9 @@ async def start_run(new: NewRun) -> StartedRun:
         raise
 
 
-def _with_headers(started: StartedRun, new: NewRun, headers: Mapping[str, str] | None = None) -> StartedRun:
+def _with_headers(
+    started: StartedRun, new: NewRun, headers: Mapping[str, str] | None = None
+) -> StartedRun:
     session = new.session.response_headers(started.header.session_id)
     return evolve(started, headers={**session, **(headers or {})})
 
@@ -209,14 +221,18 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
 
 
 async def _begin(spec: RunSpec) -> StartedRun:
-    """Start a stored run in the server's nursery; any other run starts, and ends, with the block that reads it."""
+    """Start a stored run in the server's nursery.
+
+    Any other run starts, and ends, with the block that reads it.
+    """
     state = app_state()
     if spec.persistence is not Persistence.FULL:
         return StartedRun(spec.header, partial(request_scoped_run, state.services, spec))
     run, client = await state.supervisor.start(spec)
     current_request().on_close(client.disconnect)
     return StartedRun(
-        spec.header, partial(attach, run, client, applies_backpressure=spec.on_disconnect == INTERRUPT)
+        spec.header,
+        partial(attach, run, client, applies_backpressure=spec.on_disconnect == INTERRUPT),
     )
 
 
@@ -226,7 +242,9 @@ def _idempotency_key() -> str:
 
 def _make_claim(key: str, body: bytes, run_id: str) -> IdempotencyRecord:
     if len(key) > MAX_KEY_LENGTH:
-        raise bad_request(f"'{KEY_HEADER}' may have at most {MAX_KEY_LENGTH} characters.", KEY_HEADER)
+        raise bad_request(
+            f"'{KEY_HEADER}' may have at most {MAX_KEY_LENGTH} characters.", KEY_HEADER
+        )
     fingerprint = hashlib.sha256(body).hexdigest()
     return IdempotencyRecord(
         principal(), request.path, key, fingerprint, run_id, app_state().services.wall_clock()
@@ -237,7 +255,8 @@ async def _replay(claim: IdempotencyRecord, first: IdempotencyRecord) -> Started
     """Find the run that the first request with the same key started, or is about to start.
 
     Raises:
-        ApiError: 409 for another body, or if the first request started no run after all; then the key is free, or
+        ApiError: 409 for another body, or if the first request started no run after all; then the
+            key is free, or
             will be at the next try.
     """
     if first.fingerprint != claim.fingerprint:
@@ -246,8 +265,12 @@ async def _replay(claim: IdempotencyRecord, first: IdempotencyRecord) -> Started
     if (found := await _find_or_none(first.run_id)) is not None:
         return found
     with trio.move_on_after(CLAIM_SECONDS):
-        return await _attach(await app_state().services.registry.wait_listed(principal(), first.run_id))
-    if (found := await _find_or_none(first.run_id)) is not None:  # it began and ended between two looks
+        return await _attach(
+            await app_state().services.registry.wait_listed(principal(), first.run_id)
+        )
+    if (
+        found := await _find_or_none(first.run_id)
+    ) is not None:  # it began and ended between two looks
         return found
     message = f"The first request with this {KEY_HEADER} began no run. Try again."
     raise ApiError(409, message, param=KEY_HEADER, code="idempotency_key_pending")
@@ -278,7 +301,9 @@ async def find_run(run_id: str) -> StartedRun:
                 raise events_expired()
             return StartedRun(run_header, partial(_open_stored, services.store, owner, run_id))
         case LiveRun():
-            if (run := services.registry.find(owner, run_id)) is not None:  # it began in the meantime
+            if (
+                run := services.registry.find(owner, run_id)
+            ) is not None:  # it began in the meantime
                 return await _attach(run)
             raise ApiError(409, "The run is not within reach of this server.", code="run_not_here")
         case _:
@@ -314,4 +339,6 @@ def events_expired() -> ApiError:
 
 def response_not_found(run_id: str) -> ApiError:
     """Return the error for a response that does not exist or belongs to another principal."""
-    return ApiError(404, f"There is no response '{run_id}'.", param="response_id", code=RESPONSE_NOT_FOUND)
+    return ApiError(
+        404, f"There is no response '{run_id}'.", param="response_id", code=RESPONSE_NOT_FOUND
+    )

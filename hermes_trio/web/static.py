@@ -1,8 +1,9 @@
 """The web page: static files of the package, served without a key.
 
-The files are read once per process. Their path holds a digest of all of them, so browsers cache them for good and a
-new version of the server uses a new path; only the document itself is revalidated each time. Nothing here is secret:
-the page asks for a key and sends it with its API requests.
+The files are read once per process. Their path holds a digest of all of them, so browsers cache
+them for good and a new version of the server uses a new path; only the document itself is
+revalidated each time. Nothing here is secret: the page asks for a key and sends it with its API
+requests.
 """
 
 from __future__ import annotations
@@ -68,10 +69,14 @@ def load_page(folder: Path = FOLDER) -> Page:
     """Read the files."""
     files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in _files(folder)}
     document = files.pop(DOCUMENT)
-    digest = _digest(b"".join(_digest(name.encode() + b"\0" + data).encode() for name, data in files.items()))
+    digest = _digest(
+        b"".join(_digest(name.encode() + b"\0" + data).encode() for name, data in files.items())
+    )
     assets = {name: Asset.from_file(name, data) for name, data in files.items()}
     folder_path = f"{ASSETS.strip('/')}/{digest}".encode("ascii")
-    return Page(Asset.from_file(DOCUMENT, document.replace(ASSETS_PLACEHOLDER, folder_path)), assets, digest)
+    return Page(
+        Asset.from_file(DOCUMENT, document.replace(ASSETS_PLACEHOLDER, folder_path)), assets, digest
+    )
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -88,7 +93,10 @@ def make_page_blueprint(page: Page) -> Blueprint:
 
     @blueprint.get("/")
     async def document() -> Response:
-        """Serve the document. Its links are relative, so that it works below a profile's prefix too."""
+        """Serve the document.
+
+        Its links are relative, so that it works below a profile's prefix too.
+        """
         profile = current_request().profile
         if profile and not request.scope.get("raw_path", b"/").endswith(b"/"):
             return Response(b"", 308, {"Location": f"./{quote(profile, safe='')}/"})

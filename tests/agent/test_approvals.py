@@ -51,13 +51,19 @@ async def test_a_thread_asks_and_waits() -> None:
     decisions: list[Decision] = []
 
     def work() -> None:
-        decisions.append(emitter.ask("rm x", "api_key=verysecret", ["a", "b"], "c1", allow_permanent=False))
+        decisions.append(
+            emitter.ask("rm x", "api_key=verysecret", ["a", "b"], "c1", allow_permanent=False)
+        )
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.to_thread.run_sync, work)
         (wish,) = await inbox.receive()
         assert isinstance(wish, ApprovalRequest)
-        assert (wish.approval_id, wish.call_id, wish.command) == ("appr_123456789012_1", "c1", "rm x")
+        assert (wish.approval_id, wish.call_id, wish.command) == (
+            "appr_123456789012_1",
+            "c1",
+            "rm x",
+        )
         assert (wish.patterns, wish.allow_permanent) == (("a", "b"), False)
         assert "verysecret" not in wish.description
         approvals.resolve(wish.approval_id, NO)

@@ -60,7 +60,9 @@ class Setting:
     def __init__(self, does: Work, grace: float = 5.0, places: int = 256) -> None:
         self.agent = Doing(does)
         self.inbox, self.approvals = EventQueue(places), PendingApprovals()
-        host = AgentRuntime(lambda _: self.agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace)
+        host = AgentRuntime(
+            lambda _: self.agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace
+        )
         self.bridge = AgentRunner(
             host, CONTEXT, self.inbox, EventFactory("run-1", lambda: 0.0), self.approvals
         )
@@ -174,7 +176,9 @@ async def test_a_slow_reader_makes_the_speaker_wait_and_nobody_else() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(setting.run)
             await trio.to_thread.run_sync(turned.wait)
-            assert setting.inbox._unread_events == 2  # the third waits, and the loop went on turning
+            assert (
+                setting.inbox._unread_events == 2
+            )  # the third waits, and the loop went on turning
             await for_batches(setting, heard)
     assert coalesce(heard) == [Text("0123"), Finished(Result())]
 

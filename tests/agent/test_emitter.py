@@ -89,7 +89,9 @@ async def test_arguments_are_copied_when_they_are_said() -> None:
     assert event.args == {"list": [1]}
 
 
-@pytest.mark.parametrize(("given", "kept"), [(None, {}), ([1], {"value": [1]}), ("x", {"value": "x"})])
+@pytest.mark.parametrize(
+    ("given", "kept"), [(None, {}), ([1], {"value": [1]}), ("x", {"value": "x"})]
+)
 async def test_odd_arguments_become_an_object(given: Any, kept: dict[str, Any]) -> None:
     inbox = EventQueue()
     Emitter(inbox, EventFactory("r"), PendingApprovals()).tool_started("c", "t", given)

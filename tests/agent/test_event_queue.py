@@ -151,9 +151,13 @@ async def test_many_threads_lose_nothing(threads: int) -> None:
         for name in range(threads):
             nursery.start_soon(trio.to_thread.run_sync, speak, name)
         while len(ids) < threads * each:
-            ids += [event.call_id for event in await queue.receive() if isinstance(event, ToolStarted)]
+            ids += [
+                event.call_id for event in await queue.receive() if isinstance(event, ToolStarted)
+            ]
     for name in range(threads):
-        assert [call for call in ids if call.startswith(f"{name}:")] == [f"{name}:{n}" for n in range(each)]
+        assert [call for call in ids if call.startswith(f"{name}:")] == [
+            f"{name}:{n}" for n in range(each)
+        ]
 
 
 async def test_a_speaker_that_may_not_wait_is_told_once_when_there_is_space() -> None:
@@ -208,7 +212,10 @@ async def test_a_task_tells_without_leaving_trio() -> None:
 
 
 async def test_what_is_pending_never_overtakes_what_is_in_the_channel() -> None:
-    """The consumer takes the first batch and yields; the next one is in the channel, and the last one is pending."""
+    """The consumer takes the first batch and yields.
+
+    The next one is in the channel, and the last one is pending.
+    """
     queue, events = EventQueue(), list[Event]()
 
     async def receive() -> None:

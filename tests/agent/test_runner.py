@@ -26,14 +26,19 @@ CONTEXT = AgentContext(TurnRequest("run-1", "session", "hello"), Path())
 class Setting:
     """A bridge with everything around it."""
 
-    def __init__(self, make: Callable[[], Any], grace: float = 5.0, is_nonblocking: bool = False) -> None:
+    def __init__(
+        self, make: Callable[[], Any], grace: float = 5.0, is_nonblocking: bool = False
+    ) -> None:
         self.threads = trio.CapacityLimiter(1)
 
         def factory(_: AgentContext) -> Any:
             return make()
 
         host = AgentRuntime(
-            nonblocking(factory) if is_nonblocking else factory, self.threads, trio.CapacityLimiter(2), grace
+            nonblocking(factory) if is_nonblocking else factory,
+            self.threads,
+            trio.CapacityLimiter(2),
+            grace,
         )
         self.inbox = EventQueue()
         self.bridge = AgentRunner(
@@ -260,7 +265,10 @@ async def test_a_thread_that_begins_too_late_does_nothing() -> None:
 
 
 def until_over(setting: Setting) -> None:
-    """Return when the thread has nothing more to do, and before Trio hears of it: that is why this blocks."""
+    """Return when the thread has nothing more to do, and before Trio hears of it.
+
+    That is why this blocks.
+    """
     limit = time.monotonic() + 5
     while setting.bridge._thread_state is not _ThreadState.ENDED:
         assert time.monotonic() < limit
@@ -360,7 +368,10 @@ async def test_what_an_agent_raises_is_logged_once_with_its_traceback(
     make: Callable[[], Any], is_nonblocking: bool
 ) -> None:
     setting = Setting(make, is_nonblocking=is_nonblocking)
-    with structlog.testing.capture_logs() as lines, structlog.contextvars.bound_contextvars(run_id="run-1"):
+    with (
+        structlog.testing.capture_logs() as lines,
+        structlog.contextvars.bound_contextvars(run_id="run-1"),
+    ):
         await setting.run()
     [line] = lines
     assert (line["event"], line["log_level"]) == ("the agent raised an exception", "error")

@@ -27,7 +27,8 @@ async def test_all_callbacks_are_called_and_trio_is_woken_once() -> None:
     notifier, called = ThreadNotifier(), list[int]()
     notifier._token = token = CountingToken()  # type: ignore[assignment]  # as much of it as is needed
     threads = [
-        threading.Thread(target=notifier.notify, args=(lambda n=n: called.append(n),)) for n in range(8)
+        threading.Thread(target=notifier.notify, args=(lambda n=n: called.append(n),))
+        for n in range(8)
     ]
     for thread in threads:
         thread.start()

@@ -71,7 +71,8 @@ class TestTalking:
         assert "pirate" not in heard(tmp_path, "hello", instructions="be a pirate")[0].text
 
     @pytest.mark.parametrize(
-        ("kinds", "said"), [(["image_url"], "1 image,"), (["input_image", "image_url"], "2 images,")]
+        ("kinds", "said"),
+        [(["image_url"], "1 image,"), (["input_image", "image_url"], "2 images,")],
     )
     def test_images_are_counted(self, tmp_path: Path, kinds: list[str], said: str) -> None:
         message = ({"type": "text", "text": "look"}, *({"type": kind} for kind in kinds))
@@ -120,7 +121,12 @@ class TestCommands:
     def test_write_and_read(self, tmp_path: Path) -> None:
         recorder, _ = heard(tmp_path, "/write a/b.txt some text\n/read a/b.txt")
         assert recorder.calls == [
-            ("write_file", {"path": "a/b.txt", "content": "some text"}, "wrote 9 bytes to a/b.txt", False),
+            (
+                "write_file",
+                {"path": "a/b.txt", "content": "some text"},
+                "wrote 9 bytes to a/b.txt",
+                False,
+            ),
             ("read_file", {"path": "a/b.txt"}, "some text", False),
         ]
         assert "- `/read a/b.txt`: some text" in recorder.text
@@ -139,7 +145,16 @@ class TestCommands:
 
     @pytest.mark.parametrize(
         "line",
-        ["/sleep x", "/sleep -1", "/sleep nan", "/sleep 1e99", "/sleep", "/long x", "/long 1.5", "/long -1"],
+        [
+            "/sleep x",
+            "/sleep -1",
+            "/sleep nan",
+            "/sleep 1e99",
+            "/sleep",
+            "/long x",
+            "/long 1.5",
+            "/long -1",
+        ],
     )
     def test_numbers_that_are_none(self, tmp_path: Path, line: str) -> None:
         recorder, _ = heard(tmp_path, line)
@@ -159,8 +174,12 @@ class TestCommands:
             heard(tmp_path, "/fail broken as told")
 
     def test_ask_and_be_denied(self, tmp_path: Path) -> None:
-        recorder, _ = heard(tmp_path, "/ask touch started", Decision(Choice.DENY, AnsweredBy.TIMEOUT))
-        assert recorder.calls == [("terminal", {"command": "touch started"}, "not approved (timeout)", True)]
+        recorder, _ = heard(
+            tmp_path, "/ask touch started", Decision(Choice.DENY, AnsweredBy.TIMEOUT)
+        )
+        assert recorder.calls == [
+            ("terminal", {"command": "touch started"}, "not approved (timeout)", True)
+        ]
         assert "not approved (timeout)" in recorder.text
         assert not list(tmp_path.iterdir())
 
@@ -168,7 +187,9 @@ class TestCommands:
         (tmp_path / "precious").mkdir()
         recorder, _ = heard(tmp_path, "/terminal rm -rf precious")
         assert [path.name for path in tmp_path.iterdir()] == ["precious"]
-        assert recorder.calls == [("terminal", {"command": "rm -rf precious"}, "not approved (nobody)", True)]
+        assert recorder.calls == [
+            ("terminal", {"command": "rm -rf precious"}, "not approved (nobody)", True)
+        ]
         (wish,) = [event for event in recorder.events if isinstance(event, ApprovalRequest)]
         assert wish.description
         assert "rm -rf precious" not in wish.patterns, "its kind is remembered, not the command"
@@ -179,7 +200,9 @@ class TestCommands:
         recorder, _ = heard(
             tmp_path, "/ask echo yes; touch started", Decision(Choice.ONCE, AnsweredBy.CLIENT)
         )
-        assert recorder.calls == [("terminal", {"command": "echo yes; touch started"}, "yes", False)]
+        assert recorder.calls == [
+            ("terminal", {"command": "echo yes; touch started"}, "yes", False)
+        ]
         assert [path.name for path in tmp_path.iterdir()] == ["started"]
         (wish,) = [event for event in recorder.events if isinstance(event, ApprovalRequest)]
         (call,) = [event for event in recorder.events if isinstance(event, ToolStarted)]
@@ -206,7 +229,11 @@ class TestCommands:
     def test_it_is_always_the_same(self, tmp_path: Path) -> None:
         script = "/think a b\n/write x 1\n/read x\n/ask rm x\n/long 3\n/help\n/what"
         first, second = heard(tmp_path, script), heard(tmp_path, script)
-        assert (first[0].text, first[0].calls, first[1]) == (second[0].text, second[0].calls, second[1])
+        assert (first[0].text, first[0].calls, first[1]) == (
+            second[0].text,
+            second[0].calls,
+            second[1],
+        )
 
 
 class TestInterrupting:
@@ -222,9 +249,16 @@ class TestInterrupting:
         ("script", "kind"),
         [("/terminal echo; sleep 60", ToolOutput), ("/sleep 60", ToolStarted), ("/long 5", Text)],
     )
-    def test_ends_whatever_it_waits_for(self, tmp_path: Path, script: str, kind: type[Event]) -> None:
-        # Without a pause before the first word there is nothing to hear; then the pause has to be a real one.
-        agent, reached, results = DemoAgent(tmp_path, word_delay=0), threading.Event(), list[Result]()
+    def test_ends_whatever_it_waits_for(
+        self, tmp_path: Path, script: str, kind: type[Event]
+    ) -> None:
+        # Without a pause before the first word there is nothing to hear; then the pause has to be a
+        # real one.
+        agent, reached, results = (
+            DemoAgent(tmp_path, word_delay=0),
+            threading.Event(),
+            list[Result](),
+        )
 
         def notice(event: Event) -> None:
             if isinstance(event, kind):
@@ -233,13 +267,17 @@ class TestInterrupting:
 
         recorder = EventRecorder(on_event=notice)
         script = f"{script}\n/terminal touch later"
-        with in_thread(lambda: results.append(agent.run(turn(script, history=BEFORE), recorder.emitter()))):
+        with in_thread(
+            lambda: results.append(agent.run(turn(script, history=BEFORE), recorder.emitter()))
+        ):
             assert reached.wait(TIMEOUT)
             began = time.monotonic()
             agent.interrupt("enough")
         assert time.monotonic() - began < 1
         assert (results[0].verdict, results[0].error) == (Verdict.INTERRUPTED, "enough")
-        assert all(is_error and "interrupted" in result for _, _, result, is_error in recorder.calls)
+        assert all(
+            is_error and "interrupted" in result for _, _, result, is_error in recorder.calls
+        )
         assert not list(tmp_path.iterdir())
 
 

@@ -127,7 +127,9 @@ def test_the_cause_is_kept(name: str, cause: type[BaseException]) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_deleted_working_directory_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_working_directory_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -140,7 +142,9 @@ def test_a_deleted_working_directory_does_not_matter(tmp_path: Path, monkeypatch
 def test_shipped_agents_are_imported_when_asked_for() -> None:
     root = Path(demo.__file__).parents[2]
     code = "import sys, hermes_trio.agents.registry; print([name for name in sys.modules if name.endswith(('demo', 'synthetic'))])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[]\n"
 
 
@@ -198,7 +202,9 @@ async def test_a_provider_that_does_not_close_is_left(autojump_clock: MockClock)
         async with open_agent(shared, CONFIG, HERE):
             await trio.sleep(100.0)
     assert trio.current_time() - begun == 100.0 + CLOSE_SECONDS
-    assert [(line["event"], line["profile"]) for line in logs] == [("agent did not close in time", "tester")]
+    assert [(line["event"], line["profile"]) for line in logs] == [
+        ("agent did not close in time", "tester")
+    ]
 
 
 async def test_a_provider_that_closes_slowly_but_in_time(autojump_clock: MockClock) -> None:

@@ -15,7 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_trio.agent.interface import AgentContext
-from hermes_trio.agents.synthetic import AsyncSyntheticAgent, Load, SyntheticAgent, factory, parse_load
+from hermes_trio.agents.synthetic import (
+    AsyncSyntheticAgent,
+    Load,
+    SyntheticAgent,
+    factory,
+    parse_load,
+)
 from hermes_trio.core.events import (
     AgentFailed,
     Event,
@@ -33,13 +39,19 @@ from tests.support.processes import TIMEOUT, in_thread
 
 COUNTS = st.integers(0, 60)
 LOADS = st.builds(
-    Load, tokens=COUNTS, tools=st.integers(0, 15), size=st.integers(1, 40), think=COUNTS, stamp=st.booleans()
+    Load,
+    tokens=COUNTS,
+    tools=st.integers(0, 15),
+    size=st.integers(1, 40),
+    think=COUNTS,
+    stamp=st.booleans(),
 )
 
 
 def message(load: Load) -> str:
     return " ".join(
-        f"{name}={int(getattr(load, name))}" for name in ("think", "tokens", "size", "stamp", "tools")
+        f"{name}={int(getattr(load, name))}"
+        for name in ("think", "tokens", "size", "stamp", "tools")
     )
 
 
@@ -68,7 +80,9 @@ def test_counts_are_exact_in_a_thread(load: Load) -> None:
 def test_counts_are_exact_in_a_task(load: Load) -> None:
     recorder = EventRecorder()
     check(
-        load, recorder, trio.run(AsyncSyntheticAgent(load).run, turn(message(load)), recorder.async_emitter())
+        load,
+        recorder,
+        trio.run(AsyncSyntheticAgent(load).run, turn(message(load)), recorder.async_emitter()),
     )
 
 
@@ -111,7 +125,10 @@ def test_numbers_can_be_seen() -> None:
 def test_stamps_are_times() -> None:
     before, recorder = time.monotonic_ns(), EventRecorder()
     SyntheticAgent(parse_load("tokens=3 stamp=1 size=40")).run(turn(""), recorder.emitter())
-    found = [(int(stamp), int(number)) for stamp, number in re.findall(r"(\d+) t(\d+)\.* ", recorder.text)]
+    found = [
+        (int(stamp), int(number))
+        for stamp, number in re.findall(r"(\d+) t(\d+)\.* ", recorder.text)
+    ]
     assert [number for _, number in found] == [1, 2, 3]
     assert before <= found[0][0] <= found[1][0] <= found[2][0] <= time.monotonic_ns()
 
@@ -131,7 +148,9 @@ def test_bad_parameters_say_so(text: str, tmp_path: Path) -> None:
 def test_the_mode_chooses_the_agent(tmp_path: Path) -> None:
     assert isinstance(factory(AgentContext(turn(""), tmp_path)), SyntheticAgent)
     assert isinstance(factory(AgentContext(turn("mode=sync"), tmp_path)), SyntheticAgent)
-    assert isinstance(factory(AgentContext(turn("rate=2.5 mode=async"), tmp_path)), AsyncSyntheticAgent)
+    assert isinstance(
+        factory(AgentContext(turn("rate=2.5 mode=async"), tmp_path)), AsyncSyntheticAgent
+    )
 
 
 def test_the_rate_holds_in_a_thread() -> None:
@@ -164,7 +183,9 @@ async def test_lateness_does_not_add_up(autojump_clock: trio.testing.MockClock) 
         ("tokens=2 tools=2", ToolCompleted, Usage(0, 0)),
     ],
 )
-def test_an_interrupt_ends_it_before_the_next_piece(load: str, kind: type[Event], usage: Usage) -> None:
+def test_an_interrupt_ends_it_before_the_next_piece(
+    load: str, kind: type[Event], usage: Usage
+) -> None:
     agent, reached, results = SyntheticAgent(parse_load(load)), threading.Event(), list[Result]()
     go_on = threading.Event()
 

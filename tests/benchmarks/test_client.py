@@ -35,7 +35,10 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[first:last] for first, last in pairwise(edges)]
 
 
-@given(st.lists(st.binary(min_size=1, max_size=40), max_size=5), st.lists(st.integers(0, 10_000), max_size=6))
+@given(
+    st.lists(st.binary(min_size=1, max_size=40), max_size=5),
+    st.lists(st.integers(0, 10_000), max_size=6),
+)
 def test_a_chunked_body_is_read_however_it_is_cut(pieces: list[bytes], places: list[int]) -> None:
     reader = http1.Http1Reader()
     body = b"".join(reader.feed(part) for part in cut(HEAD + chunked(*pieces), places))
@@ -125,7 +128,9 @@ def test_times_are_counted_from_stamp_schedule_and_request() -> None:
     meter.finish(turn, 5 * SECOND, is_whole=True)
     report = meter.report(SECOND, 9 * SECOND, 0.5, "")
     assert (report.seconds, report.finished, report.failed, report.unanswered) == (4.0, 1, 0, 0)
-    assert report.first.p50 == 1_500  # asked at 1 s, read at 3 s, and the agent was silent for half a second
+    assert (
+        report.first.p50 == 1_500
+    )  # asked at 1 s, read at 3 s, and the agent was silent for half a second
     assert (report.lag.highest, report.lag.p50) == (1_900, 1_000)
     assert report.gap.p50 == 1_000
     assert report.late.highest == 1_900  # due a tenth of a second after the first was said

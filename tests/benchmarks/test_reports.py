@@ -64,10 +64,14 @@ def test_repeats_become_medians() -> None:
     ("ours", "theirs", "verdict"),
     [(30.0, 2.0, Verdict.MET), (29.0, 2.0, Verdict.NOT_MET), (30.0, None, Verdict.NOT_MEASURED)],
 )
-def test_a_quotient_is_compared_with_its_bound(ours: float, theirs: float | None, verdict: Verdict) -> None:
+def test_a_quotient_is_compared_with_its_bound(
+    ours: float, theirs: float | None, verdict: Verdict
+) -> None:
     results = [result("burst", "ours", tokens_per_s=ours)]
     results += [] if theirs is None else [result("burst", "peer", tokens_per_s=theirs)]
-    bar = Bar("t", "x", Term("burst", "ours", "tokens_per_s"), 15, Term("burst", "peer", "tokens_per_s"))
+    bar = Bar(
+        "t", "x", Term("burst", "ours", "tokens_per_s"), 15, Term("burst", "peer", "tokens_per_s")
+    )
     assert bar.judge(tabulate(results)).verdict is verdict
 
 
@@ -79,7 +83,9 @@ def test_an_upper_bound_is_one() -> None:
 
 
 def test_every_bar_and_every_plot_is_about_something_that_is_measured() -> None:
-    measured = {(load.name, name) for load in loads.ALL for name in load.contenders} | {("start-up", "ours")}
+    measured = {(load.name, name) for load in loads.ALL for name in load.contenders} | {
+        ("start-up", "ours")
+    }
     compared: tuple[Bar | Comparison, ...] = (*BARS, *DISTANCES)
     terms = [term for one in compared for term in (one.term, one.over) if term is not None]
     assert {(term.load, term.contender) for term in terms} <= measured
@@ -114,7 +120,12 @@ def test_sanity_names_what_is_wrong() -> None:
     assert problems([result("burst", "ours", tokens_per_s=9.0, delivered=1.0, failed=0.0)]) == ()
     found = problems(
         [
-            Result("burst", "ours", {"tokens_per_s": 9.0, "delivered": 0.5, "failed": 2.0}, "status 500"),
+            Result(
+                "burst",
+                "ours",
+                {"tokens_per_s": 9.0, "delivered": 0.5, "failed": 2.0},
+                "status 500",
+            ),
             result("burst", "peer", tokens_per_s=9.0, client_busy=0.95),
         ]
     )
@@ -137,10 +148,15 @@ def test_a_page_has_a_row_for_each_contender_and_says_which_bars_are_not_met() -
         ]
     )
     text = page(table, SETTING)
-    assert "| turns/s at churn: limit with records / Starlette + uvicorn | 0.90 |" in text.splitlines()
+    assert (
+        "| turns/s at churn: limit with records / Starlette + uvicorn | 0.90 |" in text.splitlines()
+    )
     assert "turns/s at churn: ours / limit with records" not in text
     assert "| hermes-trio | 2,000 (1,000 to 3,000) |" in text
-    assert "| burst | tokens/s: ours / hermes-agent | at least 12 | 2.00 | **not met** |" in text.splitlines()
+    assert (
+        "| burst | tokens/s: ours / hermes-agent | at least 12 | 2.00 | **not met** |"
+        in text.splitlines()
+    )
     assert "![1 stream, as fast as possible" in text
     assert "## 10 streams" not in text
 
@@ -148,7 +164,9 @@ def test_a_page_has_a_row_for_each_contender_and_says_which_bars_are_not_met() -
 @pytest.mark.parametrize("is_log", [False, True])
 def test_a_plot_is_an_image_with_a_bar_for_each_contender(is_log: bool) -> None:
     plot = evolve(PLOTS[0], is_log=is_log, title="a < b & c")
-    table = tabulate([result("burst", "ours", tokens_per_s=100.0), result("burst", "peer", tokens_per_s=0.0)])
+    table = tabulate(
+        [result("burst", "ours", tokens_per_s=100.0), result("burst", "peer", tokens_per_s=0.0)]
+    )
     image = ElementTree.fromstring(draw(plot, bars_of(plot, table)))
     assert len(image.findall("{http://www.w3.org/2000/svg}rect")) == 3  # the paper and two bars
     assert [text.text for text in image.iter("{http://www.w3.org/2000/svg}text")][:2] == [
@@ -161,14 +179,22 @@ def test_a_run_is_written_and_can_be_read_again(tmp_path: Path) -> None:
     run = Run(SETTING, (result("burst", "ours", tokens_per_s=5.0),))
     written = write(run, tmp_path)
     assert read(tmp_path) == run
-    assert {path.name for path in written} == {"results.json", "benchmark.md", "burst-tokens-per-s.svg"}
+    assert {path.name for path in written} == {
+        "results.json",
+        "benchmark.md",
+        "burst-tokens-per-s.svg",
+    }
 
 
 def test_a_load_that_is_measured_again_takes_the_place_of_what_it_was() -> None:
     before = Run(
-        SETTING, (result("burst", "ours", tokens_per_s=5.0), result("churn", "ours", turns_per_s=1.0))
+        SETTING,
+        (result("burst", "ours", tokens_per_s=5.0), result("churn", "ours", turns_per_s=1.0)),
     )
-    now = Run(SETTING, (result("churn", "ours", turns_per_s=2.0), result("churn", "peer", turns_per_s=3.0)))
+    now = Run(
+        SETTING,
+        (result("churn", "ours", turns_per_s=2.0), result("churn", "peer", turns_per_s=3.0)),
+    )
     assert updated(before, now) == Run(SETTING, (before.results[0], *now.results))
 
 

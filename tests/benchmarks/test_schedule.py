@@ -36,13 +36,17 @@ def test_both_read_the_same_words(load: loads.Load, mode: str) -> None:
 def test_both_say_the_same_tokens() -> None:
     ours, theirs = synthetic.Load(size=20), schedule.Load(size=20)
     assert ours.token(7) == theirs.token(7)
-    stamped = [load.token(7).encode() for load in (synthetic.Load(stamp=True), schedule.Load(stamp=True))]
+    stamped = [
+        load.token(7).encode() for load in (synthetic.Load(stamp=True), schedule.Load(stamp=True))
+    ]
     assert len({len(token) for token in stamped}) == 1
     assert all(TOKEN.match(token) for token in stamped)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-async def test_ours_waits_before_it_speaks(mode: str, autojump_clock: trio.testing.MockClock) -> None:
+async def test_ours_waits_before_it_speaks(
+    mode: str, autojump_clock: trio.testing.MockClock
+) -> None:
     made = agent.factory(AgentContext(turn(f"tokens=2 mode={mode} wait=0.01"), Path()))
     recorder = EventRecorder()
     begun = time.monotonic(), trio.current_time()

@@ -26,7 +26,9 @@ VALUES = st.lists(st.integers(0, 10**12), min_size=1, max_size=50)
         ([1, 2], 0.0, 1),
     ],
 )
-def test_a_percentile_is_a_value_that_was_seen(values: list[float], share: float, expected: float) -> None:
+def test_a_percentile_is_a_value_that_was_seen(
+    values: list[float], share: float, expected: float
+) -> None:
     assert percentile(values, share) == expected
 
 

@@ -104,13 +104,25 @@ async def test_calls_and_results_arrive_with_their_ids(
         assert chat_api.said(answer) == "It is sunny."
         assert chat_api.said(answer, "reasoning_content") == "hm"
         assert chat_api.reason(answer) == "stop"
-        told = [(event["toolCallId"], event["status"], event["tool"]) for event in chat_api.progress(answer)]
-        assert sorted(told[:2]) == [("call_a", "running", "weather"), ("call_b", "running", "weather")]
-        assert sorted(told[2:]) == [("call_a", "completed", "weather"), ("call_b", "completed", "weather")]
+        told = [
+            (event["toolCallId"], event["status"], event["tool"])
+            for event in chat_api.progress(answer)
+        ]
+        assert sorted(told[:2]) == [
+            ("call_a", "running", "weather"),
+            ("call_b", "running", "weather"),
+        ]
+        assert sorted(told[2:]) == [
+            ("call_a", "completed", "weather"),
+            ("call_b", "completed", "weather"),
+        ]
         results = {event["toolCallId"]: event.get("result") for event in chat_api.progress(answer)}
         assert results == {"call_a": "sunny in Oslo", "call_b": "sunny in Rome"}
         assert chat_api.finish(answer)["usage"]["total_tokens"] == 24
-        assert [message["role"] for message in upstream.requests[1].json["messages"]][-2:] == ["tool", "tool"]
+        assert [message["role"] for message in upstream.requests[1].json["messages"]][-2:] == [
+            "tool",
+            "tool",
+        ]
 
 
 async def test_a_second_turn_has_its_own_loop_and_the_history(
@@ -122,7 +134,11 @@ async def test_a_second_turn_has_its_own_loop_and_the_history(
         second = await harness.client.send(CHAT, ask_stream("second"), session)
         assert (chat_api.said(first), chat_api.said(second)) == ("One.", "Two.")
         texts = [str(message["content"]) for message in upstream.requests[1].json["messages"]]
-        assert [text for text in texts if text in {"first", "One.", "second"}] == ["first", "One.", "second"]
+        assert [text for text in texts if text in {"first", "One.", "second"}] == [
+            "first",
+            "One.",
+            "second",
+        ]
 
 
 async def test_a_turn_that_is_cut_in_its_text_ends_at_once(

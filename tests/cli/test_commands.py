@@ -86,13 +86,17 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A real ``python -m hermes_trio``."""
     command = [sys.executable, "-m", "hermes_trio", *arguments]
     root = str(Path(hermes_trio.__file__).parent.parent)
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=root, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, cwd=root, check=False
+    )
 
 
 # serve
 
 
-def test_serve_hands_over_what_was_loaded(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_hands_over_what_was_loaded(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("API_SERVER_MODEL_NAME", "mine")
     arguments = [
         "--port",
@@ -128,7 +132,9 @@ def test_every_flag_of_the_settings_works(server: FakeServer, tmp_path: Path) ->
     line = [part for name, flag in flags.items() for part in (flag, values[name])]
     assert cli.run(["serve", *line]) == 0
     (loaded,) = server.served
-    assert {name for name, source in loaded.sources.items() if source.kind is SourceKind.FLAG} == flags.keys()
+    assert {
+        name for name, source in loaded.sources.items() if source.kind is SourceKind.FLAG
+    } == flags.keys()
 
 
 def test_serve_reads_the_named_file(server: FakeServer, tmp_path: Path) -> None:
@@ -203,7 +209,10 @@ def test_an_interrupt_before_the_command_began(
     [
         (["serve", "--port", "abc"], "port: 'abc' is not a whole number (from --port)"),
         (["config", "show", "--max-runs=-1"], "max_runs: -1 is less than 0 (from --max-runs)"),
-        (["serve", "--config", "/no/such"], "config: /no/such: No such file or directory (from --config)"),
+        (
+            ["serve", "--config", "/no/such"],
+            "config: /no/such: No such file or directory (from --config)",
+        ),
         (
             ["serve", "--api-key-file", "/no"],
             "api_key_file: /no: No such file or directory (from --api-key-file)",
@@ -240,7 +249,9 @@ def test_config_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path.write_text('log_level = "debug"')
     monkeypatch.setenv("API_SERVER_KEY", "open-sesame-open-sesame")
     monkeypatch.setenv("API_SERVER_CORS_ORIGINS", "http://a,http://b")
-    result = CliRunner().invoke(cli.program, ["config", "show", "--port", "1", "--config", str(path)])
+    result = CliRunner().invoke(
+        cli.program, ["config", "show", "--port", "1", "--config", str(path)]
+    )
     assert result.exit_code == 0
     rows = {line.split()[0]: line.split(maxsplit=1)[1] for line in result.output.splitlines()}
     assert list(rows) == ["option", *options()]
@@ -258,7 +269,11 @@ def test_config_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_version() -> None:
     result = python("--version")
-    assert (result.returncode, result.stdout, result.stderr) == (0, f"hermes-trio {__version__}\n", "")
+    assert (result.returncode, result.stdout, result.stderr) == (
+        0,
+        f"hermes-trio {__version__}\n",
+        "",
+    )
 
 
 def test_config_show_with_profiles(tmp_path: Path) -> None:

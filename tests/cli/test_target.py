@@ -65,7 +65,8 @@ def test_there_is_no_key_yet(tmp_path: Path) -> None:
 def test_the_order_of_keys(tmp_path: Path) -> None:
     key_file(tmp_path / LOCAL_FILE, "generated-generated")
     of_settings = key_file(
-        tmp_path / "keys.toml", '[keys]\nother = "other-other-other-1"\ndefault = "mine-mine-mine-mine"'
+        tmp_path / "keys.toml",
+        '[keys]\nother = "other-other-other-1"\ndefault = "mine-mine-mine-mine"',
     )
     own = key_file(tmp_path / "own", "own-own-own-own-own")
     settings = Settings(data_dir=tmp_path, api_key_file=of_settings)
@@ -75,21 +76,26 @@ def test_the_order_of_keys(tmp_path: Path) -> None:
 
 
 def test_several_keys_and_none_is_ours(tmp_path: Path) -> None:
-    names = key_file(tmp_path / "keys", '[keys]\na = "aaaaaaaaaaaaaaaaaa"\nb = "bbbbbbbbbbbbbbbbbb"')
+    names = key_file(
+        tmp_path / "keys", '[keys]\na = "aaaaaaaaaaaaaaaaaa"\nb = "bbbbbbbbbbbbbbbbbb"'
+    )
     with pytest.raises(ConfigurationError, match=r"several keys \(a, b\)") as caught:
         find_target(Settings(data_dir=tmp_path, api_key_file=names))
     assert "aaaa" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "url", ["nowhere", "http://", "ftp://a", "http://u:p@a", "http://a/?q", "http://a:x", "http://a:0"]
+    "url",
+    ["nowhere", "http://", "ftp://a", "http://u:p@a", "http://a/?q", "http://a:x", "http://a:0"],
 )
 def test_what_is_no_address(url: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="url: the value is not an address"):
         find_target(Settings(data_dir=tmp_path, api_key=KEY), url)
 
 
-@pytest.mark.parametrize("url", ["http://a/p/x", "http://a/p/x/", "http://a/p/x/v1", "http://a/p/x/v1/"])
+@pytest.mark.parametrize(
+    "url", ["http://a/p/x", "http://a/p/x/", "http://a/p/x/v1", "http://a/p/x/v1/"]
+)
 def test_an_address_may_be_that_of_a_profile(url: str, tmp_path: Path) -> None:
     assert find_target(Settings(data_dir=tmp_path, api_key=KEY), url).url == "http://a/p/x"
 
@@ -138,7 +144,9 @@ def test_too_much_to_read() -> None:
         (ChatFlags("x", key_file="/no/such"), Piped(b""), "/no/such: No such file"),
     ],
 )
-def test_misuse(flags: ChatFlags, stdin: Piped, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misuse(
+    flags: ChatFlags, stdin: Piped, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stdin", stdin)
     with pytest.raises(ConfigurationError, match=complaint):
         chat_cli.main(Settings(api_key=KEY), flags)

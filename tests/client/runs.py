@@ -12,7 +12,9 @@ from hermes_trio.core.records import RunHeader, Stamp
 from tests.support.turn_rules import played
 
 RUN_ID = "run_1"
-HEADER = RunHeader(principal="p", stamp=Stamp(RUN_ID, 1000.0, "m"), kind="runs", session_id="s", messages=())
+HEADER = RunHeader(
+    principal="p", stamp=Stamp(RUN_ID, 1000.0, "m"), kind="runs", session_id="s", messages=()
+)
 
 
 def changes_of(script: Iterable[Event], reason: Reason = Reason.STOP_REQUESTED) -> list[Change]:

@@ -35,7 +35,10 @@ class Asked:
 
 @define
 class Flaky:
-    """The events of one run; every connection gets at most ``budget(number)`` bytes of them and is cut then."""
+    """The events of one run.
+
+    Every connection gets at most ``budget(number)`` bytes of them and is cut then.
+    """
 
     changes: list[Change]
     budget: Callable[[int], int] = lambda _number: 1_000_000
@@ -58,7 +61,14 @@ class Flaky:
 def reply(status: int, body: object, *headers: str) -> bytes:
     """An answer in one piece."""
     content = json.dumps(body).encode()
-    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(content)}", "Connection: close", *headers, "", ""]
+    lines = [
+        f"HTTP/1.1 {status} X",
+        f"Content-Length: {len(content)}",
+        "Connection: close",
+        *headers,
+        "",
+        "",
+    ]
     return "\r\n".join(lines).encode() + content
 
 

@@ -1,4 +1,7 @@
-"""Text of others does nothing to a terminal; frames come out whole; what is printed once is never printed again."""
+"""Text of others does nothing to a terminal.
+
+Frames come out whole; what is printed once is never printed again.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ NASTY = "\x1b[2J\x07\x9b31m\u202eevil\u2066\r\x00\u2028"
 def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
     for shown in (sanitize_text(text), escape_hidden(text), one_line(text, 20)):
         assert not [
-            char for char in shown if unicodedata.category(char) in {"Cc", "Cs"} and char not in "\n\t"
+            char
+            for char in shown
+            if unicodedata.category(char) in {"Cc", "Cs"} and char not in "\n\t"
         ]
 
 
@@ -84,9 +89,13 @@ def test_what_of_a_markdown_text_is_settled(text: str, expected: str) -> None:
 
 
 @given(
-    st.lists(st.text(alphabet="ab:ä€ ", max_size=5), max_size=6), st.sampled_from(["\n", "\r\n"]), st.data()
+    st.lists(st.text(alphabet="ab:ä€ ", max_size=5), max_size=6),
+    st.sampled_from(["\n", "\r\n"]),
+    st.data(),
 )
-def test_frames_come_out_whole_however_they_are_cut(said: list[str], end: str, data: st.DataObject) -> None:
+def test_frames_come_out_whole_however_they_are_cut(
+    said: list[str], end: str, data: st.DataObject
+) -> None:
     lines = (f": comment{end}id: 1{end}data: {text}{end}{end}" for text in said)
     stream = "".join(lines).encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
@@ -103,7 +112,9 @@ def test_half_a_frame_is_none() -> None:
 def test_a_frame_has_an_end() -> None:
     frames = SseParser()
     with pytest.raises(FrameTooLong):
-        frames.feed(b"data: " + b"x" * (MAX_FRAME_BYTES // 2) + b"\n" + b"data: " + b"x" * MAX_FRAME_BYTES)
+        frames.feed(
+            b"data: " + b"x" * (MAX_FRAME_BYTES // 2) + b"\n" + b"data: " + b"x" * MAX_FRAME_BYTES
+        )
 
 
 # What is printed for good
@@ -136,7 +147,11 @@ def shape(blocks: object) -> list[str]:
     assert isinstance(blocks, list | tuple)
     for block in blocks:
         name = type(block).__name__
-        text = "".join(block.text.split()) if isinstance(block, TextBlock | ReasoningBlock) else block.call_id
+        text = (
+            "".join(block.text.split())
+            if isinstance(block, TextBlock | ReasoningBlock)
+            else block.call_id
+        )
         if text and found and found[-1].startswith(f"{name}:") and not isinstance(block, ToolCard):
             found[-1] += text
         elif text:

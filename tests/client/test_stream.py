@@ -1,4 +1,7 @@
-"""Following a run over connections that break: every event comes once, in order, however they break."""
+"""Following a run over connections that break.
+
+Every event comes once, in order, however they break.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +155,9 @@ async def test_a_start_without_an_answer_is_repeated_with_the_same_key() -> None
     assert [asked.headers["idempotency-key"] for asked in starts] == ["once"] * 3
 
 
-@pytest.mark.parametrize(("status", "is_misuse"), [(400, True), (401, True), (409, False), (429, False)])
+@pytest.mark.parametrize(
+    ("status", "is_misuse"), [(400, True), (401, True), (409, False), (429, False)]
+)
 async def test_a_start_that_is_refused(status: int, is_misuse: bool) -> None:
     server = Flaky(CHANGES, answers=[error(status, "because")])
     async with calling(server) as client:
@@ -202,7 +207,9 @@ async def test_a_turn_in_a_session_is_started_there_and_goes_on_by_itself() -> N
 
 async def test_a_session_is_made_or_found() -> None:
     found = reply(200, {"session": {"id": "s", "model": "m"}})
-    server = Flaky(CHANGES, answers=[found, error(409, "session_exists"), found, found, error(400, "other")])
+    server = Flaky(
+        CHANGES, answers=[found, error(409, "session_exists"), found, found, error(400, "other")]
+    )
     async with calling(server) as client:
         assert await client.open_session("", "") == "s"
         assert await client.open_session("s", "m") == "s"

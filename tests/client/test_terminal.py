@@ -55,9 +55,9 @@ def picture(*said: Body) -> str:
 
 
 def test_a_running_card() -> None:
-    assert picture(ToolCallStarted("a", "terminal", "make all"), ToolCallOutput("a", "one\ntwo\n")) == (
-        "⠋ terminal make all  2.5 s\n  one\n  two"
-    )
+    assert picture(
+        ToolCallStarted("a", "terminal", "make all"), ToolCallOutput("a", "one\ntwo\n")
+    ) == ("⠋ terminal make all  2.5 s\n  one\n  two")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,10 @@ def test_there_is_no_ending_yet() -> None:
 
 def test_the_status_line() -> None:
     assert drawn(terminal.render_status(3.0, False, NOW)) == "⠋ 3.0 s  Ctrl-C stops"
-    assert drawn(terminal.render_status(3.0, True, NOW + 0.1)) == "⠙ 3.0 s  stopping; Ctrl-C again quits"
+    assert (
+        drawn(terminal.render_status(3.0, True, NOW + 0.1))
+        == "⠙ 3.0 s  stopping; Ctrl-C again quits"
+    )
 
 
 def test_every_key_stands_for_a_choice() -> None:
@@ -152,7 +155,9 @@ def test_what_is_over_is_printed_once() -> None:
 
 def test_the_moving_part_fits_the_screen() -> None:
     screen, out = live(height=8)
-    view = view_of(ToolCallStarted("a", "t"), TextDelta("```\n" + "\n".join(f"line{n}" for n in range(50))))
+    view = view_of(
+        ToolCallStarted("a", "t"), TextDelta("```\n" + "\n".join(f"line{n}" for n in range(50)))
+    )
     with screen.asking(ApprovalPrompt("q", "rm")):
         screen.stopping()
         screen.tick(view)

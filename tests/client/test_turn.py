@@ -102,7 +102,9 @@ async def test_a_server_that_says_no(status: int, code: int) -> None:
 
 async def test_trouble_is_told() -> None:
     person = Person()
-    server = Flaky(changes_of([Text("x"), FINISHED]), budget=lambda number: 0 if number == 0 else 10_000)
+    server = Flaky(
+        changes_of([Text("x"), FINISHED]), budget=lambda number: 0 if number == 0 else 10_000
+    )
     async with calling(server) as client:
         assert (await turn(client, person)).code == 0
     assert person.err.getvalue() == "the connection was closed; trying again in 0 s (1 of 2)\n"
@@ -142,7 +144,9 @@ class Desk:
         self.got.append(asked.json)
         if len(self.got) > self.silent:
             self.over.set()
-            await stream.send_all(error(409, "approval_not_pending") if self.refuses else reply(200, {}))
+            await stream.send_all(
+                error(409, "approval_not_pending") if self.refuses else reply(200, {})
+            )
 
     def _script(self) -> list[Event]:
         if self.stops:
@@ -231,7 +235,9 @@ async def test_ctrl_c_stops_the_run() -> None:
     assert person.err.getvalue() == "stopping; Ctrl-C again quits\n"
 
 
-@pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,)])
+@pytest.mark.parametrize(
+    "numbers", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,)]
+)
 async def test_leaving(numbers: tuple[int, ...]) -> None:
     async with calling(Desk(is_deaf=True)) as client:
         end = await turn(client, Person(), interrupting(*numbers))

@@ -63,9 +63,9 @@ bodies: st.SearchStrategy[Body] = st.one_of(
     st.builds(UnknownEvent, texts),
     endings,
 )
-events = st.lists(st.builds(StreamEvent, st.integers(-1, 40), st.floats(0, 100), bodies), max_size=30).map(
-    tuple
-)
+events = st.lists(
+    st.builds(StreamEvent, st.integers(-1, 40), st.floats(0, 100), bodies), max_size=30
+).map(tuple)
 
 
 def numbered(*said: Body) -> tuple[StreamEvent, ...]:
@@ -85,17 +85,23 @@ def test_every_event_counts_at_most_once(heard: tuple[StreamEvent, ...]) -> None
         view = after
     numbers = [event.seq for event in counted]
     assert numbers == sorted(set(numbers))
-    assert view.text == "".join(event.body.text for event in counted if isinstance(event.body, TextDelta))
+    assert view.text == "".join(
+        event.body.text for event in counted if isinstance(event.body, TextDelta)
+    )
     cards = [block.call_id for block in view.blocks if isinstance(block, ToolCard)]
     assert len(cards) == len(set(cards))
 
 
 @given(events, endings)
-def test_nothing_is_open_at_the_end_and_nothing_follows_it(heard: tuple[StreamEvent, ...], end: Body) -> None:
+def test_nothing_is_open_at_the_end_and_nothing_follows_it(
+    heard: tuple[StreamEvent, ...], end: Body
+) -> None:
     view = apply_event(replay_events(heard), StreamEvent(99, 0.0, end), 0.0)
     assert view.is_over
     assert view.questions == ()
-    assert all(block.state != CardState.RUNNING for block in view.blocks if isinstance(block, ToolCard))
+    assert all(
+        block.state != CardState.RUNNING for block in view.blocks if isinstance(block, ToolCard)
+    )
     assert apply_event(view, StreamEvent(100, 0.0, TextDelta("late")), 0.0) == view
 
 
@@ -111,7 +117,9 @@ def test_a_stream_that_is_picked_up_anywhere_leads_to_the_same_view(
         # Some of what was known comes again, as after a client that lost its place.
         begin = data.draw(st.integers(-1, reached))
         end = data.draw(st.integers(reached + 1, len(whole) - 1))
-        broken += [read_event(each) for each in data_of(frames_after(HEADER, changes, begin))][: end - begin]
+        broken += [read_event(each) for each in data_of(frames_after(HEADER, changes, begin))][
+            : end - begin
+        ]
         reached = end
     unbroken = replay_events(tuple(whole))
     assert replay_events(tuple(broken)) == unbroken
@@ -137,17 +145,30 @@ def test_texts_of_one_kind_grow_together() -> None:
 
 def test_a_card_from_start_to_end() -> None:
     on_started = numbered(
-        ToolCallStarted("a", "terminal", "date"), ToolCallOutput("a", "x" * 5000), ToolCallOutput("a", "y")
+        ToolCallStarted("a", "terminal", "date"),
+        ToolCallOutput("a", "x" * 5000),
+        ToolCallOutput("a", "y"),
     )
     (card,) = replay_events(on_started).blocks
     assert isinstance(card, ToolCard)
-    assert (card.state, len(card.printed), card.printed[-2:]) == (CardState.RUNNING, MAX_OUTPUT_CHARS, "xy")
+    assert (card.state, len(card.printed), card.printed[-2:]) == (
+        CardState.RUNNING,
+        MAX_OUTPUT_CHARS,
+        "xy",
+    )
     over = apply_event(
-        replay_events(on_started), StreamEvent(9, 9.0, ToolCallEnded("a", "terminal", "done", 1.5)), 0.0
+        replay_events(on_started),
+        StreamEvent(9, 9.0, ToolCallEnded("a", "terminal", "done", 1.5)),
+        0.0,
     )
     (card,) = over.blocks
     assert isinstance(card, ToolCard)
-    assert (card.state, card.result, card.seconds, card.preview) == (CardState.DONE, "done", 1.5, "date")
+    assert (card.state, card.result, card.seconds, card.preview) == (
+        CardState.DONE,
+        "done",
+        1.5,
+        "date",
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +228,9 @@ def test_what_is_no_event(text: str) -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=4,
 )
 names = st.sampled_from(

@@ -1,6 +1,9 @@
-"""Agent frameworks in front of a real server that runs the tools itself: one request a turn, and the answer arrives.
+"""Agent frameworks in front of a real server that runs the tools itself.
 
-``nox -s clients`` installs the frameworks at the versions that are named there; the normal suite skips these tests.
+One request a turn, and the answer arrives.
+
+``nox -s clients`` installs the frameworks at the versions that are named there; the normal suite
+skips these tests.
 """
 
 from __future__ import annotations
@@ -49,17 +52,23 @@ def count_runs(server: ServerProcess) -> int:
 
 
 def test_openai_agents(server: ServerProcess) -> None:
-    agents = pytest.importorskip("agents", reason="openai-agents is installed by `nox -s clients` only")
+    agents = pytest.importorskip(
+        "agents", reason="openai-agents is installed by `nox -s clients` only"
+    )
     agents.set_tracing_disabled(True)
     before = count_runs(server)
     agent = agents.Agent(name="demo", model=MODEL)
     first = agents.Runner.run_sync(agent, TOOL)
-    again = agents.Runner.run_sync(agent, [*first.to_input_list(), {"role": "user", "content": NEXT}])
+    again = agents.Runner.run_sync(
+        agent, [*first.to_input_list(), {"role": "user", "content": NEXT}]
+    )
     check(Turns(first.final_output, again.final_output, count_runs(server) - before))
 
 
 def test_pydantic_ai(server: ServerProcess) -> None:
-    ai = pytest.importorskip("pydantic_ai", reason="pydantic-ai is installed by `nox -s clients` only")
+    ai = pytest.importorskip(
+        "pydantic_ai", reason="pydantic-ai is installed by `nox -s clients` only"
+    )
     from pydantic_ai.models.openai import OpenAIResponsesModel  # noqa: PLC0415
 
     before = count_runs(server)
@@ -70,7 +79,9 @@ def test_pydantic_ai(server: ServerProcess) -> None:
 
 
 def test_langchain(server: ServerProcess) -> None:
-    models = pytest.importorskip("langchain_openai", reason="LangChain is installed by `nox -s clients` only")
+    models = pytest.importorskip(
+        "langchain_openai", reason="LangChain is installed by `nox -s clients` only"
+    )
     from langchain.agents import create_agent  # noqa: PLC0415
 
     before = count_runs(server)

@@ -72,4 +72,9 @@ def test_offered_choices(permanent: bool) -> None:
 
 def test_only_a_denial_stops_the_agent() -> None:
     decisions = {choice: Decision(choice, AnsweredBy.CLIENT).approved for choice in Choice}
-    assert decisions == {Choice.ONCE: True, Choice.SESSION: True, Choice.ALWAYS: True, Choice.DENY: False}
+    assert decisions == {
+        Choice.ONCE: True,
+        Choice.SESSION: True,
+        Choice.ALWAYS: True,
+        Choice.DENY: False,
+    }

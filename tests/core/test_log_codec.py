@@ -35,7 +35,14 @@ from hermes_trio.core.log_codec import (
     field_names,
     is_value,
 )
-from hermes_trio.core.messages import CallItem, ClientCallItem, Message, MessageItem, ReasoningItem, Usage
+from hermes_trio.core.messages import (
+    CallItem,
+    ClientCallItem,
+    Message,
+    MessageItem,
+    ReasoningItem,
+    Usage,
+)
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.records import Stamp
 from hermes_trio.core.state import CallState
@@ -113,7 +120,8 @@ def test_what_is_no_value() -> None:
     assert not is_value(dict)
 
 
-# As earlier versions wrote them. Databases hold such rows: they must stay readable, and be written in the same way.
+# As earlier versions wrote them. Databases hold such rows: they must stay readable, and be written
+# in the same way.
 STORED_CHANGES = """[
 ["t",0,"Hello"],
 ["r",1,"hm \\u00e9"],

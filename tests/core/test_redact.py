@@ -27,10 +27,16 @@ PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIabc\n-----END RSA PRIVATE KEY-----"
         ("{'Authorization': b'Bearer zzz'}", "{'Authorization': b'Bearer ***'}"),
         ("sent Bearer abc123", "sent Bearer ***"),
         ("sent basic dXNlcjpwYXNzd29yZA==", "sent basic ***"),
-        ("curl -H 'Authorization: Basic dXM=' http://h", "curl -H 'Authorization: Basic ***' http://h"),
+        (
+            "curl -H 'Authorization: Basic dXM=' http://h",
+            "curl -H 'Authorization: Basic ***' http://h",
+        ),
         ('{"api_key": "abc", "x": 1}', '{"api_key": "***", "x": 1}'),
         ('{"password": "a\\"b c"}', '{"password": "***"}'),
-        ('{\\"password\\": \\"ab\\\\\\"c\\", \\"y\\": 2}', '{\\"password\\": \\"***\\", \\"y\\": 2}'),
+        (
+            '{\\"password\\": \\"ab\\\\\\"c\\", \\"y\\": 2}',
+            '{\\"password\\": \\"***\\", \\"y\\": 2}',
+        ),
         ("apikey=abc&x=1", "apikey=***&x=1"),
         ("OPENAI_API_KEY=abc", "OPENAI_API_KEY=***"),
         ("Server=db;Password=abc;User=me", "Server=db;Password=***;User=me"),
@@ -109,7 +115,8 @@ def test_a_key_never_gets_through(before: str, key: str, after: str) -> None:
     ],
 )  # fmt: skip
 def test_a_megabyte_of_almost_matches_is_no_problem(unit: str) -> None:
-    # Quadratic work on a million characters would hang here for minutes and meet the suite's time limit.
+    # Quadratic work on a million characters would hang here for minutes and meet the suite's time
+    # limit.
     text = unit * (1_000_000 // len(unit))
     assert len(redact(text)) <= len(text)
 

@@ -31,7 +31,9 @@ scalars = (
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats()
     | st.text(st.characters())
-    | st.text(st.characters(min_codepoint=0x10000, exclude_categories=()), min_size=50, max_size=200)
+    | st.text(
+        st.characters(min_codepoint=0x10000, exclude_categories=()), min_size=50, max_size=200
+    )
 )
 
 
@@ -142,7 +144,9 @@ def test_long_keys_are_cut() -> None:
 
 @settings(deadline=None)
 @given(values, st.integers(0, 2_000), st.integers(0, 6))
-def test_the_copy_fits_encodes_and_leaves_the_original_alone(value: Any, limit: int, depth: int) -> None:
+def test_the_copy_fits_encodes_and_leaves_the_original_alone(
+    value: Any, limit: int, depth: int
+) -> None:
     before = copy.deepcopy(value)
     shown = shorten_json(value, limit, depth)
     assert repr(value) == repr(before)
@@ -179,9 +183,19 @@ def nested(depth: int) -> list[Any]:
 
 
 odd = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.just(Mute())),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(),
+        st.binary(),
+        st.just(Mute()),
+    ),
     lambda inner: st.one_of(
-        st.lists(inner), st.tuples(inner), st.dictionaries(st.one_of(st.integers(), st.text()), inner)
+        st.lists(inner),
+        st.tuples(inner),
+        st.dictionaries(st.one_of(st.integers(), st.text()), inner),
     ),
     max_leaves=10,
 )

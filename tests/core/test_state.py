@@ -57,14 +57,20 @@ def test_an_illegal_move_leaves_the_call_as_it_was() -> None:
     call.start()
     call.finish("r", is_error=False, at=1.0)
     before = call.as_item()
-    for move in (call.start, lambda: call.abandon(2.0), lambda: call.finish("other", is_error=True, at=2.0)):
+    for move in (
+        call.start,
+        lambda: call.abandon(2.0),
+        lambda: call.finish("other", is_error=True, at=2.0),
+    ):
         with pytest.raises(InvalidTransition):
             move()
     assert call.as_item() == before
 
 
 def test_ended_states_have_no_way_out() -> None:
-    assert {state for state, _ in CALL_TRANSITIONS}.isdisjoint({CallState.COMPLETED, CallState.CANCELLED})
+    assert {state for state, _ in CALL_TRANSITIONS}.isdisjoint(
+        {CallState.COMPLETED, CallState.CANCELLED}
+    )
     assert {state for state, _ in RUN_TRANSITIONS}.isdisjoint(RUN_ENDS.values())
 
 

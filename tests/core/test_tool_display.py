@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_trio.core.tool_display import DEFAULT_EMOJI, emoji, is_internal, label, preview, shell_preview
+from hermes_trio.core.tool_display import (
+    DEFAULT_EMOJI,
+    emoji,
+    is_internal,
+    label,
+    preview,
+    shell_preview,
+)
 
 TOOLS = [
     "terminal", "process", "read_file", "write_file", "patch", "search_files", "web_search", "web_extract",
@@ -49,7 +56,9 @@ def test_an_unknown_tool_has_the_default_picture() -> None:
     assert emoji("mcp_weather") == DEFAULT_EMOJI == "⚡"
 
 
-@pytest.mark.parametrize(("name", "expected"), [("_thinking", True), ("terminal", False), ("", False)])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("_thinking", True), ("terminal", False), ("", False)]
+)
 def test_internal_tools_begin_with_an_underscore(name: str, expected: bool) -> None:
     assert is_internal(name) is expected
 
@@ -93,10 +102,22 @@ def test_internal_tools_begin_with_an_underscore(name: str, expected: bool) -> N
         ("todo", {"todos": [1, 2]}, "planning 2 task(s)"),
         ("todo", {"todos": [1], "merge": True}, "updating 1 task(s)"),
         ("process", {"action": "list"}, "list"),
-        ("process", {"action": "wait", "session_id": "p" * 30, "timeout": 30}, "wait pppppppppppppppp 30s"),
+        (
+            "process",
+            {"action": "wait", "session_id": "p" * 30, "timeout": 30},
+            "wait pppppppppppppppp 30s",
+        ),
         ("process", {"action": "poll", "session_id": "p1", "timeout": 30}, "poll p1"),
-        ("process", {"action": "write", "session_id": "p1", "data": "y" * 30}, f'write p1 "{"y" * 20}"'),
-        ("memory", {"action": "add", "target": "user", "content": "likes tea"}, '+user: "likes tea"'),
+        (
+            "process",
+            {"action": "write", "session_id": "p1", "data": "y" * 30},
+            f'write p1 "{"y" * 20}"',
+        ),
+        (
+            "memory",
+            {"action": "add", "target": "user", "content": "likes tea"},
+            '+user: "likes tea"',
+        ),
         ("memory", {"action": "replace", "target": "memory", "old_text": "tea"}, '~memory: "tea"'),
         ("memory", {"action": "remove", "target": "memory", "old_text": "tea"}, '-memory: "tea"'),
         ("memory", {"action": "read"}, "read"),
@@ -116,7 +137,8 @@ def test_preview(name: str, args: Any, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "expected"), [(10, "0123456789"), (9, "012345..."), (3, "..."), (2, ".."), (0, ""), (-1, "")]
+    ("limit", "expected"),
+    [(10, "0123456789"), (9, "012345..."), (3, "..."), (2, ".."), (0, ""), (-1, "")],
 )
 def test_preview_is_cut_with_dots(limit: int, expected: str) -> None:
     assert preview("web_search", {"query": "0123456789"}, limit) == expected

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.core.changes import CallEnded, CallStarted, Ended, ReasoningAdded, TextAdded, ToolOutputAdded
+from hermes_trio.core.changes import (
+    CallEnded,
+    CallStarted,
+    Ended,
+    ReasoningAdded,
+    TextAdded,
+    ToolOutputAdded,
+)
 from hermes_trio.core.events import (
     AgentFailed,
     Event,
@@ -119,7 +126,10 @@ def test_a_running_call_shows_what_it_printed() -> None:
 
 def test_a_cut_call_keeps_what_it_printed() -> None:
     _, changes = played([ToolStarted("c", "terminal", at=1.0), ToolOutput("c", "half")])
-    assert changes[:2] == [CallStarted(0, "c", "terminal", {}, 1.0), ToolOutputAdded(0, "c", "half")]
+    assert changes[:2] == [
+        CallStarted(0, "c", "terminal", {}, 1.0),
+        ToolOutputAdded(0, "c", "half"),
+    ]
     assert changes[2] == CallEnded(0, "c", "terminal", CallState.CANCELLED, "half", True, 4.0)
 
 
@@ -130,8 +140,12 @@ def test_a_cut_call_keeps_what_it_printed() -> None:
         pytest.param([ToolCompleted("x", "r"), ToolOutput("x", "r")], [], id="orphans"),
         pytest.param([ToolStarted("x", "_t"), ToolCompleted("x", "r")], [], id="internal"),
         pytest.param([ToolAnnounced("_t")], [], id="internal without an id"),
-        pytest.param([ToolAnnounced("t"), ToolStarted("x", "t")], ["call"], id="announced, then started"),
-        pytest.param([ToolStarted("x", "t"), ToolAnnounced("t")], ["x"], id="started, then announced"),
+        pytest.param(
+            [ToolAnnounced("t"), ToolStarted("x", "t")], ["call"], id="announced, then started"
+        ),
+        pytest.param(
+            [ToolStarted("x", "t"), ToolAnnounced("t")], ["x"], id="started, then announced"
+        ),
         pytest.param([ToolStarted("", "t"), ToolStarted("", "t")], ["call", "call-2"], id="no ids"),
         pytest.param(
             [ToolStarted("x", "t"), ToolCompleted("x"), ToolStarted("x", "t")],
@@ -139,7 +153,12 @@ def test_a_cut_call_keeps_what_it_printed() -> None:
             id="id used again",
         ),
         pytest.param(
-            [ToolStarted("x-2", "t"), ToolStarted("x", "t"), ToolCompleted("x"), ToolStarted("x", "t")],
+            [
+                ToolStarted("x-2", "t"),
+                ToolStarted("x", "t"),
+                ToolCompleted("x"),
+                ToolStarted("x", "t"),
+            ],
             ["x-2", "x", "x-3"],
             id="made-up id is taken",
         ),
@@ -151,13 +170,17 @@ def test_every_start_is_shown_once_under_its_own_id(script: list[Event], ids: li
 
 
 def test_an_announced_call_ends_with_the_id_it_got_later() -> None:
-    _, changes = played([ToolAnnounced("t"), ToolStarted("x", "t"), ToolCompleted("x", "r", at=2.0)])
+    _, changes = played(
+        [ToolAnnounced("t"), ToolStarted("x", "t"), ToolCompleted("x", "r", at=2.0)]
+    )
     assert changes[1] == CallEnded(0, "call", "t", CallState.COMPLETED, "r", False, 2.0)
 
 
 def test_a_call_without_an_end_completes_with_its_run() -> None:
     turn = Turn()
-    changes = feed(turn, [ToolAnnounced("t"), ToolStarted("x", "u"), Text("done"), Finished(at=3.0)])
+    changes = feed(
+        turn, [ToolAnnounced("t"), ToolStarted("x", "u"), Text("done"), Finished(at=3.0)]
+    )
     states = {change.call_id: change.state for change in changes if isinstance(change, CallEnded)}
     assert states == {"call": CallState.COMPLETED, "x": CallState.CANCELLED}
 
@@ -176,7 +199,9 @@ def test_a_call_without_an_end_completes_with_its_run() -> None:
         ([Text("kept")], "  ", ""),
     ],
 )
-def test_the_unsent_part_of_the_final_text_is_sent(streamed: list[Event], final: str, added: str) -> None:
+def test_the_unsent_part_of_the_final_text_is_sent(
+    streamed: list[Event], final: str, added: str
+) -> None:
     turn = Turn()
     feed(turn, streamed)
     changes = turn.take(Finished(Result(final)))
@@ -185,7 +210,9 @@ def test_the_unsent_part_of_the_final_text_is_sent(streamed: list[Event], final:
 
 def test_the_text_of_a_failure_is_no_answer() -> None:
     turn = Turn()
-    changes = turn.take(Finished(Result("HTTP 401: bad key sk-abcdefghijklmnopqrstuvwxyz", Verdict.FAILED)))
+    changes = turn.take(
+        Finished(Result("HTTP 401: bad key sk-abcdefghijklmnopqrstuvwxyz", Verdict.FAILED))
+    )
     assert turn.text == ""
     assert len(changes) == 1
     assert turn.outcome.status is Status.FAILED

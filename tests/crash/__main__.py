@@ -1,4 +1,7 @@
-"""``python -m tests.crash --kills 200``: kills a real server again and again; exits with 1 if anything was lost."""
+"""``python -m tests.crash --kills 200``.
+
+Kills a real server again and again; exits with 1 if anything was lost.
+"""
 
 from __future__ import annotations
 

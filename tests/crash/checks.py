@@ -19,7 +19,8 @@ from tests.crash.frames import (
 )
 
 INTERVAL = 0.03  # seconds between two flushes of the logs
-SLACK = 0.25  # for the commits, and for threads that wait for a core; measured on a busy machine: up to 0.13
+# for the commits, and for threads that wait for a core; measured on a busy machine: up to 0.13
+SLACK = 0.25
 CHAINED = 2  # continuations tried in each round
 
 
@@ -28,12 +29,16 @@ class Findings:
     """What a round, or many, brought to light."""
 
     violations: list[str] = field(factory=list)
-    lost: list[float] = field(factory=list)  # seconds of text that a client had and the store had not
+    lost: list[float] = field(
+        factory=list
+    )  # seconds of text that a client had and the store had not
     responses: int = 0
     ended: int = 0  # terminal frames or whole answers that clients had
     cut: int = 0  # ended by the successor
     chained: int = 0
-    untold: int = 0  # resumed streams without a terminal event, as the client was ahead of the store
+    untold: int = (
+        0  # resumed streams without a terminal event, as the client was ahead of the store
+    )
 
     def add(self, other: Findings) -> None:
         """Sum up."""
@@ -94,7 +99,9 @@ class Checker:
     def _check_stream(self, seen: ObservedResponse) -> Iterator[str]:
         """The stream as it can be read now is the one that the client had, as far as it was kept."""
         whole = self._stream(seen, -1)
-        if [frame.number for frame in whole] != [*range(len(whole) - 1), -1] or whole[-1].raw != DONE:
+        if [frame.number for frame in whole] != [*range(len(whole) - 1), -1] or whole[
+            -1
+        ].raw != DONE:
             yield "the stream has gaps or no end"
             return
         if [frame.is_terminal for frame in whole].index(True) != len(whole) - 2:
@@ -110,14 +117,19 @@ class Checker:
         self._look_at_lost_end(seen, whole)
 
     def _look_at_lost_end(self, seen: ObservedResponse, whole: Sequence[Frame]) -> None:
-        """A client that has more events than the store kept asks for those after its last: is it told the end?"""
+        """A client that has more events than the store kept asks for those after its last.
+
+        Is it told the end?
+        """
         last = max(frame.number for frame in seen.frames)
         if not seen.end and last >= len(whole) - 2:
             self.findings.untold += not any(frame.is_terminal for frame in self._stream(seen, last))
 
     def _stream(self, seen: ObservedResponse, after: int) -> list[Frame]:
         target = f"{PATH}/{seen.response_id}?stream=true&starting_after={after}"
-        answer = parse_answer(self._address.ask("GET", target if after >= 0 else target.partition("&")[0]))
+        answer = parse_answer(
+            self._address.ask("GET", target if after >= 0 else target.partition("&")[0])
+        )
         return frames_of(answer.body) if answer is not None and answer.is_whole else []
 
     def _check_chain(self, seen: ObservedResponse) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""Clients that put load on a server until it dies, and remember all they were told. Each is a thread with a socket."""
+"""Clients that put load on a server until it dies, and remember all they were told.
+
+Each is a thread with a socket.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ class ObservedResponse:
     load: str
     response_id: str = ""
     frames: list[Frame] = field(factory=list)
-    end: dict[str, Any] = field(factory=dict)  # the response of the terminal event, or the whole batch answer
+    end: dict[str, Any] = field(
+        factory=dict
+    )  # the response of the terminal event, or the whole batch answer
     trouble: str = ""
 
     @property
@@ -85,7 +90,9 @@ class LoadClients:
         self._is_over = threading.Event()
         self.seen: list[ObservedResponse] = []
         names = [f"{seed}-{number}" for number in range(count)]
-        self._threads = [threading.Thread(target=self._live, args=(random.Random(name),)) for name in names]
+        self._threads = [
+            threading.Thread(target=self._live, args=(random.Random(name),)) for name in names
+        ]
 
     def begin(self) -> None:
         """Let them loose."""
@@ -122,7 +129,12 @@ def _some_load(dice: random.Random) -> str:
 
 def _have_it_done(address: Address, seen: ObservedResponse) -> None:
     is_background = seen.kind == "background"
-    body = {"model": "m", "input": seen.load, "stream": seen.kind == "stream", "background": is_background}
+    body = {
+        "model": "m",
+        "input": seen.load,
+        "stream": seen.kind == "stream",
+        "background": is_background,
+    }
     answer = address.ask("POST", PATH, body)
     if seen.kind == "stream":
         _note_stream(seen, answer)

@@ -49,7 +49,10 @@ class RawResponse:
 
 
 def parse_answer(raw: bytes) -> RawResponse | None:
-    """Take apart the bytes of a connection that was closed after one answer; nothing if not even the head came."""
+    """Take apart the bytes of a connection that was closed after one answer.
+
+    Nothing if not even the head came.
+    """
     head, mark, rest = raw.partition(b"\r\n\r\n")
     if not mark:
         return None
@@ -81,7 +84,9 @@ def frames_of(body: bytes) -> list[Frame]:
 def text_of(frames: Sequence[Frame]) -> str:
     """All visible text of some events."""
     events = (frame.event for frame in frames)
-    return "".join(event["delta"] for event in events if event.get("type") == "response.output_text.delta")
+    return "".join(
+        event["delta"] for event in events if event.get("type") == "response.output_text.delta"
+    )
 
 
 def text_of_output(response: dict[str, Any]) -> str:
@@ -91,7 +96,10 @@ def text_of_output(response: dict[str, Any]) -> str:
 
 
 def plain_output(response: dict[str, Any]) -> list[dict[str, Any]]:
-    """The output in the form of batch replies: there results are texts, in streams they are lists of parts."""
+    """The output in the form of batch replies.
+
+    There results are texts, in streams they are lists of parts.
+    """
     return [{**item, **_plain_result(item)} for item in response["output"]]
 
 

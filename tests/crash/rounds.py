@@ -78,7 +78,10 @@ def _start(plan: LaunchOptions, report: CrashReport) -> ServerProcess:
 
 
 def _check(
-    server: ServerProcess, seen: list[ObservedResponse], report: CrashReport, tell: Callable[[str], None]
+    server: ServerProcess,
+    seen: list[ObservedResponse],
+    report: CrashReport,
+    tell: Callable[[str], None],
 ) -> None:
     left = unfinished(server)
     findings = Checker(Address.of(server), report.slack).check(seen)

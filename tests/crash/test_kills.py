@@ -1,4 +1,7 @@
-"""Killed without warning under load, a few times; ``python -m tests.crash`` does it as often as one likes."""
+"""Killed without warning under load, a few times.
+
+``python -m tests.crash`` does it as often as one likes.
+"""
 
 from __future__ import annotations
 

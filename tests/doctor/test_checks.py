@@ -131,7 +131,10 @@ def test_other_machines_need_a_key(tmp_path: Path) -> None:
     finding = local.check_key(Settings(data_dir=tmp_path, host="0.0.0.0"))
     assert finding.level is Level.FAIL
     assert "API_SERVER_KEY" in finding.message
-    assert local.check_key(Settings(data_dir=tmp_path, host="0.0.0.0", api_key=STRONG)).level is Level.OK
+    assert (
+        local.check_key(Settings(data_dir=tmp_path, host="0.0.0.0", api_key=STRONG)).level
+        is Level.OK
+    )
 
 
 # Files
@@ -182,11 +185,19 @@ def upstream(settings: Settings) -> Finding:
 def test_model_servers(tmp_path: Path) -> None:
     with model_server() as url:
         right = Settings(
-            data_dir=tmp_path, port=0, base_url=f"{url}/v1", upstream_api_key=SECRET, upstream_model="m"
+            data_dir=tmp_path,
+            port=0,
+            base_url=f"{url}/v1",
+            upstream_api_key=SECRET,
+            upstream_model="m",
         )
-        wrong_key = Settings(data_dir=tmp_path, port=0, base_url=f"{url}/v1", upstream_api_key="another")
+        wrong_key = Settings(
+            data_dir=tmp_path, port=0, base_url=f"{url}/v1", upstream_api_key="another"
+        )
         wrong_path = Settings(data_dir=tmp_path, port=0, base_url=url, upstream_api_key=SECRET)
-        profile = Profile(name="coder", agent="demo", base_url=f"{url}/v1/", api_key=SECRET, model="zzz")
+        profile = Profile(
+            name="coder", agent="demo", base_url=f"{url}/v1/", api_key=SECRET, model="zzz"
+        )
         levels = [upstream(each).level for each in (right, wrong_key, wrong_path)]
         by_profile = found(Settings(data_dir=tmp_path, port=0, profiles={"coder": profile}))
     assert levels == [Level.OK, Level.FAIL, Level.WARN]
@@ -203,7 +214,9 @@ def test_model_servers_that_do_not_answer(tmp_path: Path) -> None:
         assert upstream(Settings(data_dir=tmp_path, port=0, base_url=closed)).level is Level.FAIL
     begun = time.monotonic()
     with listening() as port:
-        silent = upstream(Settings(data_dir=tmp_path, port=0, base_url=f"http://127.0.0.1:{port}/v1"))
+        silent = upstream(
+            Settings(data_dir=tmp_path, port=0, base_url=f"http://127.0.0.1:{port}/v1")
+        )
     assert silent.level is Level.FAIL
     assert time.monotonic() - begun < 5
 
@@ -250,7 +263,8 @@ def test_nothing_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "check_disk", gone)
     begun = time.monotonic()
     checks = {
-        each.check: each for each in run_checks(Settings(data_dir=tmp_path, port=0), CheckTimeouts(local=0.2))
+        each.check: each
+        for each in run_checks(Settings(data_dir=tmp_path, port=0), CheckTimeouts(local=0.2))
     }
     assert time.monotonic() - begun < 2.5
     assert checks["store"].message == "no result within 0.2 s"
@@ -277,4 +291,6 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings_that_cannot_be_read_are_a_finding() -> None:
     result = CliRunner().invoke(cli.program, ["doctor", "--port", "abc"])
     assert result.exit_code == 1
-    assert result.output.startswith("fail  settings  port: 'abc' is not a whole number (from --port)\n")
+    assert result.output.startswith(
+        "fail  settings  port: 'abc' is not a whole number (from --port)\n"
+    )

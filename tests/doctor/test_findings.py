@@ -26,7 +26,11 @@ CASES: list[tuple[Finding, Level, str]] = [
     (remote.assess_models([*"abcdefg"]), OK, "a, b, c, d, e and 2 more"),
     (remote.assess_models([]), WARN, "no model"),
     (remote.assess_models_refused("status 401"), WARN, "401"),
-    (local.assess_key(local.KeyFound("the settings", 1, 43, 30)), OK, "1 key from the settings, strong"),
+    (
+        local.assess_key(local.KeyFound("the settings", 1, 43, 30)),
+        OK,
+        "1 key from the settings, strong",
+    ),
     (local.assess_key(local.KeyFound("the settings", 2, 16, 16)), WARN, "2 keys"),
     (local.assess_key(local.KeyFound("the settings", 1, 60, 2)), WARN, "guessed"),
     (local.assess_key(local.KeyPending("/x")), OK, "/x"),
@@ -36,7 +40,11 @@ CASES: list[tuple[Finding, Level, str]] = [
     (local.assess_directory("/d", local.DirectoryExists(True, False)), WARN, "other users"),
     (local.assess_directory("/d", local.DirectoryMissing(True)), OK, "does not exist yet"),
     (local.assess_directory("/d", local.DirectoryMissing(False)), FAIL, "cannot be created"),
-    (local.assess_directory("/d", local.DirectoryUnusable("is not a directory")), FAIL, "not a directory"),
+    (
+        local.assess_directory("/d", local.DirectoryUnusable("is not a directory")),
+        FAIL,
+        "not a directory",
+    ),
     (local.assess_disk(50 * 2**30), OK, "50.0 GiB"),
     (local.assess_disk(500 * 2**20), WARN, "500 MiB"),
     (local.assess_disk(5 * 2**20), FAIL, "5 MiB"),
@@ -52,7 +60,9 @@ CASES: list[tuple[Finding, Level, str]] = [
     (remote.assess_upstream(ASKED, remote.UpstreamUnreachable("refused")), FAIL, "refused"),
     (remote.assess_upstream(ASKED, remote.UnexpectedStatus(401)), FAIL, "does not accept the key"),
     (
-        remote.assess_upstream(remote.Upstream("p", "http://a", "", False), remote.UnexpectedStatus(403)),
+        remote.assess_upstream(
+            remote.Upstream("p", "http://a", "", False), remote.UnexpectedStatus(403)
+        ),
         FAIL,
         "requires a key",
     ),

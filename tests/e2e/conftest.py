@@ -27,8 +27,13 @@ def measured(request: pytest.FixtureRequest) -> Measured:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """The demo agent, and some for tests, behind the defaults. Tests that use it belong to the group e2e-shared."""
-    plan = LaunchOptions(tmp_path_factory.mktemp("server"), ("--agent", AGENTS), {"drain_seconds": 1})
+    """The demo agent, and some for tests, behind the defaults.
+
+    Tests that use it belong to the group e2e-shared.
+    """
+    plan = LaunchOptions(
+        tmp_path_factory.mktemp("server"), ("--agent", AGENTS), {"drain_seconds": 1}
+    )
     with serving(plan, expected="refused a key") as running:
         yield running
 
@@ -39,6 +44,8 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     with ExitStack() as stack:
 
         def start(*flags: str, expected: str = "", **settings: object) -> ServerProcess:
-            return stack.enter_context(serving(LaunchOptions(tmp_path, flags, settings), expected=expected))
+            return stack.enter_context(
+                serving(LaunchOptions(tmp_path, flags, settings), expected=expected)
+            )
 
         yield start

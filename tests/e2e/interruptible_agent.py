@@ -1,7 +1,10 @@
-"""Agents that tell when they were interrupted, and some that behave badly. Anything else goes to the shipped ones.
+"""Agents that tell when they were interrupted, and some that behave badly.
 
-``!silent`` says "ready" and then nothing until it is interrupted; ``!deaf N`` does not even listen, for N seconds;
-``!nothing`` gives up without a word. What happened is noted in files of the workspace, one per session.
+Anything else goes to the shipped ones.
+
+``!silent`` says "ready" and then nothing until it is interrupted; ``!deaf N`` does not even listen,
+for N seconds; ``!nothing`` gives up without a word. What happened is noted in files of the
+workspace, one per session.
 """
 
 from __future__ import annotations

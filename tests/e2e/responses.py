@@ -22,14 +22,18 @@ PATH = "/v1/responses"
 @contextmanager
 def client_of(server: ServerProcess) -> Iterator[OpenAI]:
     """The real client. It does not try again: what it was told counts."""
-    with OpenAI(base_url=f"{server.url}/v1", api_key=server.key, timeout=TIMEOUT, max_retries=0) as client:
+    with OpenAI(
+        base_url=f"{server.url}/v1", api_key=server.key, timeout=TIMEOUT, max_retries=0
+    ) as client:
         yield client
 
 
 @cache
 def _models() -> dict[str, TypeAdapter[Any]]:
     classes = get_args(get_args(ResponseStreamEvent)[0])
-    return {get_args(kind.model_fields["type"].annotation)[0]: TypeAdapter(kind) for kind in classes}
+    return {
+        get_args(kind.model_fields["type"].annotation)[0]: TypeAdapter(kind) for kind in classes
+    }
 
 
 def strictly(events: Iterable[Any]) -> Iterator[Any]:
@@ -62,7 +66,10 @@ def body_bytes(server: ServerProcess, text: str, **more: Any) -> bytes:
     """A streaming request as it stands on the wire."""
     body = json.dumps({"model": "m", "input": text, "stream": True, **more}).encode()
     head = f"POST {PATH} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {server.key}\r\n"
-    return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return (
+        f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
 
 
 def id_in(talk: RawConnection) -> str:
@@ -82,4 +89,6 @@ def post(server: ServerProcess, text: str, **more: Any) -> httpx2.Response:
     """One request, on a connection of its own."""
     headers = {"Authorization": f"Bearer {server.key}"}
     with httpx2.Client(trust_env=False, timeout=TIMEOUT) as http:
-        return http.post(server.url + PATH, json={"model": "m", "input": text, **more}, headers=headers)
+        return http.post(
+            server.url + PATH, json={"model": "m", "input": text, **more}, headers=headers
+        )

@@ -23,7 +23,14 @@ import pytest
 from attrs import define
 
 from tests.e2e.conftest import AGENTS
-from tests.support.server_process import ROOT, TIMEOUT, LaunchOptions, ServerProcess, has_ended, serving
+from tests.support.server_process import (
+    ROOT,
+    TIMEOUT,
+    LaunchOptions,
+    ServerProcess,
+    has_ended,
+    serving,
+)
 
 pytestmark = [pytest.mark.xdist_group("e2e-shared"), pytest.mark.slow]
 
@@ -33,7 +40,9 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One of its own: a client that leaves at once leaves its run behind, and a server that was stopped has its delays."""
-    plan = LaunchOptions(tmp_path_factory.mktemp("chat-server"), ("--agent", AGENTS), {"drain_seconds": 0})
+    plan = LaunchOptions(
+        tmp_path_factory.mktemp("chat-server"), ("--agent", AGENTS), {"drain_seconds": 0}
+    )
     with serving(plan, expected="refused a key") as running:
         yield running
 
@@ -43,10 +52,17 @@ def command(server: ServerProcess, arguments: Sequence[str]) -> list[str]:
 
 
 def environment(server: ServerProcess) -> dict[str, str]:
-    return {**server.plan.environment("chat"), "TERM": "xterm-256color", "COLUMNS": "80", "LANG": "C.UTF-8"}
+    return {
+        **server.plan.environment("chat"),
+        "TERM": "xterm-256color",
+        "COLUMNS": "80",
+        "LANG": "C.UTF-8",
+    }
 
 
-def chat(server: ServerProcess, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def chat(
+    server: ServerProcess, *arguments: str, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
     """The command without a terminal."""
     return subprocess.run(
         command(server, arguments), input=stdin, capture_output=True, text=True, timeout=TIMEOUT,
@@ -68,7 +84,10 @@ class Terminal:
     place: int = 0  # behind what was waited for last
 
     def until(self, text: str) -> str:
-        """Wait until something shows up after what was waited for before; returns all up to then."""
+        """Wait until something shows up after what was waited for before.
+
+        Returns all up to then.
+        """
         deadline, begin = time.monotonic() + TIMEOUT, self.place
         while text not in self.seen[begin:]:
             assert self._read(deadline), f"no {text!r} in {self.seen[begin:]!r}"
@@ -161,7 +180,10 @@ def test_a_wrong_key(server: ServerProcess, tmp_path: Path) -> None:
 def test_without_a_person_the_answer_is_no_unless_told_otherwise(server: ServerProcess) -> None:
     denied = chat(server, "--session", "chat-no", "/ask echo yes")
     assert "not approved" in denied.stdout
-    assert denied.stderr == "denied, because there is no terminal to ask on: echo yes (see --approve)\n"
+    assert (
+        denied.stderr
+        == "denied, because there is no terminal to ask on: echo yes (see --approve)\n"
+    )
     approved = chat(server, "--session", "chat-yes", "--approve", "once", "/ask echo yes")
     assert approved.stdout.endswith("`/ask echo yes`: yes\n")
 
@@ -188,7 +210,9 @@ def test_a_turn_in_a_terminal(server: ServerProcess) -> None:
     with terminal(server, "/think about it\n/terminal echo from-the-tool") as screen:
         assert screen.code() == 0
     assert "about it" in screen.seen
-    assert re.search(r"✓ terminal echo from-the-tool {2}\d\.\d s\r?\n {2}from-the-tool", screen.seen)
+    assert re.search(
+        r"✓ terminal echo from-the-tool {2}\d\.\d s\r?\n {2}from-the-tool", screen.seen
+    )
     assert "Here is what came of it" in screen.seen
     assert re.search(r"\d\.\d s · \d+ tokens", screen.seen)
 

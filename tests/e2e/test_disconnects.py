@@ -25,7 +25,9 @@ def new_name(kind: str) -> str:
 
 
 @pytest.mark.parametrize("leave", LEAVES)
-def test_a_silent_tool_dies_with_its_client(server: ServerProcess, leave: Leave, measured: Measured) -> None:
+def test_a_silent_tool_dies_with_its_client(
+    server: ServerProcess, leave: Leave, measured: Measured
+) -> None:
     session, number = new_name("gone"), f"60.{uuid.uuid4().int % 10**12}"
     with open_connection(server) as talk:
         talk.send(chat_bytes(server, session, f"/terminal echo begun; sleep {number}"))
@@ -87,7 +89,10 @@ def _delay(server: ServerProcess, leave: Leave, stream: bool) -> float:
 
 def test_one_that_leaves_does_not_disturb_another(server: ServerProcess) -> None:
     other = new_name("other")
-    with open_chat_stream(server, other, "tokens=100 rate=200") as stream, open_connection(server) as talk:
+    with (
+        open_chat_stream(server, other, "tokens=100 rate=200") as stream,
+        open_connection(server) as talk,
+    ):
         talk.send(chat_bytes(server, new_name("gone"), "!silent"))
         talk.until(b'"content": "ready"')
         talk.reset()

@@ -14,7 +14,15 @@ pytestmark = pytest.mark.xdist_group("e2e-shared")
 
 
 def doctor(server: ServerProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hermes_trio", "doctor", "--port", str(server.port), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "hermes_trio",
+        "doctor",
+        "--port",
+        str(server.port),
+        *arguments,
+    ]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=TIMEOUT, cwd=ROOT,
         env=server.plan.environment("doctor"), check=False,
@@ -32,7 +40,9 @@ def test_a_server_that_runs_is_recognised(server: ServerProcess) -> None:
     assert server.key not in done.stdout
 
 
-def test_a_server_with_another_key(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_server_with_another_key(
+    server: ServerProcess, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     done = doctor(server, "--data-dir", str(tmp_path_factory.mktemp("other")))
     assert done.returncode == 0
     assert "does not list its models: no key" in done.stdout

@@ -1,4 +1,7 @@
-"""HTTP/2, in clear text with prior knowledge and over TLS: the same turns, and a reset stream is a client that left."""
+"""HTTP/2, in clear text with prior knowledge and over TLS.
+
+The same turns, and a reset stream is a client that left.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,9 @@ def _certificate(authority: trustme.CA, folder: Path) -> tuple[str, ...]:
 
 
 def test_a_turn_in_clear_text(server: ServerProcess) -> None:
-    with open_chat_stream(server, "h2-clear", "tokens=50 tools=2", http1=False, http2=True) as stream:
+    with open_chat_stream(
+        server, "h2-clear", "tokens=50 tools=2", http1=False, http2=True
+    ) as stream:
         assert stream.last_chunk()["choices"][0]["finish_reason"] == "stop"
     assert turns(server, "h2-clear")[0].said_by("assistant").count("t0") == 50
 
@@ -65,8 +70,12 @@ def test_a_turn_in_clear_text(server: ServerProcess) -> None:
 @pytest.mark.parametrize("http2", [True, False])
 def test_the_client_library_over_tls(secure: Secure, http2: bool) -> None:
     http = DefaultHttpxClient(verify=secure.context, http2=http2, trust_env=False)
-    with OpenAI(base_url=f"{secure.server.url}/v1", api_key=secure.server.key, http_client=http) as client:
-        raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=asked("/long 2"))
+    with OpenAI(
+        base_url=f"{secure.server.url}/v1", api_key=secure.server.key, http_client=http
+    ) as client:
+        raw = client.chat.completions.with_raw_response.create(
+            model=MODEL, messages=asked("/long 2")
+        )
         assert raw.http_version == ("HTTP/2" if http2 else "HTTP/1.1")
         stream = client.chat.completions.create(
             model=MODEL, messages=asked("/terminal echo x\n/long 3"), stream=True
@@ -97,7 +106,12 @@ async def over_tls(secure: Secure) -> AsyncIterator[H2Client]:
 
 
 async def ask(client: H2Client, server: ServerProcess, session: str, text: str) -> int:
-    head = [(b":method", b"POST"), (b":path", PATH.encode()), (b":scheme", b"http"), (b":authority", b"test")]
+    head = [
+        (b":method", b"POST"),
+        (b":path", PATH.encode()),
+        (b":scheme", b"http"),
+        (b":authority", b"test"),
+    ]
     fields = chat_headers(server, session).items()
     number = await client.send_head(
         [*head, *((name.lower().encode(), value.encode()) for name, value in fields)], end=False

@@ -1,4 +1,7 @@
-"""``hypercorn -k trio hermes_trio.asgi:app``: the same server under Hypercorn's own command line."""
+"""``hypercorn -k trio hermes_trio.asgi:app``.
+
+The same server under Hypercorn's own command line.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,9 @@ def started(plan: LaunchOptions, **options: Any) -> ServerProcess:
 
 @pytest.fixture(scope="module")
 def hypercorn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = started(LaunchOptions(tmp_path_factory.mktemp("hypercorn"), settings=SETTINGS, command=COMMAND))
+    server = started(
+        LaunchOptions(tmp_path_factory.mktemp("hypercorn"), settings=SETTINGS, command=COMMAND)
+    )
     try:
         yield server
         server.signal()
@@ -95,7 +100,9 @@ def test_a_client_that_leaves(hypercorn: ServerProcess) -> None:
     with open_connection(hypercorn) as talk:
         talk.send(chat_bytes(hypercorn, "left", "/terminal sleep 60"))
         talk.until(b'"status": "running"')
-    eventually(lambda: [turn.reason for turn in turns(hypercorn, "left")] == ["client_disconnected"], 1)
+    eventually(
+        lambda: [turn.reason for turn in turns(hypercorn, "left")] == ["client_disconnected"], 1
+    )
 
 
 # The end of the process
@@ -105,7 +112,10 @@ def http1(server: ServerProcess, method: str, path: str, body: object = None) ->
     """A request as it stands on the wire."""
     data = b"" if body is None else json.dumps(body).encode()
     head = f"{method} {path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {server.key}\r\n"
-    return f"{head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+    return (
+        f"{head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+        + data
+    )
 
 
 def ask(server: ServerProcess, path: str, body: object) -> dict[str, Any]:
@@ -124,7 +134,9 @@ def open_streams(server: ServerProcess, stack: ExitStack) -> dict[str, RawConnec
         "chat": chat_bytes(server, "chat", "!silent"),
         "responses": http1(server, "POST", "/v1/responses", {"input": "!silent", "stream": True}),
         "runs": http1(server, "GET", f"/v1/runs/{run_id}/events"),
-        "sessions": http1(server, "POST", "/api/sessions/sessions/chat/stream", {"message": "!silent"}),
+        "sessions": http1(
+            server, "POST", "/api/sessions/sessions/chat/stream", {"message": "!silent"}
+        ),
     }
     talks = {name: stack.enter_context(open_connection(server)) for name in requests}
     for name, talk in talks.items():
@@ -195,7 +207,9 @@ def test_a_drain_lets_runs_end_within_the_graceful_timeout(tmp_path: Path) -> No
 
 
 def test_a_deprecated_setting_is_one_warning(tmp_path: Path) -> None:
-    server = started(LaunchOptions(tmp_path, settings={**SETTINGS, "ahead_characters": 7}, command=COMMAND))
+    server = started(
+        LaunchOptions(tmp_path, settings={**SETTINGS, "ahead_characters": 7}, command=COMMAND)
+    )
     try:
         server.signal()
         assert server.wait() == 0

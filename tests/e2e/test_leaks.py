@@ -25,11 +25,14 @@ AT_ONCE = 20
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    plan = LaunchOptions(tmp_path_factory.mktemp("target"), ("--agent", AGENTS), {"drain_seconds": 1})
+    plan = LaunchOptions(
+        tmp_path_factory.mktemp("target"), ("--agent", AGENTS), {"drain_seconds": 1}
+    )
     with serving(plan) as running:
         _warm_up(running)
         yield running
-        # A connection whose tasks were left behind would hold the end up for the whole grace of 5 s.
+        # A connection whose tasks were left behind would hold the end up for the whole grace of 5
+        # s.
         running.signal()
         assert running.wait(3) == 0
 
@@ -43,7 +46,10 @@ def _warm_up(server: ServerProcess) -> None:
 
 
 def descriptors(server: ServerProcess) -> Counter[str]:
-    """What the process has open, by kind. The readers of the store open their log when they first need it."""
+    """What the process has open, by kind.
+
+    The readers of the store open their log when they first need it.
+    """
     kinds: Counter[str] = Counter()
     for name in os.listdir(f"/proc/{server.pid}/fd"):
         with suppress(FileNotFoundError):
@@ -93,7 +99,12 @@ def hang_up_early(server: ServerProcess, index: int) -> None:
 
 @pytest.mark.parametrize(
     ("visit", "times", "stored"),
-    [(come_and_go, 500, 0), (leave_in_mid_stream, 500, 500), (finish, 200, 200), (hang_up_early, 200, 0)],
+    [
+        (come_and_go, 500, 0),
+        (leave_in_mid_stream, 500, 500),
+        (finish, 200, 200),
+        (hang_up_early, 200, 0),
+    ],
 )
 def test_nothing_is_left_behind(
     target: ServerProcess,

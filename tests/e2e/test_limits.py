@@ -1,4 +1,7 @@
-"""Runs that end because something takes too long: the agent, the reader, the news of a disconnect."""
+"""Runs that end because something takes too long.
+
+The agent, the reader, the news of a disconnect.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,15 @@ HUGE = "tokens=10000000 size=200"
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server with little patience."""
-    settings = {"run_seconds": 2, "stall_seconds": 0.5, "keepalive_seconds": 0.1, "drain_seconds": 1}
-    with serving(LaunchOptions(tmp_path_factory.mktemp("strict"), ("--agent", AGENTS), settings)) as running:
+    settings = {
+        "run_seconds": 2,
+        "stall_seconds": 0.5,
+        "keepalive_seconds": 0.1,
+        "drain_seconds": 1,
+    }
+    with serving(
+        LaunchOptions(tmp_path_factory.mktemp("strict"), ("--agent", AGENTS), settings)
+    ) as running:
         yield running
 
 
@@ -48,7 +58,9 @@ def test_a_reader_that_stops_reading_is_given_up(strict: ServerProcess, measured
     assert turn.said_by("assistant").startswith("t000001")
 
 
-def test_a_client_that_sent_more_than_its_request_is_missed_at_a_keepalive(strict: ServerProcess) -> None:
+def test_a_client_that_sent_more_than_its_request_is_missed_at_a_keepalive(
+    strict: ServerProcess,
+) -> None:
     """Nothing is read from it any more before its answer is complete, so only a write can tell that it left."""
     with open_connection(strict) as talk:
         more = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"

@@ -39,12 +39,16 @@ def plan_of(folder: Path, text: str = CONFIG) -> LaunchOptions:
 
 def client(server: ServerProcess, prefix: str = "", key: str = KEY) -> openai.OpenAI:
     """Somebody who was told an address."""
-    return openai.OpenAI(base_url=f"{server.url}{prefix}/v1", api_key=key, max_retries=0, timeout=TIMEOUT)
+    return openai.OpenAI(
+        base_url=f"{server.url}{prefix}/v1", api_key=key, max_retries=0, timeout=TIMEOUT
+    )
 
 
 def told(talk: openai.OpenAI, model: str) -> str:
     """What the agent says about itself."""
-    answer = talk.chat.completions.create(model=model, messages=[{"role": "user", "content": "hello"}])
+    answer = talk.chat.completions.create(
+        model=model, messages=[{"role": "user", "content": "hello"}]
+    )
     return str(answer.choices[0].message.content)
 
 
@@ -87,13 +91,20 @@ def test_two_profiles_from_a_file(tmp_path: Path) -> None:
     ]
 
 
-OPENED_AND_CLOSED = ["opened", "closed"]  # the others come before it, and a start that fails closes them
+OPENED_AND_CLOSED = [
+    "opened",
+    "closed",
+]  # the others come before it, and a start that fails closes them
 
 
 @pytest.mark.parametrize(
     ("table", "line", "notes"),
     [
-        ('model = "none"', "Error: profiles.bad: model: there is no model 'none'", OPENED_AND_CLOSED),
+        (
+            'model = "none"',
+            "Error: profiles.bad: model: there is no model 'none'",
+            OPENED_AND_CLOSED,
+        ),
         ('agent = "nobody"', "Error: profiles.bad.agent: no agent 'nobody': expected ", []),
         ('keys = ["eve"]', "Error: profiles.bad.keys: there is no key of 'eve'", []),
         (

@@ -1,4 +1,7 @@
-"""Responses that are cut short: by their client, by a limit, by the end of the server. And what is there after it."""
+"""Responses that are cut short: by their client, by a limit, by the end of the server.
+
+And what is there after it.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +128,9 @@ def check_the_next_one(
             assert (record.status, reason(record)) == ("incomplete", "server_shutdown")
             *_, last = strictly(client.responses.retrieve(cut, stream=True))
             assert last.type == "response.incomplete"
-            following = client.responses.create(model=MODEL, input="/long 2", previous_response_id=cut)
+            following = client.responses.create(
+                model=MODEL, input="/long 2", previous_response_id=cut
+            )
             assert following.status == "completed"
 
 

@@ -49,7 +49,8 @@ def test_a_whole_answer(client: OpenAI) -> None:
     ],
 )
 def test_a_stream(client: OpenAI, text: str, options: dict[str, int], last: str) -> None:
-    events = list(strictly(client.responses.create(model=MODEL, input=text, stream=True, **options)))  # type: ignore[call-overload]  # options of one type
+    stream = client.responses.create(model=MODEL, input=text, stream=True, **options)  # type: ignore[call-overload]
+    events = list(strictly(stream))
     assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
     assert events[0].sequence_number == 0
     assert events[-1].type == last
@@ -86,7 +87,9 @@ def test_a_stream_is_picked_up_where_it_broke(client: OpenAI, after: int) -> Non
     whole = list(strictly(client.responses.create(model=MODEL, input=TOOLS, stream=True)))
     stream = client.responses.retrieve(whole[0].response.id, stream=True, starting_after=after)
     resumed = list(strictly(stream))
-    assert [event.to_dict() for event in resumed] == [event.to_dict() for event in whole[after + 1 :]]
+    assert [event.to_dict() for event in resumed] == [
+        event.to_dict() for event in whole[after + 1 :]
+    ]
 
 
 def test_a_live_stream_is_picked_up(client: OpenAI) -> None:
@@ -134,7 +137,9 @@ def test_delete(client: OpenAI) -> None:
 
 
 def test_not_stored(client: OpenAI) -> None:
-    events = list(strictly(client.responses.create(model=MODEL, input="/long 2", stream=True, store=False)))
+    events = list(
+        strictly(client.responses.create(model=MODEL, input="/long 2", stream=True, store=False))
+    )
     assert events[-1].response.store is False
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(events[0].response.id)
@@ -155,12 +160,16 @@ def test_a_chain(client: OpenAI) -> None:
     """The demo agent introduces itself only when it knows of no earlier turn."""
     first = client.responses.create(model=MODEL, input="hello")
     assert "demo agent" in first.output_text
-    with client.responses.stream(model=MODEL, input="again", previous_response_id=first.id) as stream:
+    with client.responses.stream(
+        model=MODEL, input="again", previous_response_id=first.id
+    ) as stream:
         for _ in stream:
             pass
         second = stream.get_final_response()
     assert "demo agent" not in second.output_text
-    third = valid(client.responses.create(model=MODEL, input="more", previous_response_id=second.id))
+    third = valid(
+        client.responses.create(model=MODEL, input="more", previous_response_id=second.id)
+    )
     assert "demo agent" not in third.output_text
     assert third.previous_response_id == second.id
 
@@ -168,7 +177,9 @@ def test_a_chain(client: OpenAI) -> None:
 def test_a_cut_turn_can_be_continued(client: OpenAI) -> None:
     response = client.responses.create(model=MODEL, input="/sleep 60", background=True)
     client.responses.cancel(response.id)
-    following = client.responses.create(model=MODEL, input="/long 2", previous_response_id=response.id)
+    following = client.responses.create(
+        model=MODEL, input="/long 2", previous_response_id=response.id
+    )
     assert following.status == "completed"
 
 
@@ -181,7 +192,9 @@ def test_conversations(client: OpenAI) -> None:
     assert "demo agent" not in second.output_text
     items = list(client.conversations.items.list(talk.id, order="asc", limit=2))
     assert [getattr(item, "role", "") for item in items] == ["user", "assistant"] * 2
-    assert client.conversations.update(talk.id, metadata={"topic": "done"}).metadata == {"topic": "done"}
+    assert client.conversations.update(talk.id, metadata={"topic": "done"}).metadata == {
+        "topic": "done"
+    }
     assert client.conversations.retrieve(talk.id).metadata == {"topic": "done"}
     assert client.conversations.delete(talk.id).deleted
     with pytest.raises(openai.NotFoundError):

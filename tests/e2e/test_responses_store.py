@@ -44,7 +44,10 @@ def small_disk(folder: Path) -> Iterator[Path]:
     data = folder / "data"
     data.mkdir(mode=0o700)
     command = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs", str(data)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(command, capture_output=True, check=False).returncode != 0
+    ):
         reason = "a small disk needs the right to mount a tmpfs"
         print(reason)  # noqa: T201
         pytest.skip(reason)
@@ -79,7 +82,10 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fills_up_during_a_run(tmp_path: Path) -> None:
-    """The client is told that its answer could not be stored; when there is room again, the record says the same."""
+    """The client is told that its answer could not be stored.
+
+    When there is room again, the record says the same.
+    """
     with (
         small_disk(tmp_path) as disk,
         serving(LaunchOptions(tmp_path, ("--agent", AGENTS)), expected=TROUBLE) as server,
@@ -102,7 +108,9 @@ def test_a_disk_that_fills_up_during_a_run(tmp_path: Path) -> None:
 @contextmanager
 def locked(server: ServerProcess) -> Iterator[None]:
     """Another program holds the database."""
-    with closing(sqlite3.connect(server.plan.data_dir / "hermes.db", isolation_level=None)) as database:
+    with closing(
+        sqlite3.connect(server.plan.data_dir / "hermes.db", isolation_level=None)
+    ) as database:
         database.execute("BEGIN EXCLUSIVE")
         yield
         database.execute("ROLLBACK")
@@ -132,7 +140,10 @@ def test_a_lock_that_goes_away_in_time_costs_nothing(launch: Launch) -> None:
         talk.until(b"data: [DONE]\n\n")
     assert b"event: response.completed" in talk.seen
     record = shown(server, response_id)
-    assert (record["status"], record["output"][0]["content"][0]["text"].count("t0")) == ("completed", 50)
+    assert (record["status"], record["output"][0]["content"][0]["text"].count("t0")) == (
+        "completed",
+        50,
+    )
 
 
 def refusal(plan: LaunchOptions) -> str:

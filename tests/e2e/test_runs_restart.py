@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.xdist_group("e2e-runs-restart"), pytest.mark.slow]
 @contextmanager
 def client_of(server: ServerProcess) -> Iterator[httpx2.Client]:
     headers = {"Authorization": f"Bearer {server.key}"}
-    with httpx2.Client(base_url=server.url, headers=headers, trust_env=False, timeout=TIMEOUT) as client:
+    with httpx2.Client(
+        base_url=server.url, headers=headers, trust_env=False, timeout=TIMEOUT
+    ) as client:
         yield client
 
 

@@ -17,7 +17,8 @@ from tests.support.stored_records import turns
 
 pytestmark = [
     pytest.mark.xdist_group("e2e-shared"),
-    # The client leaves its own generators unclosed at the end of a stream, and Trio is strict about that.
+    # The client leaves its own generators unclosed at the end of a stream, and Trio is strict about
+    # that.
     pytest.mark.filterwarnings("ignore:Async generator '(openai|httpx2|httpcore2):ResourceWarning"),
 ]
 
@@ -34,14 +35,18 @@ async def plain_loop(client: AsyncOpenAI, name: str) -> None:
 
 
 async def helper(client: AsyncOpenAI, name: str) -> None:
-    async with client.chat.completions.stream(model=MODEL, messages=asked("/think so\n/long 3")) as stream:
+    async with client.chat.completions.stream(
+        model=MODEL, messages=asked("/think so\n/long 3")
+    ) as stream:
         message = (await stream.get_final_completion()).choices[0].message
     assert "word3" in (message.content or "")
     assert getattr(message, "reasoning_content", "") == "so"
 
 
 async def failure(client: AsyncOpenAI, name: str) -> None:
-    stream = await client.chat.completions.create(model=MODEL, messages=asked("/fail dead end"), stream=True)
+    stream = await client.chat.completions.create(
+        model=MODEL, messages=asked("/fail dead end"), stream=True
+    )
     with pytest.raises(openai.APIError, match="dead end"):
         async for _ in stream:
             pass
@@ -76,7 +81,9 @@ async def connected(server: ServerProcess) -> AsyncIterator[AsyncOpenAI]:
 
 def check_the_end(server: ServerProcess, story: Story, name: str) -> None:
     if story is leaving:
-        eventually(lambda: [turn.reason for turn in turns(server, name)] == ["client_disconnected"], 1)
+        eventually(
+            lambda: [turn.reason for turn in turns(server, name)] == ["client_disconnected"], 1
+        )
 
 
 @stories

@@ -1,4 +1,7 @@
-"""The real OpenAI client for Python on everything that is not a stream: answers, errors, retries, models."""
+"""The real OpenAI client for Python on everything that is not a stream.
+
+Answers, errors, retries, models.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ def session(name: str) -> dict[str, str]:
 
 
 def test_an_answer_in_one_piece(client: OpenAI) -> None:
-    answer = client.chat.completions.create(model=MODEL, messages=asked("/think hm\n/terminal echo done"))
+    answer = client.chat.completions.create(
+        model=MODEL, messages=asked("/think hm\n/terminal echo done")
+    )
     (choice,) = answer.choices
     assert choice.finish_reason == "stop"
     assert choice.message.role == "assistant"
@@ -41,7 +46,9 @@ def test_an_answer_in_one_piece(client: OpenAI) -> None:
 
 
 def test_truncation(client: OpenAI) -> None:
-    answer = client.chat.completions.create(model=MODEL, messages=asked("/long 9"), max_completion_tokens=4)
+    answer = client.chat.completions.create(
+        model=MODEL, messages=asked("/long 9"), max_completion_tokens=4
+    )
     assert answer.choices[0].finish_reason == "length"
     assert answer.choices[0].message.content == "word1 word2 word3 word4 "
 
@@ -68,7 +75,9 @@ def test_an_agent_without_an_answer_runs_once(client: OpenAI, server: ServerProc
 def test_a_session_goes_on(client: OpenAI, server: ServerProcess) -> None:
     for text in ("/long 2", "/long 3"):
         raw = client.chat.completions.with_raw_response.create(
-            model=MODEL, messages=[{"role": "user", "content": text}], extra_headers=session("two-turns")
+            model=MODEL,
+            messages=[{"role": "user", "content": text}],
+            extra_headers=session("two-turns"),
         )
         assert raw.headers["X-Hermes-Session-Id"] == "two-turns"
     first, second = turns(server, "two-turns")
@@ -105,11 +114,16 @@ def _ask(client: OpenAI, **options: Any) -> None:
         ({"n": 2}, "n"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"temperature": "hot"}, "temperature"),
-        ({"stream": True, "stream_options": {"include_usage": "yes"}}, "stream_options.include_usage"),
+        (
+            {"stream": True, "stream_options": {"include_usage": "yes"}},
+            "stream_options.include_usage",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_bad_request_names_the_parameter(client: OpenAI, options: dict[str, Any], param: str) -> None:
+def test_a_bad_request_names_the_parameter(
+    client: OpenAI, options: dict[str, Any], param: str
+) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         _ask(client, **options)
     assert caught.value.param == param

@@ -1,4 +1,7 @@
-"""The real OpenAI client for Python on streams: the plain loop of the tutorials, and the stream helper."""
+"""The real OpenAI client for Python on streams.
+
+The plain loop of the tutorials, and the stream helper.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ Listen = Callable[..., StreamedReply]
 
 def plain_loop(client: OpenAI, text: str, **options: Any) -> StreamedReply:
     heard = StreamedReply()
-    for chunk in client.chat.completions.create(model=MODEL, messages=asked(text), stream=True, **options):
+    for chunk in client.chat.completions.create(
+        model=MODEL, messages=asked(text), stream=True, **options
+    ):
         heard.take(chunk)
     return heard
 
@@ -84,7 +89,9 @@ def test_reasoning(client: OpenAI, listen: Listen) -> None:
 
 @both
 def test_tool_progress_breaks_nothing(client: OpenAI, listen: Listen) -> None:
-    heard = listen(client, "/terminal echo one\n/write notes.txt two\n/read notes.txt\n/terminal exit 3")
+    heard = listen(
+        client, "/terminal echo one\n/write notes.txt two\n/read notes.txt\n/terminal exit 3"
+    )
     assert heard.finish == ["stop"]
     assert [status for _, status in heard.tools] == ["running", "completed"] * 4
     ids = [call for call, _ in heard.tools]
@@ -109,7 +116,9 @@ def test_truncation_raises_nothing(client: OpenAI, listen: Listen) -> None:
 
 def test_the_helper_calls_a_truncated_answer_by_its_name(client: OpenAI) -> None:
     with (
-        client.chat.completions.stream(model=MODEL, messages=asked("/long 50"), max_tokens=3) as stream,
+        client.chat.completions.stream(
+            model=MODEL, messages=asked("/long 50"), max_tokens=3
+        ) as stream,
         pytest.raises(openai.LengthFinishReasonError) as caught,
     ):
         stream.get_final_completion()
@@ -141,7 +150,9 @@ def test_leaving_in_mid_stream_interrupts_the_agent(client: OpenAI, server: Serv
     with client.chat.completions.create(
         model=MODEL, messages=asked("/long 100000"), stream=True, extra_headers=session
     ) as stream:
-        said = next(chunk.choices[0].delta.content for chunk in stream if chunk.choices[0].delta.content)
+        said = next(
+            chunk.choices[0].delta.content for chunk in stream if chunk.choices[0].delta.content
+        )
     _was_interrupted(server, "left-plain", said)
 
 

@@ -1,4 +1,7 @@
-"""A session over real sockets: a stream that is cut in the middle, picked up, and found in the transcript."""
+"""A session over real sockets.
+
+A stream that is cut in the middle, picked up, and found in the transcript.
+"""
 
 from __future__ import annotations
 
@@ -84,8 +87,13 @@ def test_a_session_is_forked_and_both_go_on(server: ServerProcess) -> None:
     assert (child["parent_session_id"], child["tool_call_count"]) == (session_id, 1)
     for each in (session_id, child["id"]):
         answer = call(server, "POST", f"/{each}/chat", {"message": f"in {each}"})
-        assert "demo agent" not in answer.text  # it introduces itself only when it knows of no earlier turn
-        texts = [message["content"] for message in call(server, "GET", f"/{each}/messages").json()["data"]]
+        assert (
+            "demo agent" not in answer.text
+        )  # it introduces itself only when it knows of no earlier turn
+        texts = [
+            message["content"]
+            for message in call(server, "GET", f"/{each}/messages").json()["data"]
+        ]
         assert texts[0] == "/terminal echo hello"
         assert [text for text in texts if text.startswith("in ")] == [f"in {each}"]
         assert call(server, "DELETE", f"/{each}").status_code == 200

@@ -59,7 +59,9 @@ def test_a_drain_lets_runs_end_and_takes_no_new_ones(launch: Launch) -> None:
     headers = chat_headers(server, "late")
     with (
         open_chat_stream(server, "drained", "tokens=30 rate=20") as stream,
-        httpx2.Client(base_url=server.url, verify=False, trust_env=False, headers=headers) as client,
+        httpx2.Client(
+            base_url=server.url, verify=False, trust_env=False, headers=headers
+        ) as client,
     ):
         stream.until("t000001")
         assert client.get("/health/ready").status_code == 200
@@ -128,11 +130,15 @@ def test_a_deaf_agent_holds_nothing_up(launch: Launch, measured: Measured) -> No
 
 
 @pytest.mark.xdist_group("e2e-shutdown-2")
-def test_a_client_that_left_a_second_request_holds_nothing_up(launch: Launch, measured: Measured) -> None:
+def test_a_client_that_left_a_second_request_holds_nothing_up(
+    launch: Launch, measured: Measured
+) -> None:
     """With the usual keep-alives: not one of them is needed to see the client leave."""
     server = launch("--agent", AGENTS)
     with open_connection(server) as talk:
-        talk.send(chat_bytes(server, "left", "!silent") + b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n")
+        talk.send(
+            chat_bytes(server, "left", "!silent") + b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
+        )
         talk.until(b"ready")
     eventually(lambda: server.is_idle, 2)
     with exit_within(server, 1.5, measured):

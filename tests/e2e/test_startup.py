@@ -76,8 +76,12 @@ def full_greeting(server: ServerProcess) -> str:
 
 def run_example(server: ServerProcess) -> str:
     """What comes of the command in the greeting, as it stands there."""
-    (command,) = (line for line in full_greeting(server).splitlines() if line.strip().startswith("curl"))
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=20, check=True)
+    (command,) = (
+        line for line in full_greeting(server).splitlines() if line.strip().startswith("curl")
+    )
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, timeout=20, check=True
+    )
     return done.stdout
 
 

@@ -71,7 +71,9 @@ class Exchange:
         self.finished = trio.Event()  # the application returned
         self._grew = trio.Event()
         self._to_app, self._for_app = trio.open_memory_channel[dict[str, Any]](math.inf)
-        self._to_app.send_nowait({"type": "http.request", "body": request.raw_body, "more_body": False})
+        self._to_app.send_nowait(
+            {"type": "http.request", "body": request.raw_body, "more_body": False}
+        )
         self._write_through = WriteThroughSide(self._take, lambda: not self.is_cut)
 
     @property
@@ -112,7 +114,9 @@ class Exchange:
             return
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self.headers = {name.decode(): value.decode("latin-1") for name, value in message["headers"]}
+            self.headers = {
+                name.decode(): value.decode("latin-1") for name, value in message["headers"]
+            }
             self._write_through.is_open = True
         else:
             self._take(self._write_through.rest_of(message.get("body", b"")))

@@ -20,7 +20,14 @@ from unittest import mock
 from attrs import define, evolve, frozen
 
 from hermes_trio.core.events import Result, Verdict
-from hermes_trio.core.messages import CallItem, ClientCallItem, Message, MessageItem, ReasoningItem, Usage
+from hermes_trio.core.messages import (
+    CallItem,
+    ClientCallItem,
+    Message,
+    MessageItem,
+    ReasoningItem,
+    Usage,
+)
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun, RunHeader
 from hermes_trio.runs.tracker import DEFAULT_LIMITS
 from tests.support import fakes
@@ -151,7 +158,12 @@ def turn_view(turn: Any) -> Json:
         "profile": turn.profile,
         "options": dict(turn.options),
     }
-    return {"run_id": turn.run_id, "session_id": turn.session_id, "message": turn.message, **_filled(more)}
+    return {
+        "run_id": turn.run_id,
+        "session_id": turn.session_id,
+        "message": turn.message,
+        **_filled(more),
+    }
 
 
 def _record_view(found: LiveRun | EndedRun | NoRun) -> Json:
@@ -193,7 +205,8 @@ def _header_view(header: RunHeader) -> Json:
 
 def _message_view(message: Message) -> Json:
     calls = [
-        {"id": call.call_id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls
+        {"id": call.call_id, "name": call.name, "arguments": call.arguments}
+        for call in message.tool_calls
     ]
     more = {
         "tool_calls": calls,
@@ -226,7 +239,13 @@ def _item_view(item: object) -> Json:
 
 
 def _outcome_view(outcome: Any) -> Json:
-    tokens = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
+    tokens = (
+        "input_tokens",
+        "output_tokens",
+        "cached_tokens",
+        "cache_write_tokens",
+        "reasoning_tokens",
+    )
     return {
         "status": outcome.status,
         "reason": outcome.reason,

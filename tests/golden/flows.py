@@ -9,7 +9,16 @@ from typing import Any
 from attrs import frozen
 
 from tests.golden.agent import Script, Step, say
-from tests.golden.dialects import CHAT, HI, HI_STREAM, INPUT, INPUT_STREAM, MESSAGE, RESPONSES, SESSIONS
+from tests.golden.dialects import (
+    CHAT,
+    HI,
+    HI_STREAM,
+    INPUT,
+    INPUT_STREAM,
+    MESSAGE,
+    RESPONSES,
+    SESSIONS,
+)
 from tests.golden.scenario_run import Flow, Scenario, ScenarioRun
 from tests.golden.scripts import RICH
 

@@ -59,7 +59,9 @@ def _add_approvals() -> None:
     for name, route in ROUTES.items():
         for choice in ("once", "session", "always", "deny") if route.is_streamed else ():
             about = f"The agent asks, the client answers '{choice}'. By {name}."
-            FLOWS.append(Scenario(f"approval-{choice}-{name}", about, partial(answered, choice, route)))
+            FLOWS.append(
+                Scenario(f"approval-{choice}-{name}", about, partial(answered, choice, route))
+            )
 
 
 _add_approvals()

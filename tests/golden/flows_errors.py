@@ -117,7 +117,9 @@ async def errors_not_found(play: ScenarioRun) -> None:
     await play.send("delete", "DELETE", "/v1/approvals")
     await play.send("delete", "DELETE", "/v1/approvals?pattern=none")
     await play.send("wrong method", "PATCH", "/v1/models")
-    play.script = say(("text", "Mine."), ("tool_started", "c1", "terminal", SHELL), ("tool_completed", "c1"))
+    play.script = say(
+        ("text", "Mine."), ("tool_started", "c1", "terminal", SHELL), ("tool_completed", "c1")
+    )
     await play.post("mine", RESPONSES, INPUT)
     await play.get("of somebody else", f"{RESPONSES}/{play.run_id}", Authorization=BOB)
     await play.get("of somebody else", f"{RUNS}/{play.run_id}/events", Authorization=BOB)

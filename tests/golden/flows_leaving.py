@@ -107,7 +107,9 @@ async def resume_after_every_event(play: ScenarioRun) -> None:
     play.script = SCRIPTS["rich"]
     streamed = await play.post("response", RESPONSES, INPUT_STREAM)
     for n in range(-1, len(streamed.frames) + 1):
-        await play.get(f"response after {n}", f"{RESPONSES}/{play.run_id}?stream=true&starting_after={n}")
+        await play.get(
+            f"response after {n}", f"{RESPONSES}/{play.run_id}?stream=true&starting_after={n}"
+        )
     path = f"{RUNS}/{play.run_id}/events"
     events = await play.get("run", path)
     for n in range(len(events.frames) + 1):

@@ -34,7 +34,9 @@ async def session_api(play: ScenarioRun) -> None:
     await play.post("first turn", f"{one}/chat", {"message": "Hi", "system_message": "Be kind."})
     await play.note_run("first turn")
     play.script = SCRIPTS["client_call"]
-    await play.post("second turn", f"{one}/chat/stream", {"input": [{"type": "text", "text": "And?"}]})
+    await play.post(
+        "second turn", f"{one}/chat/stream", {"input": [{"type": "text", "text": "And?"}]}
+    )
     await play.note_run("second turn")
     await play.get("messages", f"{one}/messages")
     await play.get("some messages", f"{one}/messages?after=2&limit=2")

@@ -56,7 +56,14 @@ def _add_chat_options() -> None:
     ):
         about = f"The script '{name}' with the option include_usage."
         FLOWS.append(Scenario(f"include-usage-{name}", about, partial(usage, SCRIPTS[name])))
-    for name in ("plain", "one_tool", "overlapping_tools", "noticed_tool", "raises_in_tool", "large_values"):
+    for name in (
+        "plain",
+        "one_tool",
+        "overlapping_tools",
+        "noticed_tool",
+        "raises_in_tool",
+        "large_values",
+    ):
         about = f"The script '{name}' with the headers of Open WebUI."
         FLOWS.append(Scenario(f"status-line-{name}", about, partial(status_line, SCRIPTS[name])))
 
@@ -92,7 +99,11 @@ async def chat_sessions(play: ScenarioRun) -> None:
 async def chat_history(play: ScenarioRun) -> None:
     """A chat request with system messages, history, results of tools, images and sampling options."""
     play.script = SCRIPTS["plain"]
-    call = {"id": "call_a", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
+    call = {
+        "id": "call_a",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": "{}"},
+    }
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "Be brief."},
         {"role": "developer", "content": [{"type": "text", "text": "And kind."}]},
@@ -104,7 +115,13 @@ async def chat_history(play: ScenarioRun) -> None:
     await play.note_run("results")
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
     said = {"role": "user", "content": [{"type": "text", "text": "What is it?"}, image]}
-    more = {"model": "hermes-agent", "temperature": 0.5, "max_completion_tokens": 9, "user": "u", "seed": 7}
+    more = {
+        "model": "hermes-agent",
+        "temperature": 0.5,
+        "max_completion_tokens": 9,
+        "user": "u",
+        "seed": 7,
+    }
     await play.post("image", CHAT, {"messages": [*messages, said], "stream": True, **more})
     await read_run(play, "image")
 
@@ -128,7 +145,9 @@ async def idempotent(route: Route, play: ScenarioRun) -> None:
     play.script = held_after(5)
     async with play.open("live", "POST", route.path, route.body, Idempotency_Key="live") as live:
         await play.wait_held("here")
-        async with play.open("live again", "POST", route.path, route.body, Idempotency_Key="live") as again:
+        async with play.open(
+            "live again", "POST", route.path, route.body, Idempotency_Key="live"
+        ) as again:
             if route.is_streamed:
                 await again.wait_frames(len(live.frames))
             await play.get("live run", f"{RUNS}/{play.run_id}")

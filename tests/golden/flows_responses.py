@@ -84,7 +84,9 @@ async def responses_chain(play: ScenarioRun) -> None:
     await play.note_run("first")
     first = play.run_id
     play.script = SCRIPTS["plain"]
-    await play.post("second", RESPONSES, {"input": "And?", "previous_response_id": first, "stream": True})
+    await play.post(
+        "second", RESPONSES, {"input": "And?", "previous_response_id": first, "stream": True}
+    )
     await play.note_run("second")
     changed = {"input": "So?", "previous_response_id": play.run_id, "instructions": "Be long."}
     await play.post("third", RESPONSES, changed)
@@ -159,7 +161,11 @@ async def responses_echo(play: ScenarioRun) -> None:
     said = [
         {"role": "system", "content": "System."},
         {"role": "user", "content": [{"type": "input_text", "text": "One"}]},
-        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Two"}]},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Two"}],
+        },
         {"role": "user", "content": "Three"},
     ]
     await play.post("streamed", RESPONSES, {"input": said, "stream": True, **body})
@@ -206,7 +212,9 @@ async def responses_conversation(play: ScenarioRun) -> None:
     await play.post("unknown", RESPONSES, {**INPUT, "conversation": "conv_none"})
     await play.post("both", RESPONSES, {**INPUT, "conversation": "x", "previous_response_id": "y"})
     play.script = held_after(4)
-    async with play.open("cut", "POST", RESPONSES, {**INPUT_STREAM, "conversation": "cut"}) as exchange:
+    async with play.open(
+        "cut", "POST", RESPONSES, {**INPUT_STREAM, "conversation": "cut"}
+    ) as exchange:
         await play.wait_held("here")
         await play.post("busy", RESPONSES, {**INPUT, "conversation": "cut"})
         exchange.disconnect()

@@ -82,7 +82,9 @@ class ScenarioRun:
             await exchange.finished.wait()
         self.transcript.add_exchange(name, exchange)
 
-    async def send(self, name: str, method: str, path: str, body: Any = None, **headers: str) -> Exchange:
+    async def send(
+        self, name: str, method: str, path: str, body: Any = None, **headers: str
+    ) -> Exchange:
         """Send a request and wait for the whole answer."""
         async with self.open(name, method, path, body, **headers) as exchange:
             pass
@@ -96,7 +98,9 @@ class ScenarioRun:
         """GET, with the whole answer."""
         return await self.send(name, "GET", path, **headers)
 
-    async def start(self, name: str, path: str, body: Any, is_held: bool = False, **headers: str) -> Exchange:
+    async def start(
+        self, name: str, path: str, body: Any, is_held: bool = False, **headers: str
+    ) -> Exchange:
         """POST what starts an agent and does not wait for it.
 
         The agent does nothing before the answer has arrived, and goes on then unless it is to be held at "start".
@@ -155,7 +159,9 @@ def run_scenario(scenario: Scenario) -> str:
 
     async def main(ids: IdSource) -> None:
         with real_timeout():
-            await ScenarioRun(transcript, Clock(), ids, mock_clock).run(scenario.flow, **scenario.options)
+            await ScenarioRun(transcript, Clock(), ids, mock_clock).run(
+                scenario.flow, **scenario.options
+            )
 
     with fixed_ids() as ids:
         try:

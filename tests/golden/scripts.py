@@ -41,7 +41,9 @@ RICH = (
 
 SCRIPTS: Mapping[str, Script] = {
     "plain": say(("text", "Hello"), ("text", " world")),
-    "empty_pieces": say(("text", ""), ("text", None), ("text", "Hi"), ("reasoning", ""), ("text", " ")),
+    "empty_pieces": say(
+        ("text", ""), ("text", None), ("text", "Hi"), ("reasoning", ""), ("text", " ")
+    ),
     "many_tokens": say(*(("text", f"token{n} ") for n in range(80))),
     "unicode": say(
         ("text", "na\u00efve \u65e5\u672c\u8a9e "),
@@ -49,7 +51,12 @@ SCRIPTS: Mapping[str, Script] = {
         ("text", "a\u2028b\u2029c\x85d "),
         ("text", "\u202eright\u202c e\u0301 \ufeff"),
         ("text", '"quoted" \\back\\ </script> \t\r\n\x1b\x7f'),
-        ("tool_started", "c1", "read_file", {"path": "\u65e5\u672c/\u2028.txt", "\u00e9": "\U0001f642"}),
+        (
+            "tool_started",
+            "c1",
+            "read_file",
+            {"path": "\u65e5\u672c/\u2028.txt", "\u00e9": "\U0001f642"},
+        ),
         ("tool_completed", "c1", "\u2028\U0001f642\x85"),
         ("reasoning", "\u00fcber\u2028legt"),
     ),
@@ -61,15 +68,28 @@ SCRIPTS: Mapping[str, Script] = {
         ("tool_completed", "c1", "\udfff"),
         ("text", "end \udcff"),
     ),
-    "line_breaks": say(("text", "one\n\ntwo\r\n"), ("text", "data: [DONE]\n\n"), ("text", "event: x\n")),
-    "reasoning_then_text": say(("reasoning", "First "), ("reasoning", "think."), ("text", "Then speak.")),
+    "line_breaks": say(
+        ("text", "one\n\ntwo\r\n"), ("text", "data: [DONE]\n\n"), ("text", "event: x\n")
+    ),
+    "reasoning_then_text": say(
+        ("reasoning", "First "), ("reasoning", "think."), ("text", "Then speak.")
+    ),
     "reasoning_between": say(
-        ("text", "One. "), ("reasoning", "Hm."), ("text", "Two. "), ("reasoning", "So."), ("text", "Three.")
+        ("text", "One. "),
+        ("reasoning", "Hm."),
+        ("text", "Two. "),
+        ("reasoning", "So."),
+        ("text", "Three."),
     ),
     "reasoning_only": say(("reasoning", "Nothing to say.")),
     "one_tool": say(
         ("text", "Let me look. "),
-        ("tool_started", "c1", "terminal", {"command": "ls -la", "timeout": 5, "background": False}),
+        (
+            "tool_started",
+            "c1",
+            "terminal",
+            {"command": "ls -la", "timeout": 5, "background": False},
+        ),
         ("tool_completed", "c1", "total 0\n"),
         ("text", "It is empty."),
     ),
@@ -145,12 +165,20 @@ SCRIPTS: Mapping[str, Script] = {
         ("text", "Printed."),
     ),
     "tool_block": say(
-        ("tool", "web_search", {"query": "trio"}, "found"), ("tool", "terminal", None, 42), ("text", "ok")
+        ("tool", "web_search", {"query": "trio"}, "found"),
+        ("tool", "terminal", None, 42),
+        ("text", "ok"),
     ),
-    "tool_block_raises": say(("text", "Try. "), ("tool", "terminal", SHELL, ValueError("no such shell"))),
+    "tool_block_raises": say(
+        ("text", "Try. "), ("tool", "terminal", SHELL, ValueError("no such shell"))
+    ),
     "many_kinds_of_tools": say(
         *(
-            ("burst", ("tool_started", f"c{n}", name, args), ("tool_completed", f"c{n}", f"result {n}"))
+            (
+                "burst",
+                ("tool_started", f"c{n}", name, args),
+                ("tool_completed", f"c{n}", f"result {n}"),
+            )
             for n, (name, args) in enumerate(
                 (
                     ("terminal", {"command": "cd /tmp && rm -rf build # clean"}),
@@ -234,7 +262,9 @@ SCRIPTS: Mapping[str, Script] = {
     "incomplete_silent": say(end=result(verdict="incomplete")),
     "interrupted": say(("text", "Half"), end=result(verdict="interrupted")),
     "failed": say(("text", "Half"), end=result("It broke.", "failed", usage=USAGE)),
-    "failed_with_error": say(("text", "Half"), end=result("", "failed", error=f"HTTP 401 with {SECRET}")),
+    "failed_with_error": say(
+        ("text", "Half"), end=result("", "failed", error=f"HTTP 401 with {SECRET}")
+    ),
     "failed_silent": say(end=result(verdict="failed")),
     "failed_in_tool": say(
         ("tool_started", "c1", "terminal", SHELL),
@@ -243,7 +273,9 @@ SCRIPTS: Mapping[str, Script] = {
     ),
     "nothing_said": say(),
     "left_running": say(
-        ("tool_started", "c1", "terminal", SHELL), ("tool_output", "c1", "half"), ("text", "Enough.")
+        ("tool_started", "c1", "terminal", SHELL),
+        ("tool_output", "c1", "half"),
+        ("text", "Enough."),
     ),
     "noticed_left_running": say(("tool_announced", "terminal", SHELL)),
     "moved_session": say(("text", "Moved."), end=result(session_id="another-session")),

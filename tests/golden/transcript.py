@@ -11,7 +11,14 @@ Json = dict[str, Any]
 
 # Beside all that begin with "x-hermes-".
 SHOWN_HEADERS = frozenset(
-    {"content-type", "allow", "retry-after", "www-authenticate", "idempotency-replayed", "x-should-retry"}
+    {
+        "content-type",
+        "allow",
+        "retry-after",
+        "www-authenticate",
+        "idempotency-replayed",
+        "x-should-retry",
+    }
 )
 LINE_LENGTH = 120
 SHORT = 2  # bodies of so few frames are written out even where an earlier one has the same
@@ -66,7 +73,11 @@ class Transcript:
 def _pretty(value: Any, margin: str = "") -> str:
     """JSON that opens a container only where it does not fit into one line."""
     flat = json.dumps(value, default=_plain)
-    if len(margin) + len(flat) <= LINE_LENGTH or not isinstance(value, dict | list | tuple) or not value:
+    if (
+        len(margin) + len(flat) <= LINE_LENGTH
+        or not isinstance(value, dict | list | tuple)
+        or not value
+    ):
         return flat
     inner = margin + " "
     if isinstance(value, dict):

@@ -62,7 +62,10 @@ class ServedAgent(ScriptedAgentFactory):
 @asynccontextmanager
 async def serving(server: Upstream, **options: Any) -> AsyncIterator[AppHarness]:
     """Open the whole server except for its sockets."""
-    async with hermes(server, **options) as factory, open_harness(ServedAgent((), made=factory)) as harness:
+    async with (
+        hermes(server, **options) as factory,
+        open_harness(ServedAgent((), made=factory)) as harness,
+    ):
         yield harness
 
 

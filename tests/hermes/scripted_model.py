@@ -50,7 +50,9 @@ class ScriptedAnswer:
         for index, call in enumerate(self.calls):
             function = {"name": call.name, "arguments": json.dumps(call.args)}
             yield {
-                "tool_calls": [{"index": index, "id": call.call_id, "type": "function", "function": function}]
+                "tool_calls": [
+                    {"index": index, "id": call.call_id, "type": "function", "function": function}
+                ]
             }
 
     @property
@@ -86,7 +88,9 @@ class Upstream(ThreadingHTTPServer):
 def upstream() -> Iterator[Upstream]:
     """Serve within a block."""
     server = Upstream()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     try:
         yield server
@@ -114,10 +118,14 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.server.requests.append(asked)
         answer = (
-            self.server.script.popleft() if self.server.script else ScriptedAnswer(["the script is over"])
+            self.server.script.popleft()
+            if self.server.script
+            else ScriptedAnswer(["the script is over"])
         )
         if answer.status != 200:
-            self._json(answer.status, {"error": {"message": f"scripted {answer.status}", "type": "x"}})
+            self._json(
+                answer.status, {"error": {"message": f"scripted {answer.status}", "type": "x"}}
+            )
         else:
             self._stream(answer, asked)
 

@@ -1,4 +1,7 @@
-"""Turns through the whole server: what clients get, what our store keeps, what the database of Hermes keeps."""
+"""Turns through the whole server.
+
+What clients get, what our store keeps, what the database of Hermes keeps.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,8 @@ async def test_three_turns_of_a_session(model: Upstream, home: Path) -> None:
     session = {"X-Hermes-Session-Id": "chained-chat"}
     async with serving(model) as harness:
         answers = [
-            await harness.client.send(CHAT, ask(text), session) for text in ("first?", "second?", "third?")
+            await harness.client.send(CHAT, ask(text), session)
+            for text in ("first?", "second?", "third?")
         ]
         stored = await harness.store.load_messages("ann", "chained-chat")
     contents = [answer.json["choices"][0]["message"]["content"] for answer in answers]
@@ -153,7 +157,9 @@ async def test_somebody_is_asked_and_the_answer_holds_for_the_session(
             while (frame := await exchange.frame()).event != "hermes.approval.request":
                 pass
             assert asked_of(frame)["toolCallId"] == "c1"
-            told = await harness.client.send(f"/v1/runs/{frame.json['id']}/approval", {"choice": "session"})
+            told = await harness.client.send(
+                f"/v1/runs/{frame.json['id']}/approval", {"choice": "session"}
+            )
             assert told.json["resolved"] == 1
             first = await exchange.end()
         second = await harness.client.send(CHAT, ask_stream("The other too"), session)

@@ -63,11 +63,19 @@ async def test_reasoning_is_not_text(model: Upstream) -> None:
 
 
 async def test_one_tool_runs_between_two_pieces_of_text(model: Upstream) -> None:
-    model.play(ScriptedAnswer(["Look:"], calls=[shell("c1", "echo found")]), ScriptedAnswer(["Done."]))
+    model.play(
+        ScriptedAnswer(["Look:"], calls=[shell("c1", "echo found")]), ScriptedAnswer(["Done."])
+    )
     recorder = EventRecorder()
     async with hermes(model) as factory:
         result = await run_turn(factory, turn("Look"), recorder)
-    assert [type(event) for event in recorder.events] == [Text, Text, ToolStarted, ToolCompleted, Text]
+    assert [type(event) for event in recorder.events] == [
+        Text,
+        Text,
+        ToolStarted,
+        ToolCompleted,
+        Text,
+    ]
     assert (recorder.text, recorder.events[-1]) == ("Look:\n\nDone.", Text("Done."))
     ((name, args, output, is_error),) = recorder.calls
     assert (name, args, is_error) == ("terminal", {"command": "echo found"}, False)
@@ -93,7 +101,9 @@ async def test_parallel_tools_keep_their_ids(model: Upstream, tmp_path: Path) ->
     paths = [tmp_path / name for name in "abc"]
     for path in paths:
         path.write_text(f"I am {path.name}")
-    reads = [ScriptedCall(f"c{at}", "read_file", {"path": str(path)}) for at, path in enumerate(paths)]
+    reads = [
+        ScriptedCall(f"c{at}", "read_file", {"path": str(path)}) for at, path in enumerate(paths)
+    ]
     model.play(ScriptedAnswer(calls=reads), ScriptedAnswer(["Read."]))
     recorder = EventRecorder()
     async with hermes(model) as factory:
@@ -101,7 +111,9 @@ async def test_parallel_tools_keep_their_ids(model: Upstream, tmp_path: Path) ->
     started = [event.call_id for event in recorder.events if isinstance(event, ToolStarted)]
     assert started == ["c0", "c1", "c2"]
     assert not any(isinstance(event, ToolAnnounced) for event in recorder.events)
-    assert [f"I am {name}" in call[2] for name, call in zip("abc", recorder.calls, strict=True)] == [True] * 3
+    assert [
+        f"I am {name}" in call[2] for name, call in zip("abc", recorder.calls, strict=True)
+    ] == [True] * 3
 
 
 async def test_a_model_that_refuses_is_a_failure(model: Upstream) -> None:
@@ -124,7 +136,9 @@ async def test_a_model_that_is_out_of_order_is_a_failure(model: Upstream) -> Non
     assert len(model.requests) > 1  # Hermes tries again by itself
 
 
-async def test_an_interrupt_in_text_is_quick(model: Upstream, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_interrupt_in_text_is_quick(
+    model: Upstream, capsys: pytest.CaptureFixture[str]
+) -> None:
     hold = threading.Event()
     model.play(ScriptedAnswer(["Once upon"], hold=hold))
     watch = Stopwatch()
@@ -202,7 +216,9 @@ async def test_an_interrupt_ends_one_turn_of_two(model: Upstream) -> None:
         async def one(name: str) -> None:
             recorder = EventRecorder(on_event=lambda _event: token.run_sync_soon(begun[name].set))
             request = TurnRequest(f"run_{name}", f"session_{name}", "Hi")
-            results[name] = await trio.to_thread.run_sync(agents[name].run, request, recorder.emitter())
+            results[name] = await trio.to_thread.run_sync(
+                agents[name].run, request, recorder.emitter()
+            )
 
         for name in agents:
             nursery.start_soon(one, name)
@@ -225,7 +241,8 @@ async def test_turns_leave_nothing_behind(model: Upstream) -> None:
     async with hermes(model) as factory:
         for _ in range(4):
             model.play(
-                ScriptedAnswer(["Look:"], calls=[shell("c1", "echo found")]), ScriptedAnswer(["Done."])
+                ScriptedAnswer(["Look:"], calls=[shell("c1", "echo found")]),
+                ScriptedAnswer(["Done."]),
             )
             await run_turn(factory, turn("Look"), EventRecorder())
             gc.collect()
@@ -260,7 +277,10 @@ async def test_a_dangerous_command_waits_for_an_answer(
 async def test_an_interrupt_ends_the_waiting_for_an_answer(model: Upstream, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
-    model.play(ScriptedAnswer(calls=[shell("c1", DANGEROUS.format(victim))]), ScriptedAnswer(["Never said."]))
+    model.play(
+        ScriptedAnswer(calls=[shell("c1", DANGEROUS.format(victim))]),
+        ScriptedAnswer(["Never said."]),
+    )
     async with hermes(model) as factory, trio.open_nursery() as nursery:
         run = await start(nursery, factory, turn("Hi"), tmp_path)
         await run.until(ApprovalRequest)
@@ -289,7 +309,9 @@ async def test_the_configuration_of_hermes_counts(model: Upstream, home: Path) -
     assert "web_search" not in names
 
 
-async def test_no_setting_of_ours_reaches_a_tool(model: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_setting_of_ours_reaches_a_tool(
+    model: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("HERMES_TRIO_API_KEY", "API_SERVER_KEY", "DATABASE_URL", "OPENAI_API_KEY"):
         monkeypatch.setenv(name, f"canary-{name}")
     model.play(ScriptedAnswer(calls=[shell("c1", "env; echo seen")]), ScriptedAnswer(["So."]))

@@ -23,7 +23,9 @@ def main() -> int:
     sys.path.insert(0, str(ROOT))
     missing = [name for name in ("node", "npm") if shutil.which(name) is None]
     if missing:
-        return fail(f"{' and '.join(missing)} not found: the tests in JavaScript need Node.js 20 or newer")
+        return fail(
+            f"{' and '.join(missing)} not found: the tests in JavaScript need Node.js 20 or newer"
+        )
     try:
         if call("npm", "ci", "--no-audit", "--no-fund", seconds=INSTALL_SECONDS) != 0:
             return fail("npm could not install the client")
@@ -46,7 +48,9 @@ def test() -> int:
 def call(*command: str, seconds: float, **variables: str) -> int:
     """Run a command here and return its exit code."""
     environment = {**os.environ, **variables}
-    return subprocess.run(command, cwd=HERE, env=environment, timeout=seconds, check=False).returncode
+    return subprocess.run(
+        command, cwd=HERE, env=environment, timeout=seconds, check=False
+    ).returncode
 
 
 def fail(text: str) -> int:

@@ -1,4 +1,7 @@
-"""A small real model behind a real server: its tokens arrive on every route, stop when told to, and keep to a schema."""
+"""A small real model behind a real server.
+
+Its tokens arrive on every route, stop when told to, and keep to a schema.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,14 @@ import httpx2
 import pytest
 from openai import OpenAI
 
-from tests.support.server_process import LaunchOptions, ServerProcess, eventually, kill, serving, start
+from tests.support.server_process import (
+    LaunchOptions,
+    ServerProcess,
+    eventually,
+    kill,
+    serving,
+    start,
+)
 
 TIME = 300.0  # seconds; for the slowest machine
 MODEL = "hermes-agent"
@@ -41,20 +51,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     flags = ("--agent", "local", "--model-path", str(model_file()), "--tool", "none")
     settings = {"drain_seconds": 1, "upstream_read_seconds": TIME}
     with serving(
-        LaunchOptions(tmp_path_factory.mktemp("local"), flags, settings), expected="model server exited"
+        LaunchOptions(tmp_path_factory.mktemp("local"), flags, settings),
+        expected="model server exited",
     ) as it:
         yield it
 
 
 @pytest.fixture
 def client(server: ServerProcess) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{server.url}/v1", api_key=server.key, timeout=TIME, max_retries=0) as client:
+    with OpenAI(
+        base_url=f"{server.url}/v1", api_key=server.key, timeout=TIME, max_retries=0
+    ) as client:
         yield client
 
 
 def child_of(server: ServerProcess) -> int:
     """The process that holds the model."""
-    found = [int(pid) for task in Path(f"/proc/{server.pid}/task").iterdir() for pid in _children(task)]
+    found = [
+        int(pid) for task in Path(f"/proc/{server.pid}/task").iterdir() for pid in _children(task)
+    ]
     [child] = found
     return child
 
@@ -65,7 +80,10 @@ def _children(task: Path) -> list[str]:
 
 def test_a_chat_is_streamed(client: OpenAI) -> None:
     stream = client.chat.completions.create(
-        model=MODEL, messages=[{"role": "user", "content": "Say hello."}], max_tokens=24, stream=True
+        model=MODEL,
+        messages=[{"role": "user", "content": "Say hello."}],
+        max_tokens=24,
+        stream=True,
     )
     chunks = list(stream)
     texts = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices[0].delta.content]
@@ -101,7 +119,10 @@ def test_an_answer_keeps_to_its_schema(client: OpenAI) -> None:
         model=MODEL,
         messages=[{"role": "user", "content": "Is it warm in Oslo? Answer as JSON."}],
         max_tokens=100,
-        response_format={"type": "json_schema", "json_schema": {"name": "weather", "schema": SCHEMA}},
+        response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "weather", "schema": SCHEMA},
+        },
     )
     found = json.loads(answer.choices[0].message.content or "")
     assert isinstance(found["city"], str)
@@ -109,8 +130,12 @@ def test_an_answer_keeps_to_its_schema(client: OpenAI) -> None:
     assert found.keys() == {"city", "warm"}
 
 
-def test_a_run_that_is_stopped_in_the_middle_ends_at_once(server: ServerProcess, client: OpenAI) -> None:
-    started = client.responses.create(model=MODEL, input=ASKED, background=True, max_output_tokens=2_000)
+def test_a_run_that_is_stopped_in_the_middle_ends_at_once(
+    server: ServerProcess, client: OpenAI
+) -> None:
+    started = client.responses.create(
+        model=MODEL, input=ASKED, background=True, max_output_tokens=2_000
+    )
     eventually(lambda: bool(client.responses.retrieve(started.id).output_text))
     before = time.monotonic()
     cancelled = client.responses.cancel(started.id)
@@ -145,7 +170,10 @@ def test_strangers_get_nothing_from_the_child(server: ServerProcess) -> None:
     for port in ports:
         with httpx2.Client(trust_env=False) as stranger:
             body = {"messages": [{"role": "user", "content": "Hi"}]}
-            assert stranger.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body).status_code == 401
+            assert (
+                stranger.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body).status_code
+                == 401
+            )
 
 
 def _listening(pid: int) -> list[int]:

@@ -1,8 +1,11 @@
-"""Runs the tests of the page: its modules with ``node --test``, then all of it in a real browser, by clicking.
+"""Runs the tests of the page.
 
-``python -m tests.page.run`` needs node, npm and chromium, and the network for the first installation. ``--pictures``
-also writes the pictures of the documentation anew. Where something is missing it says what, and fails. With
-``PAGE_SLOWNESS=6`` in the environment the page is six times slower, as on a poor machine: the tests must pass all the same.
+Its modules with ``node --test``, then all of it in a real browser, by clicking.
+
+``python -m tests.page.run`` needs node, npm and chromium, and the network for the first
+installation. ``--pictures`` also writes the pictures of the documentation anew. Where something is
+missing it says what, and fails. With ``PAGE_SLOWNESS=6`` in the environment the page is six times
+slower, as on a poor machine: the tests must pass all the same.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ def main(arguments: list[str]) -> int:
     """The exit code: that of the tests, or 1 with a line that says what is missing."""
     missing = [name for name in ("node", "npm") if shutil.which(name) is None]
     if missing:
-        return fail(f"{' and '.join(missing)} not found: the tests of the page need Node.js 20 or newer")
+        return fail(
+            f"{' and '.join(missing)} not found: the tests of the page need Node.js 20 or newer"
+        )
     try:
         if (code := node(sorted(HERE.glob("unit/*.test.js")))) != 0:
             return code
@@ -46,9 +51,13 @@ def browse(draws: bool) -> int:
     """Run the tests in the browser against a server of their own."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
-        return fail(f"no browser: install one of {', '.join(BROWSERS)} (Debian: apt-get install chromium)")
+        return fail(
+            f"no browser: install one of {', '.join(BROWSERS)} (Debian: apt-get install chromium)"
+        )
     if call("npm", "ci", "--no-audit", "--no-fund", seconds=INSTALL_SECONDS) != 0:
-        return fail("npm could not install playwright-core and axe-core: is the registry reachable?")
+        return fail(
+            "npm could not install playwright-core and axe-core: is the registry reachable?"
+        )
     code = serve_and_test(sorted(HERE.glob("browser/*.test.js")), browser)
     if code != 0 or not draws:
         return code
@@ -62,20 +71,31 @@ def serve_and_test(files: list[Path], browser: str, **more: str) -> int:
         config = Path(folder, "config.toml")
         config.write_text(PROFILES, "utf-8")
         plan = LaunchOptions(Path(folder), flags=("--config", str(config)))
-        with serving(plan, expected="refused a key|a run failed|the agent raised an exception") as server:
+        with serving(
+            plan, expected="refused a key|a run failed|the agent raised an exception"
+        ) as server:
             ours = {"BASE_URL": server.url, "API_KEY": server.key, "GREETING": server.greeting}
             return node(files, BROWSER=browser, **ours, **more)
 
 
 def node(files: list[Path], **variables: str) -> int:
     """Run tests one file after another: they share a machine and a server."""
-    return call("node", "--test", "--test-concurrency=1", *map(str, files), seconds=TEST_SECONDS, **variables)
+    return call(
+        "node",
+        "--test",
+        "--test-concurrency=1",
+        *map(str, files),
+        seconds=TEST_SECONDS,
+        **variables,
+    )
 
 
 def call(*command: str, seconds: float, **variables: str) -> int:
     """Run a command here and return its exit code."""
     environment = {**os.environ, **variables}
-    return subprocess.run(command, cwd=HERE, env=environment, timeout=seconds, check=False).returncode
+    return subprocess.run(
+        command, cwd=HERE, env=environment, timeout=seconds, check=False
+    ).returncode
 
 
 def fail(text: str) -> int:

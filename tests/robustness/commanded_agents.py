@@ -65,7 +65,10 @@ class CommandedAgent:
 
 
 class DetachableStore:
-    """A store that can be detached. Afterwards every call fails, as if the process had been killed."""
+    """A store that can be detached.
+
+    Afterwards every call fails, as if the process had been killed.
+    """
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -103,7 +106,11 @@ async def open_server_lifetime(store: MemoryStore) -> AsyncIterator[ServerLifeti
     await recover(store, SUCCESSOR, _items, lambda: 0.0)
     async with trio.open_nursery() as nursery:
         harness = make_harness(
-            CommandedAgents(()), nursery=nursery, store=cast("Store", store_link), limits=LIMITS, max_runs=100
+            CommandedAgents(()),
+            nursery=nursery,
+            store=cast("Store", store_link),
+            limits=LIMITS,
+            max_runs=100,
         )
         nursery.start_soon(harness.state.services.flusher.run)
         yield ServerLifetime(harness, store_link)

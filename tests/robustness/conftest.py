@@ -1,6 +1,7 @@
 """The options of the robustness suite, its marks, and its report.
 
-``pytest`` alone runs the short part. ``nox -s robustness`` runs all of it: ``pytest tests/robustness --full``.
+``pytest`` alone runs the short part. ``nox -s robustness`` runs all of it: ``pytest
+tests/robustness --full``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from tests.support.write_through import offered
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("robustness")
     group.addoption("--full", action="store_true", help="the full counts of the robustness suite")
-    group.addoption("--robustness-report", default="", help="write the summary to this Markdown file")
+    group.addoption(
+        "--robustness-report", default="", help="write the summary to this Markdown file"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -36,8 +39,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="in the full session only"))
 
 
-# What takes minutes begins first, so that no worker is left with it at the end. Each is handed two tests in the
-# beginning: the second of the first should be a short one, because it has to wait for all of a soak.
+# What takes minutes begins first, so that no worker is left with it at the end. Each is handed two
+# tests in the beginning: the second of the first should be a short one, because it has to wait for
+# all of a soak.
 LONGEST_FIRST = (
     "test_clients_that_leave_at_random",
     "test_a_clock_that_jumps",
@@ -113,7 +117,9 @@ def _summary(stats: dict[str, list[Any]]) -> Summary:
 def _take(summary: Summary, outcome: str, report: Any) -> None:
     if outcome in {"passed", "failed", "error"}:
         summary.take(report.nodeid, outcome != "passed")
-    if getattr(report, "when", "") == "teardown":  # the counts are there once the fixture is torn down
+    if (
+        getattr(report, "when", "") == "teardown"
+    ):  # the counts are there once the fixture is torn down
         for key, value in report.user_properties:
             if key == PROPERTY:
                 summary.take_counts(value)

@@ -1,7 +1,8 @@
 """Deterministic cuts: one request, ended by one of the ways out after exactly so many steps of the scheduler.
 
-A *route* is what the client asks, a *way out* what ends it, a *script* what the agent does. For each three of them the
-request is made again and again, and struck one step later each time, until it is over before it is struck.
+A *route* is what the client asks, a *way out* what ends it, a *script* what the agent does. For
+each three of them the request is made again and again, and struck one step later each time, until
+it is over before it is struck.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
-from tests.robustness.interruptions import INTERNAL_FAULTS, INTERRUPTIONS, InternalFault, Interruption
+from tests.robustness.interruptions import (
+    INTERNAL_FAULTS,
+    INTERRUPTIONS,
+    InternalFault,
+    Interruption,
+)
 from tests.robustness.invariants import check
 from tests.robustness.observed_server import ObservedServer, open_observed_server
 from tests.robustness.scenario_checks import check_scenario
@@ -42,13 +48,19 @@ async def cut_everywhere(
     while at < MAX_STEPS:
         scenario = await _one(server, clock, case, at)
         trigger.arm(
-            at, *(partial(apply, scenario) for apply in (case.interruption.apply, *case.interruption.then))
+            at,
+            *(
+                partial(apply, scenario)
+                for apply in (case.interruption.apply, *case.interruption.then)
+            ),
         )
         await scenario.play()
         if not trigger.disarm():
             return cuts
         cuts += 1
-        await check_scenario(scenario, case.script, case.interruption.reasons, case.interruption.tolerance)
+        await check_scenario(
+            scenario, case.script, case.interruption.reasons, case.interruption.tolerance
+        )
         at += case.plan.stride
     raise AssertionError(f"{case.route.name}, {case.script.name}: no end in sight")
 
@@ -96,7 +108,9 @@ def run_cuts(
 
     async def main() -> None:
         for interruption in interruptions:
-            async with open_observed_server(script.steps, script.end, limits=interruption.limits) as server:
+            async with open_observed_server(
+                script.steps, script.end, limits=interruption.limits
+            ) as server:
                 await _make_session(server)
                 counts[interruption.name] = await cut_everywhere(
                     server, trigger, clock, CutCase(route, script, interruption, plan)

@@ -1,7 +1,10 @@
-"""Trio as a guest of a test that is not asynchronous: each step of the test lets it run until all tasks wait.
+"""Trio as a guest of a test that is not asynchronous.
 
-Hypothesis calls the rules of a state machine one by one, from outside. So Trio runs in its guest mode, the test is its
-host, and a rule that wants something done in Trio hands over an async function and drives the loop until it is done.
+Each step of the test lets it run until all tasks wait.
+
+Hypothesis calls the rules of a state machine one by one, from outside. So Trio runs in its guest
+mode, the test is its host, and a rule that wants something done in Trio hands over an async
+function and drives the loop until it is done.
 """
 
 from __future__ import annotations

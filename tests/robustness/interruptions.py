@@ -25,7 +25,10 @@ from tests.robustness.scenarios import LIMITS, SHORT, RequestScenario
 
 @frozen
 class Interruption:
-    """A way to interrupt a request. Unless the script ended first, the run must end for one of these reasons."""
+    """A way to interrupt a request.
+
+    Unless the script ended first, the run must end for one of these reasons.
+    """
 
     name: str
     apply: Callable[[RequestScenario], None]
@@ -109,7 +112,9 @@ class InternalFault:
     """A part that fails at its n-th use."""
 
     name: str
-    arm: Callable[[ExitStack, ObservedServer, int], Callable[[], int]]  # returns how often it was used
+    arm: Callable[
+        [ExitStack, ObservedServer, int], Callable[[], int]
+    ]  # returns how often it was used
     reasons: frozenset[Reason]  # how runs may end, beside the end of their script
     tolerance: Tolerance = STRICT
 

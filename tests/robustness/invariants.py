@@ -1,4 +1,6 @@
-"""What must hold of every run, whatever was done to it; shared by all of this suite, in process and over sockets.
+"""What must hold of every run, whatever was done to it.
+
+Shared by all of this suite, in process and over sockets.
 
 * Its states only move from in progress to one terminal state, which then stays.
 * The events of a stream are numbered without a gap; at most one of them tells the end, and nothing follows it.
@@ -39,8 +41,12 @@ class StoredRun:
     status: str
     text: str
     calls: Mapping[str, str]  # the state of each call, by id
-    handed: frozenset[str] = frozenset()  # calls that the client runs; not every dialect shows them as calls
-    by_item_id: Mapping[str, str] = field(factory=dict)  # call ids, by the ids of ``mcp_call`` items
+    handed: frozenset[str] = (
+        frozenset()
+    )  # calls that the client runs; not every dialect shows them as calls
+    by_item_id: Mapping[str, str] = field(
+        factory=dict
+    )  # call ids, by the ids of ``mcp_call`` items
 
 
 def stored_run_of_record(record: EndedRun) -> StoredRun:
@@ -89,7 +95,10 @@ class StatusHistory:
 
 @counted(Violation.WRONG)
 def faults_of_stream(received: ReceivedStream, first: int | None = None) -> Iterator[str]:
-    """What is wrong with a stream by itself. ``first`` is the number that it has to begin with, if that is known."""
+    """What is wrong with a stream by itself.
+
+    ``first`` is the number that it has to begin with, if that is known.
+    """
     numbers = received.numbers
     begin = first if first is not None else (numbers[0] if numbers else 0)
     if list(numbers) != list(range(begin, begin + len(numbers))):
@@ -98,7 +107,11 @@ def faults_of_stream(received: ReceivedStream, first: int | None = None) -> Iter
         yield f"the end is told {len(received.ends)} times"
     if received.is_closed and not received.ends:
         yield "closed as whole, and no end was told"
-    after = [each for n, each in enumerate(received.facts) if any(facts.end for facts in received.facts[:n])]
+    after = [
+        each
+        for n, each in enumerate(received.facts)
+        if any(facts.end for facts in received.facts[:n])
+    ]
     if any(each.text or each.started or each.ended for each in after):
         yield "something is said after the end"
     yield from _faults_of_calls(received)
@@ -128,7 +141,9 @@ def faults_of_record(stored: StoredRun) -> Iterator[str]:
     """What is wrong with a terminal record by itself."""
     if stored.status not in ALL:
         yield f"the record is {stored.status}"
-    if running := [call for call, state in stored.calls.items() if state in {"running", IN_PROGRESS}]:
+    if running := [
+        call for call, state in stored.calls.items() if state in {"running", IN_PROGRESS}
+    ]:
         yield f"the record has running calls: {running}"
 
 

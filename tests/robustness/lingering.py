@@ -1,4 +1,7 @@
-"""An agent whose start or end waits, so that a signal can come in the midst of it. Files in the home folder say which."""
+"""An agent whose start or end waits, so that a signal can come in the midst of it.
+
+Files in the home folder say which.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requests that are almost right: valid ones of every operation, with something wrong in them. Cheap, and seeded."""
+"""Requests that are almost right: valid ones of every operation, with something wrong in them.
+
+Cheap, and seeded.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ SECRET = "sk-proj-0123456789abcdefghijklmnop"
 MESSAGE = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 
-# A body for each operation that takes one, as full as it can be: what is not there cannot be spoilt.
+# A body for each operation that takes one, as full as it can be: what is not there cannot be
+# spoilt.
 BODIES: Mapping[tuple[str, str], dict[str, Any]] = {
     ("post", "/v1/chat/completions"): {
         "model": "hermes-agent",
@@ -122,7 +126,9 @@ class RequestMangler:
         for _ in range(self._chance.choice((0, 0, 0, 1, 2))):
             name = self._chance.choice((*operation.headers, *HEADERS))
             headers[name] = self._chance.choice(HEADER_VALUES)
-        method = self._rarely(operation.method, ("get", "post", "put", "delete", "head", "patch", "brew"))
+        method = self._rarely(
+            operation.method, ("get", "post", "put", "delete", "head", "patch", "brew")
+        )
         return MangledRequest(method.upper(), self._target(operation), headers, body)
 
     def _rarely(self, usual: Any, odd: tuple[Any, ...], one_in: int = 25) -> Any:
@@ -135,7 +141,9 @@ class RequestMangler:
             value = self._chance.choice(known if self._chance.random() < 0.7 else TEXTS)
             path = path.replace(f"{{{name}}}", quote(value, safe="", errors="surrogatepass") or "_")
         pairs = [
-            (name, self._chance.choice(TEXTS)) for name in operation.query if self._chance.random() < 0.5
+            (name, self._chance.choice(TEXTS))
+            for name in operation.query
+            if self._chance.random() < 0.5
         ]
         query = "&".join(f"{name}={quote(value, errors='surrogatepass')}" for name, value in pairs)
         return f"{path}?{query}" if query else path
@@ -160,7 +168,11 @@ class RequestMangler:
             )
         if isinstance(value, list) and value and self._chance.random() < 0.7:
             place = self._chance.randrange(len(value))
-            return [*value[:place], self._spoil(value[place]), *value[place + self._chance.choice((0, 1)) :]]
+            return [
+                *value[:place],
+                self._spoil(value[place]),
+                *value[place + self._chance.choice((0, 1)) :],
+            ]
         return self._chance.choice(ODD)
 
     def _spoilt_field(self, name: str, value: Any) -> dict[str, Any]:

@@ -1,7 +1,10 @@
-"""Known faults, planted one at a time in a copy of the package: the short part of the suite must catch each.
+"""Known faults, planted one at a time in a copy of the package.
 
-``python -m tests.robustness.mutants`` plants all of them, or those whose names are given. A fault whose place is not
-found in the source any more is an error: then the code has changed and the fault has to be written anew.
+The short part of the suite must catch each.
+
+``python -m tests.robustness.mutants`` plants all of them, or those whose names are given. A fault
+whose place is not found in the source any more is an error: then the code has changed and the fault
+has to be written anew.
 """
 
 from __future__ import annotations
@@ -365,7 +368,10 @@ def is_caught(mutant: Mutant) -> bool:
             )
         except subprocess.TimeoutExpired:
             return True
-        if done.returncode not in {0, 1}:  # neither passed nor failed: the fault broke the suite itself
+        if done.returncode not in {
+            0,
+            1,
+        }:  # neither passed nor failed: the fault broke the suite itself
             raise RuntimeError(done.stdout.decode() + done.stderr.decode())
         return done.returncode == 1
 

@@ -17,7 +17,12 @@ from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, NoRun, RunHead
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.stores.memory import MemoryStore
-from tests.robustness.invariants import IN_PROGRESS, StatusHistory, faults_of_record, stored_run_of_record
+from tests.robustness.invariants import (
+    IN_PROGRESS,
+    StatusHistory,
+    faults_of_record,
+    stored_run_of_record,
+)
 from tests.robustness.schedule import steps
 from tests.robustness.streams import Dialect, read_stream
 from tests.robustness.violations import VIOLATIONS, Violation, counted
@@ -94,7 +99,10 @@ class ObservedStore(MemoryStore):
         await super().append_log(batches)
 
     async def end_run(
-        self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
+        self,
+        ended: EndedRun,
+        tail: Sequence[LogBatch] = (),
+        items: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._pass()
         await super().end_run(ended, tail, items)
@@ -123,7 +131,9 @@ class ObservedStore(MemoryStore):
 class ObservedExchange(Exchange):
     """An exchange that reports an end announced before it is saved."""
 
-    def __init__(self, scope: dict[str, Any], store: ObservedStore, dialect: Dialect | None) -> None:
+    def __init__(
+        self, scope: dict[str, Any], store: ObservedStore, dialect: Dialect | None
+    ) -> None:
         super().__init__(scope)
         self._store, self.dialect = store, dialect
         self.faults: list[str] = []
@@ -185,7 +195,10 @@ class ObservedServer:
         return exchange
 
     async def until_quiet(self) -> None:
-        """Wait, on a clock that jumps, until nothing is left to do; give up when nothing will happen any more."""
+        """Wait, on a clock that jumps, until nothing is left to do.
+
+        Give up when nothing will happen any more.
+        """
         with trio.move_on_after(STUCK_SECONDS):
             while not self.harness.is_idle or self.harness.has_readers or self._unsaved():  # noqa: ASYNC110 - no event tells it
                 await trio.sleep(0.5)
@@ -197,11 +210,15 @@ class ObservedServer:
         """What is left that must not be, and what is wrong with the records.
 
         Args:
-            may_be_unsaved: the store failed; then a run that it does not know from its beginning may be missing.
+            may_be_unsaved: the store failed; then a run that it does not know from its beginning
+                may be missing.
         """
         left = list(self.left_over())
         for run in self.runs:
-            found = [f"{run.header.run_id}: {fault}" async for fault in self._faults_of(run, may_be_unsaved)]
+            found = [
+                f"{run.header.run_id}: {fault}"
+                async for fault in self._faults_of(run, may_be_unsaved)
+            ]
             VIOLATIONS.record(Violation.STUCK, len(found))
             left += found
         left += self.store.ledger.faults
@@ -234,12 +251,18 @@ class ObservedServer:
         if run._spec.persistence is Persistence.NONE or not run.has_begun:
             # A store that was too slow may still have begun it; then it was ended as failed.
             is_closed = (
-                may_be_unsaved and isinstance(found, EndedRun) and found.outcome.reason == "server_error"
+                may_be_unsaved
+                and isinstance(found, EndedRun)
+                and found.outcome.reason == "server_error"
             )
             if not is_closed and not isinstance(found, NoRun):
                 yield f"must not be stored: {found}"
             return
-        if isinstance(found, NoRun) and run._spec.persistence is Persistence.FINAL and may_be_unsaved:
+        if (
+            isinstance(found, NoRun)
+            and run._spec.persistence is Persistence.FINAL
+            and may_be_unsaved
+        ):
             return
         if not isinstance(found, EndedRun):
             yield f"has no terminal record: {found}"
@@ -257,7 +280,10 @@ async def open_observed_server(
     """Open an observed server for the length of the block."""
     async with trio.open_nursery() as nursery:
         harness = make_harness(
-            ObservedAgents(tuple(script), end), nursery=nursery, store=store or ObservedStore(), **more
+            ObservedAgents(tuple(script), end),
+            nursery=nursery,
+            store=store or ObservedStore(),
+            **more,
         )
         nursery.start_soon(harness.state.services.flusher.run)
         yield ObservedServer(harness, nursery)

@@ -1,7 +1,10 @@
-"""Schemathesis against a real server: what it makes of our own OpenAPI document must never give a 5xx.
+"""Schemathesis against a real server.
 
-``python -m tests.robustness.openapi_run COMMAND [ARGUMENT...]`` starts a server with the demo agent and calls the
-command-line program of Schemathesis, which need not live in the same environment. ``nox -s schemathesis`` does it.
+What it makes of our own OpenAPI document must never give a 5xx.
+
+``python -m tests.robustness.openapi_run COMMAND [ARGUMENT...]`` starts a server with the demo agent
+and calls the command-line program of Schemathesis, which need not live in the same environment.
+``nox -s schemathesis`` does it.
 """
 
 from __future__ import annotations

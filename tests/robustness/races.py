@@ -1,7 +1,8 @@
 """Two things that happen at the same moment, in every order that a scheduler can put them in.
 
-Each round has a seed of its own, from which follow the order of all tasks and how many steps each of the two waits
-before it moves. A *contest* plays one round, checks what must hold of it, and returns how it went.
+Each round has a seed of its own, from which follow the order of all tasks and how many steps each
+of the two waits before it moves. A *contest* plays one round, checks what must hold of it, and
+returns how it went.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from trio.testing import MockClock
 
 from hermes_trio.core.events import Text
 from hermes_trio.core.records import EndedRun, Retention
-from tests.robustness.invariants import check, faults_against_record, faults_of_stream, stored_run_of_record
+from tests.robustness.invariants import (
+    check,
+    faults_against_record,
+    faults_of_stream,
+    stored_run_of_record,
+)
 from tests.robustness.observed_server import ObservedExchange, ObservedServer, open_observed_server
 from tests.robustness.scenarios import HELLO, LIMITS, TOOLS
 from tests.robustness.schedule import repeatable, shuffle, steps
@@ -46,13 +52,17 @@ class RaceRound:
         await steps(self.chance.randrange(FURTHEST))
         await action()
 
-    async def both(self, one: Callable[[], Awaitable[Any]], other: Callable[[], Awaitable[Any]]) -> None:
+    async def both(
+        self, one: Callable[[], Awaitable[Any]], other: Callable[[], Awaitable[Any]]
+    ) -> None:
         """Let two things happen, each after some steps of its own."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.at_random, one)
             nursery.start_soon(self.at_random, other)
 
-    async def post(self, path: str, body: object = None, headers: Headers = NO_HEADERS) -> HttpResponse:
+    async def post(
+        self, path: str, body: object = None, headers: Headers = NO_HEADERS
+    ) -> HttpResponse:
         """A whole answer."""
         raw = b"" if body is None else json.dumps(body).encode()
         return await self.ended(self.server.exchange("POST", path, raw, {**JSON, **headers}, None))
@@ -86,7 +96,9 @@ class RaceRound:
 Contest = Callable[[RaceRound], Awaitable[str]]
 
 
-async def _stream(one: RaceRound, path: str, body: object, headers: Headers = NO_HEADERS) -> ObservedExchange:
+async def _stream(
+    one: RaceRound, path: str, body: object, headers: Headers = NO_HEADERS
+) -> ObservedExchange:
     return one.server.exchange(
         "POST", path, json.dumps(body).encode(), {**JSON, **headers}, Dialect.RESPONSES
     )
@@ -135,7 +147,10 @@ async def cancel_and_disconnect(one: RaceRound) -> str:
 
 
 async def resume_and_expiry(one: RaceRound) -> str:
-    """A stream is picked up while its log is forgotten: its bytes come, or a refusal, or a cut; never others."""
+    """A stream is picked up while its log is forgotten.
+
+    Its bytes come, or a refusal, or a cut; never others.
+    """
     first = await one.ended(await _stream(one, RESPONSES, {"input": "Hi", "stream": True}))
     blocks = first.body.split(b"\n\n")
     after = one.chance.randrange(len(blocks) - 3)
@@ -194,15 +209,22 @@ async def one_key_twice(one: RaceRound) -> str:
     assert [answer.status for answer in answers] == [200, 200]
     assert answers[0].body == answers[1].body
     [run] = one.server.runs
-    assert one.check_stream(Dialect.RESPONSES, answers[0].body, await one.record(run.header.run_id)).is_closed
+    assert one.check_stream(
+        Dialect.RESPONSES, answers[0].body, await one.record(run.header.run_id)
+    ).is_closed
     replayed = ["idempotency-replayed" in answer.headers for answer in answers]
     assert sorted(replayed) == [False, True]
     return "the first" if replayed[1] else "the second"
 
 
 async def approve_and_time_out(one: RaceRound) -> str:
-    """A question is answered at the moment when its time is up: it has one answer, and all tell the same one."""
-    choice = one.chance.choice(["once", "session"])  # to remember takes a while, in which time goes on
+    """A question is answered at the moment when its time is up.
+
+    It has one answer, and all tell the same one.
+    """
+    choice = one.chance.choice(
+        ["once", "session"]
+    )  # to remember takes a while, in which time goes on
     run_id = (await one.post(RUNS, {"input": "Hi"})).json["run_id"]
     answers: list[HttpResponse] = []
 
@@ -221,8 +243,14 @@ async def approve_and_time_out(one: RaceRound) -> str:
     events = await one.get(f"{RUNS}/{run_id}/events")
     one.check_stream(Dialect.RUNS, events.body, record)
     # The jump of the clock may also make the last save late, and nothing else may go wrong.
-    assert str(record.outcome.status) == "completed" or record.outcome.failure.kind == "store_error", record
-    told = [json.loads(line[6:]) for line in events.body.decode().split("\n") if line.startswith("data: ")]
+    assert (
+        str(record.outcome.status) == "completed" or record.outcome.failure.kind == "store_error"
+    ), record
+    told = [
+        json.loads(line[6:])
+        for line in events.body.decode().split("\n")
+        if line.startswith("data: ")
+    ]
     [said] = [event for event in told if event["event"] == "approval.responded"]
     [decision] = one.server.agents.decisions
     one.server.agents.decisions.clear()
@@ -232,7 +260,10 @@ async def approve_and_time_out(one: RaceRound) -> str:
 
 
 async def two_turns_of_a_session(one: RaceRound) -> str:
-    """Two turns in one session at once: each is done alone or refused, and the transcript has them in order."""
+    """Two turns in one session at once.
+
+    Each is done alone or refused, and the transcript has them in order.
+    """
     session = f"s{one.chance.random()}"
     answers: list[HttpResponse] = []
 

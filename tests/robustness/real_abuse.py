@@ -1,4 +1,7 @@
-"""Bytes that no proper client sends. A server may answer with an error of the client's, close, or wait for more."""
+"""Bytes that no proper client sends.
+
+A server may answer with an error of the client's, close, or wait for more.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,8 @@ HOSTILE = (
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 100,
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\xff\xff\x04\x00\x00\x00\x00\x00",
     b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n",
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # the beginning of TLS, on a port that speaks none
+    # the beginning of TLS, on a port that speaks none
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 )
 
 BAD_BODIES = (

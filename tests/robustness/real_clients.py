@@ -1,4 +1,7 @@
-"""Clients that come at random, ask at random, and leave in a random way at a random moment; all from one seed."""
+"""Clients that come at random, ask at random, and leave in a random way at a random moment.
+
+All from one seed.
+"""
 
 from __future__ import annotations
 
@@ -104,13 +107,19 @@ def random_load(dice: random.Random) -> str:
 async def run_clients(
     target: Target, seed: str, numbers: range, notes: ClientResults, at_once: int = AT_ONCE
 ) -> None:
-    """Make so many visits, some of them at once; what each does depends on the seed and its number alone."""
+    """Make so many visits, some of them at once.
+
+    What each does depends on the seed and its number alone.
+    """
     left = iter(numbers)
 
     async def visitor() -> None:
         for number in left:
             await run_client(
-                target, random_behaviour(random.Random(f"{seed}-{number}")), notes, f"{seed}-{number}"
+                target,
+                random_behaviour(random.Random(f"{seed}-{number}")),
+                notes,
+                f"{seed}-{number}",
             )
 
     async with trio.open_nursery() as nursery:
@@ -118,7 +127,9 @@ async def run_clients(
             nursery.start_soon(visitor)
 
 
-async def run_client(target: Target, visit: ClientBehaviour, notes: ClientResults, name: str) -> None:
+async def run_client(
+    target: Target, visit: ClientBehaviour, notes: ClientResults, name: str
+) -> None:
     """Make one visit."""
     with trio.move_on_after(CLIENT_SECONDS) as scope:
         try:
@@ -171,12 +182,16 @@ def _note(line: ClientConnection, visit: ClientBehaviour, notes: ClientResults) 
 async def _chat(_: ClientConnection, load: str) -> ClientRequest:
     messages = [{"role": "user", "content": load}]
     return ClientRequest(
-        "POST", "/v1/chat/completions", {"model": "hermes-agent", "stream": True, "messages": messages}
+        "POST",
+        "/v1/chat/completions",
+        {"model": "hermes-agent", "stream": True, "messages": messages},
     )
 
 
 async def _responses(_: ClientConnection, load: str) -> ClientRequest:
-    return ClientRequest("POST", "/v1/responses", {"model": "hermes-agent", "stream": True, "input": load})
+    return ClientRequest(
+        "POST", "/v1/responses", {"model": "hermes-agent", "stream": True, "input": load}
+    )
 
 
 async def _runs(line: ClientConnection, load: str) -> ClientRequest:
@@ -186,7 +201,9 @@ async def _runs(line: ClientConnection, load: str) -> ClientRequest:
 
 async def _session(line: ClientConnection, load: str) -> ClientRequest:
     made = await whole(line, ClientRequest("POST", "/api/sessions", {}))
-    return ClientRequest("POST", f"/api/sessions/{made['session']['id']}/chat/stream", {"message": load})
+    return ClientRequest(
+        "POST", f"/api/sessions/{made['session']['id']}/chat/stream", {"message": load}
+    )
 
 
 _PRELUDES: dict[Dialect, Callable[[ClientConnection, str], Awaitable[ClientRequest]]] = {

@@ -1,4 +1,7 @@
-"""Connections of a client that can leave in every way there is: HTTP/1.1 as text, HTTP/2 through the h2 library."""
+"""Connections of a client that can leave in every way there is.
+
+HTTP/1.1 as text, HTTP/2 through the h2 library.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +134,10 @@ class Http1Connection:
 def request_bytes(ask: ClientRequest, target: Target) -> bytes:
     """A request as it stands on the wire of HTTP/1.1."""
     headers = {"host": "test", **target.headers, "content-length": str(len(ask.content))}
-    lines = [f"{ask.method} {ask.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [
+        f"{ask.method} {ask.path} HTTP/1.1",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
     return "\r\n".join([*lines, "", ""]).encode() + ask.content
 
 
@@ -149,7 +155,9 @@ class Http2Connection:
         if not self.number:
             line.initiate_connection()
         head = {":method": ask.method, ":path": ask.path, ":scheme": "http", ":authority": "test"}
-        fields = [(name.encode(), value.encode()) for name, value in (head | self._target.headers).items()]
+        fields = [
+            (name.encode(), value.encode()) for name, value in (head | self._target.headers).items()
+        ]
         self.number = line.get_next_available_stream_id()
         line.send_headers(self.number, fields, end_stream=not ask.content)
         if ask.content:
@@ -210,6 +218,11 @@ def reset_on_close(sock: Any) -> None:
 
 
 def vanish(sock: Any) -> None:
-    """From now on nothing reaches this socket, so nothing is acknowledged: as if a cable was pulled."""
+    """From now on nothing reaches this socket, so nothing is acknowledged.
+
+    As if a cable was pulled.
+    """
     program = ctypes.create_string_buffer(_DROP_ALL)
-    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(program)))
+    sock.setsockopt(
+        socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(program))
+    )

@@ -1,4 +1,7 @@
-"""What a real server has in hand: tasks, threads, descriptors, slots. After every batch it must be what it was before."""
+"""What a real server has in hand: tasks, threads, descriptors, slots.
+
+After every batch it must be what it was before.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,10 @@ def footprint(server: ServerProcess) -> Footprint:
 
 
 def descriptors(server: ServerProcess) -> Counter[str]:
-    """What the process has open, by kind. The readers of the store open their log when they first need it."""
+    """What the process has open, by kind.
+
+    The readers of the store open their log when they first need it.
+    """
     kinds: Counter[str] = Counter()
     for name in os.listdir(f"/proc/{server.pid}/fd"):
         with suppress(FileNotFoundError):
@@ -91,10 +97,13 @@ def _lowest(server: ServerProcess, seconds: float) -> Footprint:
 
 
 def faults_at_rest(server: ServerProcess, before: Footprint, idle_threads: int = 0) -> list[str]:
-    """What a server keeps that it did not have before, however long one waits; and runs that never ended.
+    """What a server keeps that it did not have before, however long one waits.
+
+    And runs that never ended.
 
     Args:
-        idle_threads: Trio keeps those for 10 s; who will not wait so long allows for as many as ran at once.
+        idle_threads: Trio keeps those for 10 s; who will not wait so long allows for as many as ran
+            at once.
     """
     begun, more = time.monotonic(), ["not looked at"]
     while more and time.monotonic() - begun < CALM_SECONDS:
@@ -132,13 +141,18 @@ def faults_of_all(
     """Where streams that were cut anywhere, or went to their end, break an invariant.
 
     Args:
-        store_failed: then a chat, which is stored at its end only, may be missing if its client was told.
+        store_failed: then a chat, which is stored at its end only, may be missing if its client was
+            told.
     """
     with store_of(server) as store:
-        return [fault for received in streams for fault in _faults_of(store, received, store_failed)]
+        return [
+            fault for received in streams for fault in _faults_of(store, received, store_failed)
+        ]
 
 
-def _faults_of(store: sqlite3.Connection, received: ReceivedStream, store_failed: bool) -> Iterator[str]:
+def _faults_of(
+    store: sqlite3.Connection, received: ReceivedStream, store_failed: bool
+) -> Iterator[str]:
     about = f"{received.dialect} {received.run_id}"
     first = None if received.dialect is Dialect.RUNS else int(received.dialect is Dialect.SESSION)
     yield from (f"{about}: {fault}" for fault in faults_of_stream(received, first))
@@ -158,5 +172,6 @@ def _faults_of(store: sqlite3.Connection, received: ReceivedStream, store_failed
         return
     stored = stored_run_of_record(record)
     yield from (
-        f"{about}: {fault}" for fault in (*faults_of_record(stored), *faults_against_record(received, stored))
+        f"{about}: {fault}"
+        for fault in (*faults_of_record(stored), *faults_against_record(received, stored))
     )

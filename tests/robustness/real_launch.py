@@ -1,10 +1,13 @@
-"""Starts a server with something wrong around it: ``python -m tests.robustness.real_launch clock=FILE -- serve --port 0``.
+"""Starts a server with something wrong around it.
 
-``threads=FILE`` lets no thread start while the file is there; ``clock=FILE`` shifts the wall clock by the seconds that the
-file holds, at any time; ``readonly=FILE`` lets nobody write to the database while the file is there; ``sockets=quick``
-has vanished clients noticed in seconds instead of half a minute; ``stall=FILE`` lets no transaction end while the file is
-there, as a disk that hangs does. With ``threads`` and ``sockets`` Trio keeps no idle threads, where it would for ten
-seconds: none is left for those who may start none, and none has to be waited for.
+``python -m tests.robustness.real_launch clock=FILE -- serve --port 0``.
+
+``threads=FILE`` lets no thread start while the file is there; ``clock=FILE`` shifts the wall clock
+by the seconds that the file holds, at any time; ``readonly=FILE`` lets nobody write to the database
+while the file is there; ``sockets=quick`` has vanished clients noticed in seconds instead of half a
+minute; ``stall=FILE`` lets no transaction end while the file is there, as a disk that hangs does.
+With ``threads`` and ``sockets`` Trio keeps no idle threads, where it would for ten seconds: none is
+left for those who may start none, and none has to be waited for.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ def _forbid_threads(path: str) -> None:
 
     def start(thread: threading.Thread) -> None:
         if Path(path).exists():
-            raise RuntimeError("can't start new thread")  # as the interpreter says it at the system's limit
+            raise RuntimeError(
+                "can't start new thread"
+            )  # as the interpreter says it at the system's limit
         real(thread)
 
     threading.Thread.start = start  # type: ignore[method-assign,assignment]
@@ -90,7 +95,16 @@ _FAULTS: dict[str, Callable[[str], None]] = {
 def command(**faults: object) -> tuple[str, ...]:
     """The command that starts such a server."""
     words = (f"{name}={value}" for name, value in faults.items())
-    return (sys.executable, "-m", "tests.robustness.real_launch", *words, "--", "serve", "--port", "0")
+    return (
+        sys.executable,
+        "-m",
+        "tests.robustness.real_launch",
+        *words,
+        "--",
+        "serve",
+        "--port",
+        "0",
+    )
 
 
 def main() -> None:

@@ -1,7 +1,10 @@
-"""A TCP proxy in front of a model's server. What it does to an answer stands in the request, as the user's message.
+"""A TCP proxy in front of a model's server.
 
-``cut=120 by=FIN`` lets 120 bytes of the answer through and closes; ``by=RST`` resets; ``by=stall`` says nothing more;
-``trickle=1`` sends byte by byte; ``delay=0.2`` waits first; ``insert=120 what=ff00`` puts bytes in at a place.
+What it does to an answer stands in the request, as the user's message.
+
+``cut=120 by=FIN`` lets 120 bytes of the answer through and closes; ``by=RST`` resets; ``by=stall``
+says nothing more; ``trickle=1`` sends byte by byte; ``delay=0.2`` waits first; ``insert=120
+what=ff00`` puts bytes in at a place.
 """
 
 from __future__ import annotations
@@ -84,7 +87,9 @@ class _ProxiedConnection:
         return data[:place] + bytes.fromhex(self.wanted[b"what"].decode()) + data[place:]
 
     async def _send(self, data: bytes) -> None:
-        pieces = [data[n : n + 1] for n in range(len(data))] if b"trickle" in self.wanted else [data]
+        pieces = (
+            [data[n : n + 1] for n in range(len(data))] if b"trickle" in self.wanted else [data]
+        )
         for piece in pieces:
             await self.client.send_all(piece)
 

@@ -53,7 +53,9 @@ def chat(server: ServerProcess, text: str, seconds: float = TIMEOUT) -> ChatRepl
     body, status = b"", 0
     with httpx2.Client(trust_env=False, timeout=seconds) as http:
         try:
-            with http.stream("POST", server.url + PATH, content=chat_body(text), headers=headers) as answer:
+            with http.stream(
+                "POST", server.url + PATH, content=chat_body(text), headers=headers
+            ) as answer:
                 status = answer.status_code
                 for piece in answer.iter_raw():
                     body += piece
@@ -65,9 +67,15 @@ def chat(server: ServerProcess, text: str, seconds: float = TIMEOUT) -> ChatRepl
 @contextmanager
 def server_in(folder: Path, agent: str, expected: str = "", **more: Any) -> Iterator[ServerProcess]:
     """A server; what begins with ``fault_`` is wrong around it, the rest are its settings."""
-    faults = {name.removeprefix("fault_"): value for name, value in more.items() if name.startswith("fault_")}
+    faults = {
+        name.removeprefix("fault_"): value
+        for name, value in more.items()
+        if name.startswith("fault_")
+    }
     settings = {name: value for name, value in more.items() if not name.startswith("fault_")}
-    plan = LaunchOptions(folder, ("--agent", agent), {"drain_seconds": 1, **settings}, command(**faults))
+    plan = LaunchOptions(
+        folder, ("--agent", agent), {"drain_seconds": 1, **settings}, command(**faults)
+    )
     with serving(plan, expected=expected) as server:
         yield server
 
@@ -84,7 +92,10 @@ def limited(server: ServerProcess, what: int, most: int) -> Iterator[None]:
 
 
 def limit_with_room(server: ServerProcess, room: int) -> int:
-    """The limit of descriptors under which so many more can be opened: each gets the lowest free number."""
+    """The limit of descriptors under which so many more can be opened.
+
+    Each gets the lowest free number.
+    """
     taken = {int(name) for name in os.listdir(f"/proc/{server.pid}/fd")}
     free = (number for number in count() if number not in taken)
     return next(islice(free, room, None))

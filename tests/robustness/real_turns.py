@@ -79,5 +79,7 @@ def start_turns(server: ServerProcess, texts: Sequence[str]) -> Iterator[Concurr
     with ThreadPoolExecutor(len(texts)) as pool:
         crowd = ConcurrentTurns()
         for number, text in enumerate(texts):
-            crowd.begin(pool, server, StreamedTurn((Dialect.CHAT, Dialect.RESPONSES)[number // 2 % 2], text))
+            crowd.begin(
+                pool, server, StreamedTurn((Dialect.CHAT, Dialect.RESPONSES)[number // 2 % 2], text)
+            )
         yield crowd

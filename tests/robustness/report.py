@@ -1,4 +1,7 @@
-"""The summary of a session: how often each thing was tried, what was looked for, and how often it was found."""
+"""The summary of a session.
+
+How often each thing was tried, what was looked for, and how often it was found.
+"""
 
 from __future__ import annotations
 
@@ -105,12 +108,17 @@ class Summary:
 
     def details(self) -> list[str]:
         """All that was tried."""
-        rows = [f"| {line.part} | {line.what} | {count:,} |" for line, count in sorted(self.tried.items())]
+        rows = [
+            f"| {line.part} | {line.what} | {count:,} |"
+            for line, count in sorted(self.tried.items())
+        ]
         totals = Counter[str]()
         for line, count in self.tried.items():
             if line.part not in MEASURED:
                 totals[line.part] += count
-        sums = [f"| **{part}** | **all** | **{count:,}** |" for part, count in sorted(totals.items())]
+        sums = [
+            f"| **{part}** | **all** | **{count:,}** |" for part, count in sorted(totals.items())
+        ]
         return ["| part | what | times |", "|---|---|--:|", *rows, *sums]
 
     def lines(self) -> list[str]:

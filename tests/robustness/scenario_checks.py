@@ -34,7 +34,10 @@ STRICT = Tolerance()
 
 
 async def check_scenario(
-    scenario: RequestScenario, script: AgentScript, reasons: frozenset[Reason], tolerance: Tolerance = STRICT
+    scenario: RequestScenario,
+    script: AgentScript,
+    reasons: frozenset[Reason],
+    tolerance: Tolerance = STRICT,
 ) -> None:
     """Look at everything that one request left.
 
@@ -110,10 +113,14 @@ async def _against_store(
     return [f"a client knows of {received.run_id}, the store does not: {found}"]
 
 
-def _against_agent(scenario: RequestScenario, received: ReceivedStream, tolerance: Tolerance) -> list[str]:
+def _against_agent(
+    scenario: RequestScenario, received: ReceivedStream, tolerance: Tolerance
+) -> list[str]:
     """Of a run that is not stored there is only what its agent was heard to say."""
     accepted_text = scenario.server.agents.accepted_text.get(received.run_id, "")
-    is_same = accepted_text == received.text if received.ends else accepted_text.startswith(received.text)
+    is_same = (
+        accepted_text == received.text if received.ends else accepted_text.startswith(received.text)
+    )
     return [] if is_same or tolerance.text else [f"said {accepted_text!r}, heard {received.text!r}"]
 
 
@@ -132,6 +139,8 @@ async def _faults_of_whole(scenario: RequestScenario, tolerance: Tolerance) -> l
     if body.get("object") == "response":
         shown = stored_run_of_response(body)
         return (
-            [] if (shown.text, shown.status) == (stored.text, stored.status) else [f"{shown} is not {stored}"]
+            []
+            if (shown.text, shown.status) == (stored.text, stored.status)
+            else [f"{shown} is not {stored}"]
         )
     return []

@@ -19,7 +19,9 @@ from tests.support.asgi import JSON, NO_HEADERS, Headers
 from tests.support.fakes import CHAT, Ask, Step, ask
 
 LIMITS = RunLimits(stall=30.0, save=10.0, approval=60.0)
-SHORT = evolve(LIMITS, run=5.0)  # less than a save may take, or the jump of the clock would cut that too
+SHORT = evolve(
+    LIMITS, run=5.0
+)  # less than a save may take, or the jump of the clock would cut that too
 CLIENT_TIMEOUT = 20_000.0  # of the client; by the mock clock
 _KEYS = count()  # no key is used twice
 
@@ -44,7 +46,11 @@ ASKING: tuple[Step, ...] = (
     ToolCompleted("c1", "no"),
     Text("Well."),
 )
-DANGLING: tuple[Event, ...] = (Text("Oh"), ToolStarted("c1", "terminal"), ToolStarted("c2", "terminal"))
+DANGLING: tuple[Event, ...] = (
+    Text("Oh"),
+    ToolStarted("c1", "terminal"),
+    ToolStarted("c2", "terminal"),
+)
 
 
 @frozen
@@ -117,13 +123,17 @@ class RequestScenario:
         headers = {name: value.format(n=next(_KEYS)) for name, value in self.route.headers.items()}
         body = json.dumps(self.route.body).encode()
         await self._run(
-            self.server.exchange("POST", self.route.path, body, {**JSON, **headers}, self.route.dialect)
+            self.server.exchange(
+                "POST", self.route.path, body, {**JSON, **headers}, self.route.dialect
+            )
         )
         answer = self.exchange.answer if self.exchange is not None else None
         if self.route.follow and answer is not None and answer.status in {200, 202} and answer.body:
             run_id = answer.json.get("run_id") or answer.json["id"]
             dialect = Dialect.RUNS if "run_id" in answer.json else Dialect.RESPONSES
-            self.follower = self.server.exchange("GET", self.route.follow.format(id=run_id), b"", {}, dialect)
+            self.follower = self.server.exchange(
+                "GET", self.route.follow.format(id=run_id), b"", {}, dialect
+            )
             await self._run(self.follower)
 
     async def _run(self, exchange: ObservedExchange) -> None:

@@ -1,8 +1,10 @@
-"""Trio made repeatable: a seed decides the order in which tasks run, threads run on the spot, and steps are counted.
+"""Trio made repeatable.
 
-The switch for the order is Trio's own, made for Hypothesis. Threads run on the spot only here, where the order of tasks
-is what is tried; the agents of these tests are tasks, and only their making would take a thread. Real threads are tried
-in ``test_agents.py``.
+A seed decides the order in which tasks run, threads run on the spot, and steps are counted.
+
+The switch for the order is Trio's own, made for Hypothesis. Threads run on the spot only here,
+where the order of tasks is what is tried; the agents of these tests are tasks, and only their
+making would take a thread. Real threads are tried in ``test_agents.py``.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ async def steps(count: int) -> None:
 class StepTrigger(trio.abc.Instrument):
     """Counts the steps of all tasks and runs an action right after the n-th one, and further actions a few steps later.
 
-    A task that has made a step stands at a checkpoint, so acting after every step covers every checkpoint.
+    A task that has made a step stands at a checkpoint, so acting after every step covers every
+    checkpoint.
     """
 
     def __init__(self) -> None:
@@ -67,7 +70,9 @@ class StepTrigger(trio.abc.Instrument):
     def arm(self, at: int, *actions: Callable[[], None]) -> None:
         """Restart the count, and act after so many steps."""
         self.steps, self._has_fired = 0, False
-        self._actions = {at + STEPS_BETWEEN * number: action for number, action in enumerate(actions)}
+        self._actions = {
+            at + STEPS_BETWEEN * number: action for number, action in enumerate(actions)
+        }
 
     def disarm(self) -> bool:
         """Disarm; return whether an action ran."""

@@ -1,7 +1,7 @@
 """What a client got of one stream, in terms that all dialects share.
 
-A stream may have been cut at any byte: what is no whole event does not count. Nothing is asserted here but the form of
-what is whole; ``invariants.py`` says what must hold of it.
+A stream may have been cut at any byte: what is no whole event does not count. Nothing is asserted
+here but the form of what is whole; ``invariants.py`` says what must hold of it.
 """
 
 from __future__ import annotations
@@ -165,7 +165,9 @@ def _of_runs(event: WireEvent) -> EventFacts:
         case "approval.request" | "approval.responded":
             return _question(data, data["event"] == "approval.request")
         case "run.completed":
-            return EventFacts(end=frozenset({"incomplete" if data.get("incomplete") else "completed"}))
+            return EventFacts(
+                end=frozenset({"incomplete" if data.get("incomplete") else "completed"})
+            )
         case "run.cancelled":
             return EventFacts(end=frozenset({"cancelled"}))
         case "run.failed":
@@ -187,14 +189,20 @@ def _of_session(event: WireEvent) -> EventFacts:
             return EventFacts(end=frozenset({"completed"}))
         case "run.completed" | "error":
             return EventFacts(
-                end=frozenset({"cancelled"}) if data["interrupted"] else ALL - {"completed", "cancelled"}
+                end=frozenset({"cancelled"})
+                if data["interrupted"]
+                else ALL - {"completed", "cancelled"}
             )
         case _:
             return NOTHING
 
 
 def _question(data: Json, begins: bool) -> EventFacts:
-    return EventFacts(asked=data["approval_id"]) if begins else EventFacts(answered=data["approval_id"])
+    return (
+        EventFacts(asked=data["approval_id"])
+        if begins
+        else EventFacts(answered=data["approval_id"])
+    )
 
 
 def _call(call_id: str, starts: bool) -> EventFacts:

@@ -1,4 +1,7 @@
-"""Agents that do not keep to the contract, in real threads: they harm their own run, never another, never the server."""
+"""Agents that do not keep to the contract, in real threads.
+
+They harm their own run, never another, never the server.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,9 @@ async def streamed(play: Play) -> EndedRun:
     with capture_logs():
         async with open_harness(FunctionAgents((), play=play)) as harness:
             async with harness.client.post(RESPONSES, STREAM) as exchange:
-                await exchange.over.wait()  # a flood takes a while; only the time limit of the test bounds it
+                await (
+                    exchange.over.wait()
+                )  # a flood takes a while; only the time limit of the test bounds it
             assert exchange.was_finished
             assert exchange.answer.status == 200, exchange.raw
             received = read_stream(Dialect.RESPONSES, exchange.raw)
@@ -158,7 +163,10 @@ WRONG: list[Any] = [None, 0, 1.5, float("nan"), float("inf"), 10**400, b"bytes",
 
 
 def saying(value: Any) -> Play:
-    """Says it wherever something can be said; what refuses it may do so by raising, in the agent."""
+    """Says it wherever something can be said.
+
+    What refuses it may do so by raising, in the agent.
+    """
 
     def play(turn: TurnRequest, emitter: Emitter) -> str:
         speak: Any = emitter
@@ -220,7 +228,10 @@ async def test_ids_in_any_order_and_number(full: bool, cases: CaseCounter) -> No
 def _babble(chance: random.Random) -> Play:
     def play(turn: TurnRequest, emitter: Emitter) -> str:
         for _ in range(chance.randrange(30)):
-            call, name = chance.choice(["", "a", "b", "a-2"]), chance.choice(["terminal", "_hidden"])
+            call, name = (
+                chance.choice(["", "a", "b", "a-2"]),
+                chance.choice(["terminal", "_hidden"]),
+            )
             chance.choice(
                 [
                     partial(emitter.tool_started, call, name, {}),

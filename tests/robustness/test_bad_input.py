@@ -1,4 +1,7 @@
-"""Generated requests to every operation: never a 5xx, never a hang, always the envelope, never a secret in an error."""
+"""Generated requests to every operation.
+
+Never a 5xx, never a hang, always the envelope, never a secret in an error.
+"""
 
 from __future__ import annotations
 

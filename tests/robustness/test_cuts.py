@@ -1,7 +1,9 @@
-"""Every request, cut at every checkpoint, by every way out: one end, the same one for all who tell of it, nothing left.
+"""Every request, cut at every checkpoint, by every way out.
 
-The short part cuts at every thirteenth checkpoint, beginning elsewhere for each route; the session at all of them, in two
-different orders of the tasks.
+One end, the same one for all who tell of it, nothing left.
+
+The short part cuts at every thirteenth checkpoint, beginning elsewhere for each route; the session
+at all of them, in two different orders of the tasks.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ pytestmark = pytest.mark.usefixtures("write_through")
 
 SHORT = {"tools", "asking"}
 ENDING = [
-    interruption for interruption in INTERRUPTIONS if interruption.name in {"stop", "drain", "time limit"}
+    interruption
+    for interruption in INTERRUPTIONS
+    if interruption.name in {"stop", "drain", "time limit"}
 ]  # whoever listens or does not
 STRIDE = 13
 by_name = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)

@@ -19,7 +19,9 @@ def test_every_guarantee_has_its_test(path: str, name: str) -> None:
 
 def test_every_row_names_a_test() -> None:
     rows = [
-        line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| guarantee")
+        line
+        for line in PAGE.splitlines()
+        if line.startswith("| ") and not line.startswith("| guarantee")
     ]
     assert len(rows) > 20
     assert [row for row in rows if "::" not in row] == []

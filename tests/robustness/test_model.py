@@ -1,4 +1,7 @@
-"""A server beside a very simple model of it: whatever is done in whatever order, both tell the same."""
+"""A server beside a very simple model of it.
+
+Whatever is done in whatever order, both tell the same.
+"""
 
 from __future__ import annotations
 
@@ -307,7 +310,10 @@ class ServerMachine(RuleBasedStateMachine):
     @any_run(lambda each: not each.is_live and not each.is_deleted)
     @rule(number=st.integers(0, 9), after=st.integers(0, 30))
     def resume(self, number: int, after: int) -> None:
-        """A stream that has ended is read again, whole and from some point on: the same bytes, for ever."""
+        """A stream that has ended is read again, whole and from some point on.
+
+        The same bytes, for ever.
+        """
         model = self._pick(number, lambda each: not each.is_live and not each.is_deleted)
         if model is None:
             return
@@ -321,7 +327,9 @@ class ServerMachine(RuleBasedStateMachine):
         model.received = whole.body
         blocks = whole.body.split(b"\n\n")
         after = min(after, len(blocks) - 3)
-        assert self._ask("GET", f"{path}?last_seq={after}").body == b"\n\n".join(blocks[after + 1 :])
+        assert self._ask("GET", f"{path}?last_seq={after}").body == b"\n\n".join(
+            blocks[after + 1 :]
+        )
         received = read_stream(Dialect.RUNS, whole.body)
         check(faults_of_stream(received, 0))
         record = self.guest.call(self.store.find_run, "ann", model.run_id)

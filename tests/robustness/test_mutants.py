@@ -1,4 +1,7 @@
-"""The faults that ``nox -s mutants`` plants still have their places; whether they are caught is for that session to say."""
+"""The faults that ``nox -s mutants`` plants still have their places.
+
+Whether they are caught is for that session to say.
+"""
 
 from __future__ import annotations
 

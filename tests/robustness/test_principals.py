@@ -1,4 +1,7 @@
-"""One principal never sees another's things: every route is tried with every id of somebody else's."""
+"""One principal never sees another's things.
+
+Every route is tried with every id of somebody else's.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,13 @@ class OwnedObjects:
 async def made(server: ObservedServer) -> OwnedObjects:
     """One of everything, ended and live, full of what nobody else may see."""
     client = server.harness.client
-    ended = (await client.send("/v1/responses", {"input": MARK, "metadata": {"a": MARK}})).json["id"]
+    ended = (await client.send("/v1/responses", {"input": MARK, "metadata": {"a": MARK}})).json[
+        "id"
+    ]
     live = (await client.send("/v1/responses", {"input": MARK, "background": True})).json["id"]
-    run = (await client.send("/v1/runs", {"input": MARK, "session_id": "ann-session"})).json["run_id"]
+    run = (await client.send("/v1/runs", {"input": MARK, "session_id": "ann-session"})).json[
+        "run_id"
+    ]
     chat = (
         await client.send("/v1/chat/completions", {"messages": [{"role": "user", "content": MARK}]})
     ).json["id"]
@@ -103,7 +110,11 @@ async def everything(server: ObservedServer, things: OwnedObjects) -> dict[str, 
 
 def with_house(test: Any) -> None:
     async def main() -> None:
-        script = (Text("Well"), Ask("rm"), Text("!"))  # bob has agents too: they must not know the mark
+        script = (
+            Text("Well"),
+            Ask("rm"),
+            Text("!"),
+        )  # bob has agents too: they must not know the mark
         async with open_observed_server(script, max_runs=50, limits=LIMITS) as server:
             await test(server, await made(server))
 
@@ -126,7 +137,11 @@ def test_every_route_with_every_foreign_id(cases: CaseCounter) -> None:
                 for asked in ("", query):
                     answer = await asked_by_bob(server, operation, path, asked)
                     tried += 1
-                    assert answer.status == 404 or _is_own(operation, answer), (operation.path, path, answer)
+                    assert answer.status == 404 or _is_own(operation, answer), (
+                        operation.path,
+                        path,
+                        answer,
+                    )
                     assert MARK.encode() not in answer.body
         assert await everything(server, things) == before
 
@@ -149,7 +164,9 @@ def test_lists_and_continuations(cases: CaseCounter) -> None:
         for operation in OPERATIONS:
             if operation.parameters or operation.method != "get":
                 continue
-            answer = await asked_by_bob(server, operation, operation.path, "limit=100&include_children=true")
+            answer = await asked_by_bob(
+                server, operation, operation.path, "limit=100&include_children=true"
+            )
             tried += 1
             assert MARK.encode() not in answer.body, operation.path
             for foreign in (each for ids in things.ids.values() for each in ids):
@@ -158,7 +175,9 @@ def test_lists_and_continuations(cases: CaseCounter) -> None:
             server.agents.turns.clear()
             answer = await server.harness.client.send(path, body, {**BOB, **headers})
             tried += 1
-            assert answer.status == 404 or not any(MARK in str(turn.history) for turn in server.agents.turns)
+            assert answer.status == 404 or not any(
+                MARK in str(turn.history) for turn in server.agents.turns
+            )
         assert await everything(server, things) == before
 
     with_house(play)

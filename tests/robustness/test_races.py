@@ -1,4 +1,7 @@
-"""Races: whoever wins, there is one end, and everybody tells the same one. A thousand orders of each in the session."""
+"""Races: whoever wins, there is one end, and everybody tells the same one.
+
+A thousand orders of each in the session.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,10 @@ class SlowToFinish(Asker):
 
 
 async def test_time_is_up_while_an_answer_is_remembered(mock_clock: MockClock) -> None:
-    """The one order of the last race that chance rarely finds: the answer came first, so it is the only one."""
+    """The one order of the last race that chance rarely finds.
+
+    The answer came first, so it is the only one.
+    """
     agent, store = SlowToFinish(RM), SlowGrantStore()
     harness = asking(agent, store)
     async with harness.open() as run, trio.open_nursery() as nursery:
@@ -101,7 +107,9 @@ async def test_what_waits_at_the_end_is_kept() -> None:
     async with harness.open() as run:
         with run.log.subscribe(applies_backpressure=True):
             await agent.said_all.wait()
-            taken = "".join(change.text for change in run.log.read(0) if isinstance(change, TextAdded))
+            taken = "".join(
+                change.text for change in run.log.read(0) if isinstance(change, TextAdded)
+            )
             assert "abcdef".startswith(taken)
             assert taken != "abcdef"
             run.stop(Reason.STOP_REQUESTED)

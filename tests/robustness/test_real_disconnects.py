@@ -1,4 +1,6 @@
-"""Real clients that leave a real server at random: nothing is left behind, and every record is whole.
+"""Real clients that leave a real server at random.
+
+Nothing is left behind, and every record is whole.
 
 The seed is printed; ``ROBUSTNESS_SEED`` repeats it.
 """
@@ -16,12 +18,22 @@ import trio
 
 from tests.robustness.real_clients import AT_ONCE, ClientResults, run_clients
 from tests.robustness.real_connections import Target
-from tests.robustness.real_footprint import Footprint, at_rest, faults_at_rest, faults_of_all, memory
+from tests.robustness.real_footprint import (
+    Footprint,
+    at_rest,
+    faults_at_rest,
+    faults_of_all,
+    memory,
+)
 from tests.robustness.real_launch import command
 from tests.robustness.report import CaseCounter
 from tests.support.server_process import LaunchOptions, ServerProcess, serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-disconnects"), pytest.mark.timeout(1500)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("robustness-disconnects"),
+    pytest.mark.timeout(1500),
+]
 
 BATCH = 500
 FULL = 11_000  # some of them stay to the end
@@ -44,8 +56,13 @@ def target(tmp_path: Path) -> Iterator[ServerProcess]:
         yield running
 
 
-async def test_clients_that_leave_at_random(target: ServerProcess, full: bool, cases: CaseCounter) -> None:
-    """In the session for ten minutes, which are the soak: nothing is left after any batch, and memory does not grow."""
+async def test_clients_that_leave_at_random(
+    target: ServerProcess, full: bool, cases: CaseCounter
+) -> None:
+    """In the session for ten minutes, which are the soak.
+
+    Nothing is left after any batch, and memory does not grow.
+    """
     seed = some_seed()
     print(f"seed {seed}")  # noqa: T201 - for whoever has to repeat it
     await run_clients(Target.of(target), f"{seed}-warm", range(AT_ONCE), warm := ClientResults())
@@ -56,7 +73,9 @@ async def test_clients_that_leave_at_random(target: ServerProcess, full: bool, c
     while first < visits or time.monotonic() - begun < seconds:
         numbers = range(first, first + size)
         at_once = FEW_AT_ONCE if len(kilobytes) % 2 else AT_ONCE
-        cases.add("real disconnects", (await _batch(target, before, f"{seed}", numbers, at_once)).ways)
+        cases.add(
+            "real disconnects", (await _batch(target, before, f"{seed}", numbers, at_once)).ways
+        )
         kilobytes.append(memory(target))
         first += size
     assert kilobytes[-1] - kilobytes[0] < MOST_MEGABYTES * 1024, kilobytes
@@ -64,7 +83,10 @@ async def test_clients_that_leave_at_random(target: ServerProcess, full: bool, c
     growth = min(kilobytes[2 * third :]) - min(kilobytes[third : 2 * third] or kilobytes)
     assert growth < GROWTH_MEGABYTES * 1024, kilobytes
     if full:
-        cases.add("soak", {"seconds": int(time.monotonic() - begun), "kilobytes of growth": max(0, growth)})
+        cases.add(
+            "soak",
+            {"seconds": int(time.monotonic() - begun), "kilobytes of growth": max(0, growth)},
+        )
 
 
 async def _batch(

@@ -1,6 +1,9 @@
-"""A disk that is full, cannot be written to, or whose database another program holds; and a log that nobody takes.
+"""A disk that is full, cannot be written to, or whose database another program holds.
 
-Whoever can be told is told, what was acknowledged stays, nobody is stuck, and all goes on when the trouble is over.
+And a log that nobody takes.
+
+Whoever can be told is told, what was acknowledged stays, nobody is stuck, and all goes on when the
+trouble is over.
 """
 
 from __future__ import annotations
@@ -33,7 +36,11 @@ from tests.support.server_process import (
 )
 from tests.support.server_process import _read_until as read_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-disk"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("robustness-disk"),
+    pytest.mark.timeout(600),
+]
 
 TEXTS = ["tokens=40 rate=100 tools=1"] * 8
 EXPECTED = "store failed|gave up saving|a turn is lost|logs could not|saved late|cannot be saved|could not be|disk|database|locked|stored"
@@ -126,7 +133,9 @@ def test_a_disk_that_can_only_be_read(tmp_path: Path, cases: CaseCounter) -> Non
 def test_a_start_on_a_disk_that_can_only_be_read(tmp_path: Path, cases: CaseCounter) -> None:
     with disk(tmp_path / "data") as place:
         subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
-        done = run(LaunchOptions(tmp_path, ("--agent", "synthetic"), {"api_key": "a-key-for-this-test"}))
+        done = run(
+            LaunchOptions(tmp_path, ("--agent", "synthetic"), {"api_key": "a-key-for-this-test"})
+        )
     assert done.returncode != 0
     assert "Traceback" not in done.stderr, done.stderr
     assert "ead-only" in done.stderr or "cannot" in done.stderr, done.stderr
@@ -158,7 +167,9 @@ def test_a_database_that_another_program_holds(
 @pytest.mark.parametrize("sink", ["full", "closed"])
 def test_a_log_that_nobody_takes(tmp_path: Path, sink: str, full: bool, cases: CaseCounter) -> None:
     unless_short(full or sink == "full")
-    plan = LaunchOptions(tmp_path, ("--agent", "synthetic", "--log-level", "debug"), {"drain_seconds": 0.2})
+    plan = LaunchOptions(
+        tmp_path, ("--agent", "synthetic", "--log-level", "debug"), {"drain_seconds": 0.2}
+    )
     tmp_path.mkdir(exist_ok=True)
     with log_sink(sink) as stderr:
         server = ServerProcess(plan, f"sink-{sink}-{os.getpid()}", None, tmp_path / "log")  # type: ignore[arg-type]

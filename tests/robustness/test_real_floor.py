@@ -31,7 +31,11 @@ from tests.support.server_process import ServerProcess, eventually
 from tests.support.socket_client import chat_bytes, open_chat_stream, open_connection
 from tests.support.stored_records import unfinished
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-floor"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("robustness-floor"),
+    pytest.mark.timeout(600),
+]
 
 HUGE = "tokens=10000000 size=200"
 RESPONSES = "/v1/responses"
@@ -66,9 +70,14 @@ def test_a_full_house_is_asked_to_leave(tmp_path: Path, cases: CaseCounter) -> N
 
 
 async def test_windows_that_stay_shut(tmp_path: Path, full: bool, cases: CaseCounter) -> None:
-    """Over HTTP/2 the client says how much it takes; who takes nothing costs no more than the beginning of its stream."""
+    """Over HTTP/2 the client says how much it takes.
+
+    Who takes nothing costs no more than the beginning of its stream.
+    """
     count = SHUT if full else 10
-    with server_in(tmp_path, "synthetic", "gave up a reader", stall_seconds=20, max_runs=500) as server:
+    with server_in(
+        tmp_path, "synthetic", "gave up a reader", stall_seconds=20, max_runs=500
+    ) as server:
         before = await trio.to_thread.run_sync(at_rest, server)
         kilobytes, target = memory(server), Target.of(server)
         async with trio.open_nursery() as nursery:
@@ -77,7 +86,8 @@ async def test_windows_that_stay_shut(tmp_path: Path, full: bool, cases: CaseCou
                 line.client.grant = False
                 await line.ask(ClientRequest("POST", RESPONSES, {"stream": True, "input": HUGE}))
                 await nursery.start(_take_in, line)
-            # A second of somebody else's. Without back-pressure each of them would take ten megabytes in it.
+            # A second of somebody else's. Without back-pressure each of them would take ten
+            # megabytes in it.
             other = await trio.to_thread.run_sync(chat, server, "tokens=50 rate=50")
             assert len(other.received.ends) == 1
             grown = memory(server) - kilobytes
@@ -101,7 +111,10 @@ async def _take_in(
 
 
 async def test_a_burst(tmp_path: Path, full: bool, cases: CaseCounter) -> None:
-    """Far more at once than there are slots: each is served to its end or refused with a time to come back."""
+    """Far more at once than there are slots.
+
+    Each is served to its end or refused with a time to come back.
+    """
     count = BURST if full else 60
     slots = SLOTS if full else 20
     with server_in(tmp_path, "synthetic", max_runs=slots) as server:
@@ -123,18 +136,25 @@ async def test_a_burst(tmp_path: Path, full: bool, cases: CaseCounter) -> None:
                 nursery.start_soon(ask)
         served = [read_stream(Dialect.RESPONSES, line.body) for line in lines if line.status == 200]
         refused = [line for line in lines if line.status != 200]
-        VIOLATIONS.record(Violation.SERVER_ERROR, sum(line.status >= 500 for line in lines), len(lines))
+        VIOLATIONS.record(
+            Violation.SERVER_ERROR, sum(line.status >= 500 for line in lines), len(lines)
+        )
         assert len(served) >= slots
         assert all(len(received.ends) == 1 for received in served)
         assert {line.status for line in refused} <= {429}
         assert all(b"retry-after" in line.raw.lower() for line in refused)
         assert await trio.to_thread.run_sync(faults_of_all, server, served) == []
         assert await trio.to_thread.run_sync(faults_at_rest, server, before, slots + 20) == []
-    cases.add("real clients", {"in a burst, served": len(served), "in a burst, refused": len(refused)})
+    cases.add(
+        "real clients", {"in a burst, served": len(served), "in a burst, refused": len(refused)}
+    )
 
 
 def test_a_disk_that_hangs(tmp_path: Path, cases: CaseCounter) -> None:
-    """Nobody else waits for it: streams go on, the server answers; only ends wait, and then they are told and stored."""
+    """Nobody else waits for it.
+
+    Streams go on, the server answers; only ends wait, and then they are told and stored.
+    """
     switch = tmp_path / "hangs"
     with server_in(tmp_path, "synthetic", fault_stall=switch) as server:
         before = at_rest(server)
@@ -163,7 +183,10 @@ def _answered_in(server: ServerProcess, seconds: float) -> Iterator[float]:
 
 
 async def test_a_line_cut_after_every_byte(tmp_path: Path, full: bool, cases: CaseCounter) -> None:
-    """Between the client and us, by a proxy: whatever got through is the beginning of the record."""
+    """Between the client and us, by a proxy.
+
+    Whatever got through is the beginning of the record.
+    """
     with server_in(tmp_path, "synthetic") as server:
         async with proxied(server.port) as proxy:
             target = Target(proxy.port, server.key)
@@ -193,7 +216,9 @@ async def _cut_stream(target: Target, n: int, way: str) -> ReceivedStream:
     async with await trio.open_tcp_stream("127.0.0.1", target.port) as stream:
         line = Http1Connection(stream, target)
         await stream.send_all(
-            request.replace(b"host: test", b"host: test\r\nx-order: cut=%d by=%s" % (n, way.encode()))
+            request.replace(
+                b"host: test", b"host: test\r\nx-order: cut=%d by=%s" % (n, way.encode())
+            )
         )
         try:
             with trio.fail_after(30):

@@ -1,4 +1,7 @@
-"""Too few descriptors, too few threads, a tool's child that is killed: what can go on goes on, and all of it comes back."""
+"""Too few descriptors, too few threads, a tool's child that is killed.
+
+What can go on goes on, and all of it comes back.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,23 @@ import pytest
 
 from tests.e2e.conftest import AGENTS
 from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all
-from tests.robustness.real_servers import being_there, chat, limit_with_room, limited, server_in, unless_short
+from tests.robustness.real_servers import (
+    being_there,
+    chat,
+    limit_with_room,
+    limited,
+    server_in,
+    unless_short,
+)
 from tests.robustness.report import CaseCounter
 from tests.support.server_process import ServerProcess, eventually, processes
 from tests.support.socket_client import open_chat_stream
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-limits"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("robustness-limits"),
+    pytest.mark.timeout(600),
+]
 
 TURN = "tokens=5 tools=1"
 TURNS = 30
@@ -55,7 +69,9 @@ def test_a_tool_without_descriptors(server: ServerProcess, cases: CaseCounter) -
     with limited(server, resource.RLIMIT_NOFILE, limit_with_room(server, 2)):
         reply = chat(server, "/terminal echo hi")
     assert len(reply.received.ends) == 1
-    assert chat(server, "/terminal echo hi").received.ends == (frozenset({"completed", "cancelled"}),)
+    assert chat(server, "/terminal echo hi").received.ends == (
+        frozenset({"completed", "cancelled"}),
+    )
     assert faults_of_all(server, [reply.received]) == []
     assert faults_at_rest(server, before, idle_threads=20) == []
     cases.add("process faults", {"tools without descriptors": 1})
@@ -63,7 +79,10 @@ def test_a_tool_without_descriptors(server: ServerProcess, cases: CaseCounter) -
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_the_limit_of_threads(tmp_path: Path, mode: str, full: bool, cases: CaseCounter) -> None:
-    """Agents that need a thread fail, each as a run of its own; nothing else does, and all of it comes back."""
+    """Agents that need a thread fail, each as a run of its own.
+
+    Nothing else does, and all of it comes back.
+    """
     unless_short(full or mode == "sync")
     expected = "thread|store failed|logs could not|saved late|unhandled|failed"
     switch = tmp_path / "no-threads"
@@ -82,11 +101,15 @@ def test_the_limit_of_threads(tmp_path: Path, mode: str, full: bool, cases: Case
         cases.add("process faults", {f"turns without threads, {mode}": TURNS})
 
 
-@pytest.mark.parametrize("script", ["kill -9 $$", "ulimit -v 100000; exec python3 -c 'bytearray(10**9)'"])
+@pytest.mark.parametrize(
+    "script", ["kill -9 $$", "ulimit -v 100000; exec python3 -c 'bytearray(10**9)'"]
+)
 def test_a_tool_that_runs_out_of_memory(
     server: ServerProcess, tmp_path: Path, script: str, cases: CaseCounter
 ) -> None:
-    (tmp_path / "greedy").write_text(script)  # in a file, because commands that kill are asked about
+    (tmp_path / "greedy").write_text(
+        script
+    )  # in a file, because commands that kill are asked about
     reply = chat(server, f"/terminal sh {tmp_path}/greedy")
     assert reply.received.ends == (frozenset({"completed", "cancelled"}),)
     assert faults_of_all(server, [reply.received]) == []

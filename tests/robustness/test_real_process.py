@@ -37,7 +37,9 @@ def test_kills(tmp_path: Path, cases: CaseCounter) -> None:
     assert report.findings.violations == [], report.summary
     found = report.findings
     cases.add("process faults", {"kill -9": report.kills})
-    cases.add("after kills", {"responses looked at": found.responses, "ended by the successor": found.cut})
+    cases.add(
+        "after kills", {"responses looked at": found.responses, "ended by the successor": found.cut}
+    )
 
 
 @pytest.mark.xdist_group("robustness-terms")
@@ -47,12 +49,16 @@ def test_asked_to_stop_at_random_moments(tmp_path: Path, full: bool, cases: Case
         dice = random.Random(f"{seed}-{number}")
         _term_round(tmp_path / str(number), dice, f"seed {seed}, round {number}")
     cases.add(
-        "process faults", {"SIGTERM with 8 streams, a stalled and an idle client": TERMS if full else 1}
+        "process faults",
+        {"SIGTERM with 8 streams, a stalled and an idle client": TERMS if full else 1},
     )
 
 
 def _term_round(folder: Path, dice: random.Random, about: str) -> None:
-    """Every stream tells its end, nothing is in progress, the exit code is 0; who stalls holds nothing up."""
+    """Every stream tells its end, nothing is in progress, the exit code is 0.
+
+    Who stalls holds nothing up.
+    """
     settings = {"drain_seconds": dice.choice((0, 0.3, 30)), "interrupt_grace_seconds": 1}
     with server_in(folder, "synthetic", "asked again|gave up a reader", **settings) as server:
         with (
@@ -60,7 +66,8 @@ def _term_round(folder: Path, dice: random.Random, about: str) -> None:
             open_connection(server),
             start_turns(server, [LONG] * 8) as crowd,
         ):
-            # What is long enough fills all buffers: then the server waits for it, as long as it must.
+            # What is long enough fills all buffers: then the server waits for it, as long as it
+            # must.
             stalled.send(chat_bytes(server, "stalled", dice.choice((HUGE, LONG, LONG))))
             stalled.until(b"t000001")
             eventually(crowd.have_begun)
@@ -78,7 +85,10 @@ def _term_round(folder: Path, dice: random.Random, about: str) -> None:
 
 @pytest.mark.xdist_group("robustness-stops")
 def test_stopped_and_let_go_on(tmp_path: Path, full: bool, cases: CaseCounter) -> None:
-    """For longer than every deadline: it is not the clients who were late. (On a busy machine they are, by half a second.)"""
+    """For longer than every deadline.
+
+    It is not the clients who were late. (On a busy machine they are, by half a second.)
+    """
     deadline = 2.0
     settings: dict[str, Any] = {
         "stall_seconds": deadline,
@@ -89,13 +99,17 @@ def test_stopped_and_let_go_on(tmp_path: Path, full: bool, cases: CaseCounter) -
     with server_in(tmp_path, "synthetic", **settings) as server:
         before = at_rest(server)
         for _ in range(STOPS if full else 1):
-            with start_turns(server, ["tokens=150 rate=50 tools=2", "tokens=60000 tools=2"] * 4) as crowd:
+            with start_turns(
+                server, ["tokens=150 rate=50 tools=2", "tokens=60000 tools=2"] * 4
+            ) as crowd:
                 eventually(crowd.have_begun)
                 server.signal(signal.SIGSTOP)
                 time.sleep(deadline + 0.5)
                 server.signal(signal.SIGCONT)
                 received = crowd.wait()
-            assert [each.ends for each in received if "completed" not in next(iter(each.ends), ())] == []
+            assert [
+                each.ends for each in received if "completed" not in next(iter(each.ends), ())
+            ] == []
             assert faults_of_all(server, received) == []
         assert faults_at_rest(server, before, idle_threads=30) == []
     cases.add("process faults", {"SIGSTOP for longer than every deadline": STOPS if full else 1})
@@ -105,14 +119,18 @@ def test_stopped_and_let_go_on(tmp_path: Path, full: bool, cases: CaseCounter) -
 def test_a_clock_that_jumps(tmp_path: Path, cases: CaseCounter) -> None:
     shift = tmp_path / "shift"
     shift.write_text("0")
-    with server_in(tmp_path, "synthetic", fault_clock=shift, approval_seconds=5, run_seconds=30) as server:
+    with server_in(
+        tmp_path, "synthetic", fault_clock=shift, approval_seconds=5, run_seconds=30
+    ) as server:
         before = at_rest(server)
         with start_turns(server, ["tokens=100 rate=50 tools=2"] * 8) as crowd:
             for seconds in (DAY, -DAY, 0):
                 eventually(crowd.have_begun)
                 _jump(server, shift, seconds)
             received = crowd.wait()
-        assert [each.ends for each in received if "completed" not in next(iter(each.ends), ())] == []
+        assert [
+            each.ends for each in received if "completed" not in next(iter(each.ends), ())
+        ] == []
         assert faults_of_all(server, received) == []
         assert faults_at_rest(server, before, idle_threads=30) == []
     cases.add("process faults", {"jumps of the wall clock": 3})

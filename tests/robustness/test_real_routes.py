@@ -1,4 +1,7 @@
-"""Every operation of a server that can start no thread: it works, or says in the envelope that it cannot now."""
+"""Every operation of a server that can start no thread.
+
+It works, or says in the envelope that it cannot now.
+"""
 
 from __future__ import annotations
 
@@ -39,20 +42,29 @@ def asked(server: ServerProcess, operation: Operation, ids: dict[str, str]) -> h
     headers = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}
     content = b"" if body is None else json.dumps(body).encode()
     with httpx2.Client(trust_env=False, timeout=TIMEOUT) as http:
-        return http.request(operation.method.upper(), server.url + path, content=content, headers=headers)
+        return http.request(
+            operation.method.upper(), server.url + path, content=content, headers=headers
+        )
 
 
 def made(server: ServerProcess) -> dict[str, str]:
     """The ids of one of everything."""
     headers = {"Authorization": f"Bearer {server.key}"}
-    with httpx2.Client(trust_env=False, timeout=TIMEOUT, base_url=server.url, headers=headers) as http:
+    with httpx2.Client(
+        trust_env=False, timeout=TIMEOUT, base_url=server.url, headers=headers
+    ) as http:
         response = http.post("/v1/responses", json={"input": "tokens=3"}).json()["id"]
         run = http.post("/v1/runs", json={"input": "tokens=3"}).json()["run_id"]
         session = http.post("/api/sessions", json={}).json()["session"]["id"]
         item = {"type": "message", "role": "user", "content": "Hi"}
         conversation = http.post("/v1/conversations", json={"items": [item]}).json()["id"]
         items = http.get(f"/v1/conversations/{conversation}/items").json()["data"]
-    ids = {"response_id": response, "run_id": run, "session_id": session, "conversation_id": conversation}
+    ids = {
+        "response_id": response,
+        "run_id": run,
+        "session_id": session,
+        "conversation_id": conversation,
+    }
     return {**ids, "item_id": items[0]["id"], "model_id": "hermes-agent"}
 
 

@@ -22,7 +22,11 @@ from tests.robustness.report import CaseCounter
 from tests.robustness.violations import VIOLATIONS, Violation
 from tests.support.server_process import ServerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-senders"), pytest.mark.timeout(1500)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("robustness-senders"),
+    pytest.mark.timeout(1500),
+]
 
 HUGE = "tokens=10000000 size=200"
 CHAT = "/v1/chat/completions"
@@ -30,15 +34,19 @@ HEALTH = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
 HEADER_SECONDS = 10.0  # of the server
 BODY_SECONDS = 2.0
 SLACK = 15.0  # for a busy machine; a leak lasts for ever
-READERS_MEGABYTES = (
-    75  # for two hundred, with a thread and 0.3 MB each; seen: 3 to 58, as much as is not there already
-)
+# for two hundred, with a thread and 0.3 MB each; seen: 3 to 58, as much as is not there already
+READERS_MEGABYTES = 75
 IDLE, LORIS, READERS = 5_000, 1_000, 100
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    settings = {"body_seconds": BODY_SECONDS, "stall_seconds": 1, "write_seconds": 1, "max_runs": 500}
+    settings = {
+        "body_seconds": BODY_SECONDS,
+        "stall_seconds": 1,
+        "write_seconds": 1,
+        "max_runs": 500,
+    }
     expected = "gave up a reader|connection_fault|refused a key"
     with server_in(tmp_path, "synthetic", expected, fault_sockets="quick", **settings) as running:
         chat(running, "tokens=3")
@@ -73,7 +81,9 @@ async def watched(server: ServerProcess) -> AsyncIterator[None]:
         yield
         assert line.status == 200
         assert len(gaps) > 3
-        assert max(gaps[1:]) < 5  # it says something 50 times a second; the rest is a machine with other work
+        assert (
+            max(gaps[1:]) < 5
+        )  # it says something 50 times a second; the rest is a machine with other work
         nursery.cancel_scope.cancel()
         await trio.aclose_forcefully(line.stream)
 
@@ -87,7 +97,9 @@ async def until_closed(stream: trio.SocketStream, seconds: float = math.inf) -> 
     return seen
 
 
-async def test_slow_and_stalled_readers(server: ServerProcess, full: bool, cases: CaseCounter) -> None:
+async def test_slow_and_stalled_readers(
+    server: ServerProcess, full: bool, cases: CaseCounter
+) -> None:
     """The stalled are given up in time, the slow are served, and neither costs memory."""
     before, count = await resting(server), READERS if full else 10
     kilobytes, target = memory(server), Target.of(server)
@@ -116,7 +128,8 @@ async def test_slow_and_stalled_readers(server: ServerProcess, full: bool, cases
         with trio.fail_after(60):
             while (await trio.to_thread.run_sync(server.health))["active_agents"] > 1:  # noqa: ASYNC110 - a process
                 await trio.sleep(0.05)
-        # Two hundred agents' threads with what they could not say; without back-pressure it would be a gigabyte.
+        # Two hundred agents' threads with what they could not say; without back-pressure it would
+        # be a gigabyte.
         grown = memory(server) - kilobytes
         assert grown < READERS_MEGABYTES * 1024
         given_up.set()
@@ -155,7 +168,8 @@ async def test_slow_senders(server: ServerProcess, full: bool, cases: CaseCounte
                 nursery.start_soon(send, head + b"\r\n\r\n", body, BODY_SECONDS + HEADER_SECONDS)
             if full:
                 nursery.start_soon(send, b"", head, HEADER_SECONDS)
-    # 429: a slot is taken before the body comes, so that many slow ones are refused rather than waited for.
+    # 429: a slot is taken before the body comes, so that many slow ones are refused rather than
+    # waited for.
     assert set(statuses) <= {b"408", b"429", b""}
     assert b"408" in statuses
     await check_rest(server, before)
@@ -243,7 +257,9 @@ async def test_hostile_bytes(server: ServerProcess, full: bool, cases: CaseCount
                     nursery.start_soon(send, data)
             await hostile_h2(target.port)
     # 501 is what HTTP wants for a transfer coding that nobody knows.
-    assert [status for status in statuses if status.startswith(b"5") and status != b"501"] == [], statuses
+    assert [status for status in statuses if status.startswith(b"5") and status != b"501"] == [], (
+        statuses
+    )
     assert statuses[b"400"] > len(bodies) / 2
     await check_rest(server, before)
     cases.add("real clients", {"hostile requests": times * (len(HOSTILE) + len(bodies) + 4)})

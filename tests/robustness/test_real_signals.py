@@ -1,4 +1,7 @@
-"""Signals at inconvenient moments: to the whole process group, in the midst of the start, in the midst of the end."""
+"""Signals at inconvenient moments.
+
+To the whole process group, in the midst of the start, in the midst of the end.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,11 @@ from tests.support.server_process import (
 )
 from tests.support.stored_records import unfinished
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-signals"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("robustness-signals"),
+    pytest.mark.timeout(600),
+]
 
 LINGERING = ("--agent", "tests.robustness.lingering:provider")
 LONG = "tokens=1000 rate=100 tools=3"
@@ -42,7 +49,9 @@ by_signal = pytest.mark.parametrize("number", UNLOADED, ids=lambda number: numbe
 
 
 @by_signal
-def test_in_the_midst_of_the_start(tmp_path: Path, number: signal.Signals, cases: CaseCounter) -> None:
+def test_in_the_midst_of_the_start(
+    tmp_path: Path, number: signal.Signals, cases: CaseCounter
+) -> None:
     """A start that waits for something is called off, and leaves nothing that the next one would mind."""
     plan = LaunchOptions(tmp_path, LINGERING)
     with being_there(tmp_path / HOLD_START):
@@ -61,9 +70,13 @@ def test_in_the_midst_of_the_start(tmp_path: Path, number: signal.Signals, cases
 
 
 @by_signal
-def test_in_the_midst_of_the_end(tmp_path: Path, number: signal.Signals, cases: CaseCounter) -> None:
+def test_in_the_midst_of_the_end(
+    tmp_path: Path, number: signal.Signals, cases: CaseCounter
+) -> None:
     """What was asked for goes on to its end, however often it is asked for again."""
-    with serving(LaunchOptions(tmp_path, LINGERING, {"drain_seconds": 0}), expected=EXPECTED) as server:
+    with serving(
+        LaunchOptions(tmp_path, LINGERING, {"drain_seconds": 0}), expected=EXPECTED
+    ) as server:
         with start_turns(server, [LONG] * 4) as crowd, being_there(tmp_path / HOLD_END):
             eventually(crowd.have_begun)
             server.signal()
@@ -98,7 +111,10 @@ def test_to_the_whole_group(tmp_path: Path, number: signal.Signals, cases: CaseC
 
 
 def test_at_random_moments_of_the_start(tmp_path: Path, full: bool, cases: CaseCounter) -> None:
-    """With runs to end that recovered a run of a dead process: they are ended by this start or by another, and once."""
+    """With runs to end that recovered a run of a dead process.
+
+    They are ended by this start or by another, and once.
+    """
     if not full:
         pytest.skip(
             "only in the full session"
@@ -110,7 +126,8 @@ def test_at_random_moments_of_the_start(tmp_path: Path, full: bool, cases: CaseC
         number = dice.choice(list(UNLOADED))
         server = begin(plan)
         try:
-            # The moment is what is tested. In its very first ones the interpreter itself may lose an interrupt.
+            # The moment is what is tested. In its very first ones the interpreter itself may lose
+            # an interrupt.
             time.sleep(dice.uniform(0.0 if number is signal.SIGTERM else 0.25, 1.2) * seconds)
             server.signal(number)
             assert server.wait(10) in UNLOADED[number], server.log

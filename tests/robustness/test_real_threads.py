@@ -78,9 +78,16 @@ def test_the_lack_of_descriptors_is_told_now_and_then() -> None:
     once = RateLimitFilter(10.0)
     told = []
     for second in (0.0, 0.1, 9.9, 10.0, 10.1, 25.0, -100.0):
-        record = logging.LogRecord("trio", logging.ERROR, "x", 1, "no room", None, (OSError, OSError(), None))
+        record = logging.LogRecord(
+            "trio", logging.ERROR, "x", 1, "no room", None, (OSError, OSError(), None)
+        )
         record.created = 1_000 + second
         if once.filter(record):
             told.append(second)
             assert record.exc_info is None
-    assert told == [0.0, 10.0, 25.0, -100.0]  # the last: a clock that was set back must not silence it
+    assert told == [
+        0.0,
+        10.0,
+        25.0,
+        -100.0,
+    ]  # the last: a clock that was set back must not silence it

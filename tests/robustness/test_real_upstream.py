@@ -1,4 +1,7 @@
-"""A line to the model's server that delays, truncates, resets, trickles and lies: every turn ends once, and invents nothing."""
+"""A line to the model's server that delays, truncates, resets, trickles and lies.
+
+Every turn ends once, and invents nothing.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,11 @@ from tests.support.scripted_upstream import (
 )
 from tests.support.server_process import LaunchOptions, ServerProcess, kill, start
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("robustness-upstream"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("robustness-upstream"),
+    pytest.mark.timeout(900),
+]
 
 AT_ONCE = 10
 PIECES = ("Grüße, ", "schöne Welt 🌍 und 漢字", " € bis bald")
@@ -84,7 +91,9 @@ class ProxiedServer:
         with trio.fail_after(TURN_SECONDS):
             async with await trio.open_tcp_stream("127.0.0.1", target.port) as stream:
                 line = Http1Connection(stream, target)
-                await line.ask(ClientRequest("POST", "/v1/responses", {"stream": True, "input": text}))
+                await line.ask(
+                    ClientRequest("POST", "/v1/responses", {"stream": True, "input": text})
+                )
                 while not line.is_whole:
                     await line.receive()
                 assert line.status == 200, (text, line.body)
@@ -92,13 +101,18 @@ class ProxiedServer:
 
     async def check(self, invents_nothing: bool = True) -> None:
         """Each turn has one end and one record, and says what the model said, or the beginning of it."""
-        faults = await trio.to_thread.run_sync(faults_of_all, self.server, list(self.received.values()))
+        faults = await trio.to_thread.run_sync(
+            faults_of_all, self.server, list(self.received.values())
+        )
         assert faults == []
         for text, received in self.received.items():
             assert len(received.ends) == 1, text
             if invents_nothing:
                 assert TEXT.startswith(received.text), (text, received.text)
-                assert received.text == TEXT or received.ends[0] != {"completed"}, (text, received.text)
+                assert received.text == TEXT or received.ends[0] != {"completed"}, (
+                    text,
+                    received.text,
+                )
         assert await trio.to_thread.run_sync(faults_at_rest, self.server, self.before, 40) == []
 
 
@@ -113,19 +127,25 @@ def answer(asked: ReceivedRequest) -> Sequence[Step]:
 @asynccontextmanager
 async def stand(folder: Path, turns: int, **settings: object) -> AsyncIterator[ProxiedServer]:
     """All of it."""
-    async with serve_scripts(*[answer] * (2 * turns + 20)) as upstream, proxied(_port(upstream)) as proxy:
+    async with (
+        serve_scripts(*[answer] * (2 * turns + 20)) as upstream,
+        proxied(_port(upstream)) as proxy,
+    ):
         chosen = {
             "base_url": f"http://127.0.0.1:{proxy.port}/v1",
             "upstream_model": "m",
             "drain_seconds": 1,
             "upstream_retries": 0,
         }
-        server = await trio.to_thread.run_sync(start, LaunchOptions(folder, settings={**chosen, **settings}))
+        server = await trio.to_thread.run_sync(
+            start, LaunchOptions(folder, settings={**chosen, **settings})
+        )
         try:
             made = ProxiedServer(server, proxy, NOTHING)
             await made.turns(["hello", "hello with a tool"])
             rest = await trio.to_thread.run_sync(at_rest, server)
-            # The connections to the model are kept for the next turn: as many as were used at once, and no more.
+            # The connections to the model are kept for the next turn: as many as were used at once,
+            # and no more.
             made.before = evolve(rest, descriptors=rest.descriptors + AT_ONCE)
             await made.check()
             made.received.clear()
@@ -170,7 +190,9 @@ async def _no_half_call_was_made(made: ProxiedServer) -> None:
 async def test_a_line_that_trickles_and_delays(tmp_path: Path, cases: CaseCounter) -> None:
     async with stand(tmp_path, 400) as made:
         times = 50
-        texts = [f"trickle=1 n{n}" for n in range(times)] + [f"delay=0.2 tool n{n}" for n in range(times)]
+        texts = [f"trickle=1 n{n}" for n in range(times)] + [
+            f"delay=0.2 tool n{n}" for n in range(times)
+        ]
         await made.turns(texts)
         await made.check()
         assert {frozenset(received.ends[0]) for received in made.received.values()} == {
@@ -189,7 +211,10 @@ async def test_a_line_that_falls_silent(tmp_path: Path, cases: CaseCounter) -> N
 
 
 async def test_garbage_in_between(tmp_path: Path, full: bool, cases: CaseCounter) -> None:
-    """What is changed inside a word cannot be known; but there is one end, and the record says what the stream said."""
+    """What is changed inside a word cannot be known.
+
+    But there is one end, and the record says what the stream said.
+    """
     async with stand(tmp_path, 9_000, upstream_read_seconds=1) as made:
         step = 3 if full else 211
         texts = [

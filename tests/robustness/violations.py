@@ -50,7 +50,10 @@ class ViolationCounter:
 
     def take(self) -> list[tuple[str, int, int]]:
         """Return all counts and reset them."""
-        rows = [(str(violation), self.checked[violation], self.found[violation]) for violation in Violation]
+        rows = [
+            (str(violation), self.checked[violation], self.found[violation])
+            for violation in Violation
+        ]
         self.checked.clear()
         self.found.clear()
         return rows
@@ -66,7 +69,9 @@ class ViolationCounter:
 VIOLATIONS = ViolationCounter()
 
 
-def counted(violation: Violation) -> Callable[[Callable[P, Iterator[str]]], Callable[P, Iterator[str]]]:
+def counted(
+    violation: Violation,
+) -> Callable[[Callable[P, Iterator[str]]], Callable[P, Iterator[str]]]:
     """Decorate a check that yields faults, so that it records them."""
 
     def counting(check: Callable[P, Iterator[str]]) -> Callable[P, Iterator[str]]:

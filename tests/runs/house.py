@@ -31,7 +31,10 @@ OWNER = "this process"
 
 
 class Gated(MemoryStore):
-    """A store with a door before each kind of write, which can be out of order too. It notes what passed."""
+    """A store with a door before each kind of write, which can be out of order too.
+
+    It notes what passed.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +56,10 @@ class Gated(MemoryStore):
         self.written.append(("append", tuple(batches)))
 
     async def end_run(
-        self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
+        self,
+        ended: EndedRun,
+        tail: Sequence[LogBatch] = (),
+        items: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         """Give a run its terminal form."""
         await self._pass("end")
@@ -150,7 +156,9 @@ async def open_house(
     host = AgentRuntime(factory, trio.CapacityLimiter(100), trio.CapacityLimiter(100), 1.0)
     registry: RunRegistry[Run] = RunRegistry()
     flusher = LogFlusher(store, interval)
-    services = Services(host, store, registry, flusher, Path(), limits, owner=OWNER, clock=trio.current_time)
+    services = Services(
+        host, store, registry, flusher, Path(), limits, owner=OWNER, clock=trio.current_time
+    )
     async with open_supervisor(services) as supervisor:
         yield House(supervisor, store, Admission(0), SessionLocks())
 

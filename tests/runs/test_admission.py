@@ -65,7 +65,9 @@ def test_a_slot_is_activated_once() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 3), st.sampled_from([Slot.activate, Slot.release_unused, Slot.release]))
+        st.tuples(
+            st.integers(0, 3), st.sampled_from([Slot.activate, Slot.release_unused, Slot.release])
+        )
     )
 )
 def test_slots_never_go_wrong(moves: list[tuple[int, object]]) -> None:

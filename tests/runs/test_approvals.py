@@ -1,4 +1,7 @@
-"""The questions of one run: asked unless an answer holds, answered once, never left open. Time is the test's own."""
+"""The questions of one run: asked unless an answer holds, answered once, never left open.
+
+Time is the test's own.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,9 @@ def asking(agent: Asker, store: RecordingStore | None = None, can_ask: bool = Tr
 
 def told(changes: list[Change]) -> list[tuple[Choice, AnsweredBy]]:
     """What became of the questions."""
-    return [(change.choice, change.by) for change in changes if isinstance(change, ApprovalResolved)]
+    return [
+        (change.choice, change.by) for change in changes if isinstance(change, ApprovalResolved)
+    ]
 
 
 def questions(run: Run) -> list[ApprovalRequested]:
@@ -159,7 +164,9 @@ async def test_two_answers_at_once_one_wins() -> None:
     assert [f"1 {decision.choice}" for decision in agent.decisions] == sorted(results)[:1]
 
 
-@pytest.mark.parametrize(("choice", "session_id"), [(Choice.SESSION, "session-1"), (Choice.ALWAYS, "")])
+@pytest.mark.parametrize(
+    ("choice", "session_id"), [(Choice.SESSION, "session-1"), (Choice.ALWAYS, "")]
+)
 async def test_what_is_remembered_is_not_asked_again(choice: Choice, session_id: str) -> None:
     agent = Asker(RM, then=[RM, {"command": "rm -r y", "patterns": ["rm"]}])
     harness = asking(agent)

@@ -7,7 +7,13 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.errors import ApiError
-from hermes_trio.runs.disconnects import DETACH, INTERRUPT, ConnectedClients, DisconnectPolicy, parse_policy
+from hermes_trio.runs.disconnects import (
+    DETACH,
+    INTERRUPT,
+    ConnectedClients,
+    DisconnectPolicy,
+    parse_policy,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +30,18 @@ def test_policies_are_read(text: str, policy: DisconnectPolicy) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "never", "grace", "grace:", "grace:-1", "grace:nan", "grace:1e9", "detach:5", "grace:99999"]
+    "text",
+    [
+        "",
+        "never",
+        "grace",
+        "grace:",
+        "grace:-1",
+        "grace:nan",
+        "grace:1e9",
+        "detach:5",
+        "grace:99999",
+    ],
 )
 def test_other_policies_are_refused(text: str) -> None:
     with pytest.raises(ApiError) as caught:

@@ -166,9 +166,13 @@ def test_readers_that_come_and_go_miss_nothing(visits: list[tuple[int, int]]) ->
             log.append(texts(log.end, appended))
             with log.subscribe(len(got)) as reader:
                 for _ in range(min(taken, 1) if log.end > len(got) else 0):
-                    got.extend(change for change in await reader.receive() if isinstance(change, TextAdded))
+                    got.extend(
+                        change for change in await reader.receive() if isinstance(change, TextAdded)
+                    )
         log.close()
-        got.extend(change for change in await all_of(log, len(got)) if isinstance(change, TextAdded))
+        got.extend(
+            change for change in await all_of(log, len(got)) if isinstance(change, TextAdded)
+        )
         assert tuple(got) == texts(0, log.end)
 
     trio.run(main)

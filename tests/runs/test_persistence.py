@@ -68,7 +68,10 @@ async def test_many_runs_are_one_write(autojump_clock: MockClock, nursery: trio.
 async def test_nothing_waits_longer_than_an_interval(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    """What a crash can take with it: the changes of one interval, and those of the write under way."""
+    """What a crash can take with it.
+
+    The changes of one interval, and those of the write under way.
+    """
     store = Gated()
     flusher = LogFlusher(store)
     kept = kept_log(flusher, "run-1")
@@ -101,7 +104,9 @@ async def test_what_the_store_refused_is_written_later_and_once(
     assert (first.first, second.first) == (0, 2)
 
 
-async def test_a_retry_keeps_no_end_waiting(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+async def test_a_retry_keeps_no_end_waiting(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     store = Gated()
     store.broken.add("append")
     flusher = LogFlusher(store)
@@ -127,7 +132,9 @@ async def test_the_end_waits_for_a_write_under_way() -> None:
         await run.ended.wait()
         [[batch]], [[tail]] = store.of("append"), store.of("end")
         assert tail.first == batch.count
-        assert "".join(c.text for c in await house.logged() if isinstance(c, TextAdded)) == "one two"
+        assert (
+            "".join(c.text for c in await house.logged() if isinstance(c, TextAdded)) == "one two"
+        )
 
 
 async def test_nothing_is_written_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +158,9 @@ async def test_nothing_is_written_after_the_end(monkeypatch: pytest.MonkeyPatch)
         assert isinstance((await house.logged())[-1], Ended)
 
 
-async def test_an_end_that_the_store_refused_is_saved_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_that_the_store_refused_is_saved_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(persistence, "RETRY_SECONDS", 0.0)
     store, agent = Gated(), EventReplayAgent(SAID)
     store.broken.add("end")
@@ -168,7 +177,10 @@ async def test_an_end_that_the_store_refused_is_saved_later(monkeypatch: pytest.
             while not isinstance(record := await house.record(), EndedRun):
                 await trio.lowlevel.checkpoint()
         assert record.outcome == heard[-1].outcome
-        assert (record.outcome.status, record.outcome.reason) == (Status.FAILED, Reason.SERVER_ERROR)
+        assert (record.outcome.status, record.outcome.reason) == (
+            Status.FAILED,
+            Reason.SERVER_ERROR,
+        )
         assert await house.logged() == heard
 
 
@@ -239,7 +251,9 @@ async def test_a_store_that_does_not_keep_up_holds_the_agent_back(
         await kept.changes.wait_writable()
 
 
-async def test_a_laggard_reads_the_same_bytes_from_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_laggard_reads_the_same_bytes_from_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(run_log, "MEMORY_WINDOW", 100)
     agent = EventReplayAgent([Text(f"{n} ") if n % 2 else Reasoning(f"{n} ") for n in range(1000)])
     async with open_house(agent, interval=0.0) as house:
@@ -257,7 +271,9 @@ def _bytes(changes: list[Change]) -> bytes:
     return ResponsesStream(header_of("run-1")).render(changes)
 
 
-async def test_of_what_the_store_never_heard_only_so_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_what_the_store_never_heard_only_so_much_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(persistence, "MAX_NEW_ENDS", 1)
     ends = RetryQueue(MemoryStore())
     outcome = Outcome.from_cancellation(Reason.SERVER_ERROR)

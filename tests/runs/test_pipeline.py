@@ -1,4 +1,7 @@
-"""Agent, tracker and subscriber, linked by memory channels: order, back-pressure, write-through, failures."""
+"""Agent, tracker and subscriber, linked by memory channels.
+
+Order, back-pressure, write-through, failures.
+"""
 
 from __future__ import annotations
 
@@ -210,7 +213,9 @@ async def test_a_woken_reader_comes_before_what_is_appended_next() -> None:
             nursery.start_soon(receive_three)
             await wait_all_tasks_blocked()
             for word in "abc":
-                pipeline.log.append((TextAdded(0, word),))  # in one step: the reader does not run in between
+                pipeline.log.append(
+                    (TextAdded(0, word),)
+                )  # in one step: the reader does not run in between
             await wait_all_tasks_blocked()
             assert texts(recorder.taken) == "ab"
             assert [texts(list(batch)) for batch in batches] == ["", "c"]
@@ -234,7 +239,10 @@ class AfterFirstStep(trio.abc.Instrument):
 
 
 async def test_write_through_never_overtakes_what_the_reader_is_taking() -> None:
-    """The reader takes the first batch out of its channel and yields; the next one is appended in that moment."""
+    """The reader takes the first batch out of its channel and yields.
+
+    The next one is appended in that moment.
+    """
     recorder, batches = Recorder(), list[Changes]()
     async with open_pipeline() as pipeline, trio.open_nursery() as nursery:
         with pipeline.log.subscribe() as reader:

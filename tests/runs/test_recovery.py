@@ -29,7 +29,9 @@ def no_items(ended: EndedRun) -> Items:
     return ()
 
 
-async def leave_behind(store: Store, header: RunHeader, changes: list[Change], piece: int = 3) -> None:
+async def leave_behind(
+    store: Store, header: RunHeader, changes: list[Change], piece: int = 3
+) -> None:
     """A run of a process that died after it had logged so much, in several batches."""
     await store.begin_run(header, "dead process")
     for first in range(0, len(changes), piece):
@@ -51,7 +53,9 @@ def without_time(items: tuple[object, ...]) -> list[str]:
 
 @given(scripts, st.integers(1, 4))
 @settings(max_examples=40, deadline=None)
-async def test_cut_after_every_prefix_nothing_logged_is_lost(script: list[Event], piece: int) -> None:
+async def test_cut_after_every_prefix_nothing_logged_is_lost(
+    script: list[Event], piece: int
+) -> None:
     store = MemoryStore()
     logged = feed(Turn(), script)
     for length in range(len(logged) + 1):
@@ -64,7 +68,10 @@ async def test_cut_after_every_prefix_nothing_logged_is_lost(script: list[Event]
 
 async def check_recovered(store: Store, run_id: str, logged: list[Change]) -> None:
     record = await found(store, run_id)
-    assert (record.outcome.status, record.outcome.reason) == (Status.INCOMPLETE, Reason.PROCESS_DIED)
+    assert (record.outcome.status, record.outcome.reason) == (
+        Status.INCOMPLETE,
+        Reason.PROCESS_DIED,
+    )
     log = await whole(StoredReader(store, "ann", run_id))
     assert log[: len(logged)] == logged
     check_text(record, log)

@@ -39,7 +39,9 @@ async def store(nursery: trio.Nursery) -> Full:
     return full
 
 
-async def test_all_that_can_be_forgotten_is_forgotten_at_once(autojump_clock: MockClock, store: Full) -> None:
+async def test_all_that_can_be_forgotten_is_forgotten_at_once(
+    autojump_clock: MockClock, store: Full
+) -> None:
     begun = trio.current_time()
     await trio.sleep(RETENTION_SECONDS + 1)
     assert store.left == 0

@@ -118,7 +118,10 @@ async def test_a_client_that_leaves_after_any_prefix_loses_nothing(script: list[
         client.cancel_scope.cancel()
     [record] = harness.store.records
     turn, _ = played(script)
-    assert (record.outcome.status, record.outcome.reason) == (Status.INCOMPLETE, Reason.CLIENT_DISCONNECTED)
+    assert (record.outcome.status, record.outcome.reason) == (
+        Status.INCOMPLETE,
+        Reason.CLIENT_DISCONNECTED,
+    )
     assert said_by(record) == turn.text
     harness.check_nothing_left()
 
@@ -277,7 +280,9 @@ async def test_a_store_that_hangs_is_given_up(mock_clock: MockClock) -> None:
 
 
 async def test_a_mistake_of_the_moment_is_made_good() -> None:
-    harness = RunHarness(EventReplayAgent([Text("a"), Finished()]), store=RecordingStore(failing(1)))
+    harness = RunHarness(
+        EventReplayAgent([Text("a"), Finished()]), store=RecordingStore(failing(1))
+    )
     async with harness.open() as run:
         changes = await rest_of(run)
     assert isinstance(changes[-1], Ended)

@@ -119,7 +119,10 @@ async def _acquire_and_release(locks: SessionLocks) -> None:
 
 
 class Crowd:
-    """Turns that come, wait, work and leave at random; never two at once, and in order of arrival."""
+    """Turns that come, wait, work and leave at random.
+
+    Never two at once, and in order of arrival.
+    """
 
     def __init__(self, seed: int) -> None:
         self._seed = seed

@@ -1,4 +1,6 @@
-"""A stop and the end at the same moment, a thousand times: one end, and everybody tells the same one.
+"""A stop and the end at the same moment, a thousand times.
+
+One end, and everybody tells the same one.
 
 ``tests/web/test_stop_races.py`` does the same through the routes.
 """
@@ -81,7 +83,9 @@ async def told(house: House, run_id: str, heard: list[Change]) -> str:
     live = frames_after(record.header, heard)
     assert live == frames_after(record.header, await house.logged(run_id))
     events = check_whole(live)
-    assert [event["event"] for event in events if event["event"] in TERMINAL] == [events[-1]["event"]]
+    assert [event["event"] for event in events if event["event"] in TERMINAL] == [
+        events[-1]["event"]
+    ]
     shown = run_object(record)
     assert events[-1]["event"] == shown["last_event"] == f"run.{shown['status']}"
     assert shown["output"] == "".join(event.get("delta", "") for event in events)

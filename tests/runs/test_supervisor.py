@@ -18,7 +18,12 @@ from hermes_trio.stores.base import StoreError
 from tests.runs.house import Gated, House, open_house, whole
 from tests.support.run_harness import EventReplayAgent
 
-SCRIPT: list[Event] = [Text("one "), ToolStarted("a", "terminal"), ToolCompleted("a", "ok"), Text("two")]
+SCRIPT: list[Event] = [
+    Text("one "),
+    ToolStarted("a", "terminal"),
+    ToolCompleted("a", "ok"),
+    Text("two"),
+]
 
 
 async def listen(house: House, policy: DisconnectPolicy = INTERRUPT) -> None:
@@ -155,7 +160,10 @@ async def test_detach_a_run_goes_on_alone() -> None:
 
 
 async def test_the_end_of_the_server_ends_its_runs() -> None:
-    agents = {"run-1": EventReplayAgent(SCRIPT, holds=True), "run-2": EventReplayAgent(SCRIPT, holds=True)}
+    agents = {
+        "run-1": EventReplayAgent(SCRIPT, holds=True),
+        "run-2": EventReplayAgent(SCRIPT, holds=True),
+    }
     async with open_house(agents) as house:
         for run_id, agent in agents.items():
             await house.supervisor.start(house.order(run_id, DETACH))

@@ -65,7 +65,12 @@ def test_system_and_developer_messages_are_the_instructions() -> None:
 
 def test_defaults() -> None:
     request = parsed(USER)
-    assert (request.model, request.stream, request.include_usage, request.options) == ("", False, False, {})
+    assert (request.model, request.stream, request.include_usage, request.options) == (
+        "",
+        False,
+        False,
+        {},
+    )
 
 
 def test_fields_are_read() -> None:
@@ -88,7 +93,9 @@ def test_the_session_id_follows_the_formula() -> None:
     system = {"role": "system", "content": "be brief"}
     expected = "api-" + sha256(b"be brief\nhello").hexdigest()[:16]
     first = parsed(system, USER)
-    second = parsed(system, USER, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "more"})
+    second = parsed(
+        system, USER, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "more"}
+    )
     assert first.derived_session_id == second.derived_session_id == expected
     assert parsed(USER).derived_session_id != expected
 
@@ -131,7 +138,10 @@ def test_a_session_needs_no_user_message() -> None:
         ({"messages": [USER], "max_completion_tokens": -1}, "max_completion_tokens"),
         ({"messages": [USER], "temperature": "hot"}, "temperature"),
         ({"messages": [USER], "stream_options": []}, "stream_options"),
-        ({"messages": [USER], "stream_options": {"include_usage": "x"}}, "stream_options.include_usage"),
+        (
+            {"messages": [USER], "stream_options": {"include_usage": "x"}},
+            "stream_options.include_usage",
+        ),
         ({"messages": [USER], "tools": [1]}, "tools[0]"),
     ],
 )
@@ -146,7 +156,13 @@ def test_a_flood_of_messages_is_refused() -> None:
 
 
 values = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False), st.text(max_size=5)),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-5, 5),
+        st.floats(allow_nan=False),
+        st.text(max_size=5),
+    ),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.dictionaries(st.sampled_from(["role", "content", "type", "id"]), inner),

@@ -73,7 +73,11 @@ def test_text_becomes_one_string(value: object, expected: str) -> None:
 )
 def test_images_become_one_kind_of_part(part: Any, expected: Any) -> None:
     assert user_content([part], PARAM) == (expected,)
-    assert user_content(["look", part, text("there")], PARAM) == (text("look"), expected, text("there"))
+    assert user_content(["look", part, text("there")], PARAM) == (
+        text("look"),
+        expected,
+        text("there"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +148,10 @@ def test_system_text(value: object, expected: str) -> None:
 def test_system_text_that_would_be_lost_is_refused(value: object) -> None:
     with pytest.raises(ApiError) as caught:
         system_text(value, "messages[1].content")
-    assert (caught.value.param, caught.value.code) == ("messages[1].content", "invalid_content_part")
+    assert (caught.value.param, caught.value.code) == (
+        "messages[1].content",
+        "invalid_content_part",
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,4 +202,8 @@ def test_any_json_gives_content_or_a_refusal(value: Any) -> None:
 @settings(deadline=None)
 @given(st.lists(st.text(min_size=1), max_size=MAX_PARTS))
 def test_no_text_is_lost(texts: list[str]) -> None:
-    assert user_content([text(part) for part in texts], PARAM) == system_text(texts) == "\n".join(texts)
+    assert (
+        user_content([text(part) for part in texts], PARAM)
+        == system_text(texts)
+        == "\n".join(texts)
+    )

@@ -44,12 +44,21 @@ ITEMS = [
         "content": [{"type": "output_text", "text": "well"}],
     },
     {"type": "function_call", "call_id": "c", "name": "t"},
-    {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "r"}, IMAGE]},
+    {
+        "type": "function_call_output",
+        "call_id": "c",
+        "output": [{"type": "input_text", "text": "r"}, IMAGE],
+    },
 ]
 
 
 def call(call_id: str) -> dict[str, Any]:
-    return {"type": "function_call", "call_id": call_id, "name": f"tool {call_id}", "arguments": "{}"}
+    return {
+        "type": "function_call",
+        "call_id": call_id,
+        "name": f"tool {call_id}",
+        "arguments": "{}",
+    }
 
 
 def result(call_id: str, output: Any = "r", **fields: Any) -> dict[str, Any]:
@@ -57,7 +66,9 @@ def result(call_id: str, output: Any = "r", **fields: Any) -> dict[str, Any]:
 
 
 def asked(*call_ids: str, text: str = "") -> Message:
-    return Message("assistant", text, tuple(ToolCall(name, f"tool {name}", "{}") for name in call_ids))
+    return Message(
+        "assistant", text, tuple(ToolCall(name, f"tool {name}", "{}") for name in call_ids)
+    )
 
 
 def returned(call_id: str, text: str = "r") -> Message:
@@ -75,7 +86,15 @@ def test_items_are_shown_in_one_form_with_ids() -> None:
     ]
     assert items[4]["content"] == [{"type": "output_text", "text": "well", "annotations": []}]
     assert items[4]["id"] != "msg_0"
-    assert [item["id"].partition("_")[0] for item in items] == ["msg", "msg", "msg", "rs", "msg", "fc", "fco"]
+    assert [item["id"].partition("_")[0] for item in items] == [
+        "msg",
+        "msg",
+        "msg",
+        "rs",
+        "msg",
+        "fc",
+        "fco",
+    ]
 
 
 @pytest.mark.parametrize("n", range(len(ITEMS)))
@@ -100,7 +119,9 @@ def test_items_become_messages() -> None:
     assert items_to_messages(read_input(ITEMS)) == (
         Message("user", "hello"),
         Message("system", "be brief"),
-        Message("user", ({"type": "text", "text": "see"}, image, {"type": "text", "text": "and tell"})),
+        Message(
+            "user", ({"type": "text", "text": "see"}, image, {"type": "text", "text": "and tell"})
+        ),
         Message("assistant", "well", (ToolCall("c", "t", "{}"),), reasoning="hm"),
         Message("tool", ({"type": "text", "text": "r"}, image), tool_call_id="c", name="t"),
     )
@@ -109,14 +130,23 @@ def test_items_become_messages() -> None:
 def test_images_that_an_assistant_made_stay_parts() -> None:
     said = [{"role": "assistant", "content": "see"}, {"role": "assistant", "content": [IMAGE]}]
     [message] = items_to_messages(read_input(said))
-    assert [part["type"] for part in message.content if not isinstance(part, str)] == ["text", "image_url"]
+    assert [part["type"] for part in message.content if not isinstance(part, str)] == [
+        "text",
+        "image_url",
+    ]
 
 
 @pytest.mark.parametrize(
     ("items", "messages"),
     [
-        ([call("a"), call("b"), result("b"), result("a")], [asked("a", "b"), returned("a"), returned("b")]),
-        ([call("a"), result("a"), call("b"), result("b")], [asked("a", "b"), returned("a"), returned("b")]),
+        (
+            [call("a"), call("b"), result("b"), result("a")],
+            [asked("a", "b"), returned("a"), returned("b")],
+        ),
+        (
+            [call("a"), result("a"), call("b"), result("b")],
+            [asked("a", "b"), returned("a"), returned("b")],
+        ),
         (
             [call("a"), {"role": "assistant", "content": "x"}, result("a")],
             [asked("a"), returned("a"), Message("assistant", "x")],
@@ -155,7 +185,10 @@ def mcp(**fields: Any) -> dict[str, Any]:
     [
         (mcp(output="r"), "r"),
         (mcp(output=None), ""),
-        (mcp(output="", error={"type": "http_error", "code": 500}), '{"type": "http_error", "code": 500}'),
+        (
+            mcp(output="", error={"type": "http_error", "code": 500}),
+            '{"type": "http_error", "code": 500}',
+        ),
         (mcp(error="no such file", status="failed"), '"no such file"'),
         (mcp(output="half", status="incomplete"), "half\n[cancelled before it ended]"),
     ],
@@ -197,7 +230,9 @@ def test_every_form_of_a_turn_can_be_sent_back(
     items = output_items("resp_1", turn.items, turn.outcome, tool_items=tool_items)
     sent = items_to_messages(read_input(items)) if items else ()
     texts = [message.content for message in transcript(turn.items) if message.role == "assistant"]
-    assert "".join(str(m.content) for m in sent if m.role == "assistant") == "".join(map(str, texts))
+    assert "".join(str(m.content) for m in sent if m.role == "assistant") == "".join(
+        map(str, texts)
+    )
     shown = ClientCallItem if tool_items is ToolItems.HIDDEN else CallItem | ClientCallItem
     called = [call.name for message in sent for call in message.tool_calls]
     assert sorted(called) == sorted(item.name for item in turn.items if isinstance(item, shown))
@@ -250,7 +285,9 @@ def test_metadata_and_items_can_be_changed_later() -> None:
         (parse_conversation_items, body(items=[{"type": "odd"}]), "items[0].type"),
     ],
 )
-def test_a_wrong_body_is_refused_by_the_name_of_its_parameter(parse: Any, raw: bytes, param: str) -> None:
+def test_a_wrong_body_is_refused_by_the_name_of_its_parameter(
+    parse: Any, raw: bytes, param: str
+) -> None:
     with pytest.raises(ApiError) as caught:
         parse(raw)
     assert caught.value.param == param
@@ -265,7 +302,12 @@ def test_a_long_key_is_named_in_short() -> None:
 
 def test_how_conversations_and_lists_are_shown() -> None:
     shown = conversation_object(Conversation("default", "conv_1", 1.5, {"a": "b"}))
-    assert shown == {"id": "conv_1", "object": "conversation", "created_at": 1, "metadata": {"a": "b"}}
+    assert shown == {
+        "id": "conv_1",
+        "object": "conversation",
+        "created_at": 1,
+        "metadata": {"a": "b"},
+    }
     SdkConversation.model_validate(shown, strict=True)
     items = with_ids("s", read_input(["a", "b"]))
     page = item_list(items, has_more=True)

@@ -1,4 +1,7 @@
-"""The OpenAPI document as a document: every reference leads somewhere, every operation is described."""
+"""The OpenAPI document as a document.
+
+Every reference leads somewhere, every operation is described.
+"""
 
 from __future__ import annotations
 

@@ -134,7 +134,9 @@ def test_what_json_can_say_is_read_back(value: dict[str, Any]) -> None:
 
 
 @settings(deadline=None)
-@given(objects, st.integers(-(2**66), 2**66), st.integers(1, 9), st.integers(1, 40), st.integers(1, 40))
+@given(
+    objects, st.integers(-(2**66), 2**66), st.integers(1, 9), st.integers(1, 40), st.integers(1, 40)
+)
 def test_a_look_at_the_bytes_lets_pass_what_the_walk_would(
     value: dict[str, Any], number: int, depth: int, width: int, entries: int
 ) -> None:
@@ -159,7 +161,9 @@ def test_any_bytes_give_an_object_or_a_refusal(body: bytes) -> None:
 
 @settings(deadline=None)
 @given(objects, st.integers(0), st.binary(max_size=3), st.integers(0, 3))
-def test_damaged_json_gives_an_object_or_a_refusal(value: Any, place: int, patch: bytes, cut: int) -> None:
+def test_damaged_json_gives_an_object_or_a_refusal(
+    value: Any, place: int, patch: bytes, cut: int
+) -> None:
     body = json.dumps(value, ensure_ascii=bool(place % 2)).encode()
     place %= len(body)
     check(body[:place] + patch + body[place + cut :])
@@ -238,7 +242,9 @@ def test_number_field(value: float) -> None:
         (float("nan"), 0, None, "at least 0"),
     ],
 )
-def test_number_field_refuses(value: object, low: int | None, high: int | None, message: str) -> None:
+def test_number_field_refuses(
+    value: object, low: int | None, high: int | None, message: str
+) -> None:
     for field in (read_number, read_integer):
         error = refused(lambda field=field: field({"t": value}, "t", low, high, "x.t"))  # type: ignore[misc]
         assert error.param == "x.t"
@@ -259,12 +265,16 @@ def test_empty_session_values_count_as_absent(value: str) -> None:
     assert parse_session_id(value) == parse_session_key(value) == ""
 
 
-@pytest.mark.parametrize("value", ["api-0123456789abcdef", " abc ", "a.b", "user:1", "x" * 256, "名前"])
+@pytest.mark.parametrize(
+    "value", ["api-0123456789abcdef", " abc ", "a.b", "user:1", "x" * 256, "名前"]
+)
 def test_session_values_are_stripped_and_kept(value: str) -> None:
     assert parse_session_id(value) == parse_session_key(value) == value.strip()
 
 
-@pytest.mark.parametrize("value", ["a\rb", "a\nb", "\n", "a\n", "a\0b", "a\x1bb", "a\x7f", "x" * 257])
+@pytest.mark.parametrize(
+    "value", ["a\rb", "a\nb", "\n", "a\n", "a\0b", "a\x1bb", "a\x7f", "x" * 257]
+)
 def test_session_values_with_control_characters_or_too_long_are_refused(value: str) -> None:
     error = refused(lambda: parse_session_id(value))
     assert (error.param, error.code) == ("X-Hermes-Session-Id", "invalid_session_id")

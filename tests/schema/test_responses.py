@@ -43,7 +43,12 @@ def test_a_text_is_the_question() -> None:
 
 def test_defaults() -> None:
     request = parsed()
-    assert (request.model, request.stream, request.store, request.background) == ("", False, True, False)
+    assert (request.model, request.stream, request.store, request.background) == (
+        "",
+        False,
+        True,
+        False,
+    )
     assert (request.instructions, request.has_instructions, request.truncate) == ("", False, False)
     assert (request.previous_response_id, request.conversation) == ("", "")
     assert (request.explicit_history, request.metadata, request.options) == ((), {}, {})
@@ -52,7 +57,13 @@ def test_defaults() -> None:
 
 def test_the_last_message_is_the_question_and_the_rest_is_history() -> None:
     request = parsed(
-        ["one", {"role": "assistant", "content": "1"}, CALL, RESULT, {"role": "user", "content": "two"}]
+        [
+            "one",
+            {"role": "assistant", "content": "1"},
+            CALL,
+            RESULT,
+            {"role": "user", "content": "two"},
+        ]
     )
     assert request.message == "two"
     assert request.history == (
@@ -99,7 +110,12 @@ def test_fields_are_read() -> None:
         include=["reasoning.encrypted_content"],
         unknown={"is": "ignored"},
     )
-    assert (request.model, request.stream, request.background, request.truncate) == ("m", True, True, True)
+    assert (request.model, request.stream, request.background, request.truncate) == (
+        "m",
+        True,
+        True,
+        True,
+    )
     assert request.previous_response_id == "resp_1"
     assert request.metadata == {"a": "b"}
     assert request.options == {
@@ -147,7 +163,8 @@ def test_what_answers_repeat_satisfies_the_sdk() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_as", "meant"), [("my chat", "my chat"), ({"id": "conv_1"}, "conv_1"), ("", ""), (None, "")]
+    ("given_as", "meant"),
+    [("my chat", "my chat"), ({"id": "conv_1"}, "conv_1"), ("", ""), (None, "")],
 )
 def test_conversations_by_name_or_id(given_as: Any, meant: str) -> None:
     assert parsed(conversation=given_as).conversation == meant
@@ -208,8 +225,14 @@ def test_an_explicit_history_is_read() -> None:
         ({"input": "x", "previous_response_id": "r" * 257}, "previous_response_id"),
         ({"input": "x", "conversation_history": {}}, "conversation_history"),
         ({"input": "x", "conversation_history": ["x"]}, "conversation_history[0]"),
-        ({"input": "x", "conversation_history": [{"role": "user"}]}, "conversation_history[0].content"),
-        ({"input": "x", "conversation_history": [{"content": "x"}]}, "conversation_history[0].role"),
+        (
+            {"input": "x", "conversation_history": [{"role": "user"}]},
+            "conversation_history[0].content",
+        ),
+        (
+            {"input": "x", "conversation_history": [{"content": "x"}]},
+            "conversation_history[0].role",
+        ),
         (
             {"input": "x", "conversation_history": [{"role": "wizard", "content": ""}]},
             "conversation_history[0].role",
@@ -241,25 +264,47 @@ def test_a_wrong_body_is_refused_by_the_name_of_its_parameter(body: Any, param: 
 
 def test_refusals_say_what_clients_look_for() -> None:
     assert (
-        "Cannot use both" in refused({"input": "x", "conversation": "c", "previous_response_id": "r"}).message
+        "Cannot use both"
+        in refused({"input": "x", "conversation": "c", "previous_response_id": "r"}).message
     )
     assert refused({"input": []}).message == "No user message found in 'input'."
     assert "input[0]" in refused({"input": [{"type": "item_reference", "id": "x"}]}).message
 
 
 values = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False), st.text(max_size=5)),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-5, 5),
+        st.floats(allow_nan=False),
+        st.text(max_size=5),
+    ),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.dictionaries(
-            st.sampled_from(["role", "content", "type", "id", "call_id", "output", "summary", "text"]), inner
+            st.sampled_from(
+                ["role", "content", "type", "id", "call_id", "output", "summary", "text"]
+            ),
+            inner,
         ),
     ),
     max_leaves=6,
 )
-kinds = st.sampled_from(["message", "function_call", "function_call_output", "reasoning", "item_reference"])
+kinds = st.sampled_from(
+    ["message", "function_call", "function_call_output", "reasoning", "item_reference"]
+)
 names = st.sampled_from(
-    ["input", "model", "stream", "store", "tools", "conversation", "metadata", "text", "conversation_history"]
+    [
+        "input",
+        "model",
+        "stream",
+        "store",
+        "tools",
+        "conversation",
+        "metadata",
+        "text",
+        "conversation_history",
+    ]
 )
 
 

@@ -30,18 +30,29 @@ def refused(body: Any) -> ApiError:
 
 def test_a_text_is_the_question() -> None:
     request = parsed()
-    assert (request.responses_request.message, request.responses_request.history, request.session_id) == (
+    assert (
+        request.responses_request.message,
+        request.responses_request.history,
+        request.session_id,
+    ) == (
         "hello",
         (),
         "",
     )
     assert request.responses_request.store
-    assert (request.responses_request.stream, request.responses_request.background) == (False, False)
+    assert (request.responses_request.stream, request.responses_request.background) == (
+        False,
+        False,
+    )
 
 
 def test_the_last_message_is_the_question_and_the_rest_is_history() -> None:
     request = parsed(
-        [{"role": "user", "content": "one"}, {"role": "assistant", "content": "1"}, {"content": "two"}]
+        [
+            {"role": "user", "content": "one"},
+            {"role": "assistant", "content": "1"},
+            {"content": "two"},
+        ]
     )
     assert request.responses_request.message == "two"
     assert request.responses_request.history == (Message("user", "one"), Message("assistant", "1"))
@@ -58,7 +69,11 @@ def test_all_fields() -> None:
     )
     asked = request.responses_request
     assert request.session_id == "s-1"
-    assert (asked.instructions, asked.previous_response_id, asked.model) == ("be brief", "run_1", "m")
+    assert (asked.instructions, asked.previous_response_id, asked.model) == (
+        "be brief",
+        "run_1",
+        "m",
+    )
     assert asked.explicit_history == (Message("user", "before"),)
     assert asked.metadata == asked.echo["metadata"] == {"a": "b"}
 
@@ -92,7 +107,10 @@ def test_fields_of_other_apis_are_ignored() -> None:
         ({"input": "a", "previous_response_id": {}}, "previous_response_id"),
         ({"input": "a", "previous_response_id": "x" * 300}, "previous_response_id"),
         ({"input": "a", "conversation_history": "x"}, "conversation_history"),
-        ({"input": "a", "conversation_history": [{"role": "user"}]}, "conversation_history[0].content"),
+        (
+            {"input": "a", "conversation_history": [{"role": "user"}]},
+            "conversation_history[0].content",
+        ),
         (
             {"input": "a", "conversation_history": [{"role": "king", "content": "x"}]},
             "conversation_history[0].role",
@@ -126,9 +144,15 @@ def test_nothing_but_a_refusal_comes_of_anything(value: Any) -> None:
     ("body", "answer"),
     [
         ({"choice": "deny"}, ApprovalAnswer(Choice.DENY, "", everything=False)),
-        ({"choice": "Always", "approval_id": "q"}, ApprovalAnswer(Choice.ALWAYS, "q", everything=False)),
+        (
+            {"choice": "Always", "approval_id": "q"},
+            ApprovalAnswer(Choice.ALWAYS, "q", everything=False),
+        ),
         ({"choice": "allow", "all": True}, ApprovalAnswer(Choice.ONCE, "", everything=True)),
-        ({"choice": "session", "resolve_all": "yes"}, ApprovalAnswer(Choice.SESSION, "", everything=True)),
+        (
+            {"choice": "session", "resolve_all": "yes"},
+            ApprovalAnswer(Choice.SESSION, "", everything=True),
+        ),
     ],
 )
 def test_answers(body: dict[str, Any], answer: ApprovalAnswer) -> None:

@@ -83,7 +83,17 @@ _json = st.recursive(
     ),
 )
 _names = st.sampled_from(
-    ["id", "session_id", "title", "model", "system_prompt", "end_reason", "message", "input", "instructions"]
+    [
+        "id",
+        "session_id",
+        "title",
+        "model",
+        "system_prompt",
+        "end_reason",
+        "message",
+        "input",
+        "instructions",
+    ]
 )
 
 

@@ -60,7 +60,9 @@ ALL = [*MACHINES, HARD]
 
 
 def test_what_is_committed_is_what_the_tables_say() -> None:
-    stale = [name for name, text in files().items() if (DOCS / name).read_text(encoding="utf-8") != text]
+    stale = [
+        name for name, text in files().items() if (DOCS / name).read_text(encoding="utf-8") != text
+    ]
     assert stale == [], "run: python -m scripts.update_diagrams"
 
 
@@ -76,7 +78,9 @@ def test_every_state_and_every_move_is_in_the_drawing(machine: Machine) -> None:
         for element in ElementTree.fromstring(svg(machine)).iter()
         if element.tag.endswith("text")
     ]
-    assert sorted(texts, key=str) == sorted([*machine.states, *(arrow.label for arrow in machine.arrows)])
+    assert sorted(texts, key=str) == sorted(
+        [*machine.states, *(arrow.label for arrow in machine.arrows)]
+    )
 
 
 @pytest.mark.parametrize("machine", ALL, ids=lambda machine: machine.name)
@@ -101,7 +105,9 @@ def test_arrows_point_to_the_right_unless_they_close_a_circle() -> None:
         "failed": 4,
     }
     back = [
-        (arrow.source, arrow.target) for arrow in HARD.arrows if columns[arrow.source] > columns[arrow.target]
+        (arrow.source, arrow.target)
+        for arrow in HARD.arrows
+        if columns[arrow.source] > columns[arrow.target]
     ]
     assert back == [("waiting_for_approval", "running"), ("stopping", "queued")]
 
@@ -118,7 +124,9 @@ def test_every_state_can_be_reached(machine: Machine) -> None:
 def test_every_path_in_the_pipeline_diagram_exists() -> None:
     package = DOCS.parent / "hermes_trio"
     captions = (box.caption for box in pipeline().boxes.values())
-    paths = [word for caption in captions for word in caption.replace(",", " ").split() if "/" in word]
+    paths = [
+        word for caption in captions for word in caption.replace(",", " ").split() if "/" in word
+    ]
     assert paths
     assert [path for path in paths if not (package / path).exists()] == []
 

@@ -7,9 +7,7 @@ from pathlib import Path
 from scripts.metrics import measure, report
 
 BASE = "class Shared:\n    pass\n\n\ndef long() -> int:\n    one = 1\n    two = 2\n    return one + two\n"
-USER = (
-    "from sample.base import long\nimport sample.base\n\n\nclass Shared:\n    def short(self) -> None: ...\n"
-)
+USER = "from sample.base import long\nimport sample.base\n\n\nclass Shared:\n    def short(self) -> None: ...\n"
 
 
 def test_a_package_is_measured(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Bare ASGI applications for the tests of the server: no framework between the test and Hypercorn."""
+"""Bare ASGI applications for the tests of the server.
+
+No framework between the test and Hypercorn.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who comes and goes leaves nothing to the collector, which comes seldom: what waits for it looks like a leak."""
+"""Who comes and goes leaves nothing to the collector, which comes seldom.
+
+What waits for it looks like a leak.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,12 @@ from tests.support.in_process_server import serving
 from tests.support.raw_http import connect, read_to_end, read_until
 
 RESPONSES = "/v1/responses"
-SCRIPT: list[Event] = [Text("Hi"), ToolStarted("c1", "tool", {}), ToolCompleted("c1", "done"), Text(" there")]
+SCRIPT: list[Event] = [
+    Text("Hi"),
+    ToolStarted("c1", "tool", {}),
+    ToolCompleted("c1", "done"),
+    Text(" there"),
+]
 
 
 @contextmanager

@@ -72,7 +72,10 @@ async def test_the_guard_holds_without_our_protocols(
 
 
 def briefly(trigger: Trigger) -> Trigger:
-    """Give up when the server does not answer: Hypercorn may also take the bytes for a WebSocket and wait."""
+    """Give up when the server does not answer.
+
+    Hypercorn may also take the bytes for a WebSocket and wait.
+    """
 
     async def run(port: int) -> None:
         with trio.move_on_after(0.5):
@@ -134,7 +137,9 @@ async def test_a_failing_fault_callback_does_no_harm() -> None:
     assert guards.faults == 1
 
 
-async def handle_failing(error: BaseException, guards: Guards, monkeypatch: pytest.MonkeyPatch) -> None:
+async def handle_failing(
+    error: BaseException, guards: Guards, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Handle a connection that ends with an exception."""
 
     async def run(_: object) -> None:
@@ -147,7 +152,13 @@ async def handle_failing(error: BaseException, guards: Guards, monkeypatch: pyte
     monkeypatch.setattr(GuardedTCPServer, "run", run)
     left, right = trio.socket.socketpair()
     with right:
-        parts: tuple[Any, ...] = (Demo(), Config(), WorkerContext(None), {}, trio.SocketStream(left))
+        parts: tuple[Any, ...] = (
+            Demo(),
+            Config(),
+            WorkerContext(None),
+            {},
+            trio.SocketStream(left),
+        )
         await handle_connection(guards, *parts)
         assert left.fileno() == -1
 
@@ -162,13 +173,17 @@ async def test_cancellation_leaves_a_mixed_group(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
-async def test_an_interrupt_is_not_caught(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_interrupt_is_not_caught(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.RaisesGroup(type(error)):
         await handle_failing(error, Guards(), monkeypatch)
 
 
 @pytest.mark.parametrize("error", [GeneratorExit(), ValueError(), ExceptionGroup("g", [OSError()])])
-async def test_anything_else_is_caught(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_anything_else_is_caught(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
     guards = Guards()
     await handle_failing(error, guards, monkeypatch)
     assert guards.faults == 1
@@ -195,7 +210,11 @@ async def test_live_connections_are_counted() -> None:
 async def test_an_idle_connection_goes_with_its_client(way: Serving) -> None:
     """Not only when its time is up, which here is ten seconds."""
     async with way(Demo()) as live:
-        async with await connect(live.port), await connect(live.port) as used, h2_client(live.port) as second:
+        async with (
+            await connect(live.port),
+            await connect(live.port) as used,
+            h2_client(live.port) as second,
+        ):
             await used.send_all(get("/"))
             await read_until(used, b"hello")
             await second.answer(await second.request())

@@ -1,4 +1,7 @@
-"""The process around the server: settings, tuning, versions, descriptors, and Hypercorn's command line."""
+"""The process around the server.
+
+Settings, tuning, versions, descriptors, and Hypercorn's command line.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +174,18 @@ UNDER_HYPERCORN = """
 @pytest.mark.slow
 async def test_the_command_line_of_hypercorn_is_guarded_too(tmp_path: Path) -> None:
     (tmp_path / "guarded.py").write_text(textwrap.dedent(UNDER_HYPERCORN))
-    command = [sys.executable, "-m", "hypercorn", "-k", "trio", "-w", "0", "-b", "127.0.0.1:0", "guarded:app"]
+    command = [
+        sys.executable,
+        "-m",
+        "hypercorn",
+        "-k",
+        "trio",
+        "-w",
+        "0",
+        "-b",
+        "127.0.0.1:0",
+        "guarded:app",
+    ]
     options = {
         "stderr": subprocess.PIPE,
         "cwd": tmp_path,
@@ -180,7 +194,9 @@ async def test_the_command_line_of_hypercorn_is_guarded_too(tmp_path: Path) -> N
     }
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            process = await nursery.start(partial(trio.run_process, command, check=False, **options))
+            process = await nursery.start(
+                partial(trio.run_process, command, check=False, **options)
+            )
             port = await port_of(process)
             for trigger in TRIGGERS:
                 await trigger(port)

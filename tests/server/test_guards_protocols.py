@@ -21,7 +21,11 @@ from tests.support.in_process_server import serving
 from tests.support.raw_http import UPGRADE, ask, connect, get, h2_client, read_to_end, read_until
 
 WINDOW = 65_535
-H2C = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA")
+H2C = (
+    "Connection: Upgrade, HTTP2-Settings",
+    "Upgrade: h2c",
+    "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA",
+)
 
 
 def brief() -> ServerConfig:
@@ -72,7 +76,10 @@ async def test_headers_without_end_are_refused() -> None:
 
 
 async def upload(client: trio.abc.Stream, head: bytes) -> bytes:
-    """Send a large body to its end and only then read: most clients look at no answer once a write has failed."""
+    """Send a large body to its end and only then read.
+
+    Most clients look at no answer once a write has failed.
+    """
     await client.send_all(head)
     for _ in range(150):
         await client.send_all(bytes(60_000))
@@ -83,7 +90,10 @@ TOO_MUCH = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000\r\n\r\n"
 
 
 async def test_who_sends_too_much_can_read_why() -> None:
-    """A reset would overtake the answer: nothing of what is sent may be left unread when we close."""
+    """A reset would overtake the answer.
+
+    Nothing of what is sent may be left unread when we close.
+    """
     async with serving(refusing) as live, await connect(live.port) as client:
         answer = await upload(client, TOO_MUCH)
         assert answer.startswith(b"HTTP/1.1 413 ")
@@ -168,7 +178,10 @@ async def test_a_blocked_producer_is_let_go_when_the_client_leaves(path: bytes) 
 
 
 async def test_an_answer_waits_its_turn_behind_a_stalled_write() -> None:
-    """The flood fills the kernel's buffers; the answer to a ping has to queue, and still comes out whole."""
+    """The flood fills the kernel's buffers.
+
+    The answer to a ping has to queue, and still comes out whole.
+    """
     app = Demo(enough=5_000_000)
     async with serving(app) as live, h2_client(live.port) as client:
         number = await client.request(b"/flood")

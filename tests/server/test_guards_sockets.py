@@ -19,7 +19,12 @@ from hermes_trio.server import sockets as module
 from hermes_trio.server.config import hypercorn_config
 from hermes_trio.server.guards import Guards
 from hermes_trio.server.main import serve_sockets
-from hermes_trio.server.sockets import CannotListen, PortInUse, ensure_options, open_listening_sockets
+from hermes_trio.server.sockets import (
+    CannotListen,
+    PortInUse,
+    ensure_options,
+    open_listening_sockets,
+)
 from tests.server.apps import Demo, Receive, Send, body, lifespan, start
 from tests.support.in_process_server import RunningServer, hypercorn_serving, serving
 from tests.support.raw_http import ask, connect, get, read_to_end, read_until
@@ -114,7 +119,8 @@ def test_a_port_in_use_is_named(opened: list[socket.socket]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "port"), [("192.0.2.1", 0), ("no.such.host.invalid", 0), ("127.0.0.1", 70_000), ("x" * 300, 0)]
+    ("host", "port"),
+    [("192.0.2.1", 0), ("no.such.host.invalid", 0), ("127.0.0.1", 70_000), ("x" * 300, 0)],
 )
 def test_an_impossible_address_is_named(host: str, port: int) -> None:
     with pytest.raises(CannotListen) as caught:
@@ -188,7 +194,9 @@ async def tell_ends(scope: Any, receive: Receive, send: Send) -> None:
     await body(send, json.dumps([scope["client"], scope["server"]]).encode())
 
 
-async def ends_of(listening: socket.socket, connect_to: Callable[[], Awaitable[trio.SocketStream]]) -> bytes:
+async def ends_of(
+    listening: socket.socket, connect_to: Callable[[], Awaitable[trio.SocketStream]]
+) -> bytes:
     """What the application is told of a connection, after the head."""
     stop = trio.Event()
     with trio.fail_after(20):

@@ -31,7 +31,9 @@ def secure(authority: trustme.CA, tmp_path: Path) -> ServerConfig:
     return hypercorn_config(path, path, graceful_seconds=0.05)
 
 
-async def connect_tls(port: int, authority: trustme.CA, *alpn: str) -> trio.SSLStream[trio.SocketStream]:
+async def connect_tls(
+    port: int, authority: trustme.CA, *alpn: str
+) -> trio.SSLStream[trio.SocketStream]:
     context = ssl.create_default_context()
     authority.configure_trust(context)
     context.set_alpn_protocols(alpn)
@@ -53,7 +55,10 @@ async def test_tls_speaks_http_2_if_asked(authority: trustme.CA, secure: ServerC
 
 
 async def test_tls_speaks_http_1(authority: trustme.CA, secure: ServerConfig) -> None:
-    async with serving(Demo(), secure) as live, await connect_tls(live.port, authority, "http/1.1") as stream:
+    async with (
+        serving(Demo(), secure) as live,
+        await connect_tls(live.port, authority, "http/1.1") as stream,
+    ):
         await stream.send_all(get("/big", "Connection: close"))
         assert (await read_to_end(stream)).endswith(b"%b\r\n3\r\nend\r\n0\r\n\r\n" % BIG)
 
@@ -66,7 +71,9 @@ async def test_no_handshake_is_no_fault(secure: ServerConfig) -> None:
     assert live.guards.faults == 0
 
 
-async def test_a_shutdown_in_the_midst_of_a_handshake(authority: trustme.CA, secure: ServerConfig) -> None:
+async def test_a_shutdown_in_the_midst_of_a_handshake(
+    authority: trustme.CA, secure: ServerConfig
+) -> None:
     async with (
         serving(Demo(), secure) as live,
         await connect_tls(live.port, authority) as idle,
@@ -81,7 +88,9 @@ async def test_a_shutdown_in_the_midst_of_a_handshake(authority: trustme.CA, sec
     assert live.guards.faults == 0
 
 
-async def test_a_stalled_reader_on_tls_is_dropped(authority: trustme.CA, secure: ServerConfig) -> None:
+async def test_a_stalled_reader_on_tls_is_dropped(
+    authority: trustme.CA, secure: ServerConfig
+) -> None:
     app = Demo()
     async with (
         serving(app, secure, write_seconds=0.1) as live,
@@ -109,14 +118,19 @@ async def test_a_client_with_a_request_left_is_seen_to_leave(
 
 
 async def _leave(way: Callable[[], Awaitable[object]]) -> None:
-    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # the server says nothing in return
+    with suppress(
+        trio.BrokenResourceError, trio.ClosedResourceError
+    ):  # the server says nothing in return
         await way()
 
 
 async def test_requests_ahead_of_their_turn_are_answered_in_order(
     authority: trustme.CA, secure: ServerConfig
 ) -> None:
-    async with serving(Demo(), secure) as live, await connect_tls(live.port, authority, "http/1.1") as stream:
+    async with (
+        serving(Demo(), secure) as live,
+        await connect_tls(live.port, authority, "http/1.1") as stream,
+    ):
         await stream.send_all(get("/big") + get("/"))
         await stream.send_all(get("/early"))
         answers = await read_until(stream, b"HTTP/1.1 401")

@@ -71,7 +71,9 @@ async def test_a_slow_reader_is_not_a_stalled_one(monkeypatch: pytest.MonkeyPatc
 async def test_a_write_under_way_is_shortened_and_never_lengthened() -> None:
     guards, (left, right) = Guards(60), trio.socket.socketpair()
     with right:
-        guarded = stream.GuardedStream(trio.SocketStream(left), trio.CancelScope(), guards.write_deadline)
+        guarded = stream.GuardedStream(
+            trio.SocketStream(left), trio.CancelScope(), guards.write_deadline
+        )
         guards.connections.add(guarded)
 
         async def send() -> None:
@@ -88,7 +90,11 @@ async def test_a_write_under_way_is_shortened_and_never_lengthened() -> None:
 
 
 async def test_a_fast_producer_leaves_room_for_others() -> None:
-    async with serving(Demo()) as live, await connect(live.port) as reader, trio.open_nursery() as nursery:
+    async with (
+        serving(Demo()) as live,
+        await connect(live.port) as reader,
+        trio.open_nursery() as nursery,
+    ):
         await reader.send_all(get("/flood"))
         nursery.start_soon(read_to_end, reader)
         for _ in range(3):
@@ -108,7 +114,9 @@ async def test_a_producer_that_ignores_the_end_does_not_spin() -> None:
     assert app.ended.is_set()
 
 
-async def test_an_application_that_cannot_be_told_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_application_that_cannot_be_told_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its queue is full of a body that it never reads, and its client is gone."""
     monkeypatch.setattr(stream, "GONE_SECONDS", 0.05)
     app = Demo()
@@ -152,7 +160,9 @@ async def test_a_cancelled_message_is_sent_whole_or_not_at_all() -> None:
     async def act(send: Any) -> None:
         nonlocal sent
         await start(send)
-        with trio.move_on_after(0.1):  # the client does not read yet, so a write is under way when this fires
+        with trio.move_on_after(
+            0.1
+        ):  # the client does not read yet, so a write is under way when this fires
             while True:
                 await body(send, b"%08d" % sent * 1000, more=True)
                 sent += 1

@@ -37,7 +37,12 @@ LENGTH = (b"content-length", b"2")
         ("HEAD / HTTP/1.1", (LENGTH,), {b"content-length: 2"}, b"\r\n\r\n"),
         ("GET / HTTP/1.0", (), set(), b"\r\n\r\nok"),
         ("GET / HTTP/1.0", (LENGTH,), {b"content-length: 2"}, b"\r\n\r\nok"),
-        ("GET / HTTP/1.1", (LENGTH, (b"Connection", b"x-other")), {b"content-length: 2"}, b"\r\n\r\nok"),
+        (
+            "GET / HTTP/1.1",
+            (LENGTH, (b"Connection", b"x-other")),
+            {b"content-length: 2"},
+            b"\r\n\r\nok",
+        ),
     ],
 )
 async def test_every_answer_is_framed(

@@ -47,10 +47,14 @@ async def test_every_stream_gets_its_own_parts() -> None:
         for number in numbers:
             await client.until_body(number, PART.__eq__)
         app.end.set()
-        assert [await client.answer(number) for number in numbers] == [(200, PART + b"end")] * STREAMS
+        assert [await client.answer(number) for number in numbers] == [
+            (200, PART + b"end")
+        ] * STREAMS
 
 
-async def test_the_parts_of_many_streams_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_parts_of_many_streams_are_written_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     writes: list[int] = []
     send_all = GuardedStream.send_all
 
@@ -79,7 +83,9 @@ async def test_the_last_part_is_also_the_end() -> None:
     async with serving(app) as live, h2_client(live.port) as client:
         number = await client.request()
         assert await client.answer(number) == (200, PART + b"end")
-        ends = [event.stream_ended for event in client.seen if isinstance(event, h2.events.DataReceived)]
+        ends = [
+            event.stream_ended for event in client.seen if isinstance(event, h2.events.DataReceived)
+        ]
         assert ends[-1] is not None
 
 
@@ -124,7 +130,9 @@ class Unread:
 
 
 @pytest.mark.parametrize(("path", "status"), [(b"/", 413), (b"/fail", 500)])
-async def test_an_application_that_does_not_receive_blocks_no_other_stream(path: bytes, status: int) -> None:
+async def test_an_application_that_does_not_receive_blocks_no_other_stream(
+    path: bytes, status: int
+) -> None:
     """Many small parts of a body fill the queue of messages for the application."""
     app = Unread()
     async with serving(app) as live, h2_client(live.port) as client:
@@ -169,13 +177,18 @@ class Hurried:
 
 
 async def test_a_cancelled_head_does_not_break_the_connection() -> None:
-    """It waits behind a write that is under way. If it got lost, the client could not decode any head after it."""
+    """It waits behind a write that is under way.
+
+    If it got lost, the client could not decode any head after it.
+    """
     async with serving(Hurried()) as live, h2_client(live.port) as client:
         flood = await client.request(b"/flood")
         client.h2.increment_flow_control_window(10_000_000)
         client.h2.increment_flow_control_window(10_000_000, flood)
         await client.flush()
-        await wait_all_tasks_blocked(0.1)  # the client does not read: the server is blocked in a write
+        await wait_all_tasks_blocked(
+            0.1
+        )  # the client does not read: the server is blocked in a write
         number = await client.request()
         await trio.sleep(0.2)
         assert await client.answer(number) == (200, b"late")

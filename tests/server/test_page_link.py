@@ -1,4 +1,7 @@
-"""The link to the page that is printed at the start: a click signs in, and no log gets a key that is not new."""
+"""The link to the page that is printed at the start.
+
+A click signs in, and no log gets a key that is not new.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ KEY = "ht-0123456789/+abc"
 PLACE = Path("/data/api-key")
 
 
-def link(origin: ConfiguredKeys | StoredKey | GeneratedKey, is_terminal: bool, *more: NamedKey) -> str:
+def link(
+    origin: ConfiguredKeys | StoredKey | GeneratedKey, is_terminal: bool, *more: NamedKey
+) -> str:
     keys = OpenedKeys(Keyring((NamedKey("default", KEY), *more)), origin)
     return page_link(Prepared(Settings(), keys, find_agents(Settings())), URL, is_terminal)
 
@@ -25,7 +30,9 @@ def link(origin: ConfiguredKeys | StoredKey | GeneratedKey, is_terminal: bool, *
     ("origin", "is_terminal"),
     [(GeneratedKey(PLACE, KEY), True), (GeneratedKey(PLACE, KEY), False), (StoredKey(PLACE), True)],
 )
-def test_whoever_may_see_the_key_gets_it(origin: StoredKey | GeneratedKey, is_terminal: bool) -> None:
+def test_whoever_may_see_the_key_gets_it(
+    origin: StoredKey | GeneratedKey, is_terminal: bool
+) -> None:
     assert link(origin, is_terminal) == f"{URL}/#key=ht-0123456789%2F%2Babc"
 
 

@@ -1,4 +1,7 @@
-"""A client that sends its next request before it has the last answer: it is served, and it is seen to leave."""
+"""A client that sends its next request before it has the last answer.
+
+It is served, and it is seen to leave.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,12 @@ async def no_connection(live: RunningServer) -> None:
 
 @every_way_out
 @pytest.mark.parametrize("way", [serving, hypercorn_serving])
-@pytest.mark.parametrize("more", [b"", get("/"), b"G", FILLER], ids=["nothing", "request", "byte", "filler"])
-async def test_a_client_that_leaves_interrupts_a_silent_stream(way: Any, leave: Leave, more: bytes) -> None:
+@pytest.mark.parametrize(
+    "more", [b"", get("/"), b"G", FILLER], ids=["nothing", "request", "byte", "filler"]
+)
+async def test_a_client_that_leaves_interrupts_a_silent_stream(
+    way: Any, leave: Leave, more: bytes
+) -> None:
     app = Demo()
     async with way(app) as live:
         client = await connect(live.port)
@@ -177,7 +184,9 @@ async def test_a_dropped_connection_leaves_no_reader_behind(
 
 
 @left_over
-async def test_a_closing_answer_leaves_no_reader_behind(more: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_closing_answer_leaves_no_reader_behind(
+    more: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(guarded, "HANGUP_POLL_SECONDS", 60)
     config = hypercorn_config(graceful_seconds=60)
     config.keep_alive_max_requests = 0
@@ -219,7 +228,9 @@ async def test_an_end_that_came_with_the_request_is_not_missed() -> None:
         await client.send_all(get("/"))
         await read_until(client, b"hello")
         await client.send_all(get("/ticks"))
-        client.socket.shutdown(trio.socket.SHUT_WR)  # nobody on the other side had a turn in between
+        client.socket.shutdown(
+            trio.socket.SHUT_WR
+        )  # nobody on the other side had a turn in between
         with trio.fail_after(5):
             await app.ended.wait()
 

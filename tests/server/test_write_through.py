@@ -138,7 +138,9 @@ async def test_a_partial_write_to_a_stalled_reader_ends_at_the_deadline() -> Non
 
 
 @pytest.mark.parametrize(("data", "more"), [(b"another", True), (BIG[:-1], True), (b"", False)])
-async def test_who_does_not_repeat_a_partial_write_loses_the_connection(data: bytes, more: bool) -> None:
+async def test_who_does_not_repeat_a_partial_write_loses_the_connection(
+    data: bytes, more: bool
+) -> None:
     async def act(offered: WriteThroughExtension, send: Send) -> None:
         assert not offered.try_send(BIG)
         with pytest.raises(RuntimeError, match="must begin with the chunk"):
@@ -249,7 +251,10 @@ async def test_http_2_does_not_offer_it() -> None:
 @pytest.mark.parametrize("protocol", ["h2", "http/1.1"])
 async def test_tls_does_not_offer_it(authority: Any, secure: Any, protocol: str) -> None:
     app = App(three_parts)
-    async with serving(app, secure) as live, await connect_tls(live.port, authority, protocol) as stream:
+    async with (
+        serving(app, secure) as live,
+        await connect_tls(live.port, authority, protocol) as stream,
+    ):
         if protocol == "h2":
             client = H2Client(stream)
             await client.start()

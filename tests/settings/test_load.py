@@ -69,12 +69,20 @@ def test_the_documented_defaults() -> None:
         100,
         10_000_000,
     )
-    assert (settings.log_level, settings.log_format, settings.open_webui_status) == ("info", "text", "auto")
+    assert (settings.log_level, settings.log_format, settings.open_webui_status) == (
+        "info",
+        "text",
+        "auto",
+    )
     assert settings.access_log is True
     assert (settings.keepalive_seconds, settings.run_seconds, settings.stall_seconds) == (10, 0, 30)
     assert (settings.drain_seconds, settings.interrupt_grace_seconds) == (20, 5)
     assert (settings.write_seconds, settings.body_seconds) == (30, 20)
-    assert (settings.max_iterations, settings.upstream_read_seconds, settings.upstream_retries) == (50, 60, 2)
+    assert (settings.max_iterations, settings.upstream_read_seconds, settings.upstream_retries) == (
+        50,
+        60,
+        2,
+    )
 
 
 def test_settings_and_sources_are_frozen() -> None:
@@ -167,7 +175,10 @@ def as_toml(value: Any) -> str:
 @given(in_file=st.sets(st.sampled_from(NAMES)), in_env=st.sets(st.sampled_from(NAMES)),
        in_flags=st.sets(st.sampled_from(NAMES)))  # fmt: skip
 def test_options_do_not_disturb_each_other(
-    tmp_path_factory: pytest.TempPathFactory, in_file: set[str], in_env: set[str], in_flags: set[str]
+    tmp_path_factory: pytest.TempPathFactory,
+    in_file: set[str],
+    in_env: set[str],
+    in_flags: set[str],
 ) -> None:
     values = {name: VALUES.get(name, NUMBERS) for name in NAMES}
     lines = [f"{name} = {as_toml(values[name][0])}" for name in in_file]
@@ -191,7 +202,12 @@ def test_options_do_not_disturb_each_other(
         ("API_SERVER_PORT", "port", "9000", 9000),
         ("API_SERVER_KEY", "api_key", "k" * 16, "k" * 16),
         ("API_SERVER_MODEL_NAME", "model_name", "my model", "my model"),
-        ("API_SERVER_CORS_ORIGINS", "cors_origins", "http://a, http://b,", ("http://a", "http://b")),
+        (
+            "API_SERVER_CORS_ORIGINS",
+            "cors_origins",
+            "http://a, http://b,",
+            ("http://a", "http://b"),
+        ),
         ("OPENAI_BASE_URL", "base_url", "http://a/v1", "http://a/v1"),
         ("OPENAI_API_KEY", "upstream_api_key", "sk-a", "sk-a"),
         ("OPENAI_MODEL", "upstream_model", "gpt", "gpt"),
@@ -237,11 +253,15 @@ def test_a_deprecated_variable_works_with_one_warning(old: str, new: str) -> Non
     loaded = from_env(**{own_variable(old): "7"})
     assert getattr(loaded.settings, new) == 7
     assert loaded.sources[new] == Source(SourceKind.ENVIRONMENT, own_variable(old))
-    assert loaded.warnings == (f"{own_variable(old)} is deprecated; use {own_variable(new)} instead",)
+    assert loaded.warnings == (
+        f"{own_variable(old)} is deprecated; use {own_variable(new)} instead",
+    )
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED)
-def test_a_deprecated_key_of_the_file_works_with_one_warning(tmp_path: Path, old: str, new: str) -> None:
+def test_a_deprecated_key_of_the_file_works_with_one_warning(
+    tmp_path: Path, old: str, new: str
+) -> None:
     path = toml(tmp_path, f"{old} = 7")
     loaded = load({}, NO_HOME, path)
     assert getattr(loaded.settings, new) == 7
@@ -271,7 +291,9 @@ def test_a_deprecated_name_of_a_stronger_source_beats_the_current_one(tmp_path: 
     assert loaded.settings.max_buffered_chars == 2
 
 
-def test_an_embedded_application_logs_the_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_embedded_application_logs_the_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HERMES_TRIO_AHEAD_CHARACTERS", "7")
     with structlog.testing.capture_logs() as lines:
         create_app(agent="demo", store="memory:", data_dir=tmp_path, api_key="k" * 32)
@@ -281,7 +303,9 @@ def test_an_embedded_application_logs_the_warning(monkeypatch: pytest.MonkeyPatc
 
 
 def test_nothing_deprecated_means_no_warning() -> None:
-    assert from_env(HERMES_TRIO_MAX_BUFFERED_CHARS="7", HERMES_TRIO_AHEAD_CHARACTERS="").warnings == ()
+    assert (
+        from_env(HERMES_TRIO_MAX_BUFFERED_CHARS="7", HERMES_TRIO_AHEAD_CHARACTERS="").warnings == ()
+    )
 
 
 # The file
@@ -301,7 +325,9 @@ def test_which_file_is_read(tmp_path: Path) -> None:
     assert load({}, environ, flagged).settings.port == 1
 
 
-def test_a_file_in_the_working_directory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_the_working_directory_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("hermes-trio.toml", "config.toml"):
         (tmp_path / name).write_text("port = 1")
@@ -309,13 +335,18 @@ def test_a_file_in_the_working_directory_is_not_read(tmp_path: Path, monkeypatch
 
 
 def test_values_of_a_file(tmp_path: Path) -> None:
-    path = toml(tmp_path, 'host = "::1"\nmax_runs = 0\nrun_seconds = 60\ncors_origins = ["https://a", "*"]\n')
+    path = toml(
+        tmp_path,
+        'host = "::1"\nmax_runs = 0\nrun_seconds = 60\ncors_origins = ["https://a", "*"]\n',
+    )
     settings = load({}, NO_HOME, path).settings
     assert (settings.host, settings.max_runs, settings.run_seconds) == ("::1", 0, 60.0)
     assert settings.cors_origins == ("https://a", "*")
 
 
-def test_paths_are_relative_to_their_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_their_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir("/")
     path = toml(tmp_path, 'data_dir = "data"')
     assert load({}, NO_HOME, path).settings.data_dir == tmp_path / "data"
@@ -345,8 +376,14 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
         ("data_dir = 5", "data_dir: 5 is not a path (from {path}: data_dir)"),
         ("certfile = ''", "certfile: '' is not a path (from {path}: certfile)"),
         ('certfile = "a\\u0000b"', "certfile: 'a\\x00b' is not a path (from {path}: certfile)"),
-        ("cors_origins = 5", "cors_origins: 5 is not a list of strings (from {path}: cors_origins)"),
-        ("cors_origins = [5]", "cors_origins: [5] is not a list of strings (from {path}: cors_origins)"),
+        (
+            "cors_origins = 5",
+            "cors_origins: 5 is not a list of strings (from {path}: cors_origins)",
+        ),
+        (
+            "cors_origins = [5]",
+            "cors_origins: [5] is not a list of strings (from {path}: cors_origins)",
+        ),
         ("api_key = 12345678", "api_key: the value is not a string (from {path}: api_key)"),
     ],
 )
@@ -360,9 +397,14 @@ def test_an_invalid_line_is_named(tmp_path: Path, text: str, expected: str) -> N
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     missing = tmp_path / "missing.toml"
-    assert refusal({}, {}, missing) == f"config: {missing}: No such file or directory (from --config)"
+    assert (
+        refusal({}, {}, missing) == f"config: {missing}: No such file or directory (from --config)"
+    )
     named = {"HERMES_TRIO_CONFIG": str(missing)}
-    assert refusal({}, named) == f"config: {missing}: No such file or directory (from HERMES_TRIO_CONFIG)"
+    assert (
+        refusal({}, named)
+        == f"config: {missing}: No such file or directory (from HERMES_TRIO_CONFIG)"
+    )
     assert refusal({}, {}, tmp_path) == f"config: {tmp_path}: Is a directory (from --config)"
     broken = toml(tmp_path, "port: 1")
     assert refusal({}, {}, broken).startswith(f"config: {broken} is not valid TOML: ")
@@ -387,7 +429,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("HERMES_TRIO_STALL_SECONDS", "nan", "stall_seconds: nan is not a finite number"),
         ("HERMES_TRIO_BODY_SECONDS", "soon", "body_seconds: 'soon' is not a number"),
         ("HERMES_TRIO_MAX_BODY_BYTES", "0", "max_body_bytes: 0 is less than 1"),
-        ("API_SERVER_HOST", "127.0.0.1:80", "host: '127.0.0.1:80' is not a host name or an IP address"),
+        (
+            "API_SERVER_HOST",
+            "127.0.0.1:80",
+            "host: '127.0.0.1:80' is not a host name or an IP address",
+        ),
         ("API_SERVER_HOST", "http://x", "host: 'http://x' is not a host name or an IP address"),
         ("OPENAI_BASE_URL", "localhost:8000", "base_url: the value is not a URL such as "),
         ("OPENAI_BASE_URL", "ftp://x", "base_url: the value is not a URL such as "),
@@ -408,9 +454,21 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             "never",
             "on_disconnect: 'never' is not interrupt, grace:SECONDS or detach",
         ),
-        ("HERMES_TRIO_ON_DISCONNECT", "grace:99999", "on_disconnect: 'grace:99999' is more than a day"),
-        ("HERMES_TRIO_OPEN_WEBUI_STATUS", "maybe", "open_webui_status: 'maybe' is not one of auto, on, off"),
-        ("API_SERVER_CORS_ORIGINS", "http://a/", "cors_origins: 'http://a/' is not an origin such as "),
+        (
+            "HERMES_TRIO_ON_DISCONNECT",
+            "grace:99999",
+            "on_disconnect: 'grace:99999' is more than a day",
+        ),
+        (
+            "HERMES_TRIO_OPEN_WEBUI_STATUS",
+            "maybe",
+            "open_webui_status: 'maybe' is not one of auto, on, off",
+        ),
+        (
+            "API_SERVER_CORS_ORIGINS",
+            "http://a/",
+            "cors_origins: 'http://a/' is not an origin such as ",
+        ),
         ("HERMES_TRIO_DATA_DIR", "~no-such-user/x", "data_dir: '~no-such-user/x' is not a path"),
     ],
 )
@@ -433,15 +491,22 @@ def test_an_overridden_value_is_not_validated() -> None:
 def test_tls_needs_certificate_and_key(tmp_path: Path) -> None:
     pem = tmp_path / "x.pem"
     pem.write_text("")
-    assert refusal({"certfile": str(pem)}, {}) == "certfile: requires keyfile as well (from --certfile)"
+    assert (
+        refusal({"certfile": str(pem)}, {})
+        == "certfile: requires keyfile as well (from --certfile)"
+    )
     assert (
         refusal({}, {"HERMES_TRIO_KEYFILE": str(pem)})
         == "keyfile: requires certfile as well (from HERMES_TRIO_KEYFILE)"
     )
     both = {"certfile": str(pem), "keyfile": str(tmp_path / "no.pem")}
-    assert refusal(both, {}) == f"keyfile: {tmp_path}/no.pem: No such file or directory (from --keyfile)"
     assert (
-        refusal(both | {"keyfile": tmp_path}, {}) == f"keyfile: {tmp_path}: is a directory (from --keyfile)"
+        refusal(both, {})
+        == f"keyfile: {tmp_path}/no.pem: No such file or directory (from --keyfile)"
+    )
+    assert (
+        refusal(both | {"keyfile": tmp_path}, {})
+        == f"keyfile: {tmp_path}: is a directory (from --keyfile)"
     )
     assert load(both | {"keyfile": str(pem)}, NO_HOME, None).settings.keyfile == pem
 
@@ -476,7 +541,10 @@ def test_the_store_url_is_relative_to_the_data_directory() -> None:
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("postgresql://joe:hunter2@db/x", "store: postgresql: is not a known kind of store; use memory:, "),
+        (
+            "postgresql://joe:hunter2@db/x",
+            "store: postgresql: is not a known kind of store; use memory:, ",
+        ),
         ("hunter2", "store: this is not a known kind of store; use memory:, "),
         ("hunter 2:x", "store: this is not a known kind of store; use memory:, "),
         ("sqlite://hunter2", "store: sqlite: is not a known kind of store; use memory:, "),

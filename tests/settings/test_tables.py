@@ -79,7 +79,9 @@ def test_every_option_of_a_profile(tmp_path: Path) -> None:
             options={"temperature": 0.5, "stop": ["a"]},
         )
     }
-    assert loaded.sources["profiles.x.model"].name == f"{tmp_path / 'config.toml'}: profiles.x.model"
+    assert (
+        loaded.sources["profiles.x.model"].name == f"{tmp_path / 'config.toml'}: profiles.x.model"
+    )
     assert loaded.sources["mcp.web"].kind is SourceKind.FILE
     assert SECRET not in repr(loaded)
 
@@ -199,7 +201,9 @@ def test_the_default_agent_of_the_top_level() -> None:
         ),
     ],
 )  # fmt: skip
-def test_an_error_is_one_line_that_names_the_option(tmp_path: Path, text: str, expected: str) -> None:
+def test_an_error_is_one_line_that_names_the_option(
+    tmp_path: Path, text: str, expected: str
+) -> None:
     with pytest.raises(SettingsError) as caught:
         loaded_from(tmp_path, text)
     said = str(caught.value)
@@ -251,7 +255,9 @@ def test_agents_receive_the_values_of_their_tables(tmp_path: Path) -> None:
     )
     assert told.model_path == tmp_path / "models/qwen.gguf"
     assert (told.system_prompt, told.max_iterations, told.limits.read) == ("Be brief.", 7, 5.0)
-    assert {name: dict(server) for name, server in told.mcp.items()} == {"files": {"command": "serve-files"}}
+    assert {name: dict(server) for name, server in told.mcp.items()} == {
+        "files": {"command": "serve-files"}
+    }
     assert dict(told.options) == {"temperature": 0.5, "stop": ["a"]}
     assert SECRET not in repr(told)
     own = agents[""].config
@@ -272,10 +278,21 @@ def test_the_servers_own_agent_receives_the_top_level() -> None:
         upstream_write_seconds=3, upstream_pool_seconds=4, upstream_retries=5,
     )  # fmt: skip
     told = find_agents(settings)[""].config
-    assert (told.base_url, told.api_key, told.model, told.system_prompt) == ("http://a", SECRET, "m", "s")
+    assert (told.base_url, told.api_key, told.model, told.system_prompt) == (
+        "http://a",
+        SECRET,
+        "m",
+        "s",
+    )
     assert (told.tools, told.max_iterations) == (("t",), 2)
     limits = told.limits
-    assert (limits.connect, limits.read, limits.write, limits.pool, limits.retries) == (1, 2, 3, 4, 5)
+    assert (limits.connect, limits.read, limits.write, limits.pool, limits.retries) == (
+        1,
+        2,
+        3,
+        4,
+        5,
+    )
 
 
 @pytest.mark.parametrize(
@@ -285,7 +302,9 @@ def test_the_servers_own_agent_receives_the_top_level() -> None:
         ({"keys": ("default", "eve")}, "profiles.x.keys: there is no key of 'eve'"),
     ],
 )
-def test_what_only_a_start_can_find_out(tmp_path: Path, profile: dict[str, Any], expected: str) -> None:
+def test_what_only_a_start_can_find_out(
+    tmp_path: Path, profile: dict[str, Any], expected: str
+) -> None:
     settings = Settings(data_dir=tmp_path, profiles={"x": Profile(name="x", **profile)})
     with pytest.raises(ConfigurationError) as caught:
         check(settings)
@@ -294,7 +313,9 @@ def test_what_only_a_start_can_find_out(tmp_path: Path, profile: dict[str, Any],
 
 def test_options_of_the_top_level_hold_unless_a_profile_has_its_own(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    path.write_text('[options.approvals]\nterminal = "always"\n[profiles.a]\n[profiles.b.options]\nx = 1\n')
+    path.write_text(
+        '[options.approvals]\nterminal = "always"\n[profiles.a]\n[profiles.b.options]\nx = 1\n'
+    )
     loaded = load({}, {}, path)
     agents = find_agents(loaded.settings)
     own = {"approvals": {"terminal": "always"}}

@@ -28,10 +28,14 @@ KEEP_ALL = Retention(log_seconds=1e9, idempotency_seconds=1e9, max_runs=0)
 
 RICH = (
     Message(
-        "user", ({"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:,"}})
+        "user",
+        ({"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:,"}}),
     ),
     Message(
-        "assistant", "", (ToolCall("c1", "add", '{"a": 1}'), ToolCall("c2", "add", "{}")), reasoning="hm"
+        "assistant",
+        "",
+        (ToolCall("c1", "add", '{"a": 1}'), ToolCall("c2", "add", "{}")),
+        reasoning="hm",
     ),
     Message("tool", "1", tool_call_id="c1", name="add"),
     Message("tool", "\ud800 \x00 \u2028 \U0001f600", tool_call_id="c2", name="add"),
@@ -49,7 +53,10 @@ def header(run_id: str, created_at: float = 1.0, /, **changes: Any) -> RunHeader
 def ended(run_id: str, created_at: float = 1.0, /, **changes: Any) -> EndedRun:
     """Return an ended run with one question and one answer."""
     return EndedRun(
-        header(run_id, created_at, **changes), (MessageItem(f"answer {run_id}"),), COMPLETED, ended_after=0.5
+        header(run_id, created_at, **changes),
+        (MessageItem(f"answer {run_id}"),),
+        COMPLETED,
+        ended_after=0.5,
     )
 
 
@@ -94,7 +101,9 @@ def batch(run_id: str, first: int, count: int = 1, principal: str = "ann") -> Lo
     return LogBatch(principal, run_id, first, encode_changes(changes), count)
 
 
-async def logged_numbers(store: Store, run_id: str, first: int = 0, principal: str = "ann") -> list[int]:
+async def logged_numbers(
+    store: Store, run_id: str, first: int = 0, principal: str = "ann"
+) -> list[int]:
     """Read a log page by page and return the numbers of its changes."""
     numbers: list[int] = []
     while batches := await store.read_log(principal, run_id, first):
@@ -113,7 +122,9 @@ async def begin_and_log(store: Store, run_id: str, changes: int = 2) -> None:
 async def end_chain(store: Store, *run_ids: str) -> None:
     """End runs that continue each other, each later than the previous one."""
     for number, run_id in enumerate(run_ids):
-        await store.end_run(ended(run_id, number + 1.0, parent=run_ids[number - 1] if number else ""))
+        await store.end_run(
+            ended(run_id, number + 1.0, parent=run_ids[number - 1] if number else "")
+        )
 
 
 async def history_texts(store: Store, run_id: str, principal: str = "ann") -> list[str]:
@@ -145,4 +156,6 @@ async def item_ids(store: Store, conversation_id: str = "c", principal: str = "a
 
 def idempotency_record(run_id: str = "run", **changes: Any) -> IdempotencyRecord:
     """Return the idempotency record of a request."""
-    return attrs.evolve(IdempotencyRecord("ann", "/v1/responses", "key", "body", run_id, 1.0), **changes)
+    return attrs.evolve(
+        IdempotencyRecord("ann", "/v1/responses", "key", "body", run_id, 1.0), **changes
+    )

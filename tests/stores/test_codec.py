@@ -19,10 +19,14 @@ from hermes_trio.stores.codec import decode_message, encode_json, encode_plain_j
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.samples import ended_with_messages
 
-text = st.text(st.characters(exclude_categories=()), max_size=20)  # with lone surrogates and controls
+text = st.text(
+    st.characters(exclude_categories=()), max_size=20
+)  # with lone surrogates and controls
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | text
 values: st.SearchStrategy[Any] = st.recursive(
-    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3), max_leaves=6
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=6,
 )
 parts = st.lists(st.dictionaries(text, values, max_size=3), max_size=3).map(tuple)
 calls = st.lists(st.builds(ToolCall, text, text, text), max_size=3).map(tuple)
@@ -46,7 +50,8 @@ def test_the_fast_encoder_writes_the_same(message: Message) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, [float("nan")], [float("inf")], 2**80, "\ud800", "\u00e4", {"a": [1, 2.5, True, "x"]}]
+    "value",
+    [None, [float("nan")], [float("inf")], 2**80, "\ud800", "\u00e4", {"a": [1, 2.5, True, "x"]}],
 )
 def test_the_fast_encoder_falls_back(value: Any) -> None:
     """To the strict encoder, where the result would differ."""
@@ -74,7 +79,9 @@ async def _written_and_read(path: Path, said: list[list[Message]]) -> tuple[Mess
 
 
 def test_a_later_field_is_ignored_and_a_missing_one_has_its_default() -> None:
-    assert decode_message('{"role": "user", "content": "x", "new": 1}', 0, "s") == Message("user", "x")
+    assert decode_message('{"role": "user", "content": "x", "new": 1}', 0, "s") == Message(
+        "user", "x"
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,12 @@ from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.contract.approvals import ApprovalContract
 from tests.stores.contract.conversations import ConversationContract, IdempotencyContract
 from tests.stores.contract.isolation import IsolationContract
-from tests.stores.contract.lifecycle import ClosingContract, DurabilityContract, Reopen, TranscriptContract
+from tests.stores.contract.lifecycle import (
+    ClosingContract,
+    DurabilityContract,
+    Reopen,
+    TranscriptContract,
+)
 from tests.stores.contract.logs import HistoryContract, LogContract
 from tests.stores.contract.retention import DeleteContract, PurgeContract
 from tests.stores.contract.run_lists import RunListContract

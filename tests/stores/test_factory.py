@@ -8,7 +8,13 @@ from typing import cast
 import pytest
 
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.stores.factory import InMemory, SqliteFile, StoreLocation, open_store, parse_store_url
+from hermes_trio.stores.factory import (
+    InMemory,
+    SqliteFile,
+    StoreLocation,
+    open_store,
+    parse_store_url,
+)
 from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.stores.sqlite import SqliteStore
 from tests.stores.helpers import file_names

@@ -7,14 +7,20 @@ import pytest
 from hermes_trio.core.records import Retention
 from hermes_trio.stores.retention import AccessTimes, PurgeCandidate, RunAccess, select_surplus
 
-RUNS = [PurgeCandidate("ann", run_id, "", size) for run_id, size in (("a", 10), ("b", 30), ("c", 60))]
+RUNS = [
+    PurgeCandidate("ann", run_id, "", size) for run_id, size in (("a", 10), ("b", 30), ("c", 60))
+]
 
 
 def test_access_times_are_bounded_and_the_oldest_go() -> None:
     times = AccessTimes(limit=3)
     for at, run_id in enumerate("abcadd"):
         times.record(RunAccess("ann", run_id, float(at)))
-    assert [(access.run_id, access.at) for access in times.drain()] == [("c", 2.0), ("a", 3.0), ("d", 5.0)]
+    assert [(access.run_id, access.at) for access in times.drain()] == [
+        ("c", 2.0),
+        ("a", 3.0),
+        ("d", 5.0),
+    ]
     assert times.drain() == ()
 
 

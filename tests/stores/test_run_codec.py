@@ -56,7 +56,9 @@ def turn_of(script: list[Event], last: Event) -> Turn:
 
 @settings(deadline=None)
 @given(scripts, last_words, headers, numbers)
-def test_a_run_round_trips(script: list[Event], last: Event, given_header: RunHeader, after: float) -> None:
+def test_a_run_round_trips(
+    script: list[Event], last: Event, given_header: RunHeader, after: float
+) -> None:
     turn = turn_of(script, last)
     run = EndedRun(given_header, turn.items, turn.outcome, after)
     written = encode_run(run)
@@ -66,7 +68,9 @@ def test_a_run_round_trips(script: list[Event], last: Event, given_header: RunHe
 
 @settings(deadline=None, max_examples=40)
 @given(scripts, last_words, outcomes)
-def test_a_run_round_trips_through_a_store(script: list[Event], last: Event, outcome: Outcome) -> None:
+def test_a_run_round_trips_through_a_store(
+    script: list[Event], last: Event, outcome: Outcome
+) -> None:
     trio.run(_check_stored, EndedRun(header("a"), turn_of(script, last).items, outcome, 1.0))
 
 
@@ -127,7 +131,9 @@ class Model:
 
     def _unneeded(self) -> set[str]:
         parents = {known.parent for known in self.runs.values()}
-        return {name for name, known in self.runs.items() if known.is_hidden and name not in parents}
+        return {
+            name for name, known in self.runs.items() if known.is_hidden and name not in parents
+        }
 
     def forget(self, keep: int) -> int:
         kept = [name for name in self.runs if self.state(name) is EndedRun]
@@ -143,7 +149,9 @@ class Model:
 
 # Few runs, so that they meet; a run continues one with a smaller number, or none.
 names = [f"r{number}" for number in range(7)]
-links = st.integers(0, 6).flatmap(lambda child: st.tuples(st.just(child), st.integers(-1, child - 1)))
+links = st.integers(0, 6).flatmap(
+    lambda child: st.tuples(st.just(child), st.integers(-1, child - 1))
+)
 steps = st.one_of(
     st.tuples(st.sampled_from(["begin", "end", "end"]), links),
     st.tuples(st.sampled_from(["look", "delete"]), st.sampled_from(names)),
@@ -182,7 +190,9 @@ async def _step(store: Store, model: Model, action: str, value: Any, at: float) 
         assert found.runs == model.forget(value)
 
 
-async def _begin_or_end(store: Store, model: Model, action: str, link: tuple[str, str], at: float) -> None:
+async def _begin_or_end(
+    store: Store, model: Model, action: str, link: tuple[str, str], at: float
+) -> None:
     child, parent = link
     if action == "begin":
         await store.begin_run(header(child, at, parent=parent), "me")

@@ -1,4 +1,7 @@
-"""Run an agent without a run: record what it emits, or put it behind a real runner and event queue."""
+"""Run an agent without a run.
+
+Record what it emits, or put it behind a real runner and event queue.
+"""
 
 from __future__ import annotations
 

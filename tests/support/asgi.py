@@ -1,8 +1,8 @@
 """A client in memory: it calls the ASGI application as a Trio task, and can leave or stop reading at any moment.
 
-What the server does is kept as Hypercorn does it, because the application relies on it: sending after the client left does
-nothing, a client that does not read blocks ``send``, and the end of an answer is followed by ``http.disconnect`` while
-the last ``send`` still runs.
+What the server does is kept as Hypercorn does it, because the application relies on it: sending
+after the client left does nothing, a client that does not read blocks ``send``, and the end of an
+answer is followed by ``http.disconnect`` while the last ``send`` still runs.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class Exchange:
         self._news, self._reads = trio.Event(), trio.Event()
         self._reads.set()
         self._to_app, self._for_app = trio.open_memory_channel[dict[str, Any]](math.inf)
-        self._write_through = WriteThroughSide(self._take, lambda: self._reads.is_set() and not self._is_gone)
+        self._write_through = WriteThroughSide(
+            self._take, lambda: self._reads.is_set() and not self._is_gone
+        )
         self._write_through.offer(scope)
 
     # -- what the client does --
@@ -197,13 +199,17 @@ class Exchange:
         assert not self._status, "the answer began twice"
         self._status = message["status"]
         self._write_through.is_open = True
-        self._headers = tuple((k.decode("ascii"), v.decode("latin-1")) for k, v in message["headers"])
+        self._headers = tuple(
+            (k.decode("ascii"), v.decode("latin-1")) for k, v in message["headers"]
+        )
         assert all(name == name.lower() and "\n" not in value for name, value in self._headers)
         self._tell()
 
     async def _finish(self) -> None:
         self._to_app.send_nowait({"type": "http.disconnect"})
-        for _ in range(3):  # closing a connection takes a few steps, and a cancellation would end them
+        for _ in range(
+            3
+        ):  # closing a connection takes a few steps, and a cancellation would end them
             await trio.lowlevel.checkpoint()
         self.was_finished = True
 
@@ -243,7 +249,9 @@ class Client:
         """Begin a POST with a JSON body."""
         return self.open("POST", path, [json.dumps(body).encode()], {**JSON, **headers})
 
-    async def get(self, path: str, headers: Headers = NO_HEADERS, method: str = "GET") -> HttpResponse:
+    async def get(
+        self, path: str, headers: Headers = NO_HEADERS, method: str = "GET"
+    ) -> HttpResponse:
         """A whole answer to a request without a body."""
         async with self.open(method, path, headers=headers) as exchange:
             return await exchange.end()
@@ -253,7 +261,9 @@ class Client:
         async with self.post(path, body, headers) as exchange:
             return await self._ended(exchange)
 
-    async def send_raw(self, path: str, *parts: bytes, headers: Headers = NO_HEADERS) -> HttpResponse:
+    async def send_raw(
+        self, path: str, *parts: bytes, headers: Headers = NO_HEADERS
+    ) -> HttpResponse:
         """The same with a body of any bytes, in parts."""
         async with self.open("POST", path, parts, {**JSON, **headers}) as exchange:
             return await self._ended(exchange)

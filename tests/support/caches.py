@@ -1,8 +1,9 @@
 """What every application would make anew, although it is always the same, is made once in a process of tests.
 
-A test has an application and a store of its own. Nine tenths of making them are the functions that build addresses from
-rules, which are never called, the packing of the page's files and the tables of an empty database. The first two have no
-state and are shared; the third is copied. Servers in processes of their own, and databases in files, do it all as ever.
+A test has an application and a store of its own. Nine tenths of making them are the functions that
+build addresses from rules, which are never called, the packing of the page's files and the tables
+of an empty database. The first two have no state and are shared; the third is copied. Servers in
+processes of their own, and databases in files, do it all as ever.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from hermes_trio.stores import memory
 from hermes_trio.stores.sqlite.schema import migrate
 from hermes_trio.web import app, static
 
-BUILDER = "_compile_builder"  # of a rule: a function that has the rule as its argument and depends on its text alone
+# of a rule: a function that has the rule as its argument and depends on its text alone
+BUILDER = "_compile_builder"
 
 
 def make_once() -> None:
     """From now on, in this process."""
-    if hasattr(Rule, BUILDER):  # not a part of Werkzeug's promises: without it tests are slower, not wrong
+    if hasattr(
+        Rule, BUILDER
+    ):  # not a part of Werkzeug's promises: without it tests are slower, not wrong
         setattr(Rule, BUILDER, _once_for_each_text(getattr(Rule, BUILDER)))
     setattr(app, static.load_page.__name__, cache(static.load_page))
     setattr(memory, migrate.__name__, _copy_of_the_tables)

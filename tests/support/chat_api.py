@@ -40,7 +40,9 @@ def _aside(chunk: dict[str, Any]) -> str:
     """The name of an event that is neither a part of the answer nor the progress of a tool."""
     if "approval" not in chunk:
         return ""
-    return "hermes.approval.request" if "choices" in chunk["approval"] else "hermes.approval.responded"
+    return (
+        "hermes.approval.request" if "choices" in chunk["approval"] else "hermes.approval.responded"
+    )
 
 
 def delta(chunk: dict[str, Any]) -> dict[str, Any]:
@@ -63,14 +65,20 @@ def said(answer: HttpResponse, name: str = "content") -> str:
 def progress(answer: HttpResponse) -> list[dict[str, Any]]:
     """The events about tools, without what makes them chunks."""
     told = [chunk for chunk in chunks(answer) if "toolCallId" in chunk]
-    assert all(chunk["choices"] == [{"index": 0, "delta": {}, "finish_reason": None}] for chunk in told)
+    assert all(
+        chunk["choices"] == [{"index": 0, "delta": {}, "finish_reason": None}] for chunk in told
+    )
     head = {"id", "object", "created", "model", "choices", "usage"}
     return [{name: value for name, value in chunk.items() if name not in head} for chunk in told]
 
 
 def finish(answer: HttpResponse) -> dict[str, Any]:
     """The one chunk that has a finish reason; nothing but a usage chunk may come after it."""
-    ends = [chunk for chunk in chunks(answer) if chunk["choices"] and chunk["choices"][0]["finish_reason"]]
+    ends = [
+        chunk
+        for chunk in chunks(answer)
+        if chunk["choices"] and chunk["choices"][0]["finish_reason"]
+    ]
     assert len(ends) == 1
     assert delta(ends[0]) == {}
     after = chunks(answer)[chunks(answer).index(ends[0]) + 1 :]

@@ -1,7 +1,7 @@
 """Run the examples of the documentation as a reader would.
 
-A page is worked through from top to bottom, in a folder of its own. What a fenced block means is told by its
-language, and by a comment in the line above it where the language does not say enough:
+A page is worked through from top to bottom, in a folder of its own. What a fenced block means is
+told by its language, and by a comment in the line above it where the language does not say enough:
 
 * ``console``: lines after ``$`` are run, and what follows must be in their output, ``...`` standing for anything;
   what a line exports stays set for the rest of the page
@@ -76,7 +76,9 @@ def blocks_of(page: Path) -> Iterator[Block]:
     for found in FENCE.finditer(text):
         line = text.count("\n", 0, found.start("language")) + 1
         place = f"{page.relative_to(ROOT)}:{line}"
-        yield Block(place, found["language"], found["text"], found["mark"] or "", found["value"] or "")
+        yield Block(
+            place, found["language"], found["text"], found["mark"] or "", found["value"] or ""
+        )
 
 
 def commands_of(text: str) -> list[Command]:
@@ -91,7 +93,10 @@ def commands_of(text: str) -> list[Command]:
 
 
 def check_shown(shown: list[str], actual: str, place: str) -> None:
-    """Each shown line is in the output, in the same order; ``...`` stands for anything, empty lines for nothing."""
+    """Each shown line is in the output, in the same order.
+
+    ``...`` stands for anything, empty lines for nothing.
+    """
     lines = iter(actual.splitlines())
     for line in filter(str.strip, shown):
         if line.strip() == "...":
@@ -248,7 +253,9 @@ class PageRunner:
 
     def wait_until_idle(self) -> None:
         """Wait for the end of the runs: only then their records can be read."""
-        ask = f'curl -s {self.server.url}/health/detailed -H "Authorization: Bearer $API_SERVER_KEY"'
+        ask = (
+            f'curl -s {self.server.url}/health/detailed -H "Authorization: Bearer $API_SERVER_KEY"'
+        )
         self.server.wait_until(lambda _said: '"active_agents": 0' in self.reader.run(ask))
 
     def load_settings(self, block: Block) -> None:

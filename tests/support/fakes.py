@@ -241,7 +241,10 @@ class BrokenStore(MemoryStore):
         await super().begin_run(header, owner)
 
     async def end_run(
-        self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
+        self,
+        ended: EndedRun,
+        tail: Sequence[LogBatch] = (),
+        items: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._fail("write")
         await super().end_run(ended, tail, items)
@@ -322,8 +325,15 @@ def make_harness(
     clock: Callable[[], float] = time.monotonic,
     profile_agents: Mapping[str, ScriptedAgentFactory] = NO_FACTORIES,
 ) -> AppHarness:
-    """A server whose agents play a script. In Trio only; runs that outlive their request need ``open_rig``."""
-    agents = script if isinstance(script, ScriptedAgentFactory) else ScriptedAgentFactory(tuple(script), end)
+    """A server whose agents play a script.
+
+    In Trio only; runs that outlive their request need ``open_rig``.
+    """
+    agents = (
+        script
+        if isinstance(script, ScriptedAgentFactory)
+        else ScriptedAgentFactory(tuple(script), end)
+    )
     store = store or MemoryStore()
     metrics = Metrics()
     ends: list[tuple[str, str]] = []

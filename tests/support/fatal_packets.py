@@ -24,7 +24,10 @@ async def _drain(client: H2Client) -> None:
 
 
 async def h2_late_data(port: int) -> None:
-    """DATA after the server has already ended the stream: ordinary client behaviour on an early 401."""
+    """DATA after the server has already ended the stream.
+
+    Ordinary client behaviour on an early 401.
+    """
     async with h2_client(port) as client:
         number = await client.request(b"/early", b"POST", end=False)
         await client.until(h2.events.StreamEnded, number)

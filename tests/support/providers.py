@@ -1,4 +1,7 @@
-"""Providers to be named in settings. What happens to them is noted, in order, in a file of the data folder."""
+"""Providers to be named in settings.
+
+What happens to them is noted, in order, in a file of the data folder.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ class LoggingAgent:
     async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> None:
         self.activity.note(f"began for {turn.principal}")
         try:
-            await emitter.text(f"{self.config.profile or 'nobody'}: {self.config.model}: {turn.profile}")
+            await emitter.text(
+                f"{self.config.profile or 'nobody'}: {self.config.model}: {turn.profile}"
+            )
             if turn.text == "wait":
                 await trio.sleep_forever()
         finally:

@@ -59,7 +59,10 @@ async def ask(port: int, request: bytes) -> bytes:
 
 
 class H2Client:
-    """One HTTP/2 connection; ``grant`` says whether it gives the server window for what it has read."""
+    """One HTTP/2 connection.
+
+    ``grant`` says whether it gives the server window for what it has read.
+    """
 
     def __init__(self, stream: Stream, grant: bool = True) -> None:
         self.stream = stream
@@ -82,7 +85,12 @@ class H2Client:
 
     async def request(self, path: bytes = b"/", method: bytes = b"GET", end: bool = True) -> int:
         """Open a stream and return its number."""
-        head = [(b":method", method), (b":path", path), (b":scheme", b"http"), (b":authority", b"test")]
+        head = [
+            (b":method", method),
+            (b":path", path),
+            (b":scheme", b"http"),
+            (b":authority", b"test"),
+        ]
         return await self.send_head(head, end)
 
     async def send_head(self, head: list[tuple[bytes, bytes]], end: bool = True) -> int:

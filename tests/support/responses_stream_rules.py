@@ -13,7 +13,9 @@ from tests.support.dialect_frames import parse
 Json = dict[str, Any]
 
 
-HEADER = RunHeader("default", Stamp("resp_1", 1_700_000_000.5, "hermes-agent"), "responses", "s-1", ())
+HEADER = RunHeader(
+    "default", Stamp("resp_1", 1_700_000_000.5, "hermes-agent"), "responses", "s-1", ()
+)
 
 
 TERMINAL = {"response.completed", "response.incomplete", "response.failed"}
@@ -101,7 +103,9 @@ class Reader:
         index, item = event["output_index"], event["item"]
         self.open.remove(index)
         before = self.items[index]
-        assert all(before.get(key) == item.get(key) for key in ("id", "type", "call_id", "name", "role"))
+        assert all(
+            before.get(key) == item.get(key) for key in ("id", "type", "call_id", "name", "role")
+        )
         assert {**before, "status": item["status"]} == item, "done says what the deltas added up to"
         assert item["status"] in {"completed", "incomplete"}
         self.items[index] = item

@@ -13,7 +13,15 @@ from hermes_trio.agent.emitter import AsyncEmitter
 from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.changes import ApprovalRequested, Change
-from hermes_trio.core.events import Event, Finished, Reasoning, Text, ToolCompleted, ToolOutput, ToolStarted
+from hermes_trio.core.events import (
+    Event,
+    Finished,
+    Reasoning,
+    Text,
+    ToolCompleted,
+    ToolOutput,
+    ToolStarted,
+)
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.records import EndedRun, LogBatch, RunHeader, Stamp
@@ -28,7 +36,10 @@ from tests.support.asgi import real_timeout
 
 
 class EventReplayAgent:
-    """An agent that is a Trio task: says its events one by one, then waits until the test lets it end."""
+    """An agent that is a Trio task.
+
+    Says its events one by one, then waits until the test lets it end.
+    """
 
     def __init__(self, events: Iterable[Event], holds: bool = False) -> None:
         self.events = list(events)
@@ -75,7 +86,10 @@ class RecordingStore(MemoryStore):
         self._before = before
 
     async def end_run(
-        self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
+        self,
+        ended: EndedRun,
+        tail: Sequence[LogBatch] = (),
+        items: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         """Write it down."""
         await trio.lowlevel.checkpoint()
@@ -98,7 +112,9 @@ class RunHarness:
         self.store = store or RecordingStore()
         self.admission = Admission(1)
         self.registry: RunRegistry[Run] = RunRegistry()
-        host = AgentRuntime(lambda _: agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace)
+        host = AgentRuntime(
+            lambda _: agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace
+        )
         self.ends: list[Outcome] = []
         self.services = Services(
             host,
@@ -111,7 +127,9 @@ class RunHarness:
             on_end=lambda outcome, _: self.ends.append(outcome),
         )
         turn = TurnRequest("run-1", "session-1", "hello", model="m", principal="ann")
-        header = RunHeader("ann", Stamp("run-1", 99.0, "m"), "chat", "session-1", (Message("user", "hello"),))
+        header = RunHeader(
+            "ann", Stamp("run-1", 99.0, "m"), "chat", "session-1", (Message("user", "hello"),)
+        )
         self.order = RunSpec(header, turn, self.admission.admit())
 
     @asynccontextmanager

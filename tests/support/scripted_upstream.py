@@ -2,12 +2,14 @@
 
 Each request plays the next script, which is a list of steps::
 
-    async with scripted([Say("Hello"), FINISH], [Reply(429, headers={"Retry-After": "1"})]) as upstream:
+    async with scripted([Say("Hello"), FINISH], [Reply(429, headers={"Retry-After": "1"})]) as
+    upstream:
         ...  # talk to upstream.base_url
         assert upstream.requests[0].json["model"] == "m"
 
-A script may also be a function that makes the steps from the request. A :class:`~tests.support.fakes.Pause` is a step too:
-there the server waits until the test says ``go``.
+A script may also be a function that makes the steps from the request. A
+:class:`~tests.support.fakes.Pause` is a step too: there the server waits until the test says
+``go``.
 """
 
 from __future__ import annotations
@@ -141,7 +143,9 @@ def whole(text: str = "", made: Sequence[Call] = (), reason: str = "stop", **mor
     return Reply(200, {"object": "chat.completion", "choices": [choice], "usage": USAGE})
 
 
-def refusal(status: int, message: str, headers: Mapping[str, str] = NO_HEADERS, **more: Any) -> Reply:
+def refusal(
+    status: int, message: str, headers: Mapping[str, str] = NO_HEADERS, **more: Any
+) -> Reply:
     """An error in the usual envelope."""
     return Reply(status, {"error": {"message": message, "type": "some_error", **more}}, headers)
 
@@ -154,7 +158,12 @@ def sse(payload: object) -> bytes:
 def chunk(delta: Mapping[str, Any], reason: str | None = None) -> Json:
     """A chunk of a stream."""
     choice = {"index": 0, "delta": dict(delta), "finish_reason": reason}
-    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion.chunk",
+        "model": "m",
+        "choices": [choice],
+    }
 
 
 @frozen
@@ -260,7 +269,10 @@ class _Connection:
         head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
         method, path, _ = first.split(" ")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        headers = {
+            name.lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines)
+        }
         length = int(headers.get("content-length", "0"))
         while len(self._buffer) < length:
             await self._more()
@@ -310,7 +322,11 @@ class _Connection:
 
     async def _reply(self, reply: Reply) -> None:
         body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **reply.headers}
+        headers = {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            **reply.headers,
+        }
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         await self._stream.send_all(f"HTTP/1.1 {reply.status} Said\r\n{lines}\r\n".encode() + body)
 

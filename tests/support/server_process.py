@@ -1,4 +1,7 @@
-"""A real server in a process of its own: start it, look at it from outside, end it. Nothing here waits for ever."""
+"""A real server in a process of its own: start it, look at it from outside, end it.
+
+Nothing here waits for ever.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ TIMEOUT = 30.0  # seconds; only a test that fails ever waits that long
 MARK = "E2E_MARK"
 MODULE = (sys.executable, "-m", "hermes_trio", "serve", "--port", "0")
 
-_FOREIGN = re.compile(r"HERMES_TRIO_.*|API_SERVER_.*|OPENAI_.*|XDG_.*|PORT|DATABASE_URL|PYTHONWARNINGS")
+_FOREIGN = re.compile(
+    r"HERMES_TRIO_.*|API_SERVER_.*|OPENAI_.*|XDG_.*|PORT|DATABASE_URL|PYTHONWARNINGS"
+)
 _ADDRESS = re.compile(r"https?://\S+")
 _KEY = re.compile(r"^ +key +(\S+)$", re.MULTILINE)
 _COMPLAINTS = ("Traceback", "[error", "[critical", "[warning", "Exception ignored", "Warning:")
@@ -166,7 +171,11 @@ def processes(text: str) -> list[int]:
     found = []
     for folder in Path("/proc").iterdir():
         with suppress(OSError):  # it ended while we looked, or is not ours to look at
-            if folder.name.isdigit() and int(folder.name) != os.getpid() and _carries(folder, text.encode()):
+            if (
+                folder.name.isdigit()
+                and int(folder.name) != os.getpid()
+                and _carries(folder, text.encode())
+            ):
                 found.append(int(folder.name))
     return found
 
@@ -176,7 +185,10 @@ def _carries(folder: Path, text: bytes) -> bool:
 
 
 def eventually(holds: Callable[[], bool], seconds: float = TIMEOUT) -> float:
-    """Look at another process until something holds; returns how long that took, fails when it takes too long."""
+    """Look at another process until something holds.
+
+    Returns how long that took, fails when it takes too long.
+    """
     begun = time.monotonic()
     while not holds():
         assert time.monotonic() - begun < seconds, f"it does not hold after {seconds} s"
@@ -186,7 +198,10 @@ def eventually(holds: Callable[[], bool], seconds: float = TIMEOUT) -> float:
 
 @contextmanager
 def serving(plan: LaunchOptions, trust: Any = False, expected: str = "") -> Iterator[ServerProcess]:
-    """A server for the length of a block. It must end well, and with no complaint in its log but expected ones."""
+    """A server for the length of a block.
+
+    It must end well, and with no complaint in its log but expected ones.
+    """
     server = start(plan)
     server.trust = trust
     try:

@@ -53,7 +53,10 @@ _ENDINGS = (["assistant.completed", "run.completed", "done"], ["error", "done"])
 
 
 def event_of(block: str) -> Json:
-    """The event of one frame with its name as a field; it has a name, an id, data and nothing else."""
+    """The event of one frame with its name as a field.
+
+    It has a name, an id, data and nothing else.
+    """
     found = FRAME.fullmatch(block)
     assert found is not None, block
     event: Json = json.loads(found[3])
@@ -89,7 +92,12 @@ def check_whole(stream: bytes) -> list[Json]:
     names = kinds(events)
     assert names[:2] == ["run.started", "message.started"]
     end = next(end for end in _ENDINGS if names[-len(end) :] == end)
-    assert not set(names[2 : -len(end)]) & {"run.started", "message.started", *_ENDINGS[0], *_ENDINGS[1]}
+    assert not set(names[2 : -len(end)]) & {
+        "run.started",
+        "message.started",
+        *_ENDINGS[0],
+        *_ENDINGS[1],
+    }
     assert len({event["run_id"] for event in events}) == 1
     times = [event["ts"] for event in events]
     assert times == sorted(times)

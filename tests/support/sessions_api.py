@@ -36,7 +36,9 @@ async def shown(harness: AppHarness, session_id: str) -> Json:
     return session_of(await harness.client.get(f"{SESSIONS}/{session_id}"))
 
 
-async def listed(harness: AppHarness, query: str = "", headers: dict[str, str] | None = None) -> Json:
+async def listed(
+    harness: AppHarness, query: str = "", headers: dict[str, str] | None = None
+) -> Json:
     """A page of sessions."""
     answer = await harness.client.get(f"{SESSIONS}{query}", headers or {})
     assert answer.status == 200, answer.body
@@ -59,7 +61,9 @@ async def messages(harness: AppHarness, session_id: str, query: str = "") -> Jso
 
 async def transcript(harness: AppHarness, session_id: str) -> list[tuple[str, Any]]:
     """Who said what."""
-    return [(each["role"], each["content"]) for each in (await messages(harness, session_id))["data"]]
+    return [
+        (each["role"], each["content"]) for each in (await messages(harness, session_id))["data"]
+    ]
 
 
 async def patched(harness: AppHarness, session_id: str, body: object) -> HttpResponse:

@@ -95,7 +95,12 @@ def chat_bytes(
         "Content-Length": str(len(body)),
         "Connection": "close" if close else "keep-alive",
     }
-    lines = [f"POST {PATH} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    lines = [
+        f"POST {PATH} HTTP/1.1",
+        *(f"{name}: {value}" for name, value in headers.items()),
+        "",
+        "",
+    ]
     return "\r\n".join(lines).encode() + body
 
 
@@ -127,13 +132,18 @@ def data_of(lines: Iterable[str]) -> Iterator[str]:
 
 
 @contextmanager
-def open_chat_stream(server: ServerProcess, session: str, text: str, **client: Any) -> Iterator[StreamReader]:
+def open_chat_stream(
+    server: ServerProcess, session: str, text: str, **client: Any
+) -> Iterator[StreamReader]:
     """A chat stream."""
     options = {"verify": server.trust, "trust_env": False, "timeout": TIMEOUT, **client}
     with (
         httpx2.Client(**options) as http,
         http.stream(
-            "POST", server.url + PATH, content=chat_body(text), headers=chat_headers(server, session)
+            "POST",
+            server.url + PATH,
+            content=chat_body(text),
+            headers=chat_headers(server, session),
         ) as answer,
     ):
         assert answer.status_code == 200, answer.read()

@@ -38,7 +38,9 @@ def turns(server: ServerProcess, session: str) -> list[StoredTurn]:
             " ORDER BY created_at + ended_after"
         )
         rows = database.execute(query, (session,)).fetchall()
-        return [StoredTurn(status, reason, _messages(database, run)) for run, status, reason in rows]
+        return [
+            StoredTurn(status, reason, _messages(database, run)) for run, status, reason in rows
+        ]
 
 
 def count(server: ServerProcess) -> int:

@@ -30,7 +30,9 @@ call_ids = st.sampled_from(["", "a", "b", "a-2", "call", "call-2"])
 tool_names = st.sampled_from(["terminal", "read_file", "_thinking", "_secret", "my tool"])
 texts = st.text(max_size=8)
 times = st.floats(0, 1000)
-args = st.dictionaries(st.text(max_size=4), st.one_of(st.integers(), st.text(max_size=4)), max_size=2)
+args = st.dictionaries(
+    st.text(max_size=4), st.one_of(st.integers(), st.text(max_size=4)), max_size=2
+)
 
 started = st.builds(ToolStarted, call_ids, tool_names, args, times)
 noticed = st.builds(ToolAnnounced, tool_names, args, times)
@@ -38,7 +40,15 @@ output = st.builds(ToolOutput, call_ids, texts)
 completed = st.builds(ToolCompleted, call_ids, texts, st.booleans(), times)
 questions = st.sampled_from(["q", "q2"])
 wanted = st.builds(
-    ApprovalRequest, questions, call_ids, texts, texts, st.tuples(texts), st.booleans(), times, times
+    ApprovalRequest,
+    questions,
+    call_ids,
+    texts,
+    texts,
+    st.tuples(texts),
+    st.booleans(),
+    times,
+    times,
 )
 answered = st.builds(
     ApprovalAnswered,

@@ -27,7 +27,9 @@ def feed(turn: Turn, events: Iterable[Event]) -> list[Change]:
     return [change for event in events for change in turn.take(event)]
 
 
-def played(events: Iterable[Event], reason: Reason = Reason.CLIENT_DISCONNECTED) -> tuple[Turn, list[Change]]:
+def played(
+    events: Iterable[Event], reason: Reason = Reason.CLIENT_DISCONNECTED
+) -> tuple[Turn, list[Change]]:
     """A turn that took a script and was then cut."""
     turn = Turn()
     changes = feed(turn, events)
@@ -61,7 +63,10 @@ def check_questions(changes: list[Change]) -> None:
 
 
 def check_calls(turn: Turn, changes: list[Change]) -> None:
-    """Each call is shown running once, then ended once; nothing is left running; nothing internal is shown."""
+    """Each call is shown running once, then ended once.
+
+    Nothing is left running; nothing internal is shown.
+    """
     running: set[str] = set()
     starts: Counter[str] = Counter()
     for change in changes:

@@ -15,7 +15,15 @@ from hermes_trio.agent.emitter import AsyncEmitter
 from hermes_trio.agent.interface import AgentConfig, TurnRequest, UpstreamLimits
 from hermes_trio.agents.upstream.loop import UpstreamAgent
 from hermes_trio.agents.upstream.provider import open_model
-from hermes_trio.core.events import Event, Reasoning, Result, Text, ToolCompleted, ToolOutput, ToolStarted
+from hermes_trio.core.events import (
+    Event,
+    Reasoning,
+    Result,
+    Text,
+    ToolCompleted,
+    ToolOutput,
+    ToolStarted,
+)
 from hermes_trio.tools.base import Tool
 from tests.support.scripted_upstream import Script, ScriptedUpstream, serve_scripts
 
@@ -63,19 +71,25 @@ class RecordingEmitter:
     async def reasoning(self, text: str | None) -> None:
         await self._hear(Reasoning(text or ""))
 
-    async def tool_started(self, call_id: str, name: str, args: Mapping[str, Any] | None = None) -> None:
+    async def tool_started(
+        self, call_id: str, name: str, args: Mapping[str, Any] | None = None
+    ) -> None:
         await self._hear(ToolStarted(call_id, name, args or {}))
 
     async def tool_output(self, call_id: str, text: str) -> None:
         await self._hear(ToolOutput(call_id, text))
 
-    async def tool_completed(self, call_id: str, result: object = "", is_error: bool = False) -> None:
+    async def tool_completed(
+        self, call_id: str, result: object = "", is_error: bool = False
+    ) -> None:
         await self._hear(ToolCompleted(call_id, str(result), is_error))
 
     async def client_call(self, call_id: str, name: str, arguments: str) -> None:
         await self._hear(ClientCall(call_id, name, arguments))
 
-    async def ask(self, command: str, description: str, patterns: tuple[str, ...], call_id: str) -> Approval:
+    async def ask(
+        self, command: str, description: str, patterns: tuple[str, ...], call_id: str
+    ) -> Approval:
         await self._hear(Question(command, description, patterns, call_id))
         return Approval(self.is_approving)
 
@@ -135,7 +149,10 @@ class UpstreamHarness:
 async def open_upstream_harness(
     *scripts: Script, tools: Iterable[Tool] = (), **config: Any
 ) -> AsyncIterator[UpstreamHarness]:
-    """An agent for these scripts. Every other argument is a field of the configuration or of its limits."""
+    """An agent for these scripts.
+
+    Every other argument is a field of the configuration or of its limits.
+    """
     names = {attribute.name for attribute in attrs.fields(UpstreamLimits)}
     limits = UpstreamLimits(**{name: config.pop(name) for name in names & set(config)})
     async with serve_scripts(*scripts) as upstream:

@@ -1,4 +1,7 @@
-"""A server's side of write-through, for clients in memory: it keeps the contract strictly, partial writes included."""
+"""A server's side of write-through, for clients in memory.
+
+It keeps the contract strictly, partial writes included.
+"""
 
 from __future__ import annotations
 

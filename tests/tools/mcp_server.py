@@ -1,4 +1,7 @@
-"""A small MCP server, run as a program: over its pipes, or as ``http`` on a free port, which it prints."""
+"""A small MCP server, run as a program.
+
+Over its pipes, or as ``http`` on a free port, which it prints.
+"""
 
 from __future__ import annotations
 

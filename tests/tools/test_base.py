@@ -69,7 +69,10 @@ def test_schema_and_description() -> None:
 
 def test_schemas_of_nested_types() -> None:
     assert where.description == ""
-    assert where.parameters["properties"]["points"] == {"type": "array", "items": {"$ref": "#/$defs/Point"}}
+    assert where.parameters["properties"]["points"] == {
+        "type": "array",
+        "items": {"$ref": "#/$defs/Point"},
+    }
     assert where.parameters["$defs"]["Point"]["required"] == ["x"]
 
 
@@ -85,7 +88,9 @@ async def test_a_call() -> None:
 
 
 async def test_results_that_are_no_text_become_json() -> None:
-    assert await where.run({"points": [{"x": 1}, {"x": 2, "y": 3}]}, USE) == '{"sum":6.0,"label":null}'
+    assert (
+        await where.run({"points": [{"x": 1}, {"x": 2, "y": 3}]}, USE) == '{"sum":6.0,"label":null}'
+    )
     assert await tool(nothing).run({}, USE) == ""
     assert await tool(path).run({}, USE) == '["/a"]'
 
@@ -108,7 +113,11 @@ def path() -> list[Path]:
         (weather, {"city": 5}, "argument 'city': expected `str`, got `int`"),
         (weather, {"city": "A", "days": "many"}, "argument 'days': expected `int`, got `str`"),
         (weather, {"city": "A", "unit": "K"}, "argument 'unit': invalid enum value 'K'"),
-        (where, {"points": [{"x": 1}, {"y": 1}]}, "argument 'points[1]': object missing required field `x`"),
+        (
+            where,
+            {"points": [{"x": 1}, {"y": 1}]},
+            "argument 'points[1]': object missing required field `x`",
+        ),
         (where, {"points": None}, "argument 'points': expected `array`, got `null`"),
         (weather, {"city": "moon"}, "there is no weather on the moon"),
     ],
@@ -134,7 +143,9 @@ SAMPLE = read_signature(sample, ToolUse)
 
 
 @settings(max_examples=50)
-@given(sent=st.dictionaries(st.sampled_from(["city", "days", "points"]) | st.text(max_size=3), JSON))
+@given(
+    sent=st.dictionaries(st.sampled_from(["city", "days", "points"]) | st.text(max_size=3), JSON)
+)
 def test_what_is_sent_fits_or_is_explained(sent: dict[str, Any]) -> None:
     try:
         assert SAMPLE.arguments(sent).keys() == {"city", "days", "points"}
@@ -153,7 +164,9 @@ async def test_plain_functions_run_in_threads_and_may_speak() -> None:
         return threading.current_thread().name
 
     use = ToolUse("call_1", Path("/nowhere"), output=listen)
-    assert await Tool("look", "", {}, tool(look).run).run({}, use) != threading.current_thread().name
+    assert (
+        await Tool("look", "", {}, tool(look).run).run({}, use) != threading.current_thread().name
+    )
     assert heard == ["looking"]
 
 

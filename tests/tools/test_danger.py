@@ -111,7 +111,8 @@ PLAIN = [
 
 
 @pytest.mark.parametrize(
-    ("key", "command"), [(key, command) for key, commands in DANGEROUS.items() for command in commands]
+    ("key", "command"),
+    [(key, command) for key, commands in DANGEROUS.items() for command in commands],
 )
 def test_dangerous(key: str, command: str) -> None:
     assert key in {danger.key for danger in find_dangers(command)}
@@ -151,7 +152,8 @@ def test_what_comes_first_hides_nothing(first: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["env ", "eval ", "ssh ", "sudo find -exec ", "sh -c ", "xargs sh -c ", "$(", "`", "( ", "a;"]
+    "word",
+    ["env ", "eval ", "ssh ", "sudo find -exec ", "sh -c ", "xargs sh -c ", "$(", "`", "( ", "a;"],
 )
 def test_long_commands_take_no_long_time(word: str) -> None:
     began = time.process_time()

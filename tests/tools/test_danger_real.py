@@ -1,4 +1,7 @@
-"""A real shell runs no dangerous program that the analysis misses: random scripts, with a harmless stub as the program."""
+"""A real shell runs no dangerous program that the analysis misses.
+
+Random scripts, with a harmless stub as the program.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.tools import files
-from hermes_trio.tools.files import FileError, OutsideWorkspace, read_lines, resolve_path, write_text
+from hermes_trio.tools.files import (
+    FileError,
+    OutsideWorkspace,
+    read_lines,
+    resolve_path,
+    write_text,
+)
 from tests.support.processes import nothing_left
 
 
@@ -49,7 +55,8 @@ def furnish(folder: Path) -> Path:
 
 class TestReading:
     @pytest.mark.parametrize(
-        "path", ["file", "./file", "sub/../file", "in/file", "in_file", "in/up/file", "here/here/file"]
+        "path",
+        ["file", "./file", "sub/../file", "in/file", "in_file", "in/up/file", "here/here/file"],
     )
     def test_inside(self, place: Path, path: str) -> None:
         assert read_lines(place, path) == "inside"
@@ -121,7 +128,9 @@ class TestWriting:
     def test_inside(self, place: Path, path: str) -> None:
         assert write_text(place, path, "näw") == 4
         assert read_lines(place, path) == "näw"
-        assert not [name for _, _, names in os.walk(place) for name in names if name.endswith(".tmp")]
+        assert not [
+            name for _, _, names in os.walk(place) for name in names if name.endswith(".tmp")
+        ]
 
     def test_through_a_link_the_link_stays(self, place: Path) -> None:
         write_text(place, "in_file", "new")

@@ -26,7 +26,8 @@ async def problem(tool: Tool, use: ToolUse, **arguments: Any) -> str:
 
 async def test_write_read_and_change(use: ToolUse) -> None:
     assert (
-        await write_file.run({"path": "a/b.txt", "content": "one\ntwo\n"}, use) == "wrote 8 bytes to a/b.txt"
+        await write_file.run({"path": "a/b.txt", "content": "one\ntwo\n"}, use)
+        == "wrote 8 bytes to a/b.txt"
     )
     changed = await patch.run({"path": "a/b.txt", "old_text": "two", "new_text": "2"}, use)
     assert changed == "replaced 1 occurrence in a/b.txt"
@@ -39,7 +40,9 @@ async def test_nothing_outside_is_touched(use: ToolUse, path: str) -> None:
     said = f"{path}: outside the workspace"
     assert await problem(read_file, use, path=path) == said
     assert await problem(write_file, use, path=path, content="x") == said
-    assert await problem(patch, use, path=path, old_text="s", new_text="x", replace_all=True) == said
+    assert (
+        await problem(patch, use, path=path, old_text="s", new_text="x", replace_all=True) == said
+    )
     assert (use.workspace.parent / "secret").read_text() == "secret"
 
 
@@ -55,7 +58,10 @@ class TestPatch:
     async def test_what_does_not_occur(self, use: ToolUse) -> None:
         (use.workspace / "a").write_text("if x:\n    return  1\n")
         said = await problem(patch, use, path="a", old_text="return 1", new_text="")
-        assert said == "a: old_text does not occur in the file; line 2 matches if whitespace is ignored"
+        assert (
+            said
+            == "a: old_text does not occur in the file; line 2 matches if whitespace is ignored"
+        )
         assert (
             await problem(patch, use, path="a", old_text="y", new_text="")
             == "a: old_text does not occur in the file"

@@ -1,4 +1,7 @@
-"""Tools of real MCP servers, over pipes and HTTP. Needs the extra ``mcp``: ``nox -s mcp`` runs these."""
+"""Tools of real MCP servers, over pipes and HTTP.
+
+Needs the extra ``mcp``: ``nox -s mcp`` runs these.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,9 @@ def recorder(tmp_path: Path) -> UseRecorder:
 
 
 @asynccontextmanager
-async def opened(recorder: UseRecorder, **servers: dict[str, Any]) -> AsyncIterator[dict[str, Tool]]:
+async def opened(
+    recorder: UseRecorder, **servers: dict[str, Any]
+) -> AsyncIterator[dict[str, Tool]]:
     """The tools of servers, by name."""
     async with open_servers(servers, recorder.workspace) as tools:
         yield {tool.name: tool for tool in tools}
@@ -68,7 +73,9 @@ async def test_over_pipes(recorder: UseRecorder) -> None:
         assert await tools["box__add"].run({"a": 2, "b": 3}, recorder.use()) == "5"
         assert "it did not work" in await failure(tools["box__fail"], recorder)
         assert await tools["box__picture"].run({}, recorder.use()) == "[image/png]"
-        assert await tools["box__folder"].run({}, recorder.use()) == str(recorder.workspace.resolve())
+        assert await tools["box__folder"].run({}, recorder.use()) == str(
+            recorder.workspace.resolve()
+        )
         assert "a" in await failure(tools["box__add"], recorder, b=3)
 
 
@@ -118,7 +125,9 @@ async def test_a_server_that_died_is_started_again(recorder: UseRecorder) -> Non
 
 async def test_an_http_server_that_comes_back(recorder: UseRecorder) -> None:
     with serving_http() as port:
-        async with opened(recorder, web={"url": f"http://127.0.0.1:{port}/mcp", "seconds": 20.0}) as tools:
+        async with opened(
+            recorder, web={"url": f"http://127.0.0.1:{port}/mcp", "seconds": 20.0}
+        ) as tools:
             add = tools["web__add"]
             assert await add.run({"a": 1, "b": 1}, recorder.use()) == "2"
             await failure(tools["web__die"], recorder)

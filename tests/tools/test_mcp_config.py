@@ -17,7 +17,9 @@ from hermes_trio.tools.mcp import HttpServer, ProcessServer, open_servers, read_
 
 def test_both_kinds_of_servers() -> None:
     assert read_server("a", {"command": "x", "args": ["-y"]}) == ProcessServer("x", ("-y",))
-    assert read_server("a", {"url": "http://h", "seconds": 5}) == HttpServer("http://h", seconds=5.0)
+    assert read_server("a", {"url": "http://h", "seconds": 5}) == HttpServer(
+        "http://h", seconds=5.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,11 @@ def test_both_kinds_of_servers() -> None:
         ("a", {"command": "x", "url": "y"}, "mcp server 'a': give either command or url"),
         ("a", {"command": 5}, "mcp server 'a': Expected `str`, got `int` - at `$.command`"),
         ("a", {"url": "x", "args": []}, "mcp server 'a': Object contains unknown field `args`"),
-        ("_a", {"url": "x"}, "mcp: invalid server name '_a': use up to 32 letters, digits, - and _"),
+        (
+            "_a",
+            {"url": "x"},
+            "mcp: invalid server name '_a': use up to 32 letters, digits, - and _",
+        ),
     ],
 )
 async def test_wrong_tables(name: str, table: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ def test_kinds_of_content() -> None:
         told(Value(type="resource", resource=Value(uri="a://b", blob="eA==", mime_type=None)))
         == "[resource a://b]"
     )
-    assert told(Value(type="resource_link", uri="a://b", mime_type="text/css")) == "[text/css a://b]"
+    assert (
+        told(Value(type="resource_link", uri="a://b", mime_type="text/css")) == "[text/css a://b]"
+    )
     assert told() == "(empty)"
 
 

@@ -20,7 +20,9 @@ async def careful(what: str, use: ToolUse) -> str:
 
 
 def ruled(**approvals: str) -> Tool:
-    [tool] = apply_approval_rules([careful], read_approval_rules({"approvals": approvals, "else": 1}))
+    [tool] = apply_approval_rules(
+        [careful], read_approval_rules({"approvals": approvals, "else": 1})
+    )
     return tool
 
 
@@ -36,13 +38,17 @@ ARGUMENTS = {"what": "it"}
         (
             {"careful": "always"},
             AskedApproval(
-                'careful {"what":"it"}', "the tool careful asks before every call", ("tool:careful",)
+                'careful {"what":"it"}',
+                "the tool careful asks before every call",
+                ("tool:careful",),
             ),
         ),
         (
             {"care*": "always", "*": "never"},
             AskedApproval(
-                'careful {"what":"it"}', "the tool careful asks before every call", ("tool:careful",)
+                'careful {"what":"it"}',
+                "the tool careful asks before every call",
+                ("tool:careful",),
             ),
         ),
         ({"*": "always", "careful": "dangerous"}, AskedApproval("it", "own question", ())),
@@ -73,13 +79,15 @@ async def test_commands_are_shown_as_they_are(tmp_path: Path) -> None:
         """Do it."""
         return command
 
-    await apply_approval_rules([shell], read_approval_rules({"approvals": {"shell": "always"}}))[0].run(
-        {"command": "ls"}, recorder.use()
-    )
+    await apply_approval_rules([shell], read_approval_rules({"approvals": {"shell": "always"}}))[
+        0
+    ].run({"command": "ls"}, recorder.use())
     assert recorder.asked[0].command == "ls"
 
 
 @pytest.mark.parametrize("table", [5, {"terminal": "sometimes"}, {"terminal": True}, ["terminal"]])
 def test_wrong_tables(table: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"^approvals: expected tool names, each with one of always"):
+    with pytest.raises(
+        ConfigurationError, match=r"^approvals: expected tool names, each with one of always"
+    ):
         read_approval_rules({"approvals": table})

@@ -48,7 +48,9 @@ async def test_by_content(use: ToolUse) -> None:
     assert await found(use, pattern=r"^import \w+") == [
         "a.py:1: import os", "inner.py:1: import re", "src/b.py:1: import re", "src/c.txt:1: import nothing",
     ]  # fmt: skip
-    assert await found(use, pattern="import", path="src", names="*.txt") == ["src/c.txt:1: import nothing"]
+    assert await found(use, pattern="import", path="src", names="*.txt") == [
+        "src/c.txt:1: import nothing"
+    ]
     assert await found(use, pattern="import", path="a.py") == ["a.py:1: import os"]
     assert await found(use, pattern="nowhere") == ["no matches"]
 

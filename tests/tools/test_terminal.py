@@ -42,8 +42,13 @@ class Listener:
         return self.heard
 
 
-def stop_when(terminal: Terminal, command: str, wanted: str = "\n") -> tuple[CommandResult, str, float]:
-    """Stop a command once it has printed something; also return how long it took to end after that."""
+def stop_when(
+    terminal: Terminal, command: str, wanted: str = "\n"
+) -> tuple[CommandResult, str, float]:
+    """Stop a command once it has printed something.
+
+    Also return how long it took to end after that.
+    """
     listener, results = Listener(wanted), []
     with in_thread(lambda: results.append(terminal.run(command, listener))):
         heard = listener.wait()
@@ -107,13 +112,21 @@ class TestRunning:
     def test_a_closed_output_is_not_the_end(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "fifo")
         with in_thread(lambda: (tmp_path / "fifo").write_text("")):
-            assert Terminal(tmp_path).run("exec >&- 2>&-; cat < fifo; exit 5") == CommandResult("", 5)
+            assert Terminal(tmp_path).run("exec >&- 2>&-; cat < fifo; exit 5") == CommandResult(
+                "", 5
+            )
 
 
 class TestStopping:
     def test_ends_the_command_and_its_children(self, tmp_path: Path) -> None:
-        result, heard, took = stop_when(Terminal(tmp_path), "sleep 61 & echo $!; sleep 62; echo never")
-        assert (result.output, result.exit_code, result.interrupted) == (heard, 128 + signal.SIGTERM, True)
+        result, heard, took = stop_when(
+            Terminal(tmp_path), "sleep 61 & echo $!; sleep 62; echo never"
+        )
+        assert (result.output, result.exit_code, result.interrupted) == (
+            heard,
+            128 + signal.SIGTERM,
+            True,
+        )
         assert has_ended(int(heard))
         assert took < 1
 
@@ -124,7 +137,9 @@ class TestStopping:
         assert took < 1
 
     def test_a_deaf_command_is_killed(self, tmp_path: Path) -> None:
-        result, _, took = stop_when(Terminal(tmp_path), "trap '' TERM; echo up; while :; do sleep 60; done")
+        result, _, took = stop_when(
+            Terminal(tmp_path), "trap '' TERM; echo up; while :; do sleep 60; done"
+        )
         assert result.exit_code == 128 + signal.SIGKILL
         assert took < 2
 
@@ -154,7 +169,8 @@ class TestStopping:
         terminal.stop()
 
     def test_after_the_end_signals_nobody(self, tmp_path: Path) -> None:
-        # A stop that took hold of the command just before it ended: its number may be somebody else's by now.
+        # A stop that took hold of the command just before it ended: its number may be somebody
+        # else's by now.
         terminal, late = Terminal(tmp_path), list[Any]()
         terminal.run("echo", lambda _text: late.extend(terminal._groups))
         late[0].terminate()
@@ -177,7 +193,9 @@ class TestStopping:
         terminal, results = Terminal(tmp_path), list[CommandResult]()
         listeners = [Listener() for _ in range(6)]
         threads = [
-            threading.Thread(target=lambda heard=heard: results.append(terminal.run("echo; sleep 60", heard)))
+            threading.Thread(
+                target=lambda heard=heard: results.append(terminal.run("echo; sleep 60", heard))
+            )
             for heard in listeners
         ]
         for thread, heard in zip(threads, listeners, strict=True):
@@ -203,7 +221,11 @@ class TestTimeLimit:
     def test_ends_the_command(self, tmp_path: Path, command: str) -> None:
         began = time.monotonic()
         result = Terminal(tmp_path, limit=1000).run(command, seconds=0.05)
-        assert (result.timed_out, result.interrupted, result.exit_code) == (True, False, 128 + signal.SIGTERM)
+        assert (result.timed_out, result.interrupted, result.exit_code) == (
+            True,
+            False,
+            128 + signal.SIGTERM,
+        )
         assert time.monotonic() - began < 1
 
     def test_what_was_said_before_is_kept(self, tmp_path: Path) -> None:

@@ -29,7 +29,9 @@ def test_both_ends_are_kept_however_it_comes(pieces: list[bytes], limit: int) ->
     if not capture.is_cut:
         assert capture.text == whole
         return
-    found = re.fullmatch(r"(.*)\n\[\.\.\. (\d+) characters left out \.\.\.\]\n(.*)", capture.text, re.DOTALL)
+    found = re.fullmatch(
+        r"(.*)\n\[\.\.\. (\d+) characters left out \.\.\.\]\n(.*)", capture.text, re.DOTALL
+    )
     assert found is not None
     head, left_out, tail = found.groups()
     assert whole == head + whole[len(head) : len(head) + int(left_out)] + tail
@@ -39,5 +41,7 @@ def test_both_ends_are_kept_however_it_comes(pieces: list[bytes], limit: int) ->
 @given(st.text(), st.integers(1, 5))
 def test_characters_are_never_torn(text: str, step: int) -> None:
     data = text.encode()
-    capture, heard = captured([data[start : start + step] for start in range(0, len(data), step)], 10_000)
+    capture, heard = captured(
+        [data[start : start + step] for start in range(0, len(data), step)], 10_000
+    )
     assert capture.text == heard == text

@@ -43,7 +43,9 @@ class TestEnvironment:
     def test_names_may_be_added(self) -> None:
         assert safe_environment(SECRETS | PLAIN, ["GH_TOKEN", "NONE"]) == PLAIN | {"GH_TOKEN": "t"}
 
-    def test_a_command_sees_no_secret(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_command_sees_no_secret(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         for name in SECRETS:
             monkeypatch.setenv(name, "canary")
         output = Terminal(tmp_path).run("env; cat /proc/self/environ").output
@@ -52,7 +54,10 @@ class TestEnvironment:
         assert "canary" not in output
 
     def test_an_environment_that_is_given_is_the_whole(self, tmp_path: Path) -> None:
-        assert Terminal(tmp_path, environ={"COLOUR": "green"}).run("echo $COLOUR$HOME").output == "green\n"
+        assert (
+            Terminal(tmp_path, environ={"COLOUR": "green"}).run("echo $COLOUR$HOME").output
+            == "green\n"
+        )
 
 
 class TestNotStarting:
@@ -74,7 +79,9 @@ class TestNotStarting:
         assert result.exit_code == 127
         assert "No such file" in result.output
 
-    def test_on_a_kernel_that_cannot_watch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_on_a_kernel_that_cannot_watch(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def refuse(_pid: int) -> int:
             raise OSError(errno.ENOSYS, "no such call")
 
@@ -84,7 +91,8 @@ class TestNotStarting:
 
     def test_with_few_descriptors(self, tmp_path: Path) -> None:
         codes = [
-            with_descriptors(spare, lambda: Terminal(tmp_path).run("exit 0")).exit_code for spare in range(12)
+            with_descriptors(spare, lambda: Terminal(tmp_path).run("exit 0")).exit_code
+            for spare in range(12)
         ]
         assert codes[0] == 126
         assert codes[-1] == 0

@@ -1,4 +1,7 @@
-"""The terminal as a tool: real commands, streamed, bounded, cancelled at once, with nothing left behind."""
+"""The terminal as a tool.
+
+Real commands, streamed, bounded, cancelled at once, with nothing left behind.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ async def failure(command: str, recorder: UseRecorder, **arguments: object) -> s
 
 
 async def test_output_is_shown_and_returned(recorder: UseRecorder) -> None:
-    assert await make_terminal().run({"command": "echo out; echo err >&2"}, recorder.use()) == "out\nerr"
+    assert (
+        await make_terminal().run({"command": "echo out; echo err >&2"}, recorder.use())
+        == "out\nerr"
+    )
     assert recorder.heard == "out\nerr\n"
     assert recorder.asked == []
 
@@ -104,7 +110,13 @@ async def test_a_call_that_is_cancelled_before_it_began(recorder: UseRecorder) -
 
 
 async def test_secrets_are_not_seen(recorder: UseRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("API_SERVER_KEY", "OPENAI_API_KEY", "HERMES_TRIO_X", "DATABASE_URL", "ANYTHING_ELSE"):
+    for name in (
+        "API_SERVER_KEY",
+        "OPENAI_API_KEY",
+        "HERMES_TRIO_X",
+        "DATABASE_URL",
+        "ANYTHING_ELSE",
+    ):
         monkeypatch.setenv(name, "canary")
     command = {"command": "env; cat /proc/$$/environ; set"}
     assert "canary" not in await make_terminal().run(command, recorder.use())
@@ -129,16 +141,23 @@ class TestWorkingDirectories:
     async def test_places_outside_are_left(self, recorder: UseRecorder) -> None:
         terminal = make_terminal()
         assert "outside the workspace" in await terminal.run({"command": "cd /"}, recorder.use())
-        assert await terminal.run({"command": "pwd -P"}, recorder.use()) == str(recorder.workspace.resolve())
+        assert await terminal.run({"command": "pwd -P"}, recorder.use()) == str(
+            recorder.workspace.resolve()
+        )
 
     async def test_a_place_that_is_gone_is_left(self, recorder: UseRecorder) -> None:
         terminal = make_terminal()
         await terminal.run({"command": "mkdir a; cd a"}, recorder.use())
         (recorder.workspace / "a").rmdir()
-        assert await terminal.run({"command": "pwd -P"}, recorder.use()) == str(recorder.workspace.resolve())
+        assert await terminal.run({"command": "pwd -P"}, recorder.use()) == str(
+            recorder.workspace.resolve()
+        )
 
     async def test_a_failed_command_moves_too(self, recorder: UseRecorder) -> None:
-        assert await failure("mkdir a; cd a; false", recorder) == "[exit code 1]\n[working directory: a]"
+        assert (
+            await failure("mkdir a; cd a; false", recorder)
+            == "[exit code 1]\n[working directory: a]"
+        )
 
 
 class TestApproval:

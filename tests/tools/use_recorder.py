@@ -31,7 +31,9 @@ class UseRecorder:
 
     def use(self, session_id: str = "s", principal: str = "p") -> ToolUse:
         """Return a call that reports to this recorder."""
-        return ToolUse("call_1", self.workspace, session_id, principal, output=self._hear, ask=self._answer)
+        return ToolUse(
+            "call_1", self.workspace, session_id, principal, output=self._hear, ask=self._answer
+        )
 
     async def _hear(self, text: str) -> None:
         self.heard += text

@@ -90,7 +90,10 @@ async def test_a_client_that_leaves_before_there_is_a_status(lines: Lines) -> No
 
 
 async def test_a_stream_that_is_cut(lines: Lines) -> None:
-    """The transfer breaks, without a traceback in the log: the run gave its reader up, which is no mistake."""
+    """The transfer breaks, without a traceback in the log.
+
+    The run gave its reader up, which is no mistake.
+    """
     harness = make_harness()
 
     @harness.app.get("/cut")
@@ -163,7 +166,10 @@ async def test_requests_in_one_task_have_their_own_ids_and_leave_none_behind(lin
         log.info("in a view")
         return ""
 
-    first, second = await request_in_this_task(harness, "/logs"), await request_in_this_task(harness, "/logs")
+    first, second = (
+        await request_in_this_task(harness, "/logs"),
+        await request_in_this_task(harness, "/logs"),
+    )
     log.info("afterwards")
     assert first != second
     assert [(line["event"], line.get("request_id")) for line in lines] == [

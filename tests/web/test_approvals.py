@@ -105,7 +105,12 @@ async def test_chat_shows_the_question_as_a_chunk_that_changes_nothing() -> None
             frame = await exchange.frame()
         question = frame.json["approval"]
         assert question["toolCallId"] == "c1"
-        assert await approved(harness, frame.json["id"], "session", approval_id=question["approval_id"]) == 1
+        assert (
+            await approved(
+                harness, frame.json["id"], "session", approval_id=question["approval_id"]
+            )
+            == 1
+        )
         whole = await exchange.end()
     assert said(whole) == "Let me. Done."
     (decided,) = [chunk for chunk in chunks(whole) if "by" in chunk.get("approval", {})]
@@ -189,7 +194,12 @@ async def test_runs_of_one_session_never_answer_each_other() -> None:
     ):
         runs = [(await exchange.frame()).json["id"] for exchange in (first, second)]
         assert (
-            len({(await exchange.started()).headers["x-hermes-session-id"] for exchange in (first, second)})
+            len(
+                {
+                    (await exchange.started()).headers["x-hermes-session-id"]
+                    for exchange in (first, second)
+                }
+            )
             == 1
         )
         for run_id in runs:
@@ -219,14 +229,21 @@ async def test_parallel_questions_are_told_apart() -> None:
         assert (await until_asked(harness, run_id))["approval"]["toolCallId"] == "b"
         await approved(harness, run_id)
         requests = [
-            event for event in await followed(harness, run_id) if event["event"] == "approval.request"
+            event
+            for event in await followed(harness, run_id)
+            if event["event"] == "approval.request"
         ]
-        assert [(event["toolCallId"], event["command"]) for event in requests] == [("a", "one"), ("b", "two")]
+        assert [(event["toolCallId"], event["command"]) for event in requests] == [
+            ("a", "one"),
+            ("b", "two"),
+        ]
         assert len({event["approval_id"] for event in requests}) == 2
 
 
 async def test_time_is_up(autojump_clock: MockClock) -> None:
-    async with idle_harness(ScriptedAgentFactory(SCRIPT, None, is_async=True), limits=LIMITS) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory(SCRIPT, None, is_async=True), limits=LIMITS
+    ) as harness:
         run_id = await started(harness)
         events = await followed(harness, run_id)
         (decided,) = [event for event in events if event["event"] == "approval.responded"]
@@ -251,7 +268,9 @@ async def test_stop_while_it_waits(is_async: bool) -> None:
 async def test_denied_at_restart() -> None:
     store = MemoryStore()
     with trio.CancelScope() as crash:
-        async with idle_harness(ScriptedAgentFactory(SCRIPT, None, is_async=True), store=store) as harness:
+        async with idle_harness(
+            ScriptedAgentFactory(SCRIPT, None, is_async=True), store=store
+        ) as harness:
             run_id = await started(harness)
             await until_asked(harness, run_id)
             logged = harness.state.services.registry.find("ann", run_id)
@@ -278,7 +297,10 @@ async def test_others_can_neither_see_nor_answer() -> None:
             assert (told.status, told.error["code"]) == (404, code)
         await approved(harness, run_id, "always")
         await harness.until_idle()
-        assert (await harness.client.get("/v1/approvals", BOB)).json == {"object": "list", "data": []}
+        assert (await harness.client.get("/v1/approvals", BOB)).json == {
+            "object": "list",
+            "data": [],
+        }
 
 
 @pytest.mark.parametrize(
@@ -306,7 +328,11 @@ async def test_always_only_where_it_is_offered() -> None:
     script: list[Step] = [Ask("x", allow_permanent=False), Text("y")]
     async with idle_harness(ScriptedAgentFactory(script, None, is_async=True)) as harness:
         run_id = await started(harness)
-        assert (await until_asked(harness, run_id))["approval"]["choices"] == ["once", "session", "deny"]
+        assert (await until_asked(harness, run_id))["approval"]["choices"] == [
+            "once",
+            "session",
+            "deny",
+        ]
         told = await answer(harness, run_id, "always")
         assert (told.status, told.error["code"]) == (400, "invalid_approval_choice")
         await approved(harness, run_id)

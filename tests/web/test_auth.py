@@ -7,7 +7,15 @@ import pytest
 from hermes_trio.keys import Keyring, NamedKey
 from tests.support.fakes import CHAT, KEY, OTHER_KEY, ask, bearer, make_harness
 
-CLOSED = ["/v1/models", "/v1/models/x", "/v1/capabilities", "/health/detailed", "/metrics", "/nowhere", CHAT]
+CLOSED = [
+    "/v1/models",
+    "/v1/models/x",
+    "/v1/capabilities",
+    "/health/detailed",
+    "/metrics",
+    "/nowhere",
+    CHAT,
+]
 CLOSED_POSTS = [CHAT, "/health/detailed", "/nowhere"]
 OPEN = ["/health", "/v1/health", "/health/live", "/health/ready", "/version", "/openapi.json"]
 BAD = [
@@ -43,7 +51,8 @@ async def test_bad_keys_are_refused(header: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [*(("GET", path) for path in CLOSED), *(("POST", path) for path in CLOSED_POSTS)]
+    ("method", "path"),
+    [*(("GET", path) for path in CLOSED), *(("POST", path) for path in CLOSED_POSTS)],
 )
 async def test_a_missing_key_is_refused_before_anything_else(method: str, path: str) -> None:
     """Whoever has no key does not even learn which paths there are."""

@@ -48,7 +48,9 @@ async def several(
     agents = {name: ScriptedAgentFactory((Text(words),)) for name, words in SAYINGS.items()} | (
         profile_agents or {}
     )
-    async with idle_harness((Text("I serve"),), options=OPTIONS, profile_agents=agents, **more) as harness:
+    async with idle_harness(
+        (Text("I serve"),), options=OPTIONS, profile_agents=agents, **more
+    ) as harness:
         yield harness
 
 
@@ -82,7 +84,9 @@ def refusal(answer: HttpResponse) -> tuple[int, str]:
         ("/p/writer", None, "I write", "Fine writer"),
     ],
 )
-async def test_prefix_or_model_choose_the_agent(path: str, model: str | None, words: str, shown: str) -> None:
+async def test_prefix_or_model_choose_the_agent(
+    path: str, model: str | None, words: str, shown: str
+) -> None:
     asked = {} if model is None else {"model": model}
     async with several() as harness:
         chat = await harness.client.send(f"{path}{CHAT}", ask(**asked))
@@ -109,14 +113,18 @@ async def test_images_come_from_the_workspace_of_the_profile(tmp_path: Path) -> 
         folder.mkdir(exist_ok=True)
         (folder / "a.png").write_bytes(PIXEL)
     profile_agents = {
-        "coder": ScriptedAgentFactory((Text(f"MEDIA:{tmp_path}/a.png MEDIA:{tmp_path}/coder/a.png"),))
+        "coder": ScriptedAgentFactory(
+            (Text(f"MEDIA:{tmp_path}/a.png MEDIA:{tmp_path}/coder/a.png"),)
+        )
     }
     async with several(profile_agents, workspace=tmp_path) as harness:
         for answer in (
             await harness.client.send(f"/p/coder{CHAT}", ask()),
             await harness.client.send(CHAT, ask(model="coder")),
         ):
-            assert content(answer) == f"MEDIA:{tmp_path}/a.png ![a.png](data:image/png;base64,{DATA})"
+            assert (
+                content(answer) == f"MEDIA:{tmp_path}/a.png ![a.png](data:image/png;base64,{DATA})"
+            )
 
 
 # Who may
@@ -124,7 +132,10 @@ async def test_images_come_from_the_workspace_of_the_profile(tmp_path: Path) -> 
 
 async def test_a_model_that_is_not_for_everybody() -> None:
     async with several() as harness:
-        for path, body in ((CHAT, ask(model="hidden")), (RESPONSES, {"input": "Hi", "model": "hidden"})):
+        for path, body in (
+            (CHAT, ask(model="hidden")),
+            (RESPONSES, {"input": "Hi", "model": "hidden"}),
+        ):
             answer = await harness.client.send(path, body)
             assert refusal(answer) == (404, "model_not_found")
             assert answer.error["param"] == "model"
@@ -140,7 +151,9 @@ def described(answer: HttpResponse) -> list[str]:
     """The ids of a list of models."""
     assert answer.status == 200
     assert {model["owned_by"] for model in answer.json["data"]} == {"hermes"}
-    assert [model["root"] for model in answer.json["data"]] == [model["id"] for model in answer.json["data"]]
+    assert [model["root"] for model in answer.json["data"]] == [
+        model["id"] for model in answer.json["data"]
+    ]
     return [model["id"] for model in answer.json["data"]]
 
 
@@ -160,7 +173,10 @@ async def test_each_profile_is_a_model_for_those_who_may_use_it() -> None:
         assert refusal(await client.get("/v1/models/hidden")) == (404, "model_not_found")
         assert (await client.get("/v1/models/hidden", BOB)).json["id"] == "hidden"
         assert (await client.get("/p/coder/v1/models/coder")).status == 200
-        assert refusal(await client.get("/p/coder/v1/models/hermes-agent")) == (404, "model_not_found")
+        assert refusal(await client.get("/p/coder/v1/models/hermes-agent")) == (
+            404,
+            "model_not_found",
+        )
         assert (await client.get("/v1/capabilities")).json["model"] == "hermes-agent"
         assert (await client.get("/p/writer/v1/capabilities")).json["model"] == "Fine writer"
 
@@ -174,10 +190,14 @@ async def ask_for(
     harness: AppHarness, operation: Operation, prefix: str, headers: dict[str, str]
 ) -> HttpResponse:
     """Ask without a body: what comes back tells whether the route is there."""
-    return await harness.client.get(f"{prefix}{path_of(operation)}", headers, operation.method.upper())
+    return await harness.client.get(
+        f"{prefix}{path_of(operation)}", headers, operation.method.upper()
+    )
 
 
-ALL = [pytest.param(operation, id=f"{operation.method} {operation.path}") for operation in OPERATIONS]
+ALL = [
+    pytest.param(operation, id=f"{operation.method} {operation.path}") for operation in OPERATIONS
+]
 
 
 @pytest.mark.parametrize("operation", ALL)
@@ -187,8 +207,14 @@ async def test_every_route_is_there_under_a_prefix(operation: Operation) -> None
         prefixed = await ask_for(harness, operation, "/p/coder", {})
         assert prefixed.status == plain.status
         assert plain.status < 400 or prefixed.error == plain.error
-        assert refusal(await ask_for(harness, operation, "/p/nobody", {})) == (404, "profile_not_found")
-        assert refusal(await ask_for(harness, operation, "/p/hidden", {})) == (404, "profile_not_found")
+        assert refusal(await ask_for(harness, operation, "/p/nobody", {})) == (
+            404,
+            "profile_not_found",
+        )
+        assert refusal(await ask_for(harness, operation, "/p/hidden", {})) == (
+            404,
+            "profile_not_found",
+        )
         assert (await ask_for(harness, operation, "/p/hidden", BOB)).status == plain.status
 
 
@@ -237,7 +263,11 @@ async def test_responses_of_a_profile_are_its_own() -> None:
         own = (await client.send(RESPONSES, {"input": "Hi", "model": "coder"})).json["id"]
         assert (await client.get(f"/p/coder{RESPONSES}/{made}")).json["id"] == made
         assert (await client.get(f"{RESPONSES}/{own}")).json["id"] == own
-        for path in (f"{RESPONSES}/{made}", f"/p/writer{RESPONSES}/{made}", f"/p/coder{RESPONSES}/{own}"):
+        for path in (
+            f"{RESPONSES}/{made}",
+            f"/p/writer{RESPONSES}/{made}",
+            f"/p/coder{RESPONSES}/{own}",
+        ):
             for suffix, method in (
                 ("", "GET"),
                 ("?stream=true", "GET"),
@@ -257,7 +287,9 @@ async def test_responses_of_a_profile_are_its_own() -> None:
         ):
             answer = await client.send(path, {"input": "Hi", "previous_response_id": previous})
             assert refusal(answer) == (404, "previous_response_not_found")
-        again = await client.send(f"/p/coder{RESPONSES}", {"input": "Hi", "previous_response_id": made})
+        again = await client.send(
+            f"/p/coder{RESPONSES}", {"input": "Hi", "previous_response_id": made}
+        )
         assert again.json["previous_response_id"] == made
 
 
@@ -285,7 +317,9 @@ async def test_conversations_of_a_profile_are_its_own() -> None:
             for suffix, method in (("", "GET"), ("", "DELETE"), ("/items", "GET")):
                 answer = await client.get(f"{prefix}{CONVERSATIONS}/{made}{suffix}", method=method)
                 assert refusal(answer) == (404, "conversation_not_found")
-            answer = await client.send(f"{prefix}{RESPONSES}", {"input": "Hi", "conversation": made})
+            answer = await client.send(
+                f"{prefix}{RESPONSES}", {"input": "Hi", "conversation": made}
+            )
             assert refusal(answer) == (404, "conversation_not_found")
         named = {"input": "Hi", "conversation": "shared name"}
         for prefix in ("", "/p/coder", "/p/writer"):
@@ -316,7 +350,10 @@ async def test_sessions_of_a_profile_are_its_own() -> None:
             await harness.client.send(f"/p/coder{CHAT}", ask("first"), session)
             await harness.client.send(CHAT, ask("second"), session)
         await harness.client.send(CHAT, ask("third", model="coder"), session)
-        assert await harness.transcript("s1", "ann/coder") == [("user", "first"), ("assistant", "I code")] * 2
+        assert (
+            await harness.transcript("s1", "ann/coder")
+            == [("user", "first"), ("assistant", "I code")] * 2
+        )
     own = [("user", "second"), ("assistant", "I serve")] * 2
     assert [len(turn.history) for turn in harness.agents.turns] == [0, 2]
     assert [len(turn.history) for turn in coder.turns] == [0, 2, 4]
@@ -335,13 +372,20 @@ async def test_the_same_key_under_another_prefix_is_another_request(path: str) -
     names = [answer.json.get("run_id") or answer.json["id"] for answer in answers]
     assert len(set(names)) == 3
     assert names[1] == names[3]
-    assert [answer.headers.get("idempotency-replayed") for answer in answers] == [None, None, None, "true"]
+    assert [answer.headers.get("idempotency-replayed") for answer in answers] == [
+        None,
+        None,
+        None,
+        "true",
+    ]
 
 
 async def test_principals_do_not_meet_in_a_profile() -> None:
     async with several() as harness:
         made = (await harness.client.send(f"/p/coder{RESPONSES}", {"input": "Hi"})).json["id"]
-        assert (await harness.client.get(f"/p/coder{RESPONSES}/{made}", bearer(OTHER_KEY))).status == 404
+        assert (
+            await harness.client.get(f"/p/coder{RESPONSES}/{made}", bearer(OTHER_KEY))
+        ).status == 404
         assert (await harness.client.get(f"/p/coder{RESPONSES}/{made}", bearer(KEY))).status == 200
 
 
@@ -360,5 +404,7 @@ async def test_figures_count_routes_without_prefixes() -> None:
 async def test_browsers_may_ask_first() -> None:
     async with several() as harness:
         harness.client.headers = {}
-        answer = await harness.client.get(f"/p/coder{CHAT}", {"Origin": "http://server.test"}, "OPTIONS")
+        answer = await harness.client.get(
+            f"/p/coder{CHAT}", {"Origin": "http://server.test"}, "OPTIONS"
+        )
     assert answer.status == 200

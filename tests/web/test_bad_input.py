@@ -78,7 +78,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"messages": [USER, {"role": "wizard", "content": "Hi"}]}, "messages[1].role"),
     ({"messages": [{"role": "user", "content": {"text": "Hi"}}]}, "messages[0].content"),
     ({"messages": [{"role": "user", "content": [{"type": "file"}]}]}, "messages[0].content"),
-    ({"messages": [USER, {"role": "user", "content": [{"type": "image_url"}]}]}, "messages[1].content"),
+    (
+        {"messages": [USER, {"role": "user", "content": [{"type": "image_url"}]}]},
+        "messages[1].content",
+    ),
     ({"messages": [{"role": "user", "content": ["x"] * 1_001}]}, "messages[0].content"),
     ({"messages": [{**USER, "name": 1}]}, "messages[0].name"),
     ({"messages": [{**USER, "tool_calls": [{}]}]}, "messages[0].tool_calls[0].id"),
@@ -109,7 +112,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "param"), WRONG, ids=[f"{n}-{param}" for n, (_, param) in enumerate(WRONG)])
+@pytest.mark.parametrize(
+    ("body", "param"), WRONG, ids=[f"{n}-{param}" for n, (_, param) in enumerate(WRONG)]
+)
 async def test_wrong_types_are_named(body: dict[str, Any], param: str) -> None:
     harness = make_harness()
     answer = await harness.client.send(CHAT, body)
@@ -150,7 +155,9 @@ async def test_a_secret_in_a_message_of_ours_is_masked() -> None:
 SEARCH = settings(max_examples=15, deadline=None)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 RICH: dict[str, Any] = {
@@ -241,7 +248,9 @@ NAMES = [
 HEADERS = st.dictionaries(
     st.sampled_from(NAMES), st.text(st.characters(max_codepoint=255), max_size=30), max_size=4
 )
-PATHS = st.sampled_from(["/health", "/v1/models", "/v1/models/x", CHAT, "/metrics"]) | st.text(max_size=20)
+PATHS = st.sampled_from(["/health", "/v1/models", "/v1/models/x", CHAT, "/metrics"]) | st.text(
+    max_size=20
+)
 METHODS = st.sampled_from(["GET", "POST", "HEAD", "OPTIONS", "TRACE", "X"])
 
 
@@ -256,5 +265,7 @@ async def knock(requests: Sequence[tuple[str, str, dict[str, str]]]) -> None:
 
 @SEARCH
 @given(st.lists(st.tuples(METHODS, PATHS, HEADERS), min_size=10, max_size=30))
-def test_any_request_is_answered_or_refused(requests: list[tuple[str, str, dict[str, str]]]) -> None:
+def test_any_request_is_answered_or_refused(
+    requests: list[tuple[str, str, dict[str, str]]],
+) -> None:
     trio.run(partial(knock, requests))

@@ -1,4 +1,7 @@
-"""Two turns at once on one session: the second is refused or waits, on every route, and they never mix."""
+"""Two turns at once on one session.
+
+The second is refused or waits, on every route, and they never mix.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,11 @@ async def busy(**more: Any) -> AsyncIterator[tuple[AppHarness, Pause, str]]:
 async def test_the_second_turn_is_refused(way: Way) -> None:
     async with busy() as (harness, held, first):
         answer = await after(way, first).ask(harness)
-        assert (answer.status, answer.error["code"], answer.error["param"]) == (409, way.code, way.param)
+        assert (answer.status, answer.error["code"], answer.error["param"]) == (
+            409,
+            way.code,
+            way.param,
+        )
         assert answer.headers["retry-after"] == "1"
         assert harness.state.admission.in_use == 1
         held.go()
@@ -80,7 +87,9 @@ async def test_the_second_turn_is_refused(way: Way) -> None:
 
 
 @pytest.mark.parametrize("way", SESSION_WAYS, ids=IDS)
-async def test_the_second_turn_waits_and_reads_what_the_first_said(way: Way, mock_clock: MockClock) -> None:
+async def test_the_second_turn_waits_and_reads_what_the_first_said(
+    way: Way, mock_clock: MockClock
+) -> None:
     async with busy(turn_patience=60) as (harness, held, first):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(after(way, first).ask, harness)
@@ -94,7 +103,9 @@ async def test_the_second_turn_waits_and_reads_what_the_first_said(way: Way, moc
         said = [content for _, content in await harness.transcript("s")]
         assert said == ["Zero", "Yes.", "One", "Yes.", "Two", "Yes."]
         heard = [message.content for message in harness.agents.turns[-1].history]
-        if way.path == CHAT:  # it reads the session; the others read the run that they continue, or nothing
+        if (
+            way.path == CHAT
+        ):  # it reads the session; the others read the run that they continue, or nothing
             assert heard == said[:4]
 
 
@@ -169,7 +180,9 @@ async def test_a_response_that_is_still_in_progress_can_be_waited_for() -> None:
         ScriptedAgentFactory([pause, Text("Yes.")], is_async=True), turn_patience=60
     ) as harness:
         first = await started(harness, "One")
-        async with harness.client.post(RESPONSES, say("Two", previous_response_id=first)) as exchange:
+        async with harness.client.post(
+            RESPONSES, say("Two", previous_response_id=first)
+        ) as exchange:
             await wait_all_tasks_blocked()
             assert len(harness.state.services.registry) == 1
             pause.go()
@@ -189,7 +202,9 @@ async def test_two_branches_of_one_response_take_turns() -> None:
         harness.agents.script = [held, Text("Yes.")]
         async with trio.open_nursery() as nursery:
             for text in ("Left", "Right"):
-                nursery.start_soon(harness.client.send, RESPONSES, say(text, previous_response_id=first))
+                nursery.start_soon(
+                    harness.client.send, RESPONSES, say(text, previous_response_id=first)
+                )
                 await wait_all_tasks_blocked()
             assert len(harness.state.services.registry) == 1
             held.go()
@@ -201,7 +216,9 @@ async def test_two_branches_of_one_response_take_turns() -> None:
 
 async def test_a_new_session_is_busy_for_whoever_learns_its_name() -> None:
     pause = Pause()
-    async with idle_harness(ScriptedAgentFactory([pause, Text("Hi")], is_async=True), max_runs=5) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory([pause, Text("Hi")], is_async=True), max_runs=5
+    ) as harness:
         answer = await harness.client.send(RUNS, say())
         session = {ID: answer.headers[ID.lower()]}
         refused = await harness.client.send(CHAT, ask(), session)
@@ -241,7 +258,9 @@ async def test_the_same_name_of_another_principal_is_another_session() -> None:
 async def test_a_repeated_request_needs_no_place() -> None:
     pause = Pause()
     key = {ID: "s", "Idempotency-Key": "k"}
-    async with idle_harness(ScriptedAgentFactory([pause, Text("Hi")], is_async=True), max_runs=5) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory([pause, Text("Hi")], is_async=True), max_runs=5
+    ) as harness:
         async with harness.client.post(CHAT, ask_stream(), key) as first:
             await first.frame()
             async with harness.client.post(CHAT, ask_stream(), key) as second:

@@ -1,7 +1,7 @@
 """Silence, slow clients and time limits, with a clock that the tests move by hand.
 
-Agents are made in real threads, which such a clock does not wait for: every jump comes after the point was reached
-from which it counts.
+Agents are made in real threads, which such a clock does not wait for: every jump comes after the
+point was reached from which it counts.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ async def test_a_comment_after_silence_in_the_middle(mock_clock: MockClock) -> N
         assert await keepalives_after(mock_clock, exchange, 2.75) == 0
         first.go()
         await exchange.content("One ")
-        assert await keepalives_after(mock_clock, exchange, 2.75) == 0  # counted from the last write
+        assert (
+            await keepalives_after(mock_clock, exchange, 2.75) == 0
+        )  # counted from the last write
         assert await keepalives_after(mock_clock, exchange, 0.25) == 1
         second.go()
         answer = await exchange.end()
@@ -74,7 +76,13 @@ async def test_a_comment_after_silence_in_the_middle(mock_clock: MockClock) -> N
 
 async def test_output_that_is_not_shown_is_silence(mock_clock: MockClock) -> None:
     first, second = Pause(), Pause()
-    script: list[Step] = [ToolStarted("c", "t"), first, ToolOutput("c", "building"), second, Text(".")]
+    script: list[Step] = [
+        ToolStarted("c", "t"),
+        first,
+        ToolOutput("c", "building"),
+        second,
+        Text("."),
+    ]
     async with (
         open_harness(ScriptedAgentFactory(script, is_async=True)) as harness,
         harness.client.post(CHAT, ask_stream()) as exchange,
@@ -110,7 +118,9 @@ async def test_a_reader_that_stops_reading_is_given_up(mock_clock: MockClock) ->
         exchange.stall()
         first.go()
         await second.wait_reached()
-        await wait_all_tasks_blocked()  # the first piece waits to be read; now there is more behind it
+        await (
+            wait_all_tasks_blocked()
+        )  # the first piece waits to be read; now there is more behind it
         second.go()
         await wait_all_tasks_blocked()
         mock_clock.jump(29.75)

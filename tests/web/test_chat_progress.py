@@ -1,4 +1,7 @@
-"""Tool progress in chat streams: one running and one ending event per call, and never anything in the text."""
+"""Tool progress in chat streams.
+
+One running and one ending event per call, and never anything in the text.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ ECHO = ToolStarted("call_1", "terminal", {"command": "echo hi"})
 ECHOED = ToolCompleted("call_1", "hi")
 
 
-async def stream(*script: Step, end: Result | Exception | None = None, **headers: str) -> HttpResponse:
+async def stream(
+    *script: Step, end: Result | Exception | None = None, **headers: str
+) -> HttpResponse:
     """The stream of a turn."""
     harness = make_harness(script, end)
     return await harness.client.send(CHAT, ask_stream(), headers)
@@ -74,7 +79,10 @@ async def test_the_start_is_shown_while_the_tool_runs() -> None:
         await pause.wait_reached()
         assert b"completed" not in exchange.raw
         pause.go()
-        assert [event["status"] for event in progress(await exchange.end())] == ["running", "completed"]
+        assert [event["status"] for event in progress(await exchange.end())] == [
+            "running",
+            "completed",
+        ]
 
 
 async def test_parallel_calls_keep_their_ids() -> None:
@@ -143,7 +151,9 @@ async def test_a_call_without_an_id_ends_with_the_run() -> None:
     assert ending["status"] == "completed"
 
 
-@pytest.mark.parametrize("end", [None, RuntimeError("boom"), Result(verdict=Verdict.FAILED, error="boom")])
+@pytest.mark.parametrize(
+    "end", [None, RuntimeError("boom"), Result(verdict=Verdict.FAILED, error="boom")]
+)
 async def test_a_call_that_the_end_cut_short_is_cancelled(end: Result | Exception | None) -> None:
     answer = await stream(ECHO, ToolOutput("call_1", "partly"), end=end)
     running, ending = progress(answer)
@@ -180,7 +190,9 @@ OPEN_WEBUI = {"X-OpenWebUI-Chat-Id": "1"}
         ("off", OPEN_WEBUI, False),
     ],
 )
-async def test_the_status_line_of_open_webui(mode: str, headers: dict[str, str], is_shown: bool) -> None:
+async def test_the_status_line_of_open_webui(
+    mode: str, headers: dict[str, str], is_shown: bool
+) -> None:
     harness = make_harness(
         ScriptedAgentFactory([ECHO, ECHOED, Text(".")]), options=WebOptions(open_webui_status=mode)
     )

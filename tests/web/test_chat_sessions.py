@@ -42,7 +42,11 @@ async def test_a_named_session_continues_its_transcript(body: Any) -> None:
     assert first.headers["x-hermes-session-id"] == "s-1"
     assert harness.agents.turns[1].message == "Two"
     assert history(harness) == [("user", "One"), ("assistant", "Answer")]
-    assert await harness.transcript("s-1") == [*history(harness), ("user", "Two"), ("assistant", "Answer")]
+    assert await harness.transcript("s-1") == [
+        *history(harness),
+        ("user", "Two"),
+        ("assistant", "Answer"),
+    ]
 
 
 async def test_an_unknown_session_has_no_history() -> None:
@@ -60,7 +64,9 @@ async def test_without_a_name_the_id_follows_from_the_beginning(body: Any) -> No
     first, reply = {"role": "user", "content": "One"}, {"role": "assistant", "content": "1"}
     turns = [[system, first], [system, first, reply, {"role": "user", "content": "Two"}]]
     answers = [await harness.client.send(CHAT, {**body(), "messages": said}) for said in turns]
-    assert {answer.headers["x-hermes-session-id"] for answer in answers} == {derived("Be brief.\nOne")}
+    assert {answer.headers["x-hermes-session-id"] for answer in answers} == {
+        derived("Be brief.\nOne")
+    }
     assert history(harness) == [
         ("user", "One"),
         ("assistant", "1"),
@@ -97,7 +103,10 @@ async def test_principals_do_not_see_each_other() -> None:
         ("user", "Ann's secret"),
         ("assistant", "Answer"),
     ]
-    assert await harness.transcript("shared-name", "bob") == [("user", "Bob asks"), ("assistant", "Answer")]
+    assert await harness.transcript("shared-name", "bob") == [
+        ("user", "Bob asks"),
+        ("assistant", "Answer"),
+    ]
 
 
 async def test_tools_are_kept_in_the_transcript() -> None:

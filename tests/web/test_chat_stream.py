@@ -59,7 +59,9 @@ async def test_headers_and_frames() -> None:
     assert said(answer) == "Hello world"
     assert reason(answer) == "stop"
     assert set(finish(answer)) == {"id", "object", "created", "model", "choices", "usage"}
-    assert b'"object": "chat.completion.chunk"' in answer.body  # Python's spacing, as clients match on it
+    assert (
+        b'"object": "chat.completion.chunk"' in answer.body
+    )  # Python's spacing, as clients match on it
     assert "x-hermes-completed" not in answer.headers
 
 
@@ -92,7 +94,9 @@ async def test_none_and_empty_deltas_mean_nothing() -> None:
 
 
 async def test_reasoning_stands_apart_from_content() -> None:
-    answer = await stream([Reasoning("hm "), Reasoning("hm"), Text("Yes"), Reasoning("!"), Text(".")])
+    answer = await stream(
+        [Reasoning("hm "), Reasoning("hm"), Text("Yes"), Reasoning("!"), Text(".")]
+    )
     assert said(answer, "reasoning_content") == "hm hm!"
     assert said(answer) == "Yes."
     assert all(len(added) == 1 for added in deltas(answer))
@@ -116,7 +120,9 @@ async def test_any_text_survives(text: str) -> None:
         ([Text("Look. "), ToolStarted("c", "t"), ToolCompleted("c")], "Done.", "Look. Done."),
     ],
 )
-async def test_text_that_was_never_streamed_is_sent(script: list[Step], end: End, expected: str) -> None:
+async def test_text_that_was_never_streamed_is_sent(
+    script: list[Step], end: End, expected: str
+) -> None:
     answer = await stream(script, end)
     assert said(answer) == expected
     assert reason(answer) == "stop"
@@ -158,7 +164,10 @@ async def test_a_truncated_answer_is_no_error() -> None:
     ("end", "kind"),
     [
         (RuntimeError(f"no credit for {SECRET}\nsecond line"), "RuntimeError"),
-        (Result(verdict=Verdict.FAILED, error=f"no credit for {SECRET}\nsecond line"), "agent_error"),
+        (
+            Result(verdict=Verdict.FAILED, error=f"no credit for {SECRET}\nsecond line"),
+            "agent_error",
+        ),
         (Result(f"no credit for {SECRET}\nsecond line", Verdict.FAILED), "agent_error"),
     ],
 )
@@ -166,7 +175,12 @@ async def test_a_failure_is_a_nested_error_without_secrets(end: End, kind: str) 
     answer = await stream([Text("Well, ")], end)
     message = "no credit for sk-***\nsecond line"
     assert reason(answer) == "error"
-    assert finish(answer)["error"] == {"message": message, "type": kind, "code": "agent_error", "param": None}
+    assert finish(answer)["error"] == {
+        "message": message,
+        "type": kind,
+        "code": "agent_error",
+        "param": None,
+    }
     hermes = finish(answer)["hermes"]
     assert (hermes["completed"], hermes["partial"], hermes["failed"]) == (False, False, True)
     assert hermes["error"] == message

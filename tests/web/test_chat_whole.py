@@ -34,7 +34,9 @@ async def answer_to(script: list[Step], end: End = None, **body: object) -> Http
     answer = await harness.client.send(CHAT, ask(**body))
     assert harness.is_idle
     assert answer.headers["content-type"] == "application/json"
-    msgspec.convert(answer.json, replies.ChatCompletion if answer.status == 200 else replies.ErrorEnvelope)
+    msgspec.convert(
+        answer.json, replies.ChatCompletion if answer.status == 200 else replies.ErrorEnvelope
+    )
     return answer
 
 
@@ -47,7 +49,9 @@ def reason(answer: HttpResponse) -> Any:
 
 
 async def test_a_plain_answer() -> None:
-    answer = await answer_to([Text("Hello"), Text(" world")], Result(usage=Usage(11, 7)), model="gpt-x")
+    answer = await answer_to(
+        [Text("Hello"), Text(" world")], Result(usage=Usage(11, 7)), model="gpt-x"
+    )
     ChatCompletion.model_validate(answer.json)
     assert answer.status == 200
     assert re.fullmatch(r"chatcmpl-[0-9a-f]{29}", answer.json["id"])
@@ -61,7 +65,9 @@ async def test_a_plain_answer() -> None:
     assert answer.json["usage"]["completion_tokens"] == 7
     assert answer.json["usage"]["total_tokens"] == 18
     assert "hermes" not in answer.json
-    assert not [name for name in answer.headers if name.startswith("x-hermes-") and "session" not in name]
+    assert not [
+        name for name in answer.headers if name.startswith("x-hermes-") and "session" not in name
+    ]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +94,9 @@ async def test_reasoning_is_a_field_of_its_own() -> None:
 
 
 async def test_truncated_with_text() -> None:
-    answer = await answer_to([Text("Once")], Result(verdict=Verdict.TRUNCATED, error="output truncated"))
+    answer = await answer_to(
+        [Text("Once")], Result(verdict=Verdict.TRUNCATED, error="output truncated")
+    )
     assert answer.status == 200
     assert reason(answer) == "length"
     assert answer.json["hermes"]["error_code"] == "output_truncated"
@@ -184,7 +192,11 @@ async def test_messages_become_history_message_and_instructions() -> None:
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "One"},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "t"}}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c", "function": {"name": "t"}}],
+        },
         {"role": "tool", "tool_call_id": "c", "content": "2"},
         {"role": "developer", "content": [{"type": "text", "text": "Be kind."}]},
         {"role": "user", "content": [{"type": "text", "text": "Three"}, "four"]},
@@ -204,7 +216,10 @@ async def test_messages_become_history_message_and_instructions() -> None:
 
 async def test_an_image_reaches_the_agent_unchanged() -> None:
     harness = make_harness()
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
+    image = {
+        "type": "image_url",
+        "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"},
+    }
     await harness.client.send(CHAT, ask([{"type": "text", "text": "What?"}, image]))
     assert asked(harness).message == ({"type": "text", "text": "What?"}, image)
     assert asked(harness).text == "What?"

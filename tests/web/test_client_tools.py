@@ -1,4 +1,7 @@
-"""Tools that the client runs: the turn ends with the call, and the next one goes on from its result."""
+"""Tools that the client runs.
+
+The turn ends with the call, and the next one goes on from its result.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,11 @@ async def test_chat_in_one_piece() -> None:
 
 async def test_chat_goes_on_from_what_the_client_sends() -> None:
     harness = make_harness()
-    called = {"id": "call_a", "type": "function", "function": {"name": "get_weather", "arguments": ARGUMENTS}}
+    called = {
+        "id": "call_a",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": ARGUMENTS},
+    }
     said = [
         {"role": "user", "content": "Weather?"},
         {"role": "assistant", "content": None, "tool_calls": [called]},
@@ -86,9 +93,13 @@ async def test_responses_and_the_chain() -> None:
         first = (await harness.client.send(RESPONSES, say("Weather?"))).json
         Response.model_validate(first, strict=False)
         kinds = [item["type"] for item in first["output"]]
-        assert kinds == ["message", "function_call", "function_call"], "and no output: the client has it"
+        assert kinds == ["message", "function_call", "function_call"], (
+            "and no output: the client has it"
+        )
         assert first["output"][1]["arguments"] == ARGUMENTS
-        assert (await harness.client.get(f"{RESPONSES}/{first['id']}")).json["output"] == first["output"]
+        assert (await harness.client.get(f"{RESPONSES}/{first['id']}")).json["output"] == first[
+            "output"
+        ]
         results = [
             {"type": "function_call_output", "call_id": "call_a", "output": "rain"},
             {"type": "function_call_output", "call_id": "call_b", "output": "noon"},

@@ -66,7 +66,9 @@ async def items(
 
 async def test_from_begin_to_end() -> None:
     async with idle_harness() as harness:
-        made = shown(await harness.client.send(CONVERSATIONS, {"metadata": {"a": "b"}, "items": ITEMS}))
+        made = shown(
+            await harness.client.send(CONVERSATIONS, {"metadata": {"a": "b"}, "items": ITEMS})
+        )
         path = f"{CONVERSATIONS}/{made['id']}"
         assert made["id"].startswith("conv_")
         assert made["metadata"] == {"a": "b"}
@@ -183,7 +185,12 @@ async def test_a_turn_reads_what_was_put_in() -> None:
         told = whole(await harness.client.send(RESPONSES, say("Go", conversation=made)))
         assert told["conversation"] == {"id": made}
         history = [(message.role, message.content) for message in harness.agents.turns[0].history]
-        assert history == [("user", "One"), ("assistant", ""), ("tool", "two"), ("assistant", "Three")]
+        assert history == [
+            ("user", "One"),
+            ("assistant", ""),
+            ("tool", "two"),
+            ("assistant", "Three"),
+        ]
         assert len((await items(harness, made))["data"]) == 6
 
 
@@ -197,10 +204,14 @@ async def test_a_conversation_by_name_can_be_looked_at() -> None:
 # -- one turn at a time --
 
 
-@pytest.mark.parametrize("first", [say(conversation="c", background=True), stream(conversation="c")])
+@pytest.mark.parametrize(
+    "first", [say(conversation="c", background=True), stream(conversation="c")]
+)
 async def test_two_turns_at_once(first: Any) -> None:
     pause = Pause()
-    async with idle_harness(ScriptedAgentFactory([pause, Text("Hi")], is_async=True), max_runs=5) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory([pause, Text("Hi")], is_async=True), max_runs=5
+    ) as harness:
         async with harness.client.post(RESPONSES, first) as exchange:
             await pause.wait_reached()
             for body in (say(conversation="c"), stream(conversation={"id": "c"})):
@@ -277,7 +288,9 @@ async def test_what_is_not_stored_reads_a_conversation_and_adds_nothing() -> Non
     async with idle_harness() as harness:
         made = await make(harness, items=ITEMS)
         for headers in ({}, {"Idempotency-Key": "k"}):
-            told = await harness.client.send(RESPONSES, say(conversation=made, store=False), headers)
+            told = await harness.client.send(
+                RESPONSES, say(conversation=made, store=False), headers
+            )
             assert whole(told)["status"] == "completed"
         assert len(harness.agents.turns[0].history) == len(harness.agents.turns[1].history) == 4
         assert len((await items(harness, made))["data"]) == 4

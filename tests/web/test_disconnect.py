@@ -1,4 +1,7 @@
-"""A client that leaves: at every point of a turn the agent is called off, and what was said is kept."""
+"""A client that leaves.
+
+At every point of a turn the agent is called off, and what was said is kept.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,9 @@ async def leave(exchange: Exchange, harness: AppHarness) -> None:
 async def test_leaving_after_every_step(steps: int, body: Any, is_async: bool) -> None:
     pause = Pause()
     script = [step for step, _ in TURN]
-    harness = make_harness(ScriptedAgentFactory([*script[:steps], pause, *script[steps:]], "Done.", is_async))
+    harness = make_harness(
+        ScriptedAgentFactory([*script[:steps], pause, *script[steps:]], "Done.", is_async)
+    )
     async with harness.client.post(CHAT, body("Go"), SESSION) as exchange:
         await pause.wait_reached()
         await leave(exchange, harness)
@@ -134,7 +139,9 @@ async def test_a_thread_that_does_not_end_keeps_its_slot(body: Any, mock_clock: 
 
 async def test_leaving_before_the_body_is_complete() -> None:
     harness = make_harness()
-    async with harness.client.open("POST", CHAT, [b'{"messages": '], SESSION, is_whole=False) as exchange:
+    async with harness.client.open(
+        "POST", CHAT, [b'{"messages": '], SESSION, is_whole=False
+    ) as exchange:
         await wait_all_tasks_blocked()
         assert harness.state.admission.in_use == 1
         await leave(exchange, harness)
@@ -189,7 +196,9 @@ async def test_a_detached_turn_goes_on_without_its_client(body: Any) -> None:
 async def test_a_turn_outlives_its_client_by_the_grace_period_only(mock_clock: MockClock) -> None:
     pause = Pause()
     async with idle_harness(ScriptedAgentFactory([Text("One "), pause], is_async=True)) as harness:
-        async with harness.client.post(CHAT, ask_stream("Go"), {**SESSION, POLICY: "grace:5"}) as exchange:
+        async with harness.client.post(
+            CHAT, ask_stream("Go"), {**SESSION, POLICY: "grace:5"}
+        ) as exchange:
             await pause.wait_reached()
             exchange.disconnect()
             await exchange.end()

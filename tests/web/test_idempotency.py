@@ -17,7 +17,16 @@ from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.memory import MemoryStore
 from tests.support.asgi import HttpResponse
 from tests.support.fakes import CHAT, AppHarness, Pause, ScriptedAgentFactory, ask, ask_stream
-from tests.support.responses_api import BOB, RESPONSES, RICH, final, idle_harness, say, stream, until_ended
+from tests.support.responses_api import (
+    BOB,
+    RESPONSES,
+    RICH,
+    final,
+    idle_harness,
+    say,
+    stream,
+    until_ended,
+)
 
 KEY = {"Idempotency-Key": "k"}
 ALL = [
@@ -165,7 +174,9 @@ async def test_one_winner_in_a_race(path: str, body: Any) -> None:
 @pytest.mark.parametrize(("path", "body"), ALL)
 async def test_a_refused_request_does_not_burn_its_key(path: str, body: Any) -> None:
     pause = Pause()
-    async with idle_harness(ScriptedAgentFactory([pause, Text("Hi")], is_async=True), max_runs=1) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory([pause, Text("Hi")], is_async=True), max_runs=1
+    ) as harness:
         bad = await harness.client.send(path, {**body, "temperature": "hot"}, KEY)
         async with harness.client.post(CHAT, ask()) as other:
             await pause.wait_reached()

@@ -47,11 +47,15 @@ async def test_health_of_a_server_that_is_not_ready() -> None:
 
 
 async def test_readiness() -> None:
-    assert described(await make_harness().client.get("/health/ready"), replies.Readiness) == {"status": "ok"}
+    assert described(await make_harness().client.get("/health/ready"), replies.Readiness) == {
+        "status": "ok"
+    }
 
 
 async def test_detailed_health_at_rest() -> None:
-    shown = described(await make_harness(max_runs=7).client.get("/health/detailed"), replies.HealthDetails)
+    shown = described(
+        await make_harness(max_runs=7).client.get("/health/detailed"), replies.HealthDetails
+    )
     assert shown["status"] == shown["readiness"]["status"] == "ok"
     assert shown["readiness"]["checks"] == {
         "store": {"status": "ok"},
@@ -79,7 +83,10 @@ async def test_detailed_health_of_a_broken_store() -> None:
     harness = make_harness(store=BrokenStore("read"))
     shown = described(await harness.client.get("/health/detailed"), replies.HealthDetails)
     assert shown["status"] == "degraded"
-    assert shown["readiness"]["checks"]["store"] == {"status": "degraded", "detail": "the disk is on fire"}
+    assert shown["readiness"]["checks"]["store"] == {
+        "status": "degraded",
+        "detail": "the disk is on fire",
+    }
 
 
 async def test_detailed_health_while_draining() -> None:
@@ -90,7 +97,9 @@ async def test_detailed_health_while_draining() -> None:
 
 
 async def test_version() -> None:
-    assert described(await make_harness().client.get("/version"), replies.Version) == {"version": __version__}
+    assert described(await make_harness().client.get("/version"), replies.Version) == {
+        "version": __version__
+    }
 
 
 @pytest.mark.parametrize("name", ["hermes-agent", "org/model:v1", "kůň"])
@@ -118,7 +127,11 @@ async def test_capabilities() -> None:
     assert shown["model"] == "hermes-agent"
     assert shown["auth"] == {"type": "bearer", "required": True}
     assert "API-server host" in shown["runtime"].pop("description")
-    assert shown["runtime"] == {"mode": "server_agent", "tool_execution": "server", "split_runtime": False}
+    assert shown["runtime"] == {
+        "mode": "server_agent",
+        "tool_execution": "server",
+        "split_runtime": False,
+    }
     features = shown["features"]
     assert features["session_continuity_header"] == "X-Hermes-Session-Id"
     assert features["session_key_header"] == "X-Hermes-Session-Key"
@@ -240,7 +253,9 @@ async def test_streams_events_and_first_words_are_counted() -> None:
     assert (during["hermes_trio_streams_open"], after["hermes_trio_streams_open"]) == (1, 0)
     assert (during["hermes_trio_run_events_total"], after["hermes_trio_run_events_total"]) == (1, 3)
     assert (
-        during["hermes_trio_first_text_seconds_count"] == after["hermes_trio_first_text_seconds_count"] == 1
+        during["hermes_trio_first_text_seconds_count"]
+        == after["hermes_trio_first_text_seconds_count"]
+        == 1
     )
     assert after["hermes_trio_loop_lag_seconds"] >= 0
     assert after["process_resident_memory_bytes"] > 1_000_000
@@ -262,5 +277,7 @@ async def test_commits_of_a_store_that_counts_them(tmp_path: Path) -> None:
 
 async def test_settings() -> None:
     options = WebOptions(settings=(ShownSetting("port", "8642", "Where to listen."),))
-    shown = described(await make_harness(options=options).client.get("/v1/settings"), replies.SettingList)
+    shown = described(
+        await make_harness(options=options).client.get("/v1/settings"), replies.SettingList
+    )
     assert shown["data"] == [{"name": "port", "value": "8642", "help": "Where to listen."}]

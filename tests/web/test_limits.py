@@ -33,7 +33,13 @@ async def test_a_large_body_is_refused_by_its_length(length: str) -> None:
 
 @pytest.mark.parametrize(
     "parts",
-    [[b"x" * 1_001], [b"x" * 100] * 11, [b"x"] * 1_001, [b"x" * 1_000, b"x"], [b"x" * 999, b"", b"xx"]],
+    [
+        [b"x" * 1_001],
+        [b"x" * 100] * 11,
+        [b"x"] * 1_001,
+        [b"x" * 1_000, b"x"],
+        [b"x" * 999, b"", b"xx"],
+    ],
 )
 async def test_a_large_body_is_refused_while_it_comes(parts: list[bytes]) -> None:
     harness = make_harness(options=SMALL)
@@ -53,7 +59,9 @@ async def test_a_body_of_just_the_limit_passes() -> None:
     assert answer.status == 200
 
 
-@pytest.mark.parametrize("length", ["abc", "-1", "1.5", "1e3", "٣".encode().decode("latin-1"), "1,1", "0x10"])
+@pytest.mark.parametrize(
+    "length", ["abc", "-1", "1.5", "1e3", "٣".encode().decode("latin-1"), "1,1", "0x10"]
+)
 async def test_a_length_that_is_no_number(length: str) -> None:
     answer = await make_harness().client.send_raw(CHAT, b"{}", headers={"Content-Length": length})
     assert answer.status == 400
@@ -132,7 +140,9 @@ async def test_zero_means_no_limit() -> None:
     pause = Pause()
     harness = make_harness([pause, Text("Hi")], max_runs=0)
     async with AsyncExitStack() as stack:
-        exchanges = [await stack.enter_async_context(harness.client.post(CHAT, ask())) for _ in range(5)]
+        exchanges = [
+            await stack.enter_async_context(harness.client.post(CHAT, ask())) for _ in range(5)
+        ]
         await wait_all_tasks_blocked()
         assert harness.state.admission.in_use == 5
         pause.go()

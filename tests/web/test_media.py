@@ -42,7 +42,8 @@ async def shown(text: str, workspace: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("a.png", "image/png"), ("deep/b.JPG", "image/jpeg"), ("inner.png", "image/png")]
+    ("name", "kind"),
+    [("a.png", "image/png"), ("deep/b.JPG", "image/jpeg"), ("inner.png", "image/png")],
 )
 async def test_an_image_of_the_workspace_is_shown(workspace: Path, name: str, kind: str) -> None:
     text = await shown(f"See MEDIA:{workspace}/{name}. Nice?", workspace)
@@ -61,7 +62,9 @@ async def test_everything_else_stays_a_tag(workspace: Path, name: str) -> None:
     assert await shown(text, workspace) == text
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd.png", "/proc/self/environ", "relative.png", "~/a.png", ""])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd.png", "/proc/self/environ", "relative.png", "~/a.png", ""]
+)
 async def test_other_places_stay_a_tag(workspace: Path, path: str) -> None:
     assert await shown(f"MEDIA:{path}", workspace) == f"MEDIA:{path}"
 

@@ -61,7 +61,9 @@ async def test_security_headers_and_a_request_id(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_request_id_is_taken_over(kind: str) -> None:
-    answer = await ask_for(make_harness([Text("x")]).client, kind, X_Request_Id="my-id_1.2:3@x/4+5=")
+    answer = await ask_for(
+        make_harness([Text("x")]).client, kind, X_Request_Id="my-id_1.2:3@x/4+5="
+    )
     assert answer.headers["x-request-id"] == "my-id_1.2:3@x/4+5="
 
 
@@ -94,7 +96,9 @@ async def test_every_request_has_its_own_id() -> None:
 
 def cors(answer: HttpResponse) -> dict[str, str]:
     """The headers that browsers read."""
-    return {name: value for name, value in answer.headers.items() if name.startswith("access-control-")}
+    return {
+        name: value for name, value in answer.headers.items() if name.startswith("access-control-")
+    }
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -122,19 +126,26 @@ async def test_unknown_origins_are_refused(kind: str, origin: str, options: WebO
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_allowed_origin_may_read_every_answer(kind: str) -> None:
-    answer = await ask_for(make_harness([Text("x")], options=OPEN_TO_PAGE).client, kind, Origin=PAGE)
+    answer = await ask_for(
+        make_harness([Text("x")], options=OPEN_TO_PAGE).client, kind, Origin=PAGE
+    )
     assert answer.headers["access-control-allow-origin"] == PAGE
     assert answer.headers["vary"] == "Origin"
     exposed = answer.headers["access-control-expose-headers"].split(", ")
-    assert {"X-Hermes-Session-Id", "X-Hermes-Session-Key", "X-Hermes-Completed", "X-Hermes-Partial"} < set(
-        exposed
-    )
+    assert {
+        "X-Hermes-Session-Id",
+        "X-Hermes-Session-Key",
+        "X-Hermes-Completed",
+        "X-Hermes-Partial",
+    } < set(exposed)
     assert {"X-Hermes-Error", "X-Request-Id", "Retry-After"} < set(exposed)
 
 
 async def test_a_star_allows_everybody() -> None:
     options = WebOptions(cors_origins=("*",))
-    answer = await ask_for(make_harness(options=options).client, "stream", Origin="https://any.test")
+    answer = await ask_for(
+        make_harness(options=options).client, "stream", Origin="https://any.test"
+    )
     assert answer.headers["access-control-allow-origin"] == "*"
 
 

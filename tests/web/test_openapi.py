@@ -18,13 +18,18 @@ DOCUMENT = document(__version__)
 
 
 def routes() -> set[tuple[str, str]]:
-    """Method and path of every route of the API, in the document's spelling. The page is for people."""
+    """Method and path of every route of the API, in the document's spelling.
+
+    The page is for people.
+    """
     rules = [
         (rule.rule, method)
         for rule in make_harness().app.url_map.iter_rules()
         for method in rule.methods or ()
     ]
-    rules = [(path, method) for path, method in rules if path != "/" and not path.startswith(ASSETS)]
+    rules = [
+        (path, method) for path, method in rules if path != "/" and not path.startswith(ASSETS)
+    ]
     named = {(method.lower(), re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", path)) for path, method in rules}
     return {(method, path) for method, path in named if method not in {"head", "options"}}
 
@@ -33,7 +38,9 @@ def nodes(value: Any) -> Iterator[dict[str, Any]]:
     """Every object in the document."""
     if isinstance(value, dict):
         yield value
-    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for child in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from nodes(child)
 
 

@@ -47,7 +47,9 @@ async def test_everything_the_document_names_is_there_and_ours() -> None:
 
 async def test_every_module_that_is_imported_is_there() -> None:
     for name, found in PAGE.assets.items():
-        for target in re.findall(r'from "([^"]+)"', found.plain.decode()) if name.startswith("js/") else ():
+        for target in (
+            re.findall(r'from "([^"]+)"', found.plain.decode()) if name.startswith("js/") else ()
+        ):
             path = (FOLDER / name).parent / target
             assert path.resolve().relative_to(FOLDER).as_posix() in PAGE.assets
 
@@ -90,7 +92,9 @@ async def test_other_answers_keep_the_stricter_policy() -> None:
 async def test_what_a_browser_has_is_not_sent_again(path: str, encoding: str) -> None:
     client, accepts = stranger(), {"Accept-Encoding": encoding}
     first = await client.get(path, accepts)
-    again = await client.get(path, {**accepts, "If-None-Match": f'"other", {first.headers["etag"]}'})
+    again = await client.get(
+        path, {**accepts, "If-None-Match": f'"other", {first.headers["etag"]}'}
+    )
     assert (again.status, again.body) == (304, b"")
     assert again.headers["etag"] == first.headers["etag"]
     assert again.headers["cache-control"] == first.headers["cache-control"]
@@ -100,7 +104,10 @@ async def test_what_a_browser_has_is_not_sent_again(path: str, encoding: str) ->
 
 async def test_packed_for_who_can_unpack() -> None:
     client, path = stranger(), asset("page.css")
-    plain, packed = await client.get(path), await client.get(path, {"Accept-Encoding": "gzip, deflate"})
+    plain, packed = (
+        await client.get(path),
+        await client.get(path, {"Accept-Encoding": "gzip, deflate"}),
+    )
     assert "content-encoding" not in plain.headers
     assert packed.headers["content-encoding"] == "gzip"
     assert gzip.decompress(packed.body) == plain.body
@@ -199,7 +206,9 @@ def test_no_module_writes_html_or_runs_text(path: Path) -> None:
         assert word not in source
 
 
-@pytest.mark.parametrize("path", [*sorted(FOLDER.glob("js/*.js")), FOLDER / "page.css"], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path", [*sorted(FOLDER.glob("js/*.js")), FOLDER / "page.css"], ids=lambda p: p.name
+)
 def test_nothing_is_fetched_from_elsewhere(path: Path) -> None:
     text = re.sub(r"/\^?.*https\?.*/|//.*", "", path.read_text("utf-8"))
     assert re.findall(r"[\"'(]https?://", text) == []

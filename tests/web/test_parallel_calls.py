@@ -12,7 +12,8 @@ from tests.support.fakes import CHAT, AppHarness, ask_stream
 from tests.support.responses_api import RESPONSES, events, idle_harness, stream
 from tests.support.runs_api import Json, followed, started
 
-# Three at once, of one tool, that print in between each other and end in another order than they began.
+# Three at once, of one tool, that print in between each other and end in another order than they
+# began.
 CALLS = {"c1": "make", "c2": "make", "c3": "test"}
 PRINTED = {"c1": "one", "c2": "two", "c3": ""}
 RESULTS = {"c1": "built", "c2": "built again", "c3": "failed"}
@@ -55,7 +56,9 @@ class Seen:
 
 
 async def runs_events(harness: AppHarness, run_id: str) -> list[Json]:
-    return [event for event in await followed(harness, run_id) if event["event"].startswith("tool.")]
+    return [
+        event for event in await followed(harness, run_id) if event["event"].startswith("tool.")
+    ]
 
 
 async def test_chat() -> None:

@@ -1,4 +1,7 @@
-"""The application is a plain Quart application: its test client, hooks and signals work, and it can be mounted."""
+"""The application is a plain Quart application.
+
+Its test client, hooks and signals work, and it can be mounted.
+"""
 
 from __future__ import annotations
 

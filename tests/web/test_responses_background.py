@@ -78,7 +78,9 @@ async def test_cancelling_what_runs_in_the_background(is_async: bool) -> None:
 
 async def test_cancelling_before_there_is_an_agent() -> None:
     factory_pause = Pause()
-    async with idle_harness(ScriptedAgentFactory([Text("never")], factory_pause=factory_pause)) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory([Text("never")], factory_pause=factory_pause)
+    ) as harness:
         begun = whole(await harness.client.send(RESPONSES, say(background=True)))
         async with harness.client.open("POST", f"{RESPONSES}/{begun['id']}/cancel") as exchange:
             await wait_all_tasks_blocked()
@@ -135,7 +137,9 @@ async def assert_unreachable(harness: AppHarness, response_id: str, headers: Any
     ]:
         answer = await act(harness, method, response_id, more, headers)
         assert (answer.status, answer.error["code"]) == (404, "response_not_found"), (method, more)
-    chained = await harness.client.send(RESPONSES, say(previous_response_id=response_id), headers or {})
+    chained = await harness.client.send(
+        RESPONSES, say(previous_response_id=response_id), headers or {}
+    )
     assert (chained.status, chained.error["code"]) == (404, "previous_response_not_found")
 
 
@@ -161,7 +165,12 @@ async def test_a_chat_is_no_response() -> None:
     ):
         chat_id = (await exchange.frame()).json["id"]
         await pause.wait_reached()
-        for method, more in [("GET", ""), ("GET", "?stream=true"), ("POST", "/cancel"), ("DELETE", "")]:
+        for method, more in [
+            ("GET", ""),
+            ("GET", "?stream=true"),
+            ("POST", "/cancel"),
+            ("DELETE", ""),
+        ]:
             assert (await act(harness, method, chat_id, more)).status == 404
         assert (await act(harness, "GET", chat_id, "/input_items")).status == 404
         pause.go()
@@ -197,10 +206,15 @@ async def test_the_input_page_by_page(order: str, limit: int) -> None:
         told = whole(await harness.client.send(RESPONSES, say(texts)))
         found, after, pages = [], "", 0
         while True:
-            query = f"/input_items?limit={limit}&after={after}" + (f"&order={order}" if order else "")
+            query = f"/input_items?limit={limit}&after={after}" + (
+                f"&order={order}" if order else ""
+            )
             page = (await act(harness, "GET", told["id"], query)).json
             assert page["object"] == "list"
-            assert (page["first_id"], page["last_id"]) == (page["data"][0]["id"], page["data"][-1]["id"])
+            assert (page["first_id"], page["last_id"]) == (
+                page["data"][0]["id"],
+                page["data"][-1]["id"],
+            )
             found += [item["content"][0]["text"] for item in page["data"]]
             after, pages = page["last_id"], pages + 1
             if not page["has_more"]:

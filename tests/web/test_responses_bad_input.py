@@ -27,8 +27,18 @@ ITEMS: list[Any] = [
     "First",
     {"role": "developer", "content": [{"type": "input_text", "text": "Obey."}]},
     {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
-    {"type": "function_call", "call_id": "c", "name": "t", "arguments": "{}", "status": "completed"},
-    {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "1"}]},
+    {
+        "type": "function_call",
+        "call_id": "c",
+        "name": "t",
+        "arguments": "{}",
+        "status": "completed",
+    },
+    {
+        "type": "function_call_output",
+        "call_id": "c",
+        "output": [{"type": "input_text", "text": "1"}],
+    },
     {
         "type": "message",
         "role": "user",
@@ -101,7 +111,9 @@ def corrupted(draw: st.DrawFn, good: Any) -> bytes:
 
 
 def bodies(good: Any) -> st.SearchStrategy[list[bytes]]:
-    body = mutated(good).map(encoded) | corrupted(good) | JSON.map(encoded) | st.binary(max_size=100)
+    body = (
+        mutated(good).map(encoded) | corrupted(good) | JSON.map(encoded) | st.binary(max_size=100)
+    )
     return st.lists(body, min_size=5, max_size=20)
 
 
@@ -137,9 +149,13 @@ def test_any_body_of_a_conversation(raws: list[bytes]) -> None:
 
 # -- paths, queries and headers --
 
-WORDS = st.text(max_size=20) | st.sampled_from(["resp", "conv_x", "..", "-1", "9" * 400, "true", "²", "\0"])
+WORDS = st.text(max_size=20) | st.sampled_from(
+    ["resp", "conv_x", "..", "-1", "9" * 400, "true", "²", "\0"]
+)
 QUERIES = st.dictionaries(
-    st.sampled_from(["stream", "starting_after", "limit", "order", "after", "include[]"]), WORDS, max_size=3
+    st.sampled_from(["stream", "starting_after", "limit", "order", "after", "include[]"]),
+    WORDS,
+    max_size=3,
 )
 PLACES = st.sampled_from(
     [

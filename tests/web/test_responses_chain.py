@@ -61,7 +61,9 @@ async def test_three_turns_are_twelve_messages(kind: str, ask: Any) -> None:
         assert await harness.transcript(session_id) == everything
         if not where:
             assert told(await harness.store.load_history("ann", last["id"])) == everything
-        calls = [message.tool_calls for message in harness.agents.turns[2].history if message.tool_calls]
+        calls = [
+            message.tool_calls for message in harness.agents.turns[2].history if message.tool_calls
+        ]
         assert [call.call_id for group in calls for call in group] == ["c1", "c1"]
 
 
@@ -83,7 +85,9 @@ async def test_a_conversation_holds_each_item_once() -> None:
         assert [item["type"] for item in items] == [
             "message", "message", "function_call", "function_call_output", "message",
         ] * 3  # fmt: skip
-        assert [item for item in items if item.get("role") != "user"] == [i for o in outputs for i in o]
+        assert [item for item in items if item.get("role") != "user"] == [
+            i for o in outputs for i in o
+        ]
         assert len({item["id"] for item in items}) == 15
 
 
@@ -112,7 +116,12 @@ async def test_a_fork() -> None:
         await turn(harness, say("left again", previous_response_id=left["id"]))
         answer = ("assistant", "Hello world")
         assert told(harness.agents.turns[2].history) == [("user", "root"), answer]
-        assert told(harness.agents.turns[3].history) == [("user", "root"), answer, ("user", "left"), answer]
+        assert told(harness.agents.turns[3].history) == [
+            ("user", "root"),
+            answer,
+            ("user", "left"),
+            answer,
+        ]
         assert told(await harness.store.load_history("ann", right["id"])) == [
             ("user", "root"), answer, ("user", "right"), answer,
         ]  # fmt: skip
@@ -120,7 +129,13 @@ async def test_a_fork() -> None:
 
 async def test_chaining_from_what_was_cut() -> None:
     pause = Pause()
-    script: list[Step] = [Text("Half"), ToolStarted("c", "t"), pause, ToolCompleted("c", "x"), Text(".")]
+    script: list[Step] = [
+        Text("Half"),
+        ToolStarted("c", "t"),
+        pause,
+        ToolCompleted("c", "x"),
+        Text("."),
+    ]
     async with idle_harness(ScriptedAgentFactory(script, is_async=True)) as harness:
         async with harness.client.post(RESPONSES, stream("First")) as exchange:
             response_id = await created(exchange)
@@ -177,7 +192,9 @@ async def test_an_explicit_history_wins_and_is_kept() -> None:
             harness, say("Now", previous_response_id=first["id"], conversation_history=history)
         )
         await turn(harness, say("Again", previous_response_id=second["id"]))
-        await turn(harness, say("Lost", previous_response_id="resp_x", conversation_history=history))
+        await turn(
+            harness, say("Lost", previous_response_id="resp_x", conversation_history=history)
+        )
         before = [("user", "Before"), ("assistant", "Yes")]
         _, made, chained, lost = harness.agents.turns
         assert told(made.history) == told(lost.history) == before
@@ -192,7 +209,9 @@ async def test_truncation(more: Any, kept: int) -> None:
     history = [{"role": "user", "content": str(n)} for n in range(150)]
     async with idle_harness() as harness:
         await turn(harness, say(conversation_history=history, **more))
-        assert told(harness.agents.turns[0].history) == [("user", str(n)) for n in range(150 - kept, 150)]
+        assert told(harness.agents.turns[0].history) == [
+            ("user", str(n)) for n in range(150 - kept, 150)
+        ]
 
 
 async def test_truncation_counts_the_input_and_parts_no_result_from_its_call() -> None:
@@ -206,4 +225,8 @@ async def test_truncation_counts_the_input_and_parts_no_result_from_its_call() -
     async with idle_harness() as harness:
         await turn(harness, say(["a", "b", "c"], conversation_history=history, truncation="auto"))
         kept = told(harness.agents.turns[0].history)
-        assert (kept[0], kept[-2:], len(kept)) == (("user", "0"), [("user", "a"), ("user", "b")], 99)
+        assert (kept[0], kept[-2:], len(kept)) == (
+            ("user", "0"),
+            [("user", "a"), ("user", "b")],
+            99,
+        )

@@ -95,7 +95,11 @@ async def test_the_headers(body: Any) -> None:
 @pytest.mark.parametrize("body", [say, stream])
 async def test_what_was_asked_is_repeated(body: Any) -> None:
     tool = {"type": "function", "name": "f", "parameters": {}}
-    more = {"tools": [tool], "reasoning": {"effort": "low"}, "text": {"format": {"type": "json_object"}}}
+    more = {
+        "tools": [tool],
+        "reasoning": {"effort": "low"},
+        "text": {"format": {"type": "json_object"}},
+    }
     async with idle_harness() as harness:
         answer = await harness.client.send(RESPONSES, body(**ASKED, **more))
         told = final(answer) if body is stream else whole(answer)
@@ -104,7 +108,11 @@ async def test_what_was_asked_is_repeated(body: Any) -> None:
         assert told["tools"] == [{**tool, "description": None, "strict": None}]
         assert told["reasoning"] == {"effort": "low", "summary": None}
         assert told["text"] == {"format": {"type": "json_object"}}
-        assert (told["store"], told["background"], told["previous_response_id"]) == (True, False, None)
+        assert (told["store"], told["background"], told["previous_response_id"]) == (
+            True,
+            False,
+            None,
+        )
 
 
 async def test_what_reaches_the_agent() -> None:
@@ -170,7 +178,10 @@ async def test_what_is_refused(body: Any, param: str, text: str) -> None:
 async def test_metadata_up_to_its_limits() -> None:
     metadata = {f"{n:064}": "v" * 512 for n in range(16)}
     async with idle_harness() as harness:
-        assert whole(await harness.client.send(RESPONSES, say(metadata=metadata)))["metadata"] == metadata
+        assert (
+            whole(await harness.client.send(RESPONSES, say(metadata=metadata)))["metadata"]
+            == metadata
+        )
 
 
 @pytest.mark.parametrize("body", [say, stream])
@@ -214,7 +225,11 @@ async def test_a_failure_is_never_completed(end: Any, message: str, is_async: bo
         batch = whole(await harness.client.send(RESPONSES, say()))
         begun = whole(await harness.client.send(RESPONSES, say(background=True)))
         await harness.until_idle()
-        for told in (streamed, batch, *[await get(harness, r["id"]) for r in (streamed, batch, begun)]):
+        for told in (
+            streamed,
+            batch,
+            *[await get(harness, r["id"]) for r in (streamed, batch, begun)],
+        ):
             assert reason_of(told) == ("failed", "agent_error")
             assert told["error"] == {"code": "server_error", "message": message}
             assert told["completed_at"] is None

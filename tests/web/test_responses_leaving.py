@@ -1,4 +1,7 @@
-"""Every way out of a response: the right status, the right reason, and the wire says what the store says."""
+"""Every way out of a response.
+
+The right status, the right reason, and the wire says what the store says.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,9 @@ async def test_leaving_after_every_step(steps: int, body: Any, is_async: bool) -
 @pytest.mark.parametrize("body", [say, stream])
 async def test_leaving_while_the_agent_is_made(body: Any) -> None:
     factory_pause = Pause()
-    async with idle_harness(ScriptedAgentFactory([Text("never")], factory_pause=factory_pause)) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory([Text("never")], factory_pause=factory_pause)
+    ) as harness:
         async with harness.client.post(RESPONSES, body()) as exchange:
             await factory_pause.wait_reached()
             exchange.disconnect()
@@ -164,7 +169,10 @@ async def test_a_drain(is_async: bool) -> None:
         async def drain(response_id: str) -> None:
             harness.state.services.registry.stop_all(Reason.SERVER_SHUTDOWN)
 
-        assert reason_of(await told_and_stored(harness, pause, drain)) == ("incomplete", "server_shutdown")
+        assert reason_of(await told_and_stored(harness, pause, drain)) == (
+            "incomplete",
+            "server_shutdown",
+        )
 
 
 async def test_a_time_limit(mock_clock: MockClock) -> None:
@@ -186,7 +194,9 @@ async def test_a_reader_that_does_not_read(mock_clock: MockClock) -> None:
     ]  # of two kinds: not one piece
     script: list[Step] = [pause, Text("0 "), middle, *more, last]
     async with (
-        idle_harness(ScriptedAgentFactory(script, is_async=True), limits=RunLimits(stall=30)) as harness,
+        idle_harness(
+            ScriptedAgentFactory(script, is_async=True), limits=RunLimits(stall=30)
+        ) as harness,
         harness.client.post(RESPONSES, stream()) as exchange,
     ):
         await created(exchange)
@@ -194,7 +204,9 @@ async def test_a_reader_that_does_not_read(mock_clock: MockClock) -> None:
         exchange.stall()
         pause.go()
         await middle.wait_reached()
-        await wait_all_tasks_blocked()  # the first piece waits to be read; now there is more behind it
+        await (
+            wait_all_tasks_blocked()
+        )  # the first piece waits to be read; now there is more behind it
         middle.go()
         await wait_all_tasks_blocked()
         mock_clock.jump(30)
@@ -227,7 +239,9 @@ async def test_a_policy_that_is_none(value: str) -> None:
         (stream(background=True), {POLICY: "interrupt"}, WebOptions()),
     ],
 )
-async def test_a_run_that_goes_on_alone(body: Any, headers: Any, options: Any, is_async: bool) -> None:
+async def test_a_run_that_goes_on_alone(
+    body: Any, headers: Any, options: Any, is_async: bool
+) -> None:
     pause = Pause()
     async with idle_harness(
         ScriptedAgentFactory([Text("One "), pause, Text("two")], None, is_async), options=options
@@ -248,7 +262,9 @@ async def test_a_run_that_goes_on_alone(body: Any, headers: Any, options: Any, i
 async def test_a_request_may_ask_for_less_than_the_server_allows() -> None:
     pause = Pause()
     options = WebOptions(on_disconnect=DETACH)
-    async with idle_harness(ScriptedAgentFactory([pause], is_async=True), options=options) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory([pause], is_async=True), options=options
+    ) as harness:
         async with harness.client.post(RESPONSES, stream(), {POLICY: "interrupt"}):
             await pause.wait_reached()
         await until_ended(harness)

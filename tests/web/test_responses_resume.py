@@ -14,7 +14,16 @@ from hermes_trio.core.events import Text
 from hermes_trio.core.records import Retention
 from tests.support.asgi import HttpResponse
 from tests.support.fakes import EPOCH, AppHarness, Pause, ScriptedAgentFactory, Step
-from tests.support.responses_api import RESPONSES, RICH, created, events, final, get, idle_harness, stream
+from tests.support.responses_api import (
+    RESPONSES,
+    RICH,
+    created,
+    events,
+    final,
+    get,
+    idle_harness,
+    stream,
+)
 
 NUMBER = re.compile(rb'"sequence_number": (\d+)}$')
 
@@ -71,7 +80,10 @@ async def test_many_readers_after_every_event_while_it_runs(is_async: bool) -> N
         answers[after] = await resumed(harness, response_id, after)
 
     async with idle_harness(ScriptedAgentFactory(script, None, is_async)) as harness:
-        async with harness.client.post(RESPONSES, stream()) as exchange, trio.open_nursery() as nursery:
+        async with (
+            harness.client.post(RESPONSES, stream()) as exchange,
+            trio.open_nursery() as nursery,
+        ):
             response_id = await created(exchange)
             await pause.wait_reached()
             for after in range(-1, 40):
@@ -109,7 +121,9 @@ async def test_a_slow_reader_slows_nobody() -> None:
 async def test_a_reader_that_leaves_ends_nothing() -> None:
     pause = Pause()
     async with (
-        idle_harness(ScriptedAgentFactory([Text("Hi"), pause, Text("!")], is_async=True)) as harness,
+        idle_harness(
+            ScriptedAgentFactory([Text("Hi"), pause, Text("!")], is_async=True)
+        ) as harness,
         harness.client.post(RESPONSES, stream()) as exchange,
     ):
         response_id = await created(exchange)
@@ -123,7 +137,9 @@ async def test_a_reader_that_leaves_ends_nothing() -> None:
 async def test_a_second_reader_keeps_the_run_going() -> None:
     pause = Pause()
     async with (
-        idle_harness(ScriptedAgentFactory([Text("Hi"), pause, Text("!")], is_async=True)) as harness,
+        idle_harness(
+            ScriptedAgentFactory([Text("Hi"), pause, Text("!")], is_async=True)
+        ) as harness,
         harness.client.post(RESPONSES, stream()) as exchange,
     ):
         response_id = await created(exchange)
@@ -146,11 +162,15 @@ async def test_events_that_are_not_kept_any_longer() -> None:
         assert (await get(harness, told["id"]))["status"] == "completed"
 
 
-@pytest.mark.parametrize("value", ["x", "1.5", "-2", "--5", "-", "1e3", "9" * 19, "9" * 30, "1%00", "+1"])
+@pytest.mark.parametrize(
+    "value", ["x", "1.5", "-2", "--5", "-", "1e3", "9" * 19, "9" * 30, "1%00", "+1"]
+)
 async def test_a_bad_starting_point(value: str) -> None:
     async with idle_harness() as harness:
         told = final(await harness.client.send(RESPONSES, stream()))
-        answer = await harness.client.get(f"{RESPONSES}/{told['id']}?stream=true&starting_after={value}")
+        answer = await harness.client.get(
+            f"{RESPONSES}/{told['id']}?stream=true&starting_after={value}"
+        )
         assert (answer.status, answer.error["param"]) == (400, "starting_after")
 
 

@@ -42,7 +42,10 @@ class NotingStore(MemoryStore):
         self._note("begin")
 
     async def end_run(
-        self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
+        self,
+        ended: EndedRun,
+        tail: Sequence[LogBatch] = (),
+        items: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         await super().end_run(ended, tail, items)
         self._note("end")
@@ -144,7 +147,9 @@ class LateStore(MemoryStore):
 async def test_leaving_while_the_run_is_being_stored(body: Any, more: Any, end: Any) -> None:
     """The policy decides, as if the client had left a moment later."""
     store, pause = LateStore(), Pause()
-    async with idle_harness(ScriptedAgentFactory([pause, Text("Hi")], is_async=True), store=store) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory([pause, Text("Hi")], is_async=True), store=store
+    ) as harness:
         async with harness.client.post(RESPONSES, body(conversation="c", **more)) as exchange:
             await store.pause.wait_reached()
             exchange.disconnect()
@@ -155,4 +160,7 @@ async def test_leaving_while_the_run_is_being_stored(body: Any, more: Any, end: 
         pause.go()
         await harness.until_idle()
         assert harness.ends == [end]
-        assert whole(await harness.client.send(RESPONSES, say(conversation="c")))["status"] == "completed"
+        assert (
+            whole(await harness.client.send(RESPONSES, say(conversation="c")))["status"]
+            == "completed"
+        )

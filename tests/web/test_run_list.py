@@ -42,7 +42,9 @@ async def listed(harness: AppHarness, query: str = "", headers: Any = None) -> J
     assert answer.status == 200, answer.body
     msgspec.convert(answer.json, replies.RunList)
     ids = [run["run_id"] for run in answer.json["data"]]
-    assert (answer.json["first_id"], answer.json["last_id"]) == ((ids[0], ids[-1]) if ids else (None, None))
+    assert (answer.json["first_id"], answer.json["last_id"]) == (
+        (ids[0], ids[-1]) if ids else (None, None)
+    )
     return dict(answer.json)
 
 
@@ -126,9 +128,9 @@ async def test_what_is_refused(query: str, param: str) -> None:
 async def test_after_what_is_not_there() -> None:
     async with ticking_rig() as harness:
         [run] = await ended_runs(harness, 1)
-        unstored = (await harness.client.send(RESPONSES, say(store=False), {"Idempotency-Key": "k"})).json[
-            "id"
-        ]
+        unstored = (
+            await harness.client.send(RESPONSES, say(store=False), {"Idempotency-Key": "k"})
+        ).json["id"]
         for after, who in (("run_x", {}), (run, BOB), (unstored, {})):
             answer = await harness.client.get(f"{RUNS}?after={after}", who)
             assert (answer.status, answer.error["param"]) == (404, "after")
@@ -184,7 +186,9 @@ async def test_live_runs_among_ended_ones() -> None:
             assert await ids(harness, "session_id=s") == [live]
             assert await ids(harness, f"after={chat_id}") == [live, first]
             assert await ids(harness, f"after={live}&order=asc") == [chat_id]
-            assert await ids(harness, "status=queued,waiting_for_approval,stopping,completed") == [first]
+            assert await ids(harness, "status=queued,waiting_for_approval,stopping,completed") == [
+                first
+            ]
             assert await ids(harness, headers=BOB) == []
             for pause in pauses:
                 pause.go()
@@ -195,7 +199,9 @@ async def test_live_runs_among_ended_ones() -> None:
 
 async def test_what_is_stopping() -> None:
     pause, store = Pause(), LateStore()
-    async with ticking_rig(ScriptedAgentFactory([Text("Hi"), pause], is_async=True), store=store) as harness:
+    async with ticking_rig(
+        ScriptedAgentFactory([Text("Hi"), pause], is_async=True), store=store
+    ) as harness:
         run_id = await started(harness)
         await pause.wait_reached()
         assert await stopped(harness, run_id) == "stopping"
@@ -297,7 +303,9 @@ async def test_page_by_page_with_live_ones_in_between(seed: int, make_store: Any
             await (factory_pause.wait_reached() if is_live else until_ended(harness, count + 1))
             factory_pause.reached = trio.Event()
         for order in ("asc", "desc"):
-            began = [run["created_at"] for run in await all_pages(harness, f"limit=3&order={order}")]
+            began = [
+                run["created_at"] for run in await all_pages(harness, f"limit=3&order={order}")
+            ]
             assert began == sorted(set(began), reverse=order == "desc")
             assert len(began) == 12
         factory_pause.go()

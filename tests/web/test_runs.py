@@ -19,7 +19,9 @@ from tests.support.runs_api import RUNS, followed, kinds, run_id_of, shown, star
 
 async def test_a_run_from_start_to_end() -> None:
     async with idle_harness(RICH, Result("", usage=Usage(5, 7))) as harness:
-        answer = await harness.client.send(RUNS, {"input": "Hi"}, {"X-Hermes-Session-Key": "chan:1"})
+        answer = await harness.client.send(
+            RUNS, {"input": "Hi"}, {"X-Hermes-Session-Key": "chan:1"}
+        )
         run_id = run_id_of(answer)
         assert answer.headers["x-hermes-session-key"] == "chan:1"
         assert answer.headers["x-hermes-session-id"] == run_id
@@ -49,8 +51,17 @@ async def test_a_run_from_start_to_end() -> None:
 
 async def test_what_reaches_the_agent() -> None:
     async with idle_harness() as harness:
-        items = [{"role": "user", "content": "One"}, {"role": "assistant", "content": "Two"}, "Three"]
-        more = {"instructions": "Be brief.", "model": "m", "session_id": "s-1", "metadata": {"a": "b"}}
+        items = [
+            {"role": "user", "content": "One"},
+            {"role": "assistant", "content": "Two"},
+            "Three",
+        ]
+        more = {
+            "instructions": "Be brief.",
+            "model": "m",
+            "session_id": "s-1",
+            "metadata": {"a": "b"},
+        }
         run_id = await started(harness, items, {"X-Hermes-Session-Key": "k"}, **more)
         await followed(harness, run_id)
         [turn] = harness.agents.turns
@@ -84,7 +95,9 @@ async def test_a_run_while_it_runs(is_async: bool) -> None:
 
 async def test_a_run_before_its_agent_exists() -> None:
     factory_pause = Pause()
-    async with idle_harness(ScriptedAgentFactory([Text("Hi")], factory_pause=factory_pause)) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory([Text("Hi")], factory_pause=factory_pause)
+    ) as harness:
         run_id = await started(harness)
         await factory_pause.wait_reached()
         told = await shown(harness, run_id)
@@ -153,7 +166,12 @@ async def test_a_run_is_no_response() -> None:
     async with idle_harness() as harness:
         run_id = await started(harness)
         await followed(harness, run_id)
-        for method, path in (("GET", ""), ("GET", "?stream=true"), ("DELETE", ""), ("POST", "/cancel")):
+        for method, path in (
+            ("GET", ""),
+            ("GET", "?stream=true"),
+            ("DELETE", ""),
+            ("POST", "/cancel"),
+        ):
             answer = await harness.client.get(f"{RESPONSES}/{run_id}{path}", method=method)
             assert (answer.status, answer.error["code"]) == (404, "response_not_found")
         assert (await shown(harness, run_id))["status"] == "completed"
@@ -171,7 +189,12 @@ async def test_runs_and_responses_continue_each_other() -> None:
         await followed(harness, third)
         assert text_of(second) == "Hello world"
         last = harness.agents.turns[-1]
-        assert [message.content for message in last.history] == ["One", "Hello world", "Two", "Hello world"]
+        assert [message.content for message in last.history] == [
+            "One",
+            "Hello world",
+            "Two",
+            "Hello world",
+        ]
         assert (last.session_id, last.instructions) == ("s-1", "Be brief.")
         assert len(await harness.transcript("s-1")) == 6
 
@@ -180,7 +203,9 @@ async def test_a_named_session_wins_over_the_chained_one() -> None:
     async with idle_harness() as harness:
         first = await started(harness, "One")
         await followed(harness, first)
-        await followed(harness, await started(harness, "Two", previous_response_id=first, session_id="s-2"))
+        await followed(
+            harness, await started(harness, "Two", previous_response_id=first, session_id="s-2")
+        )
         last = harness.agents.turns[-1]
         assert (last.session_id, len(last.history)) == ("s-2", 2)
 
@@ -188,7 +213,9 @@ async def test_a_named_session_wins_over_the_chained_one() -> None:
 async def test_an_explicit_history_wins_over_the_chained_one() -> None:
     async with idle_harness() as harness:
         history = [{"role": "user", "content": "Before"}]
-        run_id = await started(harness, "Now", previous_response_id="run_x", conversation_history=history)
+        run_id = await started(
+            harness, "Now", previous_response_id="run_x", conversation_history=history
+        )
         await followed(harness, run_id)
         [turn] = harness.agents.turns
         assert (turn.history, turn.session_id) == ((Message("user", "Before"),), run_id)
@@ -227,7 +254,9 @@ async def test_the_same_key_is_the_same_run() -> None:
 
 async def test_too_many_runs() -> None:
     pause = Pause()
-    async with idle_harness(ScriptedAgentFactory([pause], "Hi", is_async=True), max_runs=1) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory([pause], "Hi", is_async=True), max_runs=1
+    ) as harness:
         run_id = await started(harness)
         answer = await harness.client.send(RUNS, {"input": "Hi"})
         assert answer.status == 429

@@ -1,4 +1,7 @@
-"""``GET /v1/runs/{run_id}/events``: any number of readers, each from any point on, all with the same bytes."""
+"""``GET /v1/runs/{run_id}/events``.
+
+Any number of readers, each from any point on, all with the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,9 @@ async def test_a_browser_that_has_everything_is_told_not_to_come_again() -> None
         run_id = await started(harness)
         last = (await followed(harness, run_id))[-1]["seq"]
         assert (await events(harness, run_id, str(last))).status == 204
-        assert blocks_of((await events(harness, run_id, query=f"?last_seq={last}")).body) == [CLOSED]
+        assert blocks_of((await events(harness, run_id, query=f"?last_seq={last}")).body) == [
+            CLOSED
+        ]
 
 
 async def test_a_client_that_knows_of_more_than_there_is_hears_the_end() -> None:
@@ -126,7 +131,9 @@ class Wanderer:
         last = event_of(self.blocks[-1])["seq"] if self.blocks else -1
         query = "" if by_header else f"?last_seq={last}"
         header = {"Last-Event-ID": str(last)} if by_header else {}
-        async with harness.client.open("GET", f"{RUNS}/{run_id}/events{query}", headers=header) as exchange:
+        async with harness.client.open(
+            "GET", f"{RUNS}/{run_id}/events{query}", headers=header
+        ) as exchange:
             await exchange.started()
             if exchange.answer.status == 204:
                 self.blocks.append(CLOSED)

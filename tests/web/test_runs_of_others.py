@@ -19,7 +19,16 @@ from tests.support.fakes import (
     ask,
     ask_stream,
 )
-from tests.support.responses_api import BOB, RESPONSES, RICH, created, final, idle_harness, say, stream
+from tests.support.responses_api import (
+    BOB,
+    RESPONSES,
+    RICH,
+    created,
+    final,
+    idle_harness,
+    say,
+    stream,
+)
 from tests.support.run_stream_rules import check_whole
 from tests.support.runs_api import RUNS, followed, kinds, shown, stopped
 
@@ -41,7 +50,11 @@ async def test_a_response_that_has_ended() -> None:
         response = (await harness.client.send(RESPONSES, say(metadata={"a": "b"}))).json
         run_id = response["id"]
         told = await shown(harness, run_id)
-        assert (told["kind"], told["status"], told["metadata"]) == ("responses", "completed", {"a": "b"})
+        assert (told["kind"], told["status"], told["metadata"]) == (
+            "responses",
+            "completed",
+            {"a": "b"},
+        )
         assert told["output"] == "All done: é."
         events = await followed(harness, run_id)
         assert (events[-1]["event"], events[-1]["output"]) == ("run.completed", told["output"])
@@ -69,7 +82,11 @@ async def test_a_chat_turn_that_has_ended() -> None:
     async with idle_harness(RICH) as harness:
         run_id = (await harness.client.send(CHAT, ask())).json["id"]
         told = await shown(harness, run_id)
-        assert (told["kind"], told["status"], told["output"]) == ("chat", "completed", "All done: é.")
+        assert (told["kind"], told["status"], told["output"]) == (
+            "chat",
+            "completed",
+            "All done: é.",
+        )
         answer = await harness.client.get(f"{RUNS}/{run_id}/events")
         assert (answer.status, answer.error["code"]) == (404, "events_expired")
         assert await stopped(harness, run_id) == "completed"
@@ -90,7 +107,11 @@ async def test_a_chat_turn_while_it_runs(body: Any) -> None:
             await pause.wait_reached()
             run_id = await live_id(harness)
             told = await shown(harness, run_id)
-            assert (told["kind"], told["status"], told["last_event"]) == ("chat", "running", "message.delta")
+            assert (told["kind"], told["status"], told["last_event"]) == (
+                "chat",
+                "running",
+                "message.delta",
+            )
             answer = await harness.client.get(f"{RUNS}/{run_id}/events")
             assert (answer.status, answer.error["code"]) == (
                 404,

@@ -30,13 +30,19 @@ CANCELLED = {"event": "run.cancelled", "reason": "stop_requested"}
     [
         [],
         [Text("Half ")],
-        [Text("Let me see."), ToolStarted("c", "terminal", {"command": "make"}), ToolOutput("c", "building")],
+        [
+            Text("Let me see."),
+            ToolStarted("c", "terminal", {"command": "make"}),
+            ToolOutput("c", "building"),
+        ],
     ],
     ids=["nothing", "text", "tool"],
 )
 async def test_stop_in_the_middle(before: list[Step], is_async: bool) -> None:
     pause = Pause()
-    async with idle_harness(ScriptedAgentFactory([*before, pause, Text("never")], None, is_async)) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory([*before, pause, Text("never")], None, is_async)
+    ) as harness:
         run_id = await started(harness)
         await pause.wait_reached()
         await wait_all_tasks_blocked()
@@ -46,16 +52,25 @@ async def test_stop_in_the_middle(before: list[Step], is_async: bool) -> None:
         told = await shown(harness, run_id)
         assert (told["status"], told["reason"]) == ("cancelled", "stop_requested")
         said = "".join(event["delta"] for event in events if event["event"] == "message.delta")
-        assert told["output"] == said == "".join(step.text for step in before if isinstance(step, Text))
+        assert (
+            told["output"]
+            == said
+            == "".join(step.text for step in before if isinstance(step, Text))
+        )
         over = [event for event in events if event["event"] == "tool.completed"]
-        assert [(event["status"], event["result"]) for event in over] in ([], [("cancelled", "building")])
+        assert [(event["status"], event["result"]) for event in over] in (
+            [],
+            [("cancelled", "building")],
+        )
         assert await stopped(harness, run_id) == "cancelled"
         assert harness.ends == [("cancelled", "stop_requested")]
 
 
 async def test_stop_while_the_agent_is_being_made() -> None:
     factory_pause = Pause()
-    async with idle_harness(ScriptedAgentFactory([Text("never")], factory_pause=factory_pause)) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory([Text("never")], factory_pause=factory_pause)
+    ) as harness:
         run_id = await started(harness)
         await factory_pause.wait_reached()
         assert await stopped(harness, run_id) == "stopping"
@@ -83,7 +98,10 @@ class LateStore(MemoryStore):
         self.pause = Pause()
 
     async def end_run(
-        self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
+        self,
+        ended: EndedRun,
+        tail: Sequence[LogBatch] = (),
+        items: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         await self.pause.stop_here_in_trio()
         await super().end_run(ended, tail, items)
@@ -106,7 +124,10 @@ class DeafStage(ScriptedAgentFactory):
 
 
 async def test_stop_of_a_thread_that_does_not_return(mock_clock: MockClock) -> None:
-    """The end is told at once; the run is gone after the grace period; the slot is free when the thread is."""
+    """The end is told at once.
+
+    The run is gone after the grace period; the slot is free when the thread is.
+    """
     agents = DeafStage()
     async with idle_harness(agents) as harness:
         run_id = await started(harness)
@@ -127,7 +148,9 @@ async def test_stop_of_a_thread_that_does_not_return(mock_clock: MockClock) -> N
 async def test_the_status_while_it_stops() -> None:
     """Between the wish and the saved end there is a moment that a slow store makes long."""
     pause, store = Pause(), LateStore()
-    async with idle_harness(ScriptedAgentFactory([Text("Hi"), pause], is_async=True), store=store) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory([Text("Hi"), pause], is_async=True), store=store
+    ) as harness:
         run_id = await started(harness)
         await pause.wait_reached()
         await wait_all_tasks_blocked()

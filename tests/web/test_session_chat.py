@@ -15,7 +15,15 @@ from hermes_trio.core.messages import Message, Usage
 from hermes_trio.core.records import LogBatch, RunHeader, Stamp
 from hermes_trio.runs.recovery import recover
 from hermes_trio.web.state import WebOptions
-from tests.support.fakes import CHAT, EPOCH, AppHarness, Pause, ScriptedAgentFactory, ask, make_harness
+from tests.support.fakes import (
+    CHAT,
+    EPOCH,
+    AppHarness,
+    Pause,
+    ScriptedAgentFactory,
+    ask,
+    make_harness,
+)
 from tests.support.responses_api import BOB, RESPONSES, RICH, idle_harness, say, until_ended, whole
 from tests.support.runs_api import RUNS
 from tests.support.sessions_api import (
@@ -73,7 +81,12 @@ async def test_a_turn_as_a_stream() -> None:
             "tool.completed", "assistant.completed", "run.completed", "done",
         }  # fmt: skip
         assert told[-3]["content"] == "All done: é."
-        assert [each["role"] for each in told[-2]["messages"]] == ["assistant", "tool", "tool", "assistant"]
+        assert [each["role"] for each in told[-2]["messages"]] == [
+            "assistant",
+            "tool",
+            "tool",
+            "assistant",
+        ]
         assert told[-2]["usage"]["total_tokens"] == 12
         spoken = [(each["role"], each["content"]) for each in told[-2]["messages"]]
         assert await transcript(harness, "s") == [("user", "Ahoj, kůň"), *spoken]
@@ -83,11 +96,19 @@ async def test_a_turn_as_a_stream() -> None:
 async def test_what_reaches_the_agent(path: str) -> None:
     async with idle_harness([Text("Answer")]) as harness:
         await made(harness, id="s", model="m", system_prompt="Be brief.")
-        await harness.client.send(path, {"input": "One", "instructions": "Be kind.", "model": "ignored"})
-        await harness.client.send(path, {"message": "Two", "input": "not this"}, {KEY: "k", ID: "ignored"})
+        await harness.client.send(
+            path, {"input": "One", "instructions": "Be kind.", "model": "ignored"}
+        )
+        await harness.client.send(
+            path, {"message": "Two", "input": "not this"}, {KEY: "k", ID: "ignored"}
+        )
         await harness.client.send(path, {"message": "Three", "system_message": "Be quick."})
         first, second, third = harness.agents.turns
-        assert (first.message, first.instructions, first.model) == ("One", "Be brief.\n\nBe kind.", "m")
+        assert (first.message, first.instructions, first.model) == (
+            "One",
+            "Be brief.\n\nBe kind.",
+            "m",
+        )
         assert (second.message, second.instructions) == ("Two", "Be brief.")
         assert (second.session_id, second.session_key, second.principal) == ("s", "k", "ann")
         assert second.history == (Message("user", "One"), Message("assistant", "Answer"))
@@ -100,7 +121,9 @@ async def test_parts_reach_the_agent(path: str) -> None:
     async with idle_harness() as harness:
         await made(harness, id="s")
         image = {"type": "input_image", "image_url": "https://x.test/a.png"}
-        await harness.client.send(path, {"message": [{"type": "input_text", "text": "Look"}, image]})
+        await harness.client.send(
+            path, {"message": [{"type": "input_text", "text": "Look"}, image]}
+        )
         assert harness.agents.turns[0].message == (
             {"type": "text", "text": "Look"},
             {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}},
@@ -171,14 +194,20 @@ async def test_turns_are_runs_and_no_responses() -> None:
         await made(harness, id="s")
         run_id = reply_of(await harness.client.send(CHAT_PATH, HI))["run_id"]
         shown = (await harness.client.get(f"{RUNS}/{run_id}")).json
-        assert (shown["kind"], shown["status"], shown["session_id"]) == ("sessions", "completed", "s")
+        assert (shown["kind"], shown["status"], shown["session_id"]) == (
+            "sessions",
+            "completed",
+            "s",
+        )
         assert (await harness.client.get(f"{RESPONSES}/{run_id}")).status == 404
 
 
 @pytest.mark.parametrize("path", BOTH)
 async def test_one_turn_at_a_time(path: str) -> None:
     pause = Pause()
-    async with idle_harness(ScriptedAgentFactory([pause, Text("Hi")], is_async=True), max_runs=5) as harness:
+    async with idle_harness(
+        ScriptedAgentFactory([pause, Text("Hi")], is_async=True), max_runs=5
+    ) as harness:
         for session_id in ("s", "t"):
             await made(harness, id=session_id)
         async with harness.client.post(path, HI) as exchange:
@@ -212,7 +241,12 @@ async def test_one_limit_for_all(path: str) -> None:
         (None, {"completed": True, "partial": False, "interrupted": False}),
         (
             Result("", Verdict.TRUNCATED),
-            {"completed": False, "partial": True, "interrupted": False, "reason": "max_output_tokens"},
+            {
+                "completed": False,
+                "partial": True,
+                "interrupted": False,
+                "reason": "max_output_tokens",
+            },
         ),
         (
             Result("", Verdict.INTERRUPTED),
@@ -256,9 +290,9 @@ async def test_an_agent_that_moves_on() -> None:
         await made(harness, id="s")
         answer = await harness.client.send(CHAT_PATH, HI)
         assert (answer.headers[ID.lower()], reply_of(answer)["session_id"]) == ("s-2", "s-2")
-        assert [event["session_id"] for event in events(await harness.client.send(STREAM, HI))[-3:]] == [
-            "s-2"
-        ] * 3
+        assert [
+            event["session_id"] for event in events(await harness.client.send(STREAM, HI))[-3:]
+        ] == ["s-2"] * 3
         assert await ids(harness) == ["s-2"]
 
 
@@ -281,7 +315,10 @@ async def test_the_same_key_is_the_same_turn(path: str) -> None:
     async with idle_harness(RICH) as harness:
         await made(harness, id="s")
         key = {"Idempotency-Key": "k"}
-        first, again = await harness.client.send(path, HI, key), await harness.client.send(path, HI, key)
+        first, again = (
+            await harness.client.send(path, HI, key),
+            await harness.client.send(path, HI, key),
+        )
         assert first.body == again.body
         assert again.headers["idempotency-replayed"] == "true"
         assert len(harness.agents.turns) == 1
@@ -394,7 +431,9 @@ async def test_a_stream_that_is_not_there() -> None:
 async def test_a_turn_whose_process_died_is_told_to_its_end() -> None:
     async with idle_harness() as harness:
         await made(harness, id="s")
-        header = RunHeader("ann", Stamp("run_x", EPOCH, "m"), "sessions", "s", (Message("user", "Hi"),))
+        header = RunHeader(
+            "ann", Stamp("run_x", EPOCH, "m"), "sessions", "s", (Message("user", "Hi"),)
+        )
         await harness.store.begin_run(header, "dead")
         await harness.store.append_log(
             [LogBatch("ann", "run_x", 0, encode_changes([TextAdded(0, "So far")]), 1)]

@@ -24,7 +24,15 @@ from tests.support.fakes import (
     ask,
     make_harness,
 )
-from tests.support.responses_api import BOB, RESPONSES, idle_harness, say, stream, until_ended, whole
+from tests.support.responses_api import (
+    BOB,
+    RESPONSES,
+    idle_harness,
+    say,
+    stream,
+    until_ended,
+    whole,
+)
 from tests.support.runs_api import RUNS, followed, started
 from tests.support.sessions_api import (
     SESSIONS,
@@ -89,14 +97,22 @@ async def test_no_body_makes_one_too() -> None:
 @pytest.mark.parametrize("name", ["id", "session_id"])
 async def test_a_session_of_the_clients_naming(name: str) -> None:
     harness = make_harness()
-    body = {name: " mine ", "model": "m", "title": "  A \n title ", "system_prompt": "Be brief.", "x": 1}
+    body = {
+        name: " mine ",
+        "model": "m",
+        "title": "  A \n title ",
+        "system_prompt": "Be brief.",
+        "x": 1,
+    }
     session = await made(harness, **body)
     assert (session["id"], session["model"], session["title"]) == ("mine", "m", "A title")
     assert session["has_system_prompt"] is True
     assert "Be brief." not in str(session)
 
 
-@pytest.mark.parametrize("value", ["a\nb", "\x7f", "../etc", "a/b", "a\\b", "C:x", "x" * 257, 7, ["a"], True])
+@pytest.mark.parametrize(
+    "value", ["a\nb", "\x7f", "../etc", "a/b", "a\\b", "C:x", "x" * 257, 7, ["a"], True]
+)
 @pytest.mark.parametrize("path", [SESSIONS, f"{SESSIONS}/s/fork"])
 async def test_a_bad_id(value: Any, path: str) -> None:
     harness = make_harness()
@@ -127,7 +143,11 @@ async def test_a_bad_body(body: Any, code: str, param: str) -> None:
 async def test_an_id_and_a_title_are_used_once() -> None:
     harness = make_harness()
     await made(harness, id="a", title="T")
-    assert refusal(await harness.client.send(SESSIONS, {"id": "a"})) == (409, "session_exists", "id")
+    assert refusal(await harness.client.send(SESSIONS, {"id": "a"})) == (
+        409,
+        "session_exists",
+        "id",
+    )
     answer = await harness.client.send(SESSIONS, {"id": "b", "title": " T "})
     assert refusal(answer) == (400, "invalid_title", "title")
     assert await ids(harness) == ["a"]
@@ -205,7 +225,11 @@ async def test_sessions_of_every_api_are_one_conversation_each() -> None:
             "mine": "sessions",
         }
         for name, session in found.items():
-            assert (session["message_count"], session["api_call_count"], session["preview"]) == (4, 2, "One")
+            assert (session["message_count"], session["api_call_count"], session["preview"]) == (
+                4,
+                2,
+                "One",
+            )
             assert (session["input_tokens"], session["output_tokens"]) == (2, 4)
             assert await transcript(harness, name) == [
                 ("user", "One"),
@@ -222,7 +246,11 @@ async def test_a_live_run_is_in_the_list() -> None:
         run_id = await started(harness, "Hello?")
         await pause.wait_reached()
         [session] = (await listed(harness))["data"]
-        assert (session["id"], session["preview"], session["message_count"]) == (run_id, "Hello?", 0)
+        assert (session["id"], session["preview"], session["message_count"]) == (
+            run_id,
+            "Hello?",
+            0,
+        )
         pause.go()
 
 
@@ -253,7 +281,11 @@ async def test_a_title_is_given_and_taken_away() -> None:
     await made(harness, id="b", title="B")
     assert session_of(await patched(harness, "a", {"title": " A "}))["title"] == "A"
     assert refusal(await patched(harness, "a", {"title": "B"})) == (400, "invalid_title", "title")
-    assert refusal(await patched(harness, "a", {"title": "x" * 101})) == (400, "invalid_title", "title")
+    assert refusal(await patched(harness, "a", {"title": "x" * 101})) == (
+        400,
+        "invalid_title",
+        "title",
+    )
     assert refusal(await patched(harness, "a", {"title": 1})) == (400, "invalid_title", "title")
     assert (await shown(harness, "a"))["title"] == "A"
     assert session_of(await patched(harness, "a", {}))["title"] == "A"
@@ -269,7 +301,11 @@ async def test_the_first_end_reason_wins() -> None:
         session = session_of(await patched(harness, "a", {"end_reason": reason}))
         assert (session["ended_at"], session["end_reason"]) == (EPOCH, "done")
     assert refusal(await patched(harness, "a", {"end_reason": 1})) == (400, None, "end_reason")
-    assert refusal(await patched(harness, "a", {"end_reason": "x" * 257})) == (400, None, "end_reason")
+    assert refusal(await patched(harness, "a", {"end_reason": "x" * 257})) == (
+        400,
+        None,
+        "end_reason",
+    )
 
 
 async def test_nothing_else_can_be_changed() -> None:
@@ -378,7 +414,11 @@ async def test_a_branch_goes_its_own_way() -> None:
         await harness.client.send(f"{SESSIONS}/s/chat", {"message": "One"})
         child = session_of(await harness.client.get(f"{SESSIONS}/s/fork", method="POST"), 201)
         assert (child["title"], child["model"], child["parent_session_id"]) == ("T1 #2", "m", "s")
-        assert (child["has_system_prompt"], child["message_count"], child["end_reason"]) == (True, 2, None)
+        assert (child["has_system_prompt"], child["message_count"], child["end_reason"]) == (
+            True,
+            2,
+            None,
+        )
         assert child["id"].startswith("api_")
         assert (await shown(harness, "s"))["end_reason"] == "branched"
         await harness.client.send(f"{SESSIONS}/{child['id']}/chat", {"message": "Two"})
@@ -394,10 +434,16 @@ async def test_a_branch_of_the_clients_naming() -> None:
     harness = make_harness()
     await made(harness, id="s", title="T")
     fork = f"{SESSIONS}/s/fork"
-    child = session_of(await harness.client.send(fork, {"session_id": "mine", "title": "Mine"}), 201)
+    child = session_of(
+        await harness.client.send(fork, {"session_id": "mine", "title": "Mine"}), 201
+    )
     assert (child["id"], child["title"]) == ("mine", "Mine")
     assert refusal(await harness.client.send(fork, {"id": "s"})) == (409, "session_exists", "id")
-    assert refusal(await harness.client.send(fork, {"title": "Mine"})) == (400, "invalid_title", "title")
+    assert refusal(await harness.client.send(fork, {"title": "Mine"})) == (
+        400,
+        "invalid_title",
+        "title",
+    )
     assert refusal(await harness.client.send(fork, {"title": 1})) == (400, "invalid_title", "title")
     assert len(await ids(harness)) == 2
 
@@ -501,6 +547,10 @@ async def test_deleting_a_live_response_by_its_session() -> None:
 async def test_a_body_that_is_none() -> None:
     harness = make_harness()
     await made(harness, id="s")
-    for method, path in (("PATCH", f"{SESSIONS}/s"), ("POST", f"{SESSIONS}/s/chat"), ("POST", SESSIONS)):
+    for method, path in (
+        ("PATCH", f"{SESSIONS}/s"),
+        ("POST", f"{SESSIONS}/s/chat"),
+        ("POST", SESSIONS),
+    ):
         answer = await with_body(harness, method, path, b"{")
         assert refusal(answer) == (400, "invalid_json", None)

@@ -21,7 +21,10 @@ END = Ended(Outcome.from_cancellation(Reason.SERVER_ERROR))
 
 
 class Letters:
-    """A dialect that shows the text, and a dot at the end. Of some text it shows nothing, on some it fails."""
+    """A dialect that shows the text, and a dot at the end.
+
+    Of some text it shows nothing, on some it fails.
+    """
 
     def opening(self) -> bytes:
         return b">"
@@ -94,7 +97,9 @@ class Stream:
 
 
 @asynccontextmanager
-async def open_stream(connection: Connection, with_write_through: bool = True) -> AsyncIterator[Stream]:
+async def open_stream(
+    connection: Connection, with_write_through: bool = True
+) -> AsyncIterator[Stream]:
     stream = Stream(connection, with_write_through)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stream.serve)
@@ -118,7 +123,9 @@ async def test_appended_text_is_written_through_and_the_end_is_sent_by_the_write
     assert stream.connection.out == b">abc."
 
 
-async def test_without_the_extension_the_writer_sends_everything_that_is_pending_in_one_piece() -> None:
+async def test_without_the_extension_the_writer_sends_everything_that_is_pending_in_one_piece() -> (
+    None
+):
     async with open_stream(Connection(), with_write_through=False) as stream:
         stream.append("a")
         stream.append("b", "c")
@@ -194,7 +201,9 @@ async def test_a_dialect_that_fails_fails_the_stream(with_write_through: bool) -
 
 
 @pytest.mark.parametrize("with_write_through", [True, False])
-async def test_silence_is_filled_with_comments(autojump_clock: MockClock, with_write_through: bool) -> None:
+async def test_silence_is_filled_with_comments(
+    autojump_clock: MockClock, with_write_through: bool
+) -> None:
     async with open_stream(Connection(), with_write_through) as stream:
         for _ in range(4):
             await trio.sleep(6)

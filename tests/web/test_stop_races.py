@@ -1,4 +1,6 @@
-"""A stop and the end at the same moment, through the routes: one end, and everybody tells the same one.
+"""A stop and the end at the same moment, through the routes.
+
+One end, and everybody tells the same one.
 
 ``tests/runs/test_stop_races.py`` does it a thousand times, without the routes.
 """

@@ -1,4 +1,7 @@
-"""How tool calls that the server runs appear on the Responses API: chosen by header, by setting, by client."""
+"""How tool calls that the server runs appear on the Responses API.
+
+Chosen by header, by setting, by client.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,9 @@ async def test_a_stream_and_its_replay_have_the_same_form(form: str) -> None:
         answer = await harness.client.send(RESPONSES, {**ASK, "stream": True}, {HEADER: form})
         final = parse_sse(answer.body)[-2].json["response"]
         assert sum(item["type"] == form for item in final["output"]) == FORMS[form]
-        again = await harness.client.get(f"{RESPONSES}/{final['id']}?stream=true", {HEADER: "hidden"})
+        again = await harness.client.get(
+            f"{RESPONSES}/{final['id']}?stream=true", {HEADER: "hidden"}
+        )
         assert again.body == answer.body
 
 
@@ -77,7 +82,9 @@ async def test_clients_that_show_calls_as_cards_get_both_items(headers: dict[str
         assert await kinds_for(harness, headers) == {"function_call", "function_call_output"}
 
 
-@pytest.mark.parametrize("agent", ["", "OpenAI/Python 3.0.1", "Agents/JS 0.20.0", "codex_cli_rs/0.169.0"])
+@pytest.mark.parametrize(
+    "agent", ["", "OpenAI/Python 3.0.1", "Agents/JS 0.20.0", "codex_cli_rs/0.169.0"]
+)
 async def test_other_clients_get_no_call_that_they_would_run(agent: str) -> None:
     async with idle_harness(RICH) as harness:
         assert await kinds_for(harness, {"User-Agent": agent}) == {"mcp_call"}
@@ -100,8 +107,17 @@ async def test_a_conversation_goes_on_from_server_calls() -> None:
         ]  # fmt: skip
         await harness.client.send(RESPONSES, turn, {HEADER: "mcp_call"})
         history = harness.agents.turns[1].history
-        assert [message.role for message in history] == ["user", "assistant", "tool", "tool", "assistant"]
-        assert [message.content for message in history if message.role == "tool"] == ["built", "contents"]
+        assert [message.role for message in history] == [
+            "user",
+            "assistant",
+            "tool",
+            "tool",
+            "assistant",
+        ]
+        assert [message.content for message in history if message.role == "tool"] == [
+            "built",
+            "contents",
+        ]
         assert [call.name for call in history[1].tool_calls] == ["terminal", "read_file"]
 
 
@@ -111,4 +127,10 @@ async def test_the_output_can_be_sent_back_as_input() -> None:
         sent = ["Hi", *answer.json["output"], {"role": "user", "content": "go on"}]
         assert (await harness.client.send(RESPONSES, {"input": sent})).status == 200
         history = harness.agents.turns[1].history
-        assert [message.role for message in history] == ["user", "assistant", "tool", "tool", "assistant"]
+        assert [message.role for message in history] == [
+            "user",
+            "assistant",
+            "tool",
+            "tool",
+            "assistant",
+        ]

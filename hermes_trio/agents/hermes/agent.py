@@ -71,7 +71,10 @@ class HermesAgent:
 
 
 def _next_session(agent: Any, turn: TurnRequest) -> str:
-    """Return the session that continues after this turn if it is another one: Hermes starts a new one to compress."""
+    """Return the session that continues after this turn if it is another one.
+
+    Hermes starts a new one to compress.
+    """
     session_id = getattr(agent, "session_id", "")
     return session_id if isinstance(session_id, str) and session_id != turn.session_id else ""
 
@@ -79,8 +82,9 @@ def _next_session(agent: Any, turn: TurnRequest) -> str:
 def _ask_user(question: Mapping[str, Any], emitter: Emitter) -> Choice:
     """Ask for an approval, blocking the tool's thread.
 
-    Hermes would otherwise wait in that thread itself, for as long as its own settings say. Here the server decides how
-    long to wait, remembers permanent answers, and ends the wait with the run; Hermes is told every answer as "once".
+    Hermes would otherwise wait in that thread itself, for as long as its own settings say. Here the
+    server decides how long to wait, remembers permanent answers, and ends the wait with the run;
+    Hermes is told every answer as "once".
     """
     # A command that Hermes advises against is remembered word for word, not by its pattern.
     patterns = () if question.get("smart_denied") else question.get("pattern_keys") or ()

@@ -1,12 +1,13 @@
 """Translate the callbacks of ``AIAgent`` to the emitter, for one turn.
 
-Two kinds of threads call: the one that runs the turn, and one for each stream of the model. The start of a tool call is
-reported twice, first without the call's id (``tool.started``), then with it. The first report is held back until the
-second, so that a call appears under the model's id; if the second never comes, the call is announced without an id as
-soon as anything else is reported.
+Two kinds of threads call: the one that runs the turn, and one for each stream of the model. The
+start of a tool call is reported twice, first without the call's id (``tool.started``), then with
+it. The first report is held back until the second, so that a call appears under the model's id; if
+the second never comes, the call is announced without an id as soon as anything else is reported.
 
-Hermes puts a blank line between the texts before and after a tool, at the head of the second text. Here it moves to the
-end of the first: clients that concatenate the texts see no difference, and the last text is nothing but the answer.
+Hermes puts a blank line between the texts before and after a tool, at the head of the second text.
+Here it moves to the end of the first: clients that concatenate the texts see no difference, and the
+last text is nothing but the answer.
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ class CallbackAdapter:
     def progress(
         self, event: str, name: str = "", _preview: object = None, args: Any = None, **more: Any
     ) -> None:
-        """Handle the older callback, which has no ids. Most of its events are for other displays."""
+        """Handle the older callback, which has no ids.
+
+        Most of its events are for other displays.
+        """
         if event == "tool.started":
             with self._lock:
                 self._pending.append(_PendingStart(name, args))
@@ -92,8 +96,13 @@ class CallbackAdapter:
                 self._pending.remove(found)
         self._emitter.tool_started(call_id, name, args)
 
-    def tool_completed(self, call_id: str, name: str, _args: object = None, result: object = "") -> None:
-        """Handle the end of a call. Whether it failed was reported just before; if not, Hermes gave up the call."""
+    def tool_completed(
+        self, call_id: str, name: str, _args: object = None, result: object = ""
+    ) -> None:
+        """Handle the end of a call.
+
+        Whether it failed was reported just before; if not, Hermes gave up the call.
+        """
         self.flush()
         failed = self._failed.pop((threading.get_ident(), name), True)
         self._emitter.tool_completed(call_id, result, is_error=failed)

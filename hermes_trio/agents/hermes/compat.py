@@ -1,7 +1,8 @@
 """Every name of ``hermes-agent`` that we use, in one place.
 
-Most of them are private and may move with any release. They are looked up on use. If one is missing, a warning is logged
-once and the rest still works; only what would be wrong or unsafe without it fails.
+Most of them are private and may move with any release. They are looked up on use. If one is
+missing, a warning is logged once and the rest still works; only what would be wrong or unsafe
+without it fails.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def check_installed() -> None:
         raise ConfigurationError(NOT_INSTALLED)
     if not installed_release().startswith(SUPPORTED_RELEASE):
         log.warning(
-            "unsupported release of hermes-agent", supported=SUPPORTED_RELEASE, found=installed_release()
+            "unsupported release of hermes-agent",
+            supported=SUPPORTED_RELEASE,
+            found=installed_release(),
         )
 
 
@@ -110,7 +113,10 @@ def _cause(error: BaseException) -> str:
 
 
 def endpoint(provider: str) -> dict[str, Any]:
-    """Return the model's URL and credentials as arguments of the agent; with ``model`` if a fallback took over."""
+    """Return the model's URL and credentials as arguments of the agent.
+
+    With ``model`` if a fallback took over.
+    """
     if provider:
         name, args = "_resolve_runtime_agent_kwargs_for_provider", (provider,)
         return dict(call_or_default({"provider": provider}, "gateway.run", name, *args))
@@ -126,7 +132,9 @@ def toolsets() -> list[str]:
     """Return the toolsets that Hermes gives to its own server."""
     config = call_or_default({}, "gateway.run", "_load_gateway_config")
     return sorted(
-        call_or_default(DEFAULT_TOOLSETS, "hermes_cli.tools_config", "_get_platform_tools", config, PLATFORM)
+        call_or_default(
+            DEFAULT_TOOLSETS, "hermes_cli.tools_config", "_get_platform_tools", config, PLATFORM
+        )
     )
 
 
@@ -153,7 +161,10 @@ def set_up_logging() -> None:
 
 
 def probe_environment() -> None:
-    """Probe the machine for command-line tools. Takes seconds; cached for the first turn, which would do it otherwise."""
+    """Probe the machine for command-line tools.
+
+    Takes seconds; cached for the first turn, which would do it otherwise.
+    """
     call_or_default("", "tools.env_probe", "get_environment_probe_line")
 
 
@@ -181,14 +192,18 @@ def current_home() -> Path:
 
 
 def home_scope(home: str) -> AbstractContextManager[object]:
-    """Activate a home (configuration, memory, credentials) for this thread and what it starts; "" for the default.
+    """Activate a home (configuration, memory, credentials) for this thread and what it starts.
+
+    "" for the default.
 
     Raises:
         MissingName: the home cannot be activated. Continuing would use the wrong credentials.
     """
     if not home:
         return nullcontext()
-    scope: AbstractContextManager[object] = find("gateway.run", "_profile_runtime_scope")(Path(home))
+    scope: AbstractContextManager[object] = find("gateway.run", "_profile_runtime_scope")(
+        Path(home)
+    )
     return scope
 
 
@@ -242,7 +257,9 @@ Notify = Callable[[Mapping[str, Any]], None]
 
 @contextmanager
 def approvals(run_id: str, notify: Notify) -> Iterator[None]:
-    """Send approval requests for dangerous commands to ``notify`` within a block; at its end, open ones are dropped.
+    """Send approval requests for dangerous commands to ``notify`` within a block.
+
+    At its end, open ones are dropped.
 
     If the names are missing, Hermes refuses such commands by itself.
 
@@ -271,8 +288,9 @@ def _register(stack: ExitStack, run_id: str, notify: Notify) -> None:
 def answer(run_id: str, question: Mapping[str, Any], choice: str) -> None:
     """Answer one approval request, unless it was dropped meanwhile.
 
-    The public function answers the oldest request of a run. If that is not this one, because this one timed out or
-    several tools ask at once, it would allow a command that the user was not shown.
+    The public function answers the oldest request of a run. If that is not this one, because this
+    one timed out or several tools ask at once, it would allow a command that the user was not
+    shown.
     """
     try:
         lock, queues = find("tools.approval", "_lock"), find("tools.approval", "_gateway_queues")

@@ -1,8 +1,9 @@
 """Convert messages to the form that ``run_conversation`` takes, and its result to ours. Pure.
 
-``run_conversation`` modifies the dictionaries that it is given, so every turn gets new ones. Results of turns that end
-early lack most keys, and the flags contradict each other: a turn interrupted in the middle of its answer says
-``completed`` too. Everything is therefore read with a default, and the first matching rule decides.
+``run_conversation`` modifies the dictionaries that it is given, so every turn gets new ones.
+Results of turns that end early lack most keys, and the flags contradict each other: a turn
+interrupted in the middle of its answer says ``completed`` too. Everything is therefore read with a
+default, and the first matching rule decides.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def to_content(content: Content) -> Any:
 
 def without_private_keys(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Copy messages of the agent or its database without the agent's own marks."""
-    return [{key: value for key, value in each.items() if not key.startswith("_")} for each in messages]
+    return [
+        {key: value for key, value in each.items() if not key.startswith("_")} for each in messages
+    ]
 
 
 def merge_history(stored: list[dict[str, Any]], ours: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -52,7 +55,8 @@ def _comparable(message: Mapping[str, Any]) -> tuple[Any, Any]:
 def _to_dict(message: Message) -> dict[str, Any]:
     content = to_content(message.content)
     if message.role == "assistant" and isinstance(content, str):
-        # Hermes strips it before sending it again, and the model's prompt cache needs the same text every time.
+        # Hermes strips it before sending it again, and the model's prompt cache needs the same text
+        # every time.
         content = content.strip()
     optional = {
         "tool_calls": [
@@ -84,9 +88,11 @@ def to_result(raw: Mapping[str, Any], usage: Usage, session_id: str = "") -> Res
     """
     verdict = verdict_of(raw)
     final, error = _text(raw, "final_response"), _text(raw, "error")
-    # The final text of an interrupted turn is a note about the interrupt, or was streamed. That of a turn that ended
-    # early may be its error.
-    is_answer = verdict is Verdict.COMPLETED or (verdict is not Verdict.INTERRUPTED and final != error)
+    # The final text of an interrupted turn is a note about the interrupt, or was streamed. That of
+    # a turn that ended early may be its error.
+    is_answer = verdict is Verdict.COMPLETED or (
+        verdict is not Verdict.INTERRUPTED and final != error
+    )
     return Result(
         text=final if is_answer else "",
         verdict=verdict,
@@ -108,7 +114,10 @@ def verdict_of(raw: Mapping[str, Any]) -> Verdict:
 
 
 def usage_of(agent: object) -> Usage:
-    """Return the tokens that an agent has counted. Each turn has its own agent, so they are the turn's."""
+    """Return the tokens that an agent has counted.
+
+    Each turn has its own agent, so they are the turn's.
+    """
 
     def count(name: str) -> int:
         value = getattr(agent, name, 0)

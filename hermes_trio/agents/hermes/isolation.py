@@ -1,4 +1,7 @@
-"""Isolate ``hermes-agent`` within this process: its prints, its log files, and what its tools see of our environment."""
+"""Isolate ``hermes-agent`` within this process.
+
+Its prints, its log files, and what its tools see of our environment.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,9 @@ OUR_LOGGERS = frozenset({"hermes_trio", "hypercorn", "quart"})
 class PrintGuard:
     """A replacement for ``sys.stdout`` that passes the prints of one thread and logs those of all others.
 
-    Hermes prints notes about retries and errors from threads that it creates itself, so they cannot be marked. The
-    server's own thread is the one whose prints are meant for the user at the terminal.
+    Hermes prints notes about retries and errors from threads that it creates itself, so they cannot
+    be marked. The server's own thread is the one whose prints are meant for the user at the
+    terminal.
     """
 
     def __init__(self, real: TextIO) -> None:
@@ -88,7 +92,8 @@ def guard_prints() -> Iterator[None]:
     try:
         yield
     finally:
-        # Hermes wraps the stream in one of its own, which exposes our attribute. Any other replacement stays.
+        # Hermes wraps the stream in one of its own, which exposes our attribute. Any other
+        # replacement stays.
         if getattr(sys.stdout, "guard", None) is guard:
             sys.stdout = before
 
@@ -142,10 +147,13 @@ _HERMES_LOG_FILTER = _HermesLogFilter()
 
 @contextmanager
 def separate_logs() -> Iterator[Callable[[], None]]:
-    """Keep our log and the log files of Hermes apart within a block. Call the yielded function once Hermes has started.
+    """Keep our log and the log files of Hermes apart within a block.
 
-    Hermes attaches its files to the root logger and lowers the root's level for them. Its debug output would fill our
-    log, and our records, which are redacted only by our own handlers, would end up in its files.
+    Call the yielded function once Hermes has started.
+
+    Hermes attaches its files to the root logger and lowers the root's level for them. Its debug
+    output would fill our log, and our records, which are redacted only by our own handlers, would
+    end up in its files.
     """
     root = logging.getLogger()
     level = root.level

@@ -35,7 +35,8 @@ class HermesProvider:
         checked = read_config(config)
         compat.check_installed()
         with guard_prints(), hide_settings(), separate_logs() as on_started:
-            # Stopping the server during startup does not wait: the process ends, and the thread with it.
+            # Stopping the server during startup does not wait: the process ends, and the thread
+            # with it.
             runtime = await trio.to_thread.run_sync(open_runtime, checked, abandon_on_cancel=True)
             on_started()
 
@@ -75,10 +76,16 @@ def _read_options(given: Mapping[str, Any]) -> HermesOptions:
     known = {attribute.name: type(attribute.default) for attribute in attrs.fields(HermesOptions)}
     for name, value in given.items():
         if name not in known:
-            raise ConfigurationError(f"the hermes agent has no option {name!r}; it has {', '.join(known)}")
+            raise ConfigurationError(
+                f"the hermes agent has no option {name!r}; it has {', '.join(known)}"
+            )
         if not isinstance(value, known[name]):
-            raise ConfigurationError(f"option {name!r} of the hermes agent must be a {known[name].__name__}")
-    paths = {name: str(Path(given[name]).expanduser()) for name in ("home", "cwd") if given.get(name)}
+            raise ConfigurationError(
+                f"option {name!r} of the hermes agent must be a {known[name].__name__}"
+            )
+    paths = {
+        name: str(Path(given[name]).expanduser()) for name in ("home", "cwd") if given.get(name)
+    }
     return HermesOptions(**{**given, **paths})
 
 

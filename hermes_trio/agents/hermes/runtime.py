@@ -1,4 +1,7 @@
-"""What the turns of one profile share: the configuration, the Hermes home and its session database."""
+"""What the turns of one profile share.
+
+The configuration, the Hermes home and its session database.
+"""
 
 from __future__ import annotations
 
@@ -75,8 +78,13 @@ class HermesRuntime:
         """Activate the home of this profile for the calling thread."""
         return compat.home_scope(self.home)
 
-    def make_agent(self, turn: TurnRequest | None, callbacks: Mapping[str, Callable[..., None]]) -> Any:
-        """Create an ``AIAgent`` with the current configuration. Without a turn, it is only good for warming up."""
+    def make_agent(
+        self, turn: TurnRequest | None, callbacks: Mapping[str, Callable[..., None]]
+    ) -> Any:
+        """Create an ``AIAgent`` with the current configuration.
+
+        Without a turn, it is only good for warming up.
+        """
         identity: dict[str, Any] = {}
         if turn is not None:
             layers = filter(None, (self.config.system_prompt, turn.instructions))
@@ -96,7 +104,10 @@ class HermesRuntime:
         )
 
     def history(self, turn: TurnRequest) -> list[dict[str, Any]]:
-        """Return the history that the server knows; with ``adopt_sessions``, also what Hermes knows."""
+        """Return the history that the server knows.
+
+        With ``adopt_sessions``, also what Hermes knows.
+        """
         ours = to_history(turn.history)
         # A derived session id is not adopted: another conversation may start with the same message.
         is_derived = turn.session_id.startswith(DERIVED_SESSION_PREFIX)
@@ -105,7 +116,9 @@ class HermesRuntime:
         try:
             stored = self.sessions.get_messages_as_conversation(turn.session_id)
         except Exception as error:  # noqa: BLE001 - the server's own history is enough
-            log.warning("cannot read a session of Hermes", session=turn.session_id, error=str(error))
+            log.warning(
+                "cannot read a session of Hermes", session=turn.session_id, error=str(error)
+            )
             return ours
         return merge_history(without_private_keys(stored), ours)
 
@@ -138,9 +151,15 @@ class HermesRuntime:
                 "provider": options.provider or "custom",
                 "api_mode": options.api_mode or "chat_completions",
             }
-        # A key alone may come from OPENAI_API_KEY, which many users have set; it may not belong to this provider.
-        given = {"api_key": config.api_key if options.provider else "", "api_mode": options.api_mode}
-        return compat.endpoint(options.provider) | {name: value for name, value in given.items() if value}
+        # A key alone may come from OPENAI_API_KEY, which many users have set; it may not belong to
+        # this provider.
+        given = {
+            "api_key": config.api_key if options.provider else "",
+            "api_mode": options.api_mode,
+        }
+        return compat.endpoint(options.provider) | {
+            name: value for name, value in given.items() if value
+        }
 
 
 def open_runtime(config: HermesConfig) -> HermesRuntime:

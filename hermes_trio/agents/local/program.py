@@ -1,8 +1,11 @@
-"""The program of the child process: llama.cpp's own server, on a loopback port, for as long as the parent lives.
+"""The program of the child process.
 
-It imports nothing of ours. Its launch spec is one line of JSON on standard input, because a command line or an
-environment variable would show the key to other users. When the model is loaded, it writes one line to standard output.
-Standard input then stays open and silent until the parent closes it or dies.
+Llama.cpp's own server, on a loopback port, for as long as the parent lives.
+
+It imports nothing of ours. Its launch spec is one line of JSON on standard input, because a command
+line or an environment variable would show the key to other users. When the model is loaded, it
+writes one line to standard output. Standard input then stays open and silent until the parent
+closes it or dies.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ def main() -> None:
 def _die_with_pipe(pipe: int) -> None:
     """Have the kernel kill us when the other end is closed, even while loading a model, when no Python code can run.
 
-    ``PR_SET_PDEATHSIG`` does not work here: it fires when the parent's thread ends, which is earlier.
+    ``PR_SET_PDEATHSIG`` does not work here: it fires when the parent's thread ends, which is
+    earlier.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())

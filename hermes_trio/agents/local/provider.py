@@ -14,7 +14,13 @@ import trio
 from attrs import evolve, frozen
 
 from hermes_trio.agent.emitter import AsyncEmitter
-from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, AsyncAgent, TurnRequest
+from hermes_trio.agent.interface import (
+    AgentConfig,
+    AgentContext,
+    AgentFactory,
+    AsyncAgent,
+    TurnRequest,
+)
 from hermes_trio.agents.local.supervisor import LaunchSpec, ModelDown, ModelSupervisor, supervised
 from hermes_trio.agents.upstream.provider import provider as upstream
 from hermes_trio.core.errors import ConfigurationError
@@ -60,7 +66,8 @@ class LocalProvider:
         """Load the model.
 
         Raises:
-            ConfigurationError: the package or the file is missing, or the file cannot be loaded. The message is one
+            ConfigurationError: the package or the file is missing, or the file cannot be loaded.
+                The message is one
                 line.
         """
         spec = await _launch_spec(config)
@@ -68,7 +75,10 @@ class LocalProvider:
         supervisor = ModelSupervisor(spec)
         async with supervised(supervisor) as address:
             connected = evolve(
-                config, base_url=f"{address}/v1", api_key=spec.key, model=config.model or spec.model.stem
+                config,
+                base_url=f"{address}/v1",
+                api_key=spec.key,
+                model=config.model or spec.model.stem,
             )
             async with upstream.open(connected, workspace) as factory:
 
@@ -91,7 +101,9 @@ async def _launch_spec(config: AgentConfig) -> LaunchSpec:
         options = msgspec.convert(config.options.get("local", {}), _LocalOptions)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"options of local: {error}") from error
-    return LaunchSpec(config.model_path, options.context, options.slots, options.threads, options.gpu_layers)
+    return LaunchSpec(
+        config.model_path, options.context, options.slots, options.threads, options.gpu_layers
+    )
 
 
 provider = LocalProvider()

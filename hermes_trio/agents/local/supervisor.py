@@ -86,7 +86,9 @@ class _LogReader:
         self._first_error = self._first_error or (text.strip() if mark else "")
 
 
-async def run_child(spec: LaunchSpec, on_ready: Callable[[str], None], command: tuple[str, ...] = ()) -> str:
+async def run_child(
+    spec: LaunchSpec, on_ready: Callable[[str], None], command: tuple[str, ...] = ()
+) -> str:
     """Run a child until it exits, and return why it did, in one line. A cancellation stops it.
 
     Args:
@@ -96,7 +98,9 @@ async def run_child(spec: LaunchSpec, on_ready: Callable[[str], None], command: 
     """
     reader = _LogReader()
     async with trio.open_nursery() as nursery:
-        process = await nursery.start(partial(_run, command or (sys.executable, "-P", str(PROGRAM))))
+        process = await nursery.start(
+            partial(_run, command or (sys.executable, "-P", str(PROGRAM)))
+        )
         nursery.start_soon(reader.read, process.stderr)
         with suppress(trio.BrokenResourceError):  # it has exited already; its exit code says why
             await process.stdin.send_all(spec.to_json_line())
@@ -114,7 +118,9 @@ async def run_child(spec: LaunchSpec, on_ready: Callable[[str], None], command: 
 async def _run(command: tuple[str, ...], task_status: trio.TaskStatus[trio.Process]) -> None:
     # Our packages, but none of our secrets.
     devices = [name for name in os.environ if name.startswith(DEVICE_VARIABLES)]
-    environ = safe_environment(os.environ, devices) | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environ = safe_environment(os.environ, devices) | {
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path))
+    }
     await trio.run_process(
         command,
         stdin=subprocess.PIPE,

@@ -1,8 +1,10 @@
-"""One model call over HTTP: streamed if the server can, and retried as long as the user has seen no output.
+"""One model call over HTTP.
 
-Before the first output, transient failures (a lost connection, a busy server) are retried on a fresh connection.
-Afterwards nothing is retried, because a second answer would repeat or contradict the first: the call ends as truncated,
-and the output so far stands.
+Streamed if the server can, and retried as long as the user has seen no output.
+
+Before the first output, transient failures (a lost connection, a busy server) are retried on a
+fresh connection. Afterwards nothing is retried, because a second answer would repeat or contradict
+the first: the call ends as truncated, and the output so far stands.
 """
 
 from __future__ import annotations
@@ -46,9 +48,12 @@ DeltaHandler = Callable[[list[Delta]], Awaitable[None]]
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
-# A server that does not stream is silent until its answer is complete, so the read timeout is that many times longer.
+# A server that does not stream is silent until its answer is complete, so the read timeout is that
+# many times longer.
 UNSTREAMED_TIMEOUT_FACTOR = 10
-DRAIN_SECONDS = 0.25  # for a stream to end after its last event, so that its connection can be reused
+DRAIN_SECONDS = (
+    0.25  # for a stream to end after its last event, so that its connection can be reused
+)
 MODELS_FRESH_SECONDS = 60.0  # a server may load other models at any time
 MODELS_TIMEOUT_SECONDS = 10.0
 _DONE = "[DONE]"
@@ -73,7 +78,9 @@ class CallRetryPolicy:
     def delay(self, problem: CallProblem, retries: int) -> float:
         """Return the delay before the next attempt; infinity if there should be none."""
         if problem.retry_after >= 0:
-            return problem.retry_after if problem.retry_after <= self.longest_requested else math.inf
+            return (
+                problem.retry_after if problem.retry_after <= self.longest_requested else math.inf
+            )
         if problem.kind is ProblemKind.NETWORK and not retries:
             return 0.0  # usually a kept-alive connection that the server has closed
         return min(self.longest, self.first * 2.0**retries)
@@ -91,7 +98,10 @@ class HttpClients:
 
 
 class ModelClient:
-    """Calls one model. All turns of a profile share it, and with it what is learned about the server."""
+    """Calls one model.
+
+    All turns of a profile share it, and with it what is learned about the server.
+    """
 
     def __init__(
         self,
@@ -149,7 +159,9 @@ class ModelClient:
         self._quirks = confirmed
         return builder.completion
 
-    def _handle_problem(self, problem: CallProblem, builder: CompletionBuilder) -> Completion | CallProblem:
+    def _handle_problem(
+        self, problem: CallProblem, builder: CompletionBuilder
+    ) -> Completion | CallProblem:
         """Return the completion if it is complete all the same, or the problem if a retry may succeed; else raise."""
         masked = evolve(problem, message=self.mask(problem.message))
         if builder.is_finished and problem.kind is ProblemKind.NETWORK:
@@ -168,12 +180,18 @@ class ModelClient:
         builder: CompletionBuilder,
         retries: int,
     ) -> ServerQuirks:
-        """Send one request and read its response; return the quirks that the server has confirmed."""
+        """Send one request and read its response.
+
+        Return the quirks that the server has confirmed.
+        """
         client = self._clients.fresh if retries else self._clients.pooled
         content = json.dumps(quirks.apply(body)).encode("ascii")
         limits = self._limits
         timeout = httpx2.Timeout(
-            connect=limits.connect, read=self._read_timeout(quirks), write=limits.write, pool=limits.pool
+            connect=limits.connect,
+            read=self._read_timeout(quirks),
+            write=limits.write,
+            pool=limits.pool,
         )
         async with client.stream("POST", self._url, content=content, timeout=timeout) as response:
             if response.status_code != 200:
@@ -195,7 +213,9 @@ class ModelClient:
 # -- responses --
 
 
-async def _read_whole(response: httpx2.Response, on_deltas: DeltaHandler, builder: CompletionBuilder) -> None:
+async def _read_whole(
+    response: httpx2.Response, on_deltas: DeltaHandler, builder: CompletionBuilder
+) -> None:
     body = await _read_body(response, MAX_BODY_BYTES)
     await on_deltas(builder.read(body.decode("utf-8", "replace")))
     if builder.completion == EMPTY_COMPLETION:
@@ -222,7 +242,9 @@ async def _read_stream(
     raise CallFailed(CallProblem(ProblemKind.NETWORK, "The model server broke off its answer."))
 
 
-async def _handle_events(events: list[str], on_deltas: DeltaHandler, builder: CompletionBuilder) -> bool:
+async def _handle_events(
+    events: list[str], on_deltas: DeltaHandler, builder: CompletionBuilder
+) -> bool:
     """Pass on the deltas of the events, in one call; return True if the stream is done."""
     deltas: list[Delta] = []
     try:
@@ -232,7 +254,8 @@ async def _handle_events(events: list[str], on_deltas: DeltaHandler, builder: Co
             deltas += builder.read(data)
         return False
     finally:
-        # Also before an error is raised: what came before it is output. A cancellation here replaces the error.
+        # Also before an error is raised: what came before it is output. A cancellation here
+        # replaces the error.
         if deltas:
             await on_deltas(deltas)  # noqa: ASYNC102
 
@@ -253,8 +276,8 @@ async def _refusal(response: httpx2.Response) -> CallRefused:
 async def _raw_pieces(response: httpx2.Response) -> AsyncIterator[AsyncIterator[bytes]]:
     """Yield an iterator over the bytes of a body as they arrive.
 
-    If the reader stops early, the generators inside httpx2 are left suspended. Iterating on in a cancelled scope
-    finalizes all of them here and now.
+    If the reader stops early, the generators inside httpx2 are left suspended. Iterating on in a
+    cancelled scope finalizes all of them here and now.
     """
     pieces = response.aiter_raw()
     try:
@@ -284,7 +307,9 @@ async def _skip(pieces: AsyncIterator[bytes]) -> None:
         pass
 
 
-def _problem_from_exception(error: httpx2.HTTPError, silence: float, url: httpx2.URL) -> CallProblem:
+def _problem_from_exception(
+    error: httpx2.HTTPError, silence: float, url: httpx2.URL
+) -> CallProblem:
     match error:
         case httpx2.ReadTimeout():
             message = f"The model server was silent for {silence:g} s."
@@ -292,7 +317,9 @@ def _problem_from_exception(error: httpx2.HTTPError, silence: float, url: httpx2
             host = f"{url.host}:{url.port or url.scheme}"
             message = f"The model server cannot be reached at {host}: {_root_message(error)}"
         case _:
-            message = f"The connection to the model server was lost: {str(error) or type(error).__name__}"
+            message = (
+                f"The connection to the model server was lost: {str(error) or type(error).__name__}"
+            )
     return CallProblem(ProblemKind.NETWORK, message.removesuffix(": "))
 
 
@@ -300,13 +327,17 @@ def _root_message(error: BaseException) -> str:
     """Return the operating system's message, below the layers of the library."""
     while below := error.__cause__ or error.__context__:
         error = below
-    if isinstance(error, BaseExceptionGroup):  # all addresses were tried: the last one stands for all
+    if isinstance(
+        error, BaseExceptionGroup
+    ):  # all addresses were tried: the last one stands for all
         return str(error.exceptions[-1]).rpartition(": ")[2]
     return str(error)
 
 
 def chat_url(base_url: str) -> httpx2.URL:
-    """Return the URL of the chat-completions endpoint. A query string, which some clouds need, is kept.
+    """Return the URL of the chat-completions endpoint.
+
+    A query string, which some clouds need, is kept.
 
     Raises:
         httpx2.InvalidURL: the base URL is not a URL.
@@ -331,13 +362,15 @@ class UpstreamModels:
     async def choose(self, requested: str) -> str:
         """Return the requested model if the server has it, else the server's first.
 
-        Servers reject model names that they do not know. If the server does not list its models, the requested name is
-        returned.
+        Servers reject model names that they do not know. If the server does not list its models,
+        the requested name is returned.
         """
         async with self._lock:
             if trio.current_time() >= self._stale_at:
                 self._names = await self._fetch()
-                self._stale_at = trio.current_time() + (MODELS_FRESH_SECONDS if self._names else 0.0)
+                self._stale_at = trio.current_time() + (
+                    MODELS_FRESH_SECONDS if self._names else 0.0
+                )
         return requested if requested in self._names or not self._names else self._names[0]
 
     async def _fetch(self) -> tuple[str, ...]:

@@ -1,7 +1,10 @@
-"""Read the response of a model server into one completion: incrementally from a stream, or from a whole body. Pure.
+"""Read the response of a model server into one completion.
 
-Servers agree on the outline only. Some leave out the index or the id of a call, repeat one of them, send a whole call
-at once, put reasoning under another name, or usage into every chunk. All of that is handled here, and nowhere else.
+Incrementally from a stream, or from a whole body. Pure.
+
+Servers agree on the outline only. Some leave out the index or the id of a call, repeat one of them,
+send a whole call at once, put reasoning under another name, or usage into every chunk. All of that
+is handled here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -160,7 +163,11 @@ class CompletionBuilder:
         if reasoning := named or _join_parts(content, "thinking"):
             self._reasoning.append(reasoning)
             yield Reasoning(reasoning)
-        if text := _string(content) or _join_parts(content, "text") or _string(delta.get("refusal")):
+        if (
+            text := _string(content)
+            or _join_parts(content, "text")
+            or _string(delta.get("refusal"))
+        ):
             self._text.append(text)
             yield Text(text)
         for call in _objects(delta.get("tool_calls")):
@@ -170,7 +177,9 @@ class CompletionBuilder:
 
 def read_usage(counts: Json) -> Usage:
     """Read the token counts that a server reports."""
-    prompt, completion = (_object(counts.get(f"{name}_tokens_details")) for name in ("prompt", "completion"))
+    prompt, completion = (
+        _object(counts.get(f"{name}_tokens_details")) for name in ("prompt", "completion")
+    )
     return Usage(
         input_tokens=_count(counts.get("prompt_tokens")),
         output_tokens=_count(counts.get("completion_tokens")),
@@ -208,7 +217,8 @@ class _CallDraft:
 
     @property
     def is_complete(self) -> bool:
-        # The cheap test decides nearly always: arguments may be long, and arrive in thousands of pieces.
+        # The cheap test decides nearly always: arguments may be long, and arrive in thousands of
+        # pieces.
         if not self.parts or not self.parts[-1].rstrip().endswith("}"):
             return False
         try:
@@ -256,11 +266,16 @@ class _CallBuilder:
     def build(self) -> tuple[ToolCall, ...]:
         """Return the calls so far. A call without a name is dropped."""
         return tuple(
-            ToolCall(draft.call_id, draft.name, draft.arguments) for draft in self._drafts if draft.name
+            ToolCall(draft.call_id, draft.name, draft.arguments)
+            for draft in self._drafts
+            if draft.name
         )
 
     def _find_draft(self, fragment: _CallFragment) -> _CallDraft | None:
-        """Return the last draft with the same index; if indices are left out, with the same id, or the last one."""
+        """Return the last draft with the same index.
+
+        If indices are left out, with the same id, or the last one.
+        """
         same_index = [draft for draft in self._drafts if draft.index == fragment.index]
         same_id = [draft for draft in same_index if draft.call_id == fragment.call_id]
         if fragment.index is None and fragment.call_id:

@@ -73,7 +73,10 @@ class SecretMasker:
 
     @classmethod
     def for_secrets(cls, secrets: Iterable[str]) -> SecretMasker:
-        """Create a masker. Longer secrets are replaced first, so that no part of one is left over."""
+        """Create a masker.
+
+        Longer secrets are replaced first, so that no part of one is left over.
+        """
         known = {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
         return cls(tuple(sorted(known, key=len, reverse=True)))
 
@@ -135,7 +138,10 @@ def malformed(what: str) -> CallProblem:
 
 
 def parse_retry_after(value: str, now: float) -> float:
-    """Return the seconds in a ``Retry-After`` header, which may also be a date; negative if it says nothing."""
+    """Return the seconds in a ``Retry-After`` header, which may also be a date.
+
+    Negative if it says nothing.
+    """
     try:
         return max(0.0, float(value))
     except ValueError:
@@ -162,7 +168,9 @@ def _kind_of_status(status: int) -> ProblemKind:
 def _interpret(kind: ProblemKind, code: str, text: str, retry_after: float = -1.0) -> CallProblem:
     """Refine the kind by what the body says, and compose the message."""
     words = text.lower()
-    if kind in (ProblemKind.REFUSED, ProblemKind.SERVER) and any(word in words for word in _TOO_LONG):
+    if kind in (ProblemKind.REFUSED, ProblemKind.SERVER) and any(
+        word in words for word in _TOO_LONG
+    ):
         kind = ProblemKind.TOO_LONG
     elif kind is ProblemKind.BUSY and any(word in words for word in _QUOTA):
         kind = ProblemKind.QUOTA

@@ -81,7 +81,9 @@ class _ToolLoop:
                 return self._result(Verdict.COMPLETED)
         # Let the model answer with what it has, without tools.
         await self._call_model(limit, is_last=True)
-        return self._result(Verdict.INCOMPLETE, f"The turn reached its limit of {limit} model calls.")
+        return self._result(
+            Verdict.INCOMPLETE, f"The turn reached its limit of {limit} model calls."
+        )
 
     async def _call_model(self, number: int, is_last: bool = False) -> Completion:
         tools = self._offered.request_fields(number, is_last)
@@ -101,12 +103,17 @@ class _ToolLoop:
                 await self._emitter.reasoning(cast("Delta", delta).text)
 
     async def _run_calls(self, completion: Completion) -> bool:
-        """Execute our calls and hand over the client's; return True if there were any of the client's."""
+        """Execute our calls and hand over the client's.
+
+        Return True if there were any of the client's.
+        """
         theirs = [call for call in completion.calls if call.name in self._offered.client_names]
         ours = [call for call in completion.calls if call not in theirs]
         results = await self._executor.run(ours)
         self._messages.append(assistant_message(completion, completion.calls, self._agent.config))
-        self._messages += [tool_message(c.call_id, text) for c, text in zip(ours, results, strict=True)]
+        self._messages += [
+            tool_message(c.call_id, text) for c, text in zip(ours, results, strict=True)
+        ]
         for call in theirs:
             await self._emitter.client_call(call.call_id, call.name, call.arguments or "{}")
         return bool(theirs)

@@ -1,4 +1,7 @@
-"""What the turns of a profile share: HTTP connections, what was learned about the model server, and the tools."""
+"""What the turns of a profile share.
+
+HTTP connections, what was learned about the model server, and the tools.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ class UpstreamProvider:
         """Start the MCP servers. The model server is not contacted before the first turn.
 
         Raises:
-            ConfigurationError: the URL, the key, a header or a tool cannot be used. The message is one line.
+            ConfigurationError: the URL, the key, a header or a tool cannot be used. The message is
+                one line.
         """
         check_config(config)
         rules = read_approval_rules(config.options)
@@ -48,7 +52,10 @@ class UpstreamProvider:
 @asynccontextmanager
 async def open_model(config: AgentConfig) -> AsyncIterator[ModelClient]:
     """Open the HTTP clients of a profile's model."""
-    async with _http_client(config, MAX_IDLE_CONNECTIONS) as pooled, _http_client(config, 0) as fresh:
+    async with (
+        _http_client(config, MAX_IDLE_CONNECTIONS) as pooled,
+        _http_client(config, 0) as fresh,
+    ):
         masker = SecretMasker.for_secrets([config.api_key, *_extra_headers(config).values()])
         yield ModelClient(config, HttpClients(pooled, fresh), masker)
 
@@ -81,7 +88,8 @@ def _ssl_context() -> ssl.SSLContext:
 
 
 def _http_client(config: AgentConfig, max_idle: int) -> httpx2.AsyncClient:
-    # Admission bounds the turns, and so the connections: a second limit would only make turns wait unnoticed.
+    # Admission bounds the turns, and so the connections: a second limit would only make turns wait
+    # unnoticed.
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=max_idle)
     headers = {
         "Content-Type": "application/json",
@@ -101,7 +109,9 @@ def _extra_headers(config: AgentConfig) -> dict[str, str]:
         raise ConfigurationError("headers must be a table of strings")
     for name, value in found.items():
         if not (isinstance(value, str) and _is_header_text(value) and _is_header_text(name)):
-            raise ConfigurationError(f"headers: the value of {name!r} must be a valid HTTP header value")
+            raise ConfigurationError(
+                f"headers: the value of {name!r} must be a valid HTTP header value"
+            )
     return dict(found)
 
 

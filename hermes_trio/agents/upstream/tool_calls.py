@@ -1,4 +1,7 @@
-"""Execute the tools that a model calls. Whatever a tool does, the model gets a result and the turn continues."""
+"""Execute the tools that a model calls.
+
+Whatever a tool does, the model gets a result and the turn continues.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,9 @@ class ToolExecutor:
                 known = ", ".join(self.tools) or "none"
                 name = shorten(call.name, MAX_QUOTED_CHARS)
                 raise ToolError(f"There is no tool {name!r}. Available tools: {known}.")
-            return await tool.run(parse_arguments(call.arguments), self._tool_use(call.call_id)), False
+            return await tool.run(
+                parse_arguments(call.arguments), self._tool_use(call.call_id)
+            ), False
         except ToolError as error:
             return str(error), True
         except RunEnded:
@@ -79,11 +84,15 @@ class ToolExecutor:
             return (await self.emitter.ask(command, description, patterns, call_id)).approved
 
         turn = self.turn
-        return ToolUse(call_id, self.workspace, turn.session_id, turn.principal, output=output, ask=ask)
+        return ToolUse(
+            call_id, self.workspace, turn.session_id, turn.principal, output=output, ask=ask
+        )
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Parse the arguments of a call. Models often send an empty string for a tool without parameters.
+    """Parse the arguments of a call.
+
+    Models often send an empty string for a tool without parameters.
 
     Raises:
         ToolError: the text is not a JSON object.
@@ -94,5 +103,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
         shown = shorten(text, MAX_QUOTED_CHARS)
         raise ToolError(f"The arguments are not valid JSON ({error}): {shown}") from None
     if not isinstance(found, dict):
-        raise ToolError(f"The arguments must be a JSON object, not: {shorten(text, MAX_QUOTED_CHARS)}")
+        raise ToolError(
+            f"The arguments must be a JSON object, not: {shorten(text, MAX_QUOTED_CHARS)}"
+        )
     return found

@@ -1,7 +1,8 @@
 """Build the body of a chat-completions request from a turn. Pure.
 
-A request combines the profile (system prompt, model, fixed fields), the turn (instructions, history, message, options)
-and the tools. The client's options override the profile's, except for the model.
+A request combines the profile (system prompt, model, fixed fields), the turn (instructions,
+history, message, options) and the tools. The client's options override the profile's, except for
+the model.
 """
 
 from __future__ import annotations
@@ -36,11 +37,16 @@ class OfferedTools:
 
     tools: tuple[Json, ...]
     client_names: frozenset[str]  # a call to one of these ends the turn; the client executes it
-    choice: Any = None  # for the first request: a string or an object, None for the server's default
+    choice: Any = (
+        None  # for the first request: a string or an object, None for the server's default
+    )
     parallel: Any = None
 
     def request_fields(self, round_number: int, is_last: bool) -> Json:
-        """Return the tool fields of a request. A forced call is forced only once, or the turn would never end."""
+        """Return the tool fields of a request.
+
+        A forced call is forced only once, or the turn would never end.
+        """
         if not self.tools:
             return {}
         is_forced = self.choice is not None and self.choice not in ("auto", "none")
@@ -64,12 +70,19 @@ def offer_tools(server_tools: Iterable[Tool], options: Mapping[str, Any]) -> Off
 
 
 def _describe(tool: Tool) -> Json:
-    shown = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    shown = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+    }
     return {"type": "function", "function": shown}
 
 
 def _client_tools(tools: object) -> Iterator[Json]:
-    """Yield function tools in Chat Completions form. Other tool types are hosted by their provider, not here."""
+    """Yield function tools in Chat Completions form.
+
+    Other tool types are hosted by their provider, not here.
+    """
     for tool in tools if isinstance(tools, list | tuple) else ():
         if isinstance(tool, Mapping) and tool.get("type", "function") == "function":
             inner = tool.get("function")
@@ -94,7 +107,10 @@ def _tool_choice(choice: object) -> object:
 
 
 def fixed_fields(config: AgentConfig, turn: TurnRequest, model: str) -> Json:
-    """Return the fields that are the same in every request of a turn: the model and the sampling options."""
+    """Return the fields that are the same in every request of a turn.
+
+    The model and the sampling options.
+    """
     fixed = config.options.get("request")
     return {
         **(fixed if isinstance(fixed, Mapping) else {}),
@@ -104,7 +120,10 @@ def fixed_fields(config: AgentConfig, turn: TurnRequest, model: str) -> Json:
 
 
 def initial_messages(config: AgentConfig, turn: TurnRequest) -> list[Json]:
-    """Return the messages of a turn's first request: system prompt, history, and the user's message."""
+    """Return the messages of a turn's first request.
+
+    System prompt, history, and the user's message.
+    """
     # Many models accept only one system message, and only as the first.
     earlier = (_plain_text(message.content) for message in turn.history if message.role == "system")
     layers = [config.system_prompt, turn.instructions, *earlier]
@@ -112,12 +131,20 @@ def initial_messages(config: AgentConfig, turn: TurnRequest) -> list[Json]:
     history = [message for message in turn.history if message.role != "system"]
     keep_reasoning = bool(config.options.get("send_reasoning"))
     messages = [{"role": "system", "content": system}] if system else []
-    messages += [sent for message in _with_results(history) for sent in _message(message, keep_reasoning)]
+    messages += [
+        sent for message in _with_results(history) for sent in _message(message, keep_reasoning)
+    ]
     # An empty message with a history: the client returned the results of its own tools.
-    return messages if turn.message == "" and history else [*messages, _user(Message("user", turn.message))]
+    return (
+        messages
+        if turn.message == "" and history
+        else [*messages, _user(Message("user", turn.message))]
+    )
 
 
-def assistant_message(completion: Completion, calls: Sequence[ToolCall], config: AgentConfig) -> Json:
+def assistant_message(
+    completion: Completion, calls: Sequence[ToolCall], config: AgentConfig
+) -> Json:
     """Return the model's output as a message for the next request."""
     message = Message("assistant", completion.text, tuple(calls), reasoning=completion.reasoning)
     return _assistant(message, bool(config.options.get("send_reasoning")))
@@ -144,7 +171,9 @@ def _text_options(text: object) -> Json:
     if not isinstance(shape, Mapping) or shape.get("type") in (None, "text"):
         return found
     if shape["type"] == "json_schema" and "json_schema" not in shape:
-        schema = {name: value for name, value in shape.items() if name != "type" and value is not None}
+        schema = {
+            name: value for name, value in shape.items() if name != "type" and value is not None
+        }
         return found | {"response_format": {"type": "json_schema", "json_schema": schema}}
     return found | {"response_format": dict(shape)}
 
@@ -153,11 +182,16 @@ def _text_options(text: object) -> Json:
 
 
 def _with_results(history: Sequence[Message]) -> Iterator[Message]:
-    """Yield the history with a result for every call. Models reject it otherwise, and a client may have moved on."""
+    """Yield the history with a result for every call.
+
+    Models reject it otherwise, and a client may have moved on.
+    """
     for number, message in enumerate(history):
         yield message
         if message.tool_calls:
-            results = {other.tool_call_id for other in history[number + 1 :] if other.role == "tool"}
+            results = {
+                other.tool_call_id for other in history[number + 1 :] if other.role == "tool"
+            }
             for call in message.tool_calls:
                 if call.call_id not in results:
                     yield Message("tool", NO_RESULT, tool_call_id=call.call_id, name=call.name)

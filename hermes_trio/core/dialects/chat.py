@@ -1,10 +1,11 @@
 """Chat Completions: changes rendered as a stream of chunks, or collected into one reply.
 
-The order of a stream: the role chunk at once; content, reasoning and tool progress as they come; one finish chunk; the
-usage chunk if requested; ``[DONE]``.
+The order of a stream: the role chunk at once; content, reasoning and tool progress as they come;
+one finish chunk; the usage chunk if requested; ``[DONE]``.
 
-Tool progress and approval events are also complete chunks with an empty delta. SDKs ignore the name of an event and parse
-its data as a chunk, so anything less breaks the plain loops of both OpenAI SDKs.
+Tool progress and approval events are also complete chunks with an empty delta. SDKs ignore the name
+of an event and parse its data as a chunk, so anything less breaks the plain loops of both OpenAI
+SDKs.
 """
 
 from __future__ import annotations
@@ -106,15 +107,23 @@ def outcome_headers(outcome: Outcome) -> dict[str, str]:
 
 
 def hermes_block(outcome: Outcome) -> dict[str, Any]:
-    """Return the ``hermes`` field: what a finish reason cannot express. Empty for a completed run."""
+    """Return the ``hermes`` field: what a finish reason cannot express.
+
+    Empty for a completed run.
+    """
     if outcome.status is Status.COMPLETED:
         return {}
     error = outcome.failure.message or None
-    return {"hermes": {**outcome_flags(outcome), "error": error, "error_code": _error_code(outcome)}}
+    return {
+        "hermes": {**outcome_flags(outcome), "error": error, "error_code": _error_code(outcome)}
+    }
 
 
 def error_block(outcome: Outcome) -> dict[str, Any]:
-    """Return the ``error`` field of a fatal end. SDKs raise on it, so truncated and stopped answers have none."""
+    """Return the ``error`` field of a fatal end.
+
+    SDKs raise on it, so truncated and stopped answers have none.
+    """
     if finish_reason(outcome) != "error":
         return {}
     failure = outcome.failure
@@ -160,7 +169,8 @@ class ChatStream:
         self._stamp = stamp
         self._labels: dict[str, str] = {}
         self._client_calls = 0
-        # Everything around a token is fixed for the run, so that a token costs little more than escaping its text.
+        # Everything around a token is fixed for the run, so that a token costs little more than
+        # escaping its text.
         self._before_choices = (
             f'data: {{"id": {quoted(stamp.run_id)}, "object": "{CHUNK}", "created": {stamp.created}, '
             f'"model": {quoted(stamp.model)}, "choices": ['
@@ -240,7 +250,9 @@ class ChatStream:
 
     def _approval_resolved(self, change: ApprovalResolved) -> bytes:
         status_line = self._status_line(f"Approval: {change.choice}", done=True)
-        return self._event(APPROVAL_RESPONDED, {"approval": resolution_fields(change), **status_line})
+        return self._event(
+            APPROVAL_RESPONDED, {"approval": resolution_fields(change), **status_line}
+        )
 
     def _ended(self, change: Ended) -> bytes:
         outcome = change.outcome
@@ -274,7 +286,8 @@ class ChatStream:
             **usage,
         }
 
-    # ToolOutputAdded is missing on purpose: chat shows one event when a call starts and one when it ends.
+    # ToolOutputAdded is missing on purpose: chat shows one event when a call starts and one when it
+    # ends.
     _RENDERERS: ClassVar[Mapping[type[Change], Callable[[ChatStream, Any], bytes]]] = {
         ReasoningAdded: _reasoning,
         CallStarted: _call_started,
@@ -343,7 +356,9 @@ class ChatCollector:
         headers = outcome_headers(outcome)
         if outcome.raised:
             message = outcome.failure.message
-            raise ApiError(500, message, SERVER_ERROR, code="agent_error", headers=headers | NO_RETRY)
+            raise ApiError(
+                500, message, SERVER_ERROR, code="agent_error", headers=headers | NO_RETRY
+            )
         if not answer and outcome.status is not Status.COMPLETED:
             raise ApiError(
                 502,

@@ -1,14 +1,15 @@
 """Responses: changes rendered as a stream of events, or collected into one response object.
 
-Streams consist of standard events only, because the helper of the JavaScript SDK throws on any other. Their order:
-``created`` and ``in_progress`` at once; items as they come; one terminal event; ``[DONE]``. All frames are a pure function
-of the header and the changes, so a stream is resumed after any event by rendering it again and skipping what the client
-has.
+Streams consist of standard events only, because the helper of the JavaScript SDK throws on any
+other. Their order: ``created`` and ``in_progress`` at once; items as they come; one terminal event;
+``[DONE]``. All frames are a pure function of the header and the changes, so a stream is resumed
+after any event by rendering it again and skipping what the client has.
 
-A run that was stopped on request ends with ``response.incomplete`` whose response has the status ``cancelled``. The
-standard has no event for it, and ending without a terminal event is worse: the JavaScript helper would take the last
-snapshot, which says ``in_progress``, for the final response. With ``response.incomplete`` that helper returns the cancelled
-response, the Python one finishes its loop as after any incomplete run, and front ends keep the text they have.
+A run that was stopped on request ends with ``response.incomplete`` whose response has the status
+``cancelled``. The standard has no event for it, and ending without a terminal event is worse: the
+JavaScript helper would take the last snapshot, which says ``in_progress``, for the final response.
+With ``response.incomplete`` that helper returns the cancelled response, the Python one finishes its
+loop as after any incomplete run, and front ends keep the text they have.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ _TERMINAL = {
 _Event = tuple[str, Mapping[str, Any]]  # name and fields
 
 TOOL_ITEMS = "tool_items"
-"""Where the request in a run's header says how tool calls appear; absent: as ``function_call`` items."""
+"""Where the request in a run's header says how tool calls appear; absent.
+
+As ``function_call`` items.
+"""
 
 
 def tool_items(header: RunHeader) -> ToolItems:
@@ -64,7 +68,8 @@ def tool_items(header: RunHeader) -> ToolItems:
 
 IN_PROGRESS = "in_progress"
 
-# Fields of the request that a response repeats, with their defaults. Strict clients want numbers and strings, not null.
+# Fields of the request that a response repeats, with their defaults. Strict clients want numbers
+# and strings, not null.
 ECHO: Mapping[str, Any] = MappingProxyType(
     {
         "frequency_penalty": 0.0,
@@ -96,9 +101,15 @@ ECHO: Mapping[str, Any] = MappingProxyType(
 
 
 def response_object(
-    header: RunHeader, items: Sequence[Item], outcome: Outcome | None = None, ended_after: float = 0.0
+    header: RunHeader,
+    items: Sequence[Item],
+    outcome: Outcome | None = None,
+    ended_after: float = 0.0,
 ) -> dict[str, Any]:
-    """Return a run as ``retrieve`` shows it, from its items. Without an outcome it is in progress."""
+    """Return a run as ``retrieve`` shows it, from its items.
+
+    Without an outcome it is in progress.
+    """
     output = output_items(header.run_id, items, outcome, ResultForm.TEXT, tool_items(header))
     return response_body(header, output, outcome, ended_after)
 
@@ -142,19 +153,28 @@ def usage_block(usage: Usage) -> dict[str, Any]:
 
 
 def _echo(header: RunHeader) -> dict[str, Any]:
-    """Return the repeated fields of the request. Instructions it did not give are those the run uses."""
+    """Return the repeated fields of the request.
+
+    Instructions it did not give are those the run uses.
+    """
     given = {name: header.request[name] for name in ECHO if header.request.get(name) is not None}
     return {**ECHO, "instructions": header.instructions or None, **given}
 
 
 def _end_fields(header: RunHeader, outcome: Outcome | None, ended_after: float) -> dict[str, Any]:
-    """Return the fields about the end of a run. Error codes and reasons are closed lists in the SDKs."""
+    """Return the fields about the end of a run.
+
+    Error codes and reasons are closed lists in the SDKs.
+    """
     completed_at = error = details = None
     if outcome is not None:
         if outcome.status is Status.COMPLETED:
             completed_at = int(header.stamp.created_at + ended_after)
         elif outcome.status is Status.FAILED:
-            error = {"code": "server_error", "message": outcome.failure.message or "The agent failed."}
+            error = {
+                "code": "server_error",
+                "message": outcome.failure.message or "The agent failed.",
+            }
         if outcome.reason is Reason.MAX_OUTPUT_TOKENS:
             details = {"reason": "max_output_tokens"}
     return {"completed_at": completed_at, "error": error, "incomplete_details": details}
@@ -168,7 +188,8 @@ def _hermes_block(
 ) -> dict[str, Any]:
     """Return the ``hermes`` field: what the standard fields cannot express.
 
-    A run in progress has it if it waits for an approval, an ended one unless it completed in its own session.
+    A run in progress has it if it waits for an approval, an ended one unless it completed in its
+    own session.
     """
     if outcome is None:
         return {"hermes": pending_fields(open_approvals)} if open_approvals else {}
@@ -188,20 +209,26 @@ def _hermes_block(
 
 
 class ResponsesStream:
-    """Renders one run. Events up to number ``after`` are counted but not written: the client has them."""
+    """Renders one run.
+
+    Events up to number ``after`` are counted but not written: the client has them.
+    """
 
     def __init__(self, header: RunHeader, after: int = FROM_THE_START) -> None:
         self._header = header
         self._after = after
         self._number = 0  # of the next event
         self._output = Output(header.run_id, tool_items(header))
-        self._around: dict[Slot, tuple[str, str]] = {}  # before and after the text of a delta, per open item
+        self._around: dict[
+            Slot, tuple[str, str]
+        ] = {}  # before and after the text of a delta, per open item
 
     def opening(self) -> bytes:
         """Return the first two events. They are sent before the agent starts."""
         response = response_body(self._header, ())
         return b"".join(
-            self._frame(name, {"response": response}) for name in ("response.created", "response.in_progress")
+            self._frame(name, {"response": response})
+            for name in ("response.created", "response.in_progress")
         )
 
     def render(self, changes: Iterable[Change]) -> bytes:
@@ -235,7 +262,8 @@ class ResponsesStream:
             yield DONE
 
     def _delta(self, slot: TextSlot, text: str) -> bytes:
-        # Everything around a token is fixed for its item, so that a token costs little more than escaping its text.
+        # Everything around a token is fixed for its item, so that a token costs little more than
+        # escaping its text.
         before, after = self._around[slot]
         number = self._number
         self._number += 1
@@ -247,7 +275,8 @@ class ResponsesStream:
         output = self._output.items(ResultForm.PARTS)
         response = response_body(self._header, output, change.outcome, change.at)
         if change.outcome.reason is Reason.PROCESS_DIED:
-            # The client may have received events that the dead process had not logged. The end comes next for it, too.
+            # The client may have received events that the dead process had not logged. The end
+            # comes next for it, too.
             self._number = max(self._number, self._after + 1)
         return self._frame(_TERMINAL[change.outcome.status], {"response": response})
 
@@ -259,7 +288,9 @@ class ResponsesStream:
         return named_frame(name, encode({"type": name, **fields, "sequence_number": number}))
 
 
-def frames_after(header: RunHeader, changes: Iterable[Change], starting_after: int = FROM_THE_START) -> bytes:
+def frames_after(
+    header: RunHeader, changes: Iterable[Change], starting_after: int = FROM_THE_START
+) -> bytes:
     """Render a whole log from the event after ``starting_after`` on."""
     stream = ResponsesStream(header, starting_after)
     return stream.opening() + stream.render(changes)
@@ -287,10 +318,18 @@ def _opening_events(slot: Slot) -> Iterator[_Event]:
             pass  # a result has no further events
 
 
-def _argument_events(kind: str, slot: ServerCallSlot, fields: Mapping[str, Any]) -> Iterator[_Event]:
-    """Return the events of a call's arguments: one delta, because they are complete when a call starts."""
+def _argument_events(
+    kind: str, slot: ServerCallSlot, fields: Mapping[str, Any]
+) -> Iterator[_Event]:
+    """Return the events of a call's arguments.
+
+    One delta, because they are complete when a call starts.
+    """
     yield f"response.{kind}_arguments.delta", {**_position(slot), "delta": slot.arguments}
-    yield f"response.{kind}_arguments.done", {**_position(slot), **fields, "arguments": slot.arguments}
+    yield (
+        f"response.{kind}_arguments.done",
+        {**_position(slot), **fields, "arguments": slot.arguments},
+    )
 
 
 def _closing_events(slot: Slot) -> Iterator[_Event]:
@@ -302,13 +341,19 @@ def _closing_events(slot: Slot) -> Iterator[_Event]:
         case ReasoningSlot():
             position = {**_position(slot), "summary_index": 0}
             yield "response.reasoning_summary_text.done", {**position, "text": slot.text}
-            yield "response.reasoning_summary_part.done", {**position, "part": summary_part(slot.text)}
+            yield (
+                "response.reasoning_summary_part.done",
+                {**position, "part": summary_part(slot.text)},
+            )
         case McpCallSlot(status=status):
             ending = "completed" if status is ItemStatus.COMPLETED else "failed"
             yield f"response.mcp_call.{ending}", _position(slot)
         case _:
             pass
-    yield "response.output_item.done", {"output_index": slot.index, "item": slot.shown(ResultForm.PARTS)}
+    yield (
+        "response.output_item.done",
+        {"output_index": slot.index, "item": slot.shown(ResultForm.PARTS)},
+    )
 
 
 def _around_delta(slot: TextSlot) -> tuple[str, str]:
@@ -350,13 +395,19 @@ class ResponsesCollector:
     @property
     def outcome(self) -> Outcome:
         """How the run ended; a server error if its end was not added."""
-        return Outcome.from_cancellation(Reason.SERVER_ERROR) if self._end is None else self._end.outcome
+        return (
+            Outcome.from_cancellation(Reason.SERVER_ERROR)
+            if self._end is None
+            else self._end.outcome
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """Return the current response, in progress until the end is added."""
         output = self._output.items(ResultForm.TEXT)
         if self._end is None:
-            return response_body(self._header, output, open_approvals=tuple(self._open_approvals.values()))
+            return response_body(
+                self._header, output, open_approvals=tuple(self._open_approvals.values())
+            )
         return response_body(self._header, output, self._end.outcome, self._end.at)
 
     def reply(self) -> BatchReply:

@@ -1,7 +1,7 @@
 """The output items of a response, and the reducer that builds them from changes.
 
-Streams render the reducer's steps; batch replies and stored records read its slots; so all three agree on items, order
-and ids.
+Streams render the reducer's steps; batch replies and stored records read its slots; so all three
+agree on items, order and ids.
 
 * A slot is one position in the output. An item takes its slot when it first appears.
 * The id of an item is a hash of the run's id and the item's position in the turn, so that a stream rendered again,
@@ -58,13 +58,13 @@ class ResultForm(StrEnum):
 class ToolItems(StrEnum):
     """How a tool call that the server runs appears in the output of a response.
 
-    Agent frameworks run every ``function_call`` that they find, so a call that the server has run must not look like
-    one to them. Calls of tools that the client has given are always ``function_call`` items.
+    Agent frameworks run every ``function_call`` that they find, so a call that the server has run
+    must not look like one to them. Calls of tools that the client has given are always
+    ``function_call`` items.
     """
 
-    FUNCTION_CALL = (
-        "function_call"  # the call and its output as two items, for Open WebUI and clients of hermes-agent
-    )
+    # the call and its output as two items, for Open WebUI and clients of hermes-agent
+    FUNCTION_CALL = "function_call"
     MCP_CALL = "mcp_call"  # one item for both, which no client takes for its own
     HIDDEN = "hidden"
 
@@ -144,12 +144,20 @@ class ReasoningSlot(_TextSlotBase):
         return self._with([summary_part(self.text)])
 
     def _with(self, summary: list[OutputItem]) -> OutputItem:
-        return {"id": self.item_id, "type": "reasoning", "status": str(self.status), "summary": summary}
+        return {
+            "id": self.item_id,
+            "type": "reasoning",
+            "status": str(self.status),
+            "summary": summary,
+        }
 
 
 @define(eq=False)
 class CallSlot:
-    """A tool call. It stays in progress until the tool is done, so that clients show it as running."""
+    """A tool call.
+
+    It stays in progress until the tool is done, so that clients show it as running.
+    """
 
     index: int
     item_id: str
@@ -159,7 +167,10 @@ class CallSlot:
     status: ItemStatus = ItemStatus.IN_PROGRESS
 
     def opened(self) -> OutputItem:
-        """Return the item as it was added, without arguments: SDK helpers accumulate them from deltas."""
+        """Return the item as it was added, without arguments.
+
+        SDK helpers accumulate them from deltas.
+        """
         return self._with("")
 
     def shown(self, form: ResultForm) -> OutputItem:  # noqa: ARG002 - only results have two forms
@@ -225,7 +236,10 @@ class McpCallSlot:
         return self._with(self.arguments)
 
     def _with(self, arguments: str) -> OutputItem:
-        error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": self.output}]}
+        error = {
+            "type": "mcp_tool_execution_error",
+            "content": [{"type": "text", "text": self.output}],
+        }
         return {
             "id": self.item_id,
             "type": "mcp_call",
@@ -275,7 +289,9 @@ class Output:
     def __init__(self, run_id: str, tool_items: ToolItems = ToolItems.FUNCTION_CALL) -> None:
         self._run_id, self._tool_items = run_id, tool_items
         self._slots: list[Slot] = []
-        self._open_text: dict[int, TextSlot] = {}  # the open text item, by position in the turn; at most one
+        self._open_text: dict[
+            int, TextSlot
+        ] = {}  # the open text item, by position in the turn; at most one
         self._calls: dict[int, ServerCallSlot] = {}  # running calls, by position in the turn
 
     def items(self, form: ResultForm) -> list[OutputItem]:
@@ -283,7 +299,10 @@ class Output:
         return [slot.shown(form) for slot in self._slots]
 
     def take(self, change: Change) -> Iterator[Step]:
-        """Apply one change and yield its steps. The output changes while the iterator is consumed."""
+        """Apply one change and yield its steps.
+
+        The output changes while the iterator is consumed.
+        """
         match change:
             case TextAdded(item, text) | ReasoningAdded(item, text):
                 yield from self._write(
@@ -372,7 +391,15 @@ class Output:
         """Close running calls. Turns close theirs; this is for a log that lost its tail."""
         for item, call in list(self._calls.items()):
             yield from self._finish(
-                CallEnded(item, call.call_id, call.name, CallState.CANCELLED, "", is_error=True, duration=0.0)
+                CallEnded(
+                    item,
+                    call.call_id,
+                    call.name,
+                    CallState.CANCELLED,
+                    "",
+                    is_error=True,
+                    duration=0.0,
+                )
             )
 
     def _close_text(self, status: ItemStatus) -> Iterator[Step]:
@@ -396,7 +423,10 @@ def output_items(
     form: ResultForm = ResultForm.TEXT,
     tool_items: ToolItems = ToolItems.FUNCTION_CALL,
 ) -> list[OutputItem]:
-    """Return the output of a stored or running turn, from its items. Without an outcome it has not ended."""
+    """Return the output of a stored or running turn, from its items.
+
+    Without an outcome it has not ended.
+    """
     output = Output(run_id, tool_items)
     output.take_all(_replayed(items))
     if outcome is not None:
@@ -410,7 +440,13 @@ def _replayed(items: Sequence[Item]) -> Iterator[Change]:
     for position, item in enumerate(items):
         if isinstance(item, CallItem) and item.state is not CallState.RUNNING:
             end = CallEnded(
-                position, item.call_id, item.name, item.state, item.result, item.is_error, item.duration
+                position,
+                item.call_id,
+                item.name,
+                item.state,
+                item.result,
+                item.is_error,
+                item.duration,
             )
             ends[max(item.after, position + 1)].append((item.rank, end))
     for position, item in enumerate(items):

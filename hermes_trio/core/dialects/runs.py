@@ -1,17 +1,19 @@
 """Runs: changes rendered as a stream of events, and the run object.
 
-A frame has an ``id:`` line and no ``event:`` line: browsers deliver named events only to listeners of that name, so the
-kind of an event is the field ``event`` of its data. The id is also the field ``seq``; it counts from 0 without a gap, and
-a browser that reconnects sends the last one back.
+A frame has an ``id:`` line and no ``event:`` line: browsers deliver named events only to listeners
+of that name, so the kind of an event is the field ``event`` of its data. The id is also the field
+``seq``; it counts from 0 without a gap, and a browser that reconnects sends the last one back.
 
-The order of a stream: ``run.started`` at once; then one event per change; ``run.completed``, ``run.failed`` or
-``run.cancelled``; the comment ``: stream closed``. All frames are a pure function of the header and the changes, so a
-stream is resumed after any event by rendering it again and skipping what the client has. A client that names an event
-which the log does not contain gets the last one.
+The order of a stream: ``run.started`` at once; then one event per change; ``run.completed``,
+``run.failed`` or ``run.cancelled``; the comment ``: stream closed``. All frames are a pure function
+of the header and the changes, so a stream is resumed after any event by rendering it again and
+skipping what the client has. A client that names an event which the log does not contain gets the
+last one.
 
-Existing clients know three ends: ``completed``, ``failed``, ``cancelled``. :func:`final_state` maps an outcome to one of them;
-the fields ``incomplete`` and ``reason`` say what the status cannot. The object of an ended run contains its output
-however it ended, because nothing else does once its events have expired.
+Existing clients know three ends: ``completed``, ``failed``, ``cancelled``. :func:`final_state` maps
+an outcome to one of them; the fields ``incomplete`` and ``reason`` say what the status cannot. The
+object of an ended run contains its output however it ended, because nothing else does once its
+events have expired.
 """
 
 from __future__ import annotations
@@ -85,7 +87,11 @@ def ends_in_states(states: Collection[str]) -> frozenset[tuple[Status, Reason]]:
 
 def event_name(change: Change) -> str:
     """Return the name of the event for a change."""
-    return f"run.{final_state(change.outcome)}" if isinstance(change, Ended) else _EVENT_NAMES[type(change)]
+    return (
+        f"run.{final_state(change.outcome)}"
+        if isinstance(change, Ended)
+        else _EVENT_NAMES[type(change)]
+    )
 
 
 def final_text(texts: Sequence[str], outcome: Outcome) -> str:
@@ -103,11 +109,17 @@ def reason_fields(outcome: Outcome) -> dict[str, Any]:
         case RunState.CANCELLED:
             return {"reason": str(outcome.reason)}
         case _:
-            return {"error": outcome.failure.message or "The run failed.", "reason": str(outcome.reason)}
+            return {
+                "error": outcome.failure.message or "The run failed.",
+                "reason": str(outcome.reason),
+            }
 
 
 class Timestamps:
-    """The time of the latest change. A change without a time of its own has that of the one before."""
+    """The time of the latest change.
+
+    A change without a time of its own has that of the one before.
+    """
 
     def __init__(self, header: RunHeader) -> None:
         self._began = header.stamp.created_at
@@ -148,7 +160,10 @@ def status_after(changes: Iterable[Change]) -> RunStatus:
 def run_object(
     run: LiveRun | EndedRun, so_far: Sequence[Change] = (), status: RunStatus = NEW
 ) -> dict[str, Any]:
-    """Return the current run object. For a live run, pass at least its latest changes, and its status."""
+    """Return the current run object.
+
+    For a live run, pass at least its latest changes, and its status.
+    """
     if isinstance(run, EndedRun):
         texts = [item.text for item in run.items if isinstance(item, MessageItem)]
         shown = end_object(RunEnd(run.header, run.outcome, run.ended_after))
@@ -174,7 +189,9 @@ def end_object(run: RunEnd) -> dict[str, Any]:
     }
 
 
-def _common_fields(header: RunHeader, state: RunState, times: Timestamps, last_event: str) -> dict[str, Any]:
+def _common_fields(
+    header: RunHeader, state: RunState, times: Timestamps, last_event: str
+) -> dict[str, Any]:
     return {
         "object": "hermes.run",
         "run_id": header.run_id,
@@ -193,7 +210,10 @@ def _common_fields(header: RunHeader, state: RunState, times: Timestamps, last_e
 
 
 class RunsStream:
-    """Renders one run. Events up to number ``after`` are counted but not written: the client has them."""
+    """Renders one run.
+
+    Events up to number ``after`` are counted but not written: the client has them.
+    """
 
     def __init__(self, header: RunHeader, after: int = FROM_THE_START) -> None:
         self._run_id = header.run_id
@@ -217,7 +237,8 @@ class RunsStream:
         if not isinstance(change, Ended):
             return self._frame(event_name(change), partial(_FIELDS[type(change)], change))
         if self._after > self._number:
-            # The client has events that a dead process had not logged, but it does not have this one.
+            # The client has events that a dead process had not logged, but it does not have this
+            # one.
             self._after = FROM_THE_START
         return self._frame(event_name(change), partial(self._end_fields, change.outcome)) + CLOSED
 
@@ -240,7 +261,9 @@ class RunsStream:
         }
 
 
-def frames_after(header: RunHeader, changes: Iterable[Change], after: int = FROM_THE_START) -> bytes:
+def frames_after(
+    header: RunHeader, changes: Iterable[Change], after: int = FROM_THE_START
+) -> bytes:
     """Render a whole log from the event after ``after`` on."""
     stream = RunsStream(header, after)
     return stream.opening() + stream.render(changes)

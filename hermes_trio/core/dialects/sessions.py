@@ -1,12 +1,14 @@
 """Sessions: turns rendered as a stream of events or collected into one reply, and the objects of the Sessions API.
 
-A frame has ``event:``, ``id:`` and ``data:`` lines. The id is also the field ``seq``; it counts from 1 without a gap, and a
-browser that reconnects sends the last one back. JSON is not ASCII-escaped.
+A frame has ``event:``, ``id:`` and ``data:`` lines. The id is also the field ``seq``; it counts
+from 1 without a gap, and a browser that reconnects sends the last one back. JSON is not
+ASCII-escaped.
 
-The order of a stream: ``run.started`` and ``message.started`` at once; then one event per change; then
-``assistant.completed`` and ``run.completed``, or ``error`` if the run failed by the rule of the Runs API; ``done``. All
-frames are a pure function of the header and the changes, so a stream is resumed after any event by rendering it again and
-skipping what the client has. A client that names an event which the log does not contain gets the end.
+The order of a stream: ``run.started`` and ``message.started`` at once; then one event per change;
+then ``assistant.completed`` and ``run.completed``, or ``error`` if the run failed by the rule of
+the Runs API; ``done``. All frames are a pure function of the header and the changes, so a stream is
+resumed after any event by rendering it again and skipping what the client has. A client that names
+an event which the log does not contain gets the end.
 """
 
 from __future__ import annotations
@@ -134,7 +136,10 @@ def _message_id(header: RunHeader) -> str:
 
 
 class SessionStream:
-    """Renders one run. Events up to number ``after`` are counted but not written: the client has them."""
+    """Renders one run.
+
+    Events up to number ``after`` are counted but not written: the client has them.
+    """
 
     def __init__(self, header: RunHeader, after: int = FROM_THE_START) -> None:
         self._header = header
@@ -217,7 +222,9 @@ class SessionStream:
         outcome = change.outcome
         state = final_state(outcome)
         self._session_id = outcome.session_id or self._session_id
-        events = self._failure_events(outcome) if state is RunState.FAILED else self._end_events(outcome)
+        events = (
+            self._failure_events(outcome) if state is RunState.FAILED else self._end_events(outcome)
+        )
         if self._after > self._number + len(events):
             # The client has events that a dead process had not logged, but it does not have these.
             self._after = FROM_THE_START
@@ -247,7 +254,8 @@ class SessionStream:
         flags = _outcome_flags(outcome)
 
         def result() -> Fields:
-            # Arguments and results of tools are shortened here; the stored transcript has them whole.
+            # Arguments and results of tools are shortened here; the stored transcript has them
+            # whole.
             messages = transcript(tuple(map(_shortened, items)))
             return {
                 "messages": [message_fields(message) for message in messages],
@@ -270,10 +278,14 @@ class SessionStream:
         if number <= self._after:
             return b""
         head = {"session_id": self._session_id, "run_id": self._header.run_id, "seq": number}
-        return full_frame(name, number, encode_raw({**head, "ts": self._times.latest, **make_fields()}))
+        return full_frame(
+            name, number, encode_raw({**head, "ts": self._times.latest, **make_fields()})
+        )
 
 
-def frames_after(header: RunHeader, changes: Iterable[Change], after: int = FROM_THE_START) -> bytes:
+def frames_after(
+    header: RunHeader, changes: Iterable[Change], after: int = FROM_THE_START
+) -> bytes:
     """Render a whole log from the event after ``after`` on."""
     stream = SessionStream(header, after)
     return stream.opening() + stream.render(changes)
@@ -308,7 +320,10 @@ def _shortened(item: Item) -> Item:
 
 
 class SessionCollector(ChatCollector):
-    """Collects the changes of one run into a reply. Failures are reported as in Chat Completions."""
+    """Collects the changes of one run into a reply.
+
+    Failures are reported as in Chat Completions.
+    """
 
     def __init__(self, header: RunHeader) -> None:
         super().__init__(header.stamp)

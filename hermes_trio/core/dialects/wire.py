@@ -1,7 +1,8 @@
 """What the dialects share: JSON and server-sent events as bytes, and the fields of approval events.
 
-JSON keeps Python's default spacing and ASCII escapes, because existing clients match on substrings such as
-``"status": "running"``. Each frame is sent in one piece, because some clients drop a partially received event.
+JSON keeps Python's default spacing and ASCII escapes, because existing clients match on substrings
+such as ``"status": "running"``. Each frame is sent in one piece, because some clients drop a
+partially received event.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\
 KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
 
-# Front ends read line by line and give up on long lines (128 KiB in the oldest). A value can occur twice in its event,
-# and one character can take twelve bytes when escaped.
+# Front ends read line by line and give up on long lines (128 KiB in the oldest). A value can occur
+# twice in its event, and one character can take twelve bytes when escaped.
 SHOWN_CHARACTERS = 4_000
 PREVIEW_CHARACTERS = 200
 _KEY_CHARACTERS = 200
@@ -58,7 +59,10 @@ def numbered_frame(number: int, payload: str) -> bytes:
 
 
 def full_frame(name: str, number: int, payload: str) -> bytes:
-    """Return an event with a name and an id. Lone surrogates, which UTF-8 cannot encode, become JSON escapes."""
+    """Return an event with a name and an id.
+
+    Lone surrogates, which UTF-8 cannot encode, become JSON escapes.
+    """
     return f"event: {name}\nid: {number}\ndata: {payload}\n\n".encode("utf-8", "backslashreplace")
 
 

@@ -8,9 +8,10 @@
 | `http1`      | upgrades, pipelined requests, the end of a response                 |
 | `http2`      | memory and streams of an HTTP/2 connection                          |
 
-`installed` puts them into Hypercorn for the length of a block, `install` for good. `INTERNALS` lists everything of
-Hypercorn's that they touch; a test fails when one of them moves. ``docs/discussion/stack_guards.md`` describes each
-defect, and every docstring says when its guard can be deleted.
+`installed` puts them into Hypercorn for the length of a block, `install` for good. `INTERNALS`
+lists everything of Hypercorn's that they touch; a test fails when one of them moves.
+``docs/discussion/stack_guards.md`` describes each defect, and every docstring says when its guard
+can be deleted.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ INTERNALS = {
     "hypercorn.protocol.h2.H2Protocol.__init__": "keep_alive_requests priority streams stream_buffers",
     "hypercorn.protocol.h2.StreamBuffer.__init__": "buffer _complete _is_empty _paused",
 }
-"""What the guards touch of Hypercorn: dotted names, with parameters or, for constructors, the attributes they set."""
+"""What the guards touch of Hypercorn.
+
+Dotted names, with parameters or, for constructors, the attributes they set.
+"""
 
 
 def install(guards: Guards) -> None:

@@ -1,4 +1,7 @@
-"""The handler of a connection, in place of Hypercorn's: whatever a client sends ends at most its own connection."""
+"""The handler of a connection, in place of Hypercorn's.
+
+Whatever a client sends ends at most its own connection.
+"""
 
 from __future__ import annotations
 
@@ -59,22 +62,27 @@ class Guards:
     async def wait_terminated(self) -> float:
         """Return when Hypercorn begins to terminate: the seconds until it cancels the connections.
 
-        Hypercorn has no public hook for this. Its context is known from the first connection on; before that there
-        is nothing to end.
+        Hypercorn has no public hook for this. Its context is known from the first connection on;
+        before that there is nothing to end.
         """
         await self._has_context.wait()
         assert self._context is not None
         await self._context.terminated.wait()
         return self._graceful_seconds
 
-    def connection_opened(self, connection: GuardedStream, context: WorkerContext, config: Config) -> None:
+    def connection_opened(
+        self, connection: GuardedStream, context: WorkerContext, config: Config
+    ) -> None:
         """Take note of a connection and, through it, of Hypercorn's context."""
         self.connections.add(connection)
         self._context, self._graceful_seconds = context, config.graceful_timeout
         self._has_context.set()
 
     def record_fault(self, error: BaseException) -> None:
-        """Log and count each exception in a group. Does not raise, also if the log or `on_fault` does."""
+        """Log and count each exception in a group.
+
+        Does not raise, also if the log or `on_fault` does.
+        """
         for leaf in _leaves(error):
             self.faults += 1
             with suppress(Exception):
@@ -98,7 +106,9 @@ def _location(error: BaseException) -> str:
 
 
 class WriteLock:
-    """The lock around Hypercorn's writes, acquired in spite of cancellation; see `_GuardedExchange.send` for the defect.
+    """The lock around Hypercorn's writes, acquired in spite of cancellation.
+
+    See `_GuardedExchange.send` for the defect.
 
     Waiting for it is bounded because every write has a deadline.
     """
@@ -127,7 +137,8 @@ class GuardedTCPServer(TCPServer):
     async def run(self) -> None:
         """Serve the connection to its end, then break the reference cycle between server and protocol.
 
-        The collector runs rarely in this process (`tuning.py`); memory that waits for it looks like a leak.
+        The collector runs rarely in this process (`tuning.py`); memory that waits for it looks like
+        a leak.
         """
         try:
             await super().run()
@@ -144,11 +155,14 @@ async def handle_connection(
     state: Any,
     stream: Transport,
 ) -> None:
-    """Serve one connection to its end. Only cancellation, an interrupt or an exit leaves this function.
+    """Serve one connection to its end.
 
-    Defect: An exception in a connection reaches the nursery of the server and ends the process with every stream in
-    it. Six packets that do so are in `tests/support/fatal_packets.py` (hypercorn #225, #329, cf. #177, #228).
-    Delete when: Hypercorn's handler catches exceptions as `trio.serve_listeners` asks its handlers to.
+    Only cancellation, an interrupt or an exit leaves this function.
+
+    Defect: An exception in a connection reaches the nursery of the server and ends the process with
+    every stream in it. Six packets that do so are in `tests/support/fatal_packets.py` (hypercorn
+    #225, #329, cf. #177, #228). Delete when: Hypercorn's handler catches exceptions as
+    `trio.serve_listeners` asks its handlers to.
     """
     guarded: GuardedStream | None = None
     try:

@@ -23,17 +23,19 @@ FINISH_SECONDS = 5.0
 """The bound on what follows the end of a response, which is done in spite of cancellation."""
 
 _NO_UPGRADE = ApiError(
-    426, "This server does not offer WebSockets: send the request without an upgrade.", code="no_upgrade"
+    426,
+    "This server does not offer WebSockets: send the request without an upgrade.",
+    code="no_upgrade",
 )
 
 
 def finishing() -> trio.CancelScope:
     """A bounded shield around the end of a stream.
 
-    Defect: The end of a response makes Hypercorn report a disconnect to the application. One that cancels itself
-    then, as Quart-Trio does, cancels the very call that recycles or closes the connection, which then neither times
-    out nor closes (no issue known).
-    Delete when: Hypercorn recycles the connection outside of the application's task.
+    Defect: The end of a response makes Hypercorn report a disconnect to the application. One that
+    cancels itself then, as Quart-Trio does, cancels the very call that recycles or closes the
+    connection, which then neither times out nor closes (no issue known). Delete when: Hypercorn
+    recycles the connection outside of the application's task.
     """
     return trio.CancelScope(shield=True, relative_deadline=FINISH_SECONDS)
 
@@ -41,9 +43,9 @@ def finishing() -> trio.CancelScope:
 class ReadGate(EventWrapper):
     """`H11Protocol.can_read`, which also watches the client while the protocol waits.
 
-    Defect: h11 hands out no request before the last one is answered, and Hypercorn's reader waits until then: a
-    client that sent more than one request, or proposed an upgrade, is not seen to leave (cf. hypercorn #210).
-    Delete when: `TCPServer` reads while the protocol is paused.
+    Defect: h11 hands out no request before the last one is answered, and Hypercorn's reader waits
+    until then: a client that sent more than one request, or proposed an upgrade, is not seen to
+    leave (cf. hypercorn #210). Delete when: `TCPServer` reads while the protocol is paused.
     """
 
     def __init__(self, stream: GuardedStream, handle: Callable[[Event], Awaitable[None]]) -> None:
@@ -68,9 +70,9 @@ class ReadGate(EventWrapper):
 class LastRequestConnection(h11.Connection):
     """The h11 parser, which ignores what follows the last request of a connection.
 
-    Defect: h11 reports it as an error, and Hypercorn then closes the connection in the middle of the answer (no
-    issue known). Some clients send a line break behind a body.
-    Delete when: Hypercorn reads nothing more once h11 is in the state `MUST_CLOSE`.
+    Defect: h11 reports it as an error, and Hypercorn then closes the connection in the middle of
+    the answer (no issue known). Some clients send a line break behind a body. Delete when:
+    Hypercorn reads nothing more once h11 is in the state `MUST_CLOSE`.
     """
 
     def receive_data(self, data: bytes) -> None:
@@ -95,7 +97,10 @@ class GuardedH11Protocol(H11Protocol):
         )
 
     async def stream_send(self, event: StreamEvent) -> None:
-        """Send a part of a response; its end is handled in spite of cancellation, see `finishing`."""
+        """Send a part of a response.
+
+        Its end is handled in spite of cancellation, see `finishing`.
+        """
         if isinstance(event, StreamClosed):
             with finishing():
                 await super().stream_send(event)
@@ -109,8 +114,8 @@ class GuardedH11Protocol(H11Protocol):
     async def _check_protocol(self, event: h11.Request) -> None:
         """Recognise the HTTP/2 preface, and ignore `Upgrade: h2c`.
 
-        Defect: The upgrade to HTTP/2 cannot be switched off and is a second entry into the same code (no issue known).
-        Delete when: Hypercorn has a setting for it.
+        Defect: The upgrade to HTTP/2 cannot be switched off and is a second entry into the same
+        code (no issue known). Delete when: Hypercorn has a setting for it.
         """
         if event.method == b"PRI":
             await super()._check_protocol(event)
@@ -118,9 +123,9 @@ class GuardedH11Protocol(H11Protocol):
     async def _create_stream(self, request: h11.Request) -> None:
         """Start a request, and refuse a WebSocket.
 
-        Defect: A byte behind the upgrade to a WebSocket ends the connection with an exception (hypercorn #225), and
-        no setting turns WebSockets off.
-        Delete when: this server offers WebSockets.
+        Defect: A byte behind the upgrade to a WebSocket ends the connection with an exception
+        (hypercorn #225), and no setting turns WebSockets off. Delete when: this server offers
+        WebSockets.
         """
         if _wants_websocket(request):
             await self._refuse_upgrade()
@@ -130,7 +135,8 @@ class GuardedH11Protocol(H11Protocol):
     async def _refuse_upgrade(self) -> None:
         """Answer 426 and close: what follows an upgrade is not HTTP and must not be parsed as such.
 
-        Clients that prefer WebSockets fall back to plain requests at a 426; a 400 they take for a fault of theirs.
+        Clients that prefer WebSockets fall back to plain requests at a 426; a 400 they take for a
+        fault of theirs.
         """
         body = json.dumps(_NO_UPGRADE.envelope()).encode()
         headers = [
@@ -150,7 +156,9 @@ class GuardedH11Protocol(H11Protocol):
 
 
 def _wants_websocket(request: h11.Request) -> bool:
-    return b"upgrade" in _tokens(request, b"connection") and b"websocket" in _tokens(request, b"upgrade")
+    return b"upgrade" in _tokens(request, b"connection") and b"websocket" in _tokens(
+        request, b"upgrade"
+    )
 
 
 def _tokens(request: h11.Request, wanted: bytes) -> set[bytes]:

@@ -1,4 +1,7 @@
-"""HTTP/2 as Hypercorn speaks it, bounded in memory: a malformed or failed request costs its stream only."""
+"""HTTP/2 as Hypercorn speaks it, bounded in memory.
+
+A malformed or failed request costs its stream only.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +39,14 @@ SETTLE_SECONDS = 2.0
 
 
 class BoundedStreamBuffer(StreamBuffer):
-    """The unsent data of an HTTP/2 stream. A producer waits at the high-water mark until it is below the low one.
+    """The unsent data of an HTTP/2 stream.
 
-    Defect: `pop` wakes the producer whenever it *returned* little, nothing included, so a client that grants no
-    window takes memory without bound; `drain` returns before END_STREAM is sent, which a shutdown then loses (no
-    issue known).
-    Delete when: `pop` looks at what is left, and `drain` waits for the end of the stream.
+    A producer waits at the high-water mark until it is below the low one.
+
+    Defect: `pop` wakes the producer whenever it *returned* little, nothing included, so a client
+    that grants no window takes memory without bound; `drain` returns before END_STREAM is sent,
+    which a shutdown then loses (no issue known). Delete when: `pop` looks at what is left, and
+    `drain` waits for the end of the stream.
     """
 
     def __init__(self, event_class: Any) -> None:
@@ -104,8 +109,8 @@ class GuardedH2Protocol(H2Protocol):
     ) -> None:
         """Send the server's preface and start the idle timer.
 
-        Defect: A preface in clear text looks like a request and stops the timer for good (no issue known).
-        Delete when: `ProtocolWrapper` sends `Updated(idle=True)` after it.
+        Defect: A preface in clear text looks like a request and stops the timer for good (no issue
+        known). Delete when: `ProtocolWrapper` sends `Updated(idle=True)` after it.
         """
         await super().initiate(headers, settings)
         await self.send(Updated(idle=self.idle))
@@ -118,7 +123,10 @@ class GuardedH2Protocol(H2Protocol):
         await super().handle(event)
 
     async def stream_send(self, event: StreamEvent) -> None:
-        """Send a part of a response; its end is handled in spite of cancellation, see `finishing`."""
+        """Send a part of a response.
+
+        Its end is handled in spite of cancellation, see `finishing`.
+        """
         if isinstance(event, StreamClosed):
             with finishing():
                 await self._reset_incomplete(event.stream_id)
@@ -148,10 +156,11 @@ class GuardedH2Protocol(H2Protocol):
     async def send_task(self) -> None:
         """Frame what the streams have to send, in the order of their priorities, and write it in one piece.
 
-        Defect: Every frame is a write and a scheduler pass of its own, so the last of a hundred streams on one connection
-        waits for a hundred of them; and a stream that is closed while it waits for its turn raises `KeyError` in the
-        handler of that very error, which ends the connection (no issues known).
-        Delete when: `H2Protocol.send_task` flushes once for all streams, and `_send_data` tolerates a missing buffer.
+        Defect: Every frame is a write and a scheduler pass of its own, so the last of a hundred
+        streams on one connection waits for a hundred of them; and a stream that is closed while it
+        waits for its turn raises `KeyError` in the handler of that very error, which ends the
+        connection (no issues known). Delete when: `H2Protocol.send_task` flushes once for all
+        streams, and `_send_data` tolerates a missing buffer.
         """
         while not self.closed:
             framed, ended = 0, list[StreamBuffer]()
@@ -169,7 +178,10 @@ class GuardedH2Protocol(H2Protocol):
                 await buffer.close()
 
     async def _frame_data(self, stream_id: int, ended: list[StreamBuffer]) -> int:
-        """Frame what one stream may send now, with END_STREAM if it is the last; return about how many bytes that is."""
+        """Frame what one stream may send now, with END_STREAM if it is the last.
+
+        Return about how many bytes that is.
+        """
         buffer, data = self.stream_buffers.get(stream_id), b""
         try:
             if buffer is None:
@@ -194,7 +206,9 @@ class GuardedH2Protocol(H2Protocol):
         for event in events:
             if isinstance(event, h2.events.DataReceived) and event.stream_id not in self.streams:
                 await self._ignore_data(event)
-            elif isinstance(event, h2.events.RequestReceived) and (status := refusal_status(event.headers)):
+            elif isinstance(event, h2.events.RequestReceived) and (
+                status := refusal_status(event.headers)
+            ):
                 await self._refuse(event.stream_id, status)
             else:
                 await super()._handle_events([event])
@@ -204,9 +218,8 @@ class GuardedH2Protocol(H2Protocol):
     async def _ignore_data(self, event: h2.events.DataReceived) -> None:
         """Give the window back for data of a stream that is answered already.
 
-        Defect: Data that follows an early answer (401, 413) raises `KeyError` and ends the process (hypercorn #329,
-        PRs #312, #334).
-        Delete when: one of those is released.
+        Defect: Data that follows an early answer (401, 413) raises `KeyError` and ends the process
+        (hypercorn #329, PRs #312, #334). Delete when: one of those is released.
         """
         self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         await self._flush()
@@ -214,9 +227,8 @@ class GuardedH2Protocol(H2Protocol):
     async def _refuse(self, stream_id: int, status: int) -> None:
         """Answer a request that Hypercorn cannot represent.
 
-        Defect: A path or method that is not ASCII, and CONNECT without a path, raise and end the process (no issue
-        known).
-        Delete when: `H2Protocol._create_stream` answers them.
+        Defect: A path or method that is not ASCII, and CONNECT without a path, raise and end the
+        process (no issue known). Delete when: `H2Protocol._create_stream` answers them.
         """
         headers = [(b":status", b"%d" % status), (b"content-length", b"0")]
         self.connection.send_headers(stream_id, headers, end_stream=True)
@@ -225,9 +237,9 @@ class GuardedH2Protocol(H2Protocol):
     async def _free_producer(self, stream_id: int) -> None:
         """Wake the producer of a stream that its client has reset, and let the idle timer start.
 
-        Defect: The producer waits for window until the connection ends, and a connection whose streams were all
-        reset is never idle (no issue known).
-        Delete when: `H2Protocol` closes the buffer of a reset stream and sends `Updated`.
+        Defect: The producer waits for window until the connection ends, and a connection whose
+        streams were all reset is never idle (no issue known). Delete when: `H2Protocol` closes the
+        buffer of a reset stream and sends `Updated`.
         """
         if (buffer := self.stream_buffers.get(stream_id)) is not None:
             await buffer.close()
@@ -236,8 +248,8 @@ class GuardedH2Protocol(H2Protocol):
     async def _create_stream(self, request: h2.events.RequestReceived) -> None:
         """Start a request without counting it.
 
-        Defect: After `keep_alive_max_requests` requests a GOAWAY cuts every open stream (no issue known).
-        Delete when: Hypercorn lets open streams finish.
+        Defect: After `keep_alive_max_requests` requests a GOAWAY cuts every open stream (no issue
+        known). Delete when: Hypercorn lets open streams finish.
         """
         await super()._create_stream(request)
         self.keep_alive_requests = 0

@@ -1,7 +1,10 @@
-"""The application as one connection sees it: an ASGI middleware between Hypercorn and the framework.
+"""The application as one connection sees it.
 
-It also offers write-through, as ``scope["extensions"]["hermes_trio.write_through"]``: a streaming application may hand
-over a part of the body in the same step that produced it. The ordinary `send` costs about ten times as much.
+An ASGI middleware between Hypercorn and the framework.
+
+It also offers write-through, as ``scope["extensions"]["hermes_trio.write_through"]``: a streaming
+application may hand over a part of the body in the same step that produced it. The ordinary `send`
+costs about ten times as much.
 """
 
 from __future__ import annotations
@@ -64,10 +67,10 @@ class WriteThroughExtension:
     def try_send(self, data: bytes) -> bool:
         """Write `data` as one HTTP chunk without blocking. Return True if all of it was written.
 
-        After False, `data` may have been written in part, so the caller must send the very same `data` next, alone,
-        by an ordinary ``http.response.body`` message; the server skips what the client already has. It is False as
-        long as the response is not a started, unfinished chunked one, while another message is being sent, and once
-        the client is gone. It never raises.
+        After False, `data` may have been written in part, so the caller must send the very same
+        `data` next, alone, by an ordinary ``http.response.body`` message; the server skips what the
+        client already has. It is False as long as the response is not a started, unfinished chunked
+        one, while another message is being sent, and once the client is gone. It never raises.
         """
         if not self._is_chunked or self._sends:
             return False
@@ -85,7 +88,9 @@ class WriteThroughExtension:
             await send(message)
         finally:
             self._sends -= 1
-        if kind == "http.response.start":  # h11 frames a body in chunks if nothing else says its length
+        if (
+            kind == "http.response.start"
+        ):  # h11 frames a body in chunks if nothing else says its length
             names = {bytes(name).lower() for name, _ in message.get("headers", ())}
             self._is_chunked = not (names & _FRAMING or int(message["status"]) in _BODILESS)
 
@@ -101,7 +106,9 @@ class _GuardedExchange:
         self._discarded: trio.Event | None = None  # set once the rest of the input is discarded
         self._write_through: WriteThroughExtension | None = None
         if offers_write_through(scope):
-            self._write_through = scope["extensions"][EXTENSION] = WriteThroughExtension(stream.try_write)
+            self._write_through = scope["extensions"][EXTENSION] = WriteThroughExtension(
+                stream.try_write
+            )
         if _has_body(scope):
             stream.uploads.add(self)
 
@@ -120,12 +127,15 @@ class _GuardedExchange:
         return message
 
     async def send(self, message: Message) -> None:
-        """Send a message, or none of it if cancelled before. The last part of a body is sent in any case.
+        """Send a message, or none of it if cancelled before.
 
-        Defect: The only cancellation point of `TCPServer.protocol_send` lies between the protocol, which counts the
-        bytes as sent, and the socket: a cancelled producer loses a chunk, or with HTTP/2 the header compression of
-        the whole connection (no issue known). `WriteLock` closes that point, so one is needed before.
-        Delete when: the lock of `protocol_send` is acquired inside its shield.
+        The last part of a body is sent in any case.
+
+        Defect: The only cancellation point of `TCPServer.protocol_send` lies between the protocol,
+        which counts the bytes as sent, and the socket: a cancelled producer loses a chunk, or with
+        HTTP/2 the header compression of the whole connection (no issue known). `WriteLock` closes
+        that point, so one is needed before. Delete when: the lock of `protocol_send` is acquired
+        inside its shield.
         """
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             self.discard_upload()
@@ -139,10 +149,10 @@ class _GuardedExchange:
     def discard_upload(self) -> None:
         """Receive the rest of an upload that the application does not want.
 
-        Defect: Messages for the application wait in a queue of ten. An application that answers without receiving
-        fills it up, and Hypercorn then waits for ever to put the disconnect into it, and reads nothing more from
-        the connection (no issue known).
-        Delete when: closing a stream in Hypercorn does not wait for the application.
+        Defect: Messages for the application wait in a queue of ten. An application that answers
+        without receiving fills it up, and Hypercorn then waits for ever to put the disconnect into
+        it, and reads nothing more from the connection (no issue known). Delete when: closing a
+        stream in Hypercorn does not wait for the application.
         """
         if self in self._stream.uploads and not self._is_receiving and self._discarded is None:
             self._discarded = trio.Event()
@@ -168,4 +178,8 @@ def _has_body(scope: Any) -> bool:
 
 def offers_write_through(scope: Mapping[str, Any]) -> bool:
     """Whether the response to a request may be sent in chunks to a plain socket."""
-    return scope["http_version"] == "1.1" and scope["scheme"] == "http" and scope["method"] in {"GET", "POST"}
+    return (
+        scope["http_version"] == "1.1"
+        and scope["scheme"] == "http"
+        and scope["method"] in {"GET", "POST"}
+    )

@@ -48,8 +48,8 @@ class PartialWrite:
 class GuardedStream(trio.abc.HalfCloseableStream):
     """An accepted connection as Hypercorn uses it.
 
-    The stream knows how many requests its connection serves. `scope` surrounds all tasks of the connection and is
-    cancelled as soon as the connection is over and the last request has ended.
+    The stream knows how many requests its connection serves. `scope` surrounds all tasks of the
+    connection and is cancelled as soon as the connection is over and the last request has ended.
 
     Args:
         stream: What the listener accepted.
@@ -73,7 +73,11 @@ class GuardedStream(trio.abc.HalfCloseableStream):
 
     @property
     def _tcp(self) -> trio.SocketStream:
-        return self._stream.transport_stream if isinstance(self._stream, trio.SSLStream) else self._stream
+        return (
+            self._stream.transport_stream
+            if isinstance(self._stream, trio.SSLStream)
+            else self._stream
+        )
 
     @property
     def socket(self) -> trio.socket.SocketType:
@@ -85,13 +89,14 @@ class GuardedStream(trio.abc.HalfCloseableStream):
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send, or give the client up when it does not take 64 KiB within the write deadline.
 
-        Defect: `TCPServer.protocol_send` writes in a shielded scope without a deadline, so one client that stops
-        reading blocks a graceful shutdown for as long as it stays connected (no issue known).
-        Delete when: Hypercorn has a write timeout that also holds during a shutdown.
+        Defect: `TCPServer.protocol_send` writes in a shielded scope without a deadline, so one
+        client that stops reading blocks a graceful shutdown for as long as it stays connected (no
+        issue known). Delete when: Hypercorn has a write timeout that also holds during a shutdown.
 
         Raises:
             trio.BrokenResourceError: The client is gone or does not read. The connection is closed.
-            WriteThroughError: `try_write` sent a part of a chunk, and `data` is not that chunk. The connection is closed.
+            WriteThroughError: `try_write` sent a part of a chunk, and `data` is not that chunk. The
+                connection is closed.
         """
         rest = memoryview(data)[await self._skip_written(data) :]
         rest = rest[self._write_nowait(rest) :]
@@ -120,7 +125,8 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         if isinstance(self._stream, trio.SSLStream):
             return 0
         try:
-            # The descriptor is looked up at every write: it is -1 once closed, so a reused one is never hit.
+            # The descriptor is looked up at every write: it is -1 once closed, so a reused one is
+            # never hit.
             return os.write(self.socket.fileno(), data)
         except OSError:
             return 0  # the kernel is full or the client is gone: the ordinary way finds out which
@@ -137,8 +143,8 @@ class GuardedStream(trio.abc.HalfCloseableStream):
     def try_write(self, chunk: bytes) -> bool:
         """Write a chunk without blocking. Return True if the kernel took all of it.
 
-        After False the caller must pass the very same chunk to `send_all` next, which skips what was written. To be
-        called while no other task sends.
+        After False the caller must pass the very same chunk to `send_all` next, which skips what
+        was written. To be called while no other task sends.
         """
         if self._partial_write is not None or self._is_closing:
             return False
@@ -166,9 +172,9 @@ class GuardedStream(trio.abc.HalfCloseableStream):
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """Receive, and note when the client is gone.
 
-        Defect: The idle timer of `TCPServer` outlives a client that has left, and with it the connection's tasks and
-        descriptor, for up to `keep_alive_timeout` (no issue known).
-        Delete when: `TCPServer.run` stops the idle timer at the end of its read loop.
+        Defect: The idle timer of `TCPServer` outlives a client that has left, and with it the
+        connection's tasks and descriptor, for up to `keep_alive_timeout` (no issue known). Delete
+        when: `TCPServer.run` stops the idle timer at the end of its read loop.
         """
         if self._ahead:
             data, self._ahead = self._ahead, bytearray()
@@ -185,7 +191,9 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         return received
 
     async def wait_client_gone(self) -> None:
-        """Return when the client has closed its sending side or is gone; keep a bounded amount of what it sends.
+        """Return when the client has closed its sending side or is gone.
+
+        Keep a bounded amount of what it sends.
 
         To be called while no other task receives. The next `receive_some` returns what was kept.
         """
@@ -234,9 +242,9 @@ class GuardedStream(trio.abc.HalfCloseableStream):
     def _end(self) -> None:
         """Cancel the tasks of the connection with its last request, `GONE_SECONDS` after its client has gone at the latest.
 
-        Defect: `H11Protocol` waits for ever in `can_read` when bytes follow the last request of a connection, and
-        for ever to tell an application that does not receive of the disconnect (no issue known).
-        Delete when: no task of `TCPServer` outlives its connection.
+        Defect: `H11Protocol` waits for ever in `can_read` when bytes follow the last request of a
+        connection, and for ever to tell an application that does not receive of the disconnect (no
+        issue known). Delete when: no task of `TCPServer` outlives its connection.
         """
         if self._requests == 0:
             self._scope.cancel(reason="the connection is closed")
@@ -248,8 +256,8 @@ class GuardedStream(trio.abc.HalfCloseableStream):
     async def send_eof(self) -> None:
         """Send the end of the output. Decides whether `aclose` has to linger.
 
-        Hypercorn calls it before `aclose` when it closes after an answer, but not when it closes an idle connection.
-        TLS over HTTP has no half-close: the end is that of the TCP connection.
+        Hypercorn calls it before `aclose` when it closes after an answer, but not when it closes an
+        idle connection. TLS over HTTP has no half-close: the end is that of the TCP connection.
         """
         if self._is_closing:
             return
@@ -262,9 +270,9 @@ class GuardedStream(trio.abc.HalfCloseableStream):
     async def aclose(self) -> None:
         """Close, unless the client may still be sending: then `finish` closes.
 
-        Defect: A socket that is closed with unread input is reset, and the reset overtakes the answer: a client
-        that sends too much sees a broken connection instead of its 413, 431 or 401 (hypercorn #329, PRs #312, #334).
-        Delete when: Hypercorn lingers.
+        Defect: A socket that is closed with unread input is reset, and the reset overtakes the
+        answer: a client that sends too much sees a broken connection instead of its 413, 431 or 401
+        (hypercorn #329, PRs #312, #334). Delete when: Hypercorn lingers.
         """
         self._is_closing = True
         try:

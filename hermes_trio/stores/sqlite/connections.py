@@ -1,6 +1,9 @@
-"""Connections to a database file: create and lock it, open one writer and several readers, inspect it.
+"""Connections to a database file.
 
-Everything here blocks, except :class:`ReaderPool`; call it in a thread. The files are readable by their owner only.
+Create and lock it, open one writer and several readers, inspect it.
+
+Everything here blocks, except :class:`ReaderPool`; call it in a thread. The files are readable by
+their owner only.
 """
 
 from __future__ import annotations
@@ -52,9 +55,12 @@ def create_file(path: Path) -> None:
 
 
 def acquire_lock(path: Path) -> int:
-    """Lock a database through the lock file beside it; closing the returned descriptor releases the lock.
+    """Lock a database through the lock file beside it.
 
-    The lock file is never removed: otherwise two processes could each hold a lock on a different file.
+    Closing the returned descriptor releases the lock.
+
+    The lock file is never removed: otherwise two processes could each hold a lock on a different
+    file.
 
     Raises:
         StoreError: The lock is already held, by another process or by this one.
@@ -121,7 +127,8 @@ def _open(path: Path, readers: int, busy_seconds: float) -> Connections:
         undo.callback(_checkpoint, writer)
         idle = tuple(_connect(path, "ro", busy_seconds, undo) for _ in range(readers))
         for reader in idle:
-            # The first read opens the write-ahead log and loads the schema; no request should wait for that.
+            # The first read opens the write-ahead log and loads the schema; no request should wait
+            # for that.
             reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         return Connections(writer, idle, undo.pop_all())
 
@@ -150,7 +157,8 @@ def _prepare(writer: sqlite3.Connection) -> None:
 
 
 def _checkpoint(writer: sqlite3.Connection) -> None:
-    # If this fails, nothing is lost: the log stays beside the file and is read when it is next opened.
+    # If this fails, nothing is lost: the log stays beside the file and is read when it is next
+    # opened.
     with suppress(sqlite3.Error):
         writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -231,7 +239,8 @@ def _inspect(path: Path) -> DatabaseInfo:
             is_in_use = False
         except StoreError:
             is_in_use = True
-        # Without a write-ahead log beside the file even a reader would create one, readable by everyone.
+        # Without a write-ahead log beside the file even a reader would create one, readable by
+        # everyone.
         has_log = path.with_name(f"{path.name}-wal").exists()
         options = "mode=ro" if has_log else "mode=ro&immutable=1"
         uri = f"{path.as_uri()}?{options}"

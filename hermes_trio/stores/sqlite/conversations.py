@@ -24,7 +24,8 @@ class ItemQuery:
     newest_first: bool = False
 
 
-# For an unknown item the subquery is NULL, and nothing compares greater than NULL. A negative limit means none.
+# For an unknown item the subquery is NULL, and nothing compares greater than NULL. A negative limit
+# means none.
 _OLDEST_FIRST = """
     SELECT n, CAST(body AS BLOB) FROM conversation_items
     WHERE principal = :principal AND conversation_id = :conversation_id AND (:after = '' OR n > (
@@ -60,13 +61,17 @@ def find(
     ).fetchone()
     if row is None:
         return NoConversation()
-    metadata = decode_json(row[1], dict[str, str], f"the metadata of conversation {conversation_id!r}")
+    metadata = decode_json(
+        row[1], dict[str, str], f"the metadata of conversation {conversation_id!r}"
+    )
     return Conversation(principal, conversation_id, row[0], metadata)
 
 
 def delete(connection: sqlite3.Connection, key: ConversationKey) -> bool:
     """Delete a conversation and its items; return False if there is none."""
-    connection.execute("DELETE FROM conversation_items WHERE principal = ? AND conversation_id = ?", key)
+    connection.execute(
+        "DELETE FROM conversation_items WHERE principal = ? AND conversation_id = ?", key
+    )
     query = "DELETE FROM conversations WHERE principal = ? AND conversation_id = ?"
     return connection.execute(query, key).rowcount == 1
 
@@ -83,7 +88,10 @@ def add_items(
 
 
 def create_with_items(
-    connection: sqlite3.Connection, key: ConversationKey, now: float, encoded: Sequence[tuple[str, str]]
+    connection: sqlite3.Connection,
+    key: ConversationKey,
+    now: float,
+    encoded: Sequence[tuple[str, str]],
 ) -> None:
     """Create a conversation if it does not exist, and append encoded items, except those already in it."""
     connection.execute(
@@ -94,10 +102,10 @@ def create_with_items(
     _append(connection, key, encoded)
 
 
-def _append(connection: sqlite3.Connection, key: ConversationKey, encoded: Sequence[tuple[str, str]]) -> None:
-    query = (
-        "SELECT coalesce(max(n) + 1, 0) FROM conversation_items WHERE principal = ? AND conversation_id = ?"
-    )
+def _append(
+    connection: sqlite3.Connection, key: ConversationKey, encoded: Sequence[tuple[str, str]]
+) -> None:
+    query = "SELECT coalesce(max(n) + 1, 0) FROM conversation_items WHERE principal = ? AND conversation_id = ?"
     [start] = connection.execute(query, key).fetchone()
     connection.executemany(
         "INSERT INTO conversation_items (principal, conversation_id, n, item_id, body) VALUES (?, ?, ?, ?, ?)"
@@ -112,18 +120,23 @@ def list_items(connection: sqlite3.Connection, key: ConversationKey, query: Item
         "principal": key[0],
         "conversation_id": key[1],
         "after": query.after,
-        "limit": query.limit + 1 if query.limit else -1,  # one more shows whether there is another page
+        "limit": query.limit + 1
+        if query.limit
+        else -1,  # one more shows whether there is another page
     }
     statement = _NEWEST_FIRST if query.newest_first else _OLDEST_FIRST
     rows = connection.execute(statement, parameters).fetchall()
     page = rows[: query.limit] if query.limit else rows
     items = tuple(
-        decode_json(body, dict[str, Any], f"item {n} of conversation {key[1]!r}") for n, body in page
+        decode_json(body, dict[str, Any], f"item {n} of conversation {key[1]!r}")
+        for n, body in page
     )
     return ItemPage(items, len(rows) > len(page))
 
 
 def delete_item(connection: sqlite3.Connection, key: ConversationKey, item_id: str) -> bool:
     """Delete one item; return False if there is none."""
-    query = "DELETE FROM conversation_items WHERE principal = ? AND conversation_id = ? AND item_id = ?"
+    query = (
+        "DELETE FROM conversation_items WHERE principal = ? AND conversation_id = ? AND item_id = ?"
+    )
     return connection.execute(query, (*key, item_id)).rowcount == 1

@@ -28,12 +28,18 @@ def primary_code(error: BaseException) -> int:
 
 
 def is_thread_exhaustion(error: RuntimeError) -> bool:
-    """Return whether the system refused to start a thread. The interpreter says so only in the message."""
+    """Return whether the system refused to start a thread.
+
+    The interpreter says so only in the message.
+    """
     return "can't start new thread" in str(error)
 
 
 def to_store_error(error: Exception, where: str = "sqlite store") -> StoreError:
-    """Translate an error for a caller. Always a new object: several callers may receive the same failure."""
+    """Translate an error for a caller.
+
+    Always a new object: several callers may receive the same failure.
+    """
     if isinstance(error, StoreError):
         return type(error)(*error.args)
     reason = _REASONS.get(primary_code(error), "the operation failed")

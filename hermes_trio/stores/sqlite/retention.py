@@ -1,8 +1,8 @@
 """Queries that delete runs: at a client's request, and when the retention limits are exceeded.
 
-A deleted run loses its record, its log and its idempotency keys. While later runs continue it, a hidden stub without
-content stays as the link to the messages before it; the stub is removed with the last of those runs. The messages
-themselves stay in the session.
+A deleted run loses its record, its log and its idempotency keys. While later runs continue it, a
+hidden stub without content stays as the link to the messages before it; the stub is removed with
+the last of those runs. The messages themselves stay in the session.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _HIDE = """
     UPDATE runs SET hidden = 1, logged = 0, size = 0, header = x'', items = x'', outcome = ''
     WHERE principal = ? AND run_id = ? AND hidden = 0 AND status <> 'in_progress'
 """
-# The row stays: its damaged header can be examined by hand, and its id must not be reused. If the run links to earlier
-# messages, the row is removed like any stub, with the last run that needs the link.
+# The row stays: its damaged header can be examined by hand, and its id must not be reused. If the
+# run links to earlier messages, the row is removed like any stub, with the last run that needs the
+# link.
 _GIVE_UP = """
     UPDATE runs SET hidden = 1, status = :status, reason = :reason, owner = ''
     WHERE principal = :principal AND run_id = :run_id
@@ -45,7 +46,9 @@ _EXPIRED_LOGS = """
 _EXPIRED_KEYS = """
     DELETE FROM claims WHERE rowid IN (SELECT rowid FROM claims WHERE made_at <= ? ORDER BY made_at LIMIT ?)
 """
-_TOTALS = "SELECT count(*), coalesce(sum(size), 0) FROM runs WHERE hidden = 0 AND status <> 'in_progress'"
+_TOTALS = (
+    "SELECT count(*), coalesce(sum(size), 0) FROM runs WHERE hidden = 0 AND status <> 'in_progress'"
+)
 _LEAST_USED_FIRST = """
     SELECT principal, run_id, conversation, size FROM runs WHERE hidden = 0 AND status <> 'in_progress'
     ORDER BY accessed_at, principal, run_id LIMIT ?
@@ -63,7 +66,9 @@ def save_access_times(connection: sqlite3.Connection, accesses: tuple[RunAccess,
 
 
 def save_access_times_and_run(
-    connection: sqlite3.Connection, accesses: tuple[RunAccess, ...], job: Callable[[sqlite3.Connection], T]
+    connection: sqlite3.Connection,
+    accesses: tuple[RunAccess, ...],
+    job: Callable[[sqlite3.Connection], T],
 ) -> T:
     """Write access times in the transaction of another job."""
     save_access_times(connection, accesses)
@@ -85,7 +90,9 @@ def delete_run(connection: sqlite3.Connection, principal: str, run_id: str) -> b
 def give_up_run(connection: sqlite3.Connection, principal: str, run_id: str) -> None:
     """Hide a run in progress that cannot be decoded, so that nothing waits for it."""
     run = {"principal": principal, "run_id": run_id}
-    connection.execute(_GIVE_UP, {**run, "status": str(Status.FAILED), "reason": str(Reason.PROCESS_DIED)})
+    connection.execute(
+        _GIVE_UP, {**run, "status": str(Status.FAILED), "reason": str(Reason.PROCESS_DIED)}
+    )
     _delete_log_and_keys(connection, principal, run_id)
 
 
@@ -102,7 +109,9 @@ def _delete_log(connection: sqlite3.Connection, principal: str, run_id: str) -> 
 
 def purge(connection: sqlite3.Connection, retention: Retention, now: float) -> PurgeResult:
     """Remove a bounded amount of what the retention limits no longer cover."""
-    keys = connection.execute(_EXPIRED_KEYS, (now - retention.idempotency_seconds, MAX_PURGED)).rowcount
+    keys = connection.execute(
+        _EXPIRED_KEYS, (now - retention.idempotency_seconds, MAX_PURGED)
+    ).rowcount
     logs = _purge_logs(connection, now - retention.log_seconds)
     return PurgeResult(_purge_runs(connection, retention), logs, keys)
 
@@ -128,7 +137,9 @@ def _purge_runs(connection: sqlite3.Connection, retention: Retention) -> int:
         # A conversation goes with the last of its runs; one that never had a run is not touched.
         if run.conversation:
             key = (run.principal, run.conversation)
-            query = "SELECT 1 FROM runs WHERE principal = ? AND conversation = ? AND hidden = 0 LIMIT 1"
+            query = (
+                "SELECT 1 FROM runs WHERE principal = ? AND conversation = ? AND hidden = 0 LIMIT 1"
+            )
             if connection.execute(query, key).fetchone() is None:
                 conversations.delete(connection, key)
     return len(surplus)

@@ -1,6 +1,9 @@
-"""Queries on runs: their records, logs, history and idempotency keys. Each function is one job, or a part of one.
+"""Queries on runs: their records, logs, history and idempotency keys.
 
-Blobs and texts are read as blobs: the driver would fail on invalid text and could not say in which run.
+Each function is one job, or a part of one.
+
+Blobs and texts are read as blobs: the driver would fail on invalid text and could not say in which
+run.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ MAX_LOG_BYTES = 1_000_000
 
 # -- records --
 
-# A run that has ended is left as it is. One with messages in a session has ended, even if its record is gone.
+# A run that has ended is left as it is. One with messages in a session has ended, even if its
+# record is gone.
 _BEGIN = """
     INSERT INTO runs (principal, run_id, kind, session_id, parent, conversation, model, status, reason,
         created_at, ended_after, owner, accessed_at, listed, header)
@@ -86,7 +90,9 @@ def begin(connection: sqlite3.Connection, header: RunHeader, owner: str) -> None
     row = {**_columns(header), "owner": owner, "header": encode_header(header)}
     is_new = connection.execute(_BEGIN, row).rowcount == 1
     if is_new and header.is_stored:
-        sessions.record_use(connection, _session_use(header, header.session_id, header.stamp.created_at))
+        sessions.record_use(
+            connection, _session_use(header, header.session_id, header.stamp.created_at)
+        )
 
 
 def end(
@@ -191,7 +197,8 @@ class AbandonedRuns:
 def find_abandoned(connection: sqlite3.Connection, owner: str) -> AbandonedRuns:
     """Return the runs in progress of other owners, and give up those that cannot be decoded.
 
-    Idempotency keys whose run never began are released: the process that claimed them died in between.
+    Idempotency keys whose run never began are released: the process that claimed them died in
+    between.
     """
     connection.execute(
         "DELETE FROM claims WHERE NOT EXISTS (SELECT 1 FROM runs"
@@ -238,7 +245,11 @@ def list_page(connection: sqlite3.Connection, principal: str, query: RunQuery) -
         if runs and (len(runs) == query.limit or size > MAX_PAGE_BYTES):
             return RunPage(tuple(runs), has_more=True)
         header = decode_header(body, run_id)
-        run = LiveRun(header) if is_live else RunEnd(header, *decode_end(outcome, ended_after, run_id))
+        run = (
+            LiveRun(header)
+            if is_live
+            else RunEnd(header, *decode_end(outcome, ended_after, run_id))
+        )
         if header.is_stored:  # the column "listed" is always 1 in rows older than the column
             runs.append(run)
     return RunPage(tuple(runs), has_more=False)
@@ -259,7 +270,8 @@ def _list_parameters(principal: str, query: RunQuery) -> dict[str, Any]:
 
 # -- logs --
 
-# A writer that missed the acknowledgement of a batch sends it again, perhaps with more changes by then.
+# A writer that missed the acknowledgement of a batch sends it again, perhaps with more changes by
+# then.
 _INSERT_BATCH = """
     INSERT INTO log (principal, run_id, first, count, body) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET count = excluded.count, body = excluded.body WHERE excluded.count > log.count
@@ -278,17 +290,24 @@ def append_log(connection: sqlite3.Connection, batches: Sequence[LogBatch]) -> N
     query = "SELECT 1 FROM runs WHERE principal = ? AND run_id = ? AND status = 'in_progress'"
     runs = {(batch.principal, batch.run_id) for batch in batches}
     live = {run for run in runs if connection.execute(query, run).fetchone() is not None}
-    _insert_batches(connection, [batch for batch in batches if (batch.principal, batch.run_id) in live])
+    _insert_batches(
+        connection, [batch for batch in batches if (batch.principal, batch.run_id) in live]
+    )
 
 
 def _insert_batches(connection: sqlite3.Connection, batches: Sequence[LogBatch]) -> None:
     if not batches:
         return
-    rows = ((batch.principal, batch.run_id, batch.first, batch.count, bytes(batch.body)) for batch in batches)
+    rows = (
+        (batch.principal, batch.run_id, batch.first, batch.count, bytes(batch.body))
+        for batch in batches
+    )
     connection.executemany(_INSERT_BATCH, rows)
 
 
-def read_log(connection: sqlite3.Connection, principal: str, run_id: str, first: int) -> tuple[LogBatch, ...]:
+def read_log(
+    connection: sqlite3.Connection, principal: str, run_id: str, first: int
+) -> tuple[LogBatch, ...]:
     """Return a bounded number of batches, from the one that contains change ``first`` or the next after it."""
     parameters = {
         "principal": principal,
@@ -312,8 +331,9 @@ def read_log(connection: sqlite3.Connection, principal: str, run_id: str, first:
 
 # -- history --
 
-# One statement, so that it sees a single snapshot. UNION drops duplicate rows, so that even a cycle of parents ends.
-# The messages of an ended run are in its session. A run in progress has none there; its header has the client's.
+# One statement, so that it sees a single snapshot. UNION drops duplicate rows, so that even a cycle
+# of parents ends. The messages of an ended run are in its session. A run in progress has none
+# there; its header has the client's.
 _CHAIN = """
     WITH RECURSIVE chain (run_id, parent, live) AS (
         SELECT run_id, parent, status = 'in_progress' FROM runs WHERE principal = :principal AND run_id = :run_id
@@ -331,8 +351,8 @@ _CHAIN = """
         LEFT JOIN messages ON messages.principal = :principal AND messages.run_id = chain.run_id
     ORDER BY messages.n
 """
-# A run of the Sessions API continues its session, which may have begun as a fork. Asked of the oldest run of a chain;
-# one in progress has no messages of its own there yet.
+# A run of the Sessions API continues its session, which may have begun as a fork. Asked of the
+# oldest run of a chain; one in progress has no messages of its own there yet.
 _EARLIER_IN_SESSION = """
     SELECT n, CAST(body AS BLOB) FROM messages JOIN runs USING (principal, session_id)
     WHERE principal = :principal AND runs.run_id = :run_id AND runs.kind = 'sessions' AND n < coalesce(
@@ -346,7 +366,9 @@ _ChainRow = tuple[
 ]  # run id, parent, header of a live run, message number, message body
 
 
-def load_history(connection: sqlite3.Connection, principal: str, run_id: str) -> tuple[Message, ...]:
+def load_history(
+    connection: sqlite3.Connection, principal: str, run_id: str
+) -> tuple[Message, ...]:
     """Return the messages of a run and of every run it continues, oldest first."""
     rows: defaultdict[str, list[_ChainRow]] = defaultdict(list)
     for row in connection.execute(_CHAIN, {"principal": principal, "run_id": run_id}):
@@ -363,7 +385,12 @@ def load_history(connection: sqlite3.Connection, principal: str, run_id: str) ->
     earlier = connection.execute(_EARLIER_IN_SESSION, parameters).fetchall()
     return (
         *(decode_message(body, n, f"the session of run {oldest!r}") for n, body in earlier),
-        *(message for run in reversed(chain) for row in rows[run] for message in _decode_messages(row)),
+        *(
+            message
+            for run in reversed(chain)
+            for row in rows[run]
+            for message in _decode_messages(row)
+        ),
     )
 
 

@@ -1,9 +1,12 @@
-"""The database schema as a list of migrations; ``PRAGMA user_version`` counts those a database has had.
+"""The database schema as a list of migrations.
+
+``PRAGMA user_version`` counts those a database has had.
 
 A released migration is never changed: append a new one instead.
 
-Every table is keyed by the principal first. Ids and free text are TEXT; values that are only read back whole are one
-BLOB or one JSON text. Those columns come last in a row, so that reading the others does not touch their pages.
+Every table is keyed by the principal first. Ids and free text are TEXT; values that are only read
+back whole are one BLOB or one JSON text. Those columns come last in a row, so that reading the
+others does not touch their pages.
 """
 
 from __future__ import annotations
@@ -126,7 +129,9 @@ _CLAIMS: Migration = (
 )
 
 # A single row, rewritten by every health check.
-_PROBE: Migration = ("CREATE TABLE probe (id INTEGER PRIMARY KEY CHECK (id = 1), checked_at REAL NOT NULL)",)
+_PROBE: Migration = (
+    "CREATE TABLE probe (id INTEGER PRIMARY KEY CHECK (id = 1), checked_at REAL NOT NULL)",
+)
 
 # An empty session_id stands for all sessions of the principal.
 _APPROVALS: Migration = (
@@ -150,8 +155,8 @@ _RUN_LISTS: Migration = (
     """,
 )
 
-# The fields that the Sessions API shows. Existing messages are counted once, here. A body that is not valid JSON counts
-# as nothing; the store reports it when it is read.
+# The fields that the Sessions API shows. Existing messages are counted once, here. A body that is
+# not valid JSON counts as nothing; the store reports it when it is read.
 _SESSION_FIELDS: Migration = (
     "ALTER TABLE sessions ADD COLUMN kind TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE sessions ADD COLUMN model TEXT NOT NULL DEFAULT ''",
@@ -169,7 +174,8 @@ _SESSION_FIELDS: Migration = (
     "ALTER TABLE sessions ADD COLUMN reasoning_tokens INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE sessions ADD COLUMN preview TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE sessions ADD COLUMN system_prompt TEXT NOT NULL DEFAULT ''",
-    # The run that produced a copied message: its run_id is empty, so that no history contains it twice.
+    # The run that produced a copied message: its run_id is empty, so that no history contains it
+    # twice.
     "ALTER TABLE messages ADD COLUMN origin TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE messages ADD COLUMN at REAL NOT NULL DEFAULT 0",
     "CREATE UNIQUE INDEX sessions_by_title ON sessions (principal, title) WHERE title <> ''",

@@ -1,7 +1,7 @@
 """Queries on sessions: their fields, their transcripts, and the approvals granted in them.
 
-Each function is one job, or a part of one. Text columns are read as blobs: the driver would fail on invalid text and
-could not say in which row.
+Each function is one job, or a part of one. Text columns are read as blobs: the driver would fail on
+invalid text and could not say in which row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,13 @@ from hermes_trio.core.sessions import (
     base_title,
     next_title,
 )
-from hermes_trio.stores.codec import clamp_int, decode_json, decode_message, encode_json, sanitise_text
+from hermes_trio.stores.codec import (
+    clamp_int,
+    decode_json,
+    decode_message,
+    encode_json,
+    sanitise_text,
+)
 from hermes_trio.stores.sqlite import retention
 
 SessionKey = tuple[str, str]  # principal, session id
@@ -82,7 +88,8 @@ _LIST_MESSAGES = """
     SELECT n, CASE run_id WHEN '' THEN origin ELSE run_id END, at, CAST(body AS BLOB) FROM messages
     WHERE principal = ? AND session_id = ? AND n >= ? ORDER BY n LIMIT ?
 """
-# A run that was given up is hidden with its damaged header, for examination by hand; that goes with the session.
+# A run that was given up is hidden with its damaged header, for examination by hand; that goes with
+# the session.
 _EMPTY_STUBS = """
     UPDATE runs SET header = x'', items = x'', outcome = '' WHERE principal = ? AND session_id = ? AND hidden = 1
 """
@@ -91,7 +98,9 @@ _EMPTY_STUBS = """
 # -- sessions --
 
 
-def create(connection: sqlite3.Connection, session: Session) -> Session | SessionExists | TitleTaken:
+def create(
+    connection: sqlite3.Connection, session: Session
+) -> Session | SessionExists | TitleTaken:
     """Create a session, unless its id or title is taken."""
     key = (session.principal, session.session_id)
     if not isinstance(find(connection, key), NoSession):
@@ -201,7 +210,10 @@ def fork(
     connection: sqlite3.Connection, request: SessionFork
 ) -> Session | NoSession | SessionExists | TitleTaken:
     """End a session, and create another with a copy of its transcript."""
-    source_key, child_key = (request.principal, request.source_id), (request.principal, request.child_id)
+    source_key, child_key = (
+        (request.principal, request.source_id),
+        (request.principal, request.child_id),
+    )
     source = find(connection, source_key)
     if isinstance(source, NoSession):
         return source
@@ -236,12 +248,16 @@ def fork(
 def _similar_titles(connection: sqlite3.Connection, source: Session) -> frozenset[str]:
     """Return the titles that the next numbered one could collide with."""
     prefix = base_title(source.title)[:80]
-    query = "SELECT title FROM sessions WHERE principal = ? AND substr(title, 1, ?) = ? AND title <> ''"
+    query = (
+        "SELECT title FROM sessions WHERE principal = ? AND substr(title, 1, ?) = ? AND title <> ''"
+    )
     rows = connection.execute(query, (source.principal, len(prefix), prefix))
     return frozenset(title for (title,) in rows)
 
 
-def delete(connection: sqlite3.Connection, key: SessionKey) -> SessionDeleted | SessionBusy | NoSession:
+def delete(
+    connection: sqlite3.Connection, key: SessionKey
+) -> SessionDeleted | SessionBusy | NoSession:
     """Delete a session, its transcript, its approvals, and the runs that ended in it."""
     if isinstance(find(connection, key), NoSession):
         return NoSession()
@@ -275,13 +291,19 @@ class SessionUse:
     parent: str = ""  # the session that it continues
 
 
-def record_use(connection: sqlite3.Connection, use: SessionUse, added: Counters = NO_COUNTS) -> None:
+def record_use(
+    connection: sqlite3.Connection, use: SessionUse, added: Counters = NO_COUNTS
+) -> None:
     """Create a session if it does not exist, mark it as used, and add to its counters."""
     connection.execute(_UPSERT, as_dict(use) | as_dict(added))
 
 
 def append_messages(
-    connection: sqlite3.Connection, use: SessionUse, run_id: str, bodies: Sequence[str], added: Counters
+    connection: sqlite3.Connection,
+    use: SessionUse,
+    run_id: str,
+    bodies: Sequence[str],
+    added: Counters,
 ) -> None:
     """Append the encoded messages of a run to a session, creating the session if necessary."""
     record_use(connection, use, added)
@@ -289,7 +311,9 @@ def append_messages(
     connection.executemany(_APPEND_MESSAGE, ((*row, body) for body in bodies))
 
 
-def load_messages(connection: sqlite3.Connection, principal: str, session_id: str) -> tuple[Message, ...]:
+def load_messages(
+    connection: sqlite3.Connection, principal: str, session_id: str
+) -> tuple[Message, ...]:
     """Return the whole transcript of a session, oldest message first."""
     query = "SELECT n, CAST(body AS BLOB) FROM messages WHERE principal = ? AND session_id = ? ORDER BY n"
     rows = connection.execute(query, (principal, session_id)).fetchall()
@@ -297,7 +321,9 @@ def load_messages(connection: sqlite3.Connection, principal: str, session_id: st
     return tuple(decode_message(body, n, owner) for n, body in rows)
 
 
-def list_messages(connection: sqlite3.Connection, key: SessionKey, after: int, limit: int) -> MessagePage:
+def list_messages(
+    connection: sqlite3.Connection, key: SessionKey, after: int, limit: int
+) -> MessagePage:
     """Return one page of messages. Their numbers count from 1, those of the rows from 0."""
     limit = clamp_int(limit)
     rows = connection.execute(_LIST_MESSAGES, (*key, clamp_int(after), limit + 1)).fetchall()
@@ -327,7 +353,10 @@ def grant(connection: sqlite3.Connection, grants: Sequence[Grant]) -> None:
     """Store grants; existing ones are left unchanged."""
     connection.executemany(
         "INSERT INTO approvals (principal, session_id, pattern, made_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        ((each.principal, each.session_id, sanitise_text(each.pattern), each.made_at) for each in grants),
+        (
+            (each.principal, each.session_id, sanitise_text(each.pattern), each.made_at)
+            for each in grants
+        ),
     )
 
 

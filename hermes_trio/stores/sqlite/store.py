@@ -1,7 +1,7 @@
 """The SQLite store: one writer with group commit, several readers, and each method of the interface as one job.
 
-Versions of SQLite before 3.51.3 can damage a file when two connections write or checkpoint at the same instant. Here
-one connection does both, and a lock file keeps other server processes out.
+Versions of SQLite before 3.51.3 can damage a file when two connections write or checkpoint at the
+same instant. Here one connection does both, and a lock file keeps other server processes out.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class _ReadExecutor(Protocol):
 class BaseSqliteStore:
     """A :class:`~hermes_trio.stores.base.Store` on SQLite, whichever way jobs are executed.
 
-    Each method checks the ids it was given and passes one job on. The contract is documented in the interface.
+    Each method checks the ids it was given and passes one job on. The contract is documented in the
+    interface.
     """
 
     def __init__(self, writer: _WriteExecutor, reader: _ReadExecutor) -> None:
@@ -95,7 +96,9 @@ class BaseSqliteStore:
 
     async def load_messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
         check_ids(principal, session_id)
-        return await self._read(partial(sessions.load_messages, principal=principal, session_id=session_id))
+        return await self._read(
+            partial(sessions.load_messages, principal=principal, session_id=session_id)
+        )
 
     async def list_messages(
         self, principal: str, session_id: str, after: int = 0, limit: int = 1000
@@ -105,7 +108,9 @@ class BaseSqliteStore:
         return await self._read(partial(sessions.list_messages, key=key, after=after, limit=limit))
 
     async def create_session(self, session: Session) -> Session | SessionExists | TitleTaken:
-        check_ids(session.principal, session.session_id, session.title, session.kind, session.parent)
+        check_ids(
+            session.principal, session.session_id, session.title, session.kind, session.parent
+        )
         return await self._submit(partial(sessions.create, session=session))
 
     async def find_session(self, principal: str, session_id: str) -> Session | NoSession:
@@ -148,7 +153,10 @@ class BaseSqliteStore:
             await self._submit(partial(runs.append_log, batches=tuple(batches)))
 
     async def end_run(
-        self, ended: EndedRun, tail: Sequence[LogBatch] = (), items: Sequence[Mapping[str, Any]] = ()
+        self,
+        ended: EndedRun,
+        tail: Sequence[LogBatch] = (),
+        items: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         check_end(ended, tuple(tail), bool(items))
         job = partial(runs.end, ended=ended, tail=tuple(tail), items=tuple(items))
@@ -161,9 +169,13 @@ class BaseSqliteStore:
             self._access_times.record(RunAccess(principal, run_id, time.time()))
         return found
 
-    async def find_latest_run(self, principal: str, conversation: str) -> LiveRun | EndedRun | NoRun:
+    async def find_latest_run(
+        self, principal: str, conversation: str
+    ) -> LiveRun | EndedRun | NoRun:
         check_ids(principal, conversation)
-        return await self._read(partial(runs.find_latest, principal=principal, conversation=conversation))
+        return await self._read(
+            partial(runs.find_latest, principal=principal, conversation=conversation)
+        )
 
     async def list_runs(self, principal: str, query: RunQuery) -> RunPage:
         check_ids(principal, query.after.run_id, query.session_id, *query.kinds)
@@ -171,7 +183,9 @@ class BaseSqliteStore:
 
     async def read_log(self, principal: str, run_id: str, first: int) -> tuple[LogBatch, ...]:
         check_ids(principal, run_id)
-        return await self._read(partial(runs.read_log, principal=principal, run_id=run_id, first=first))
+        return await self._read(
+            partial(runs.read_log, principal=principal, run_id=run_id, first=first)
+        )
 
     async def load_history(self, principal: str, run_id: str) -> tuple[Message, ...]:
         check_ids(principal, run_id)
@@ -182,7 +196,10 @@ class BaseSqliteStore:
         return await self._submit(partial(delete_run, principal=principal, run_id=run_id))
 
     async def find_abandoned_runs(self, owner: str) -> tuple[RunHeader, ...]:
-        """See the interface. Only one process at a time has this store, so every other owner is dead."""
+        """See the interface.
+
+        Only one process at a time has this store, so every other owner is dead.
+        """
         check_ids(owner)
         found = await self._submit(partial(runs.find_abandoned, owner=owner))
         for error in found.errors:
@@ -198,7 +215,10 @@ class BaseSqliteStore:
         return partial(save_access_times_and_run, accesses=self._access_times.drain(), job=job)
 
     async def flush_access_times(self) -> None:
-        """Write the access times that are only in memory. If that fails, some runs look less recently used."""
+        """Write the access times that are only in memory.
+
+        If that fails, some runs look less recently used.
+        """
         if accesses := self._access_times.drain():
             with suppress(StoreError):
                 await self._submit(partial(save_access_times, accesses=accesses))
@@ -207,7 +227,9 @@ class BaseSqliteStore:
         check_ids(conversation.principal, conversation.conversation_id)
         await self._submit(partial(conversations.save, conversation=conversation))
 
-    async def find_conversation(self, principal: str, conversation_id: str) -> Conversation | NoConversation:
+    async def find_conversation(
+        self, principal: str, conversation_id: str
+    ) -> Conversation | NoConversation:
         check_ids(principal, conversation_id)
         job = partial(conversations.find, principal=principal, conversation_id=conversation_id)
         return await self._read(job)
@@ -244,7 +266,9 @@ class BaseSqliteStore:
 
     async def is_granted(self, principal: str, session_id: str, patterns: tuple[str, ...]) -> bool:
         check_ids(principal, session_id)
-        job = partial(sessions.is_granted, principal=principal, session_id=session_id, patterns=patterns)
+        job = partial(
+            sessions.is_granted, principal=principal, session_id=session_id, patterns=patterns
+        )
         return await self._read(job)
 
     async def grant(self, grants: Sequence[Grant]) -> None:
@@ -328,7 +352,9 @@ async def open_sqlite(path: Path, options: SqliteOptions = DEFAULTS) -> AsyncIte
     Raises:
         StoreError: The file cannot be opened, or did not close in time.
     """
-    connections = await trio.to_thread.run_sync(open_connections, path, options.readers, options.busy_seconds)
+    connections = await trio.to_thread.run_sync(
+        open_connections, path, options.readers, options.busy_seconds
+    )
     writer = Writer(connections.writer, options.max_pending, options.max_batch)
     store = SqliteStore(writer, ReaderPool(connections.readers))
     with _unwrap_group():

@@ -1,9 +1,10 @@
 """Group commit: many callers, one connection, one transaction for everything that is pending.
 
-A commit costs a disk flush whether it holds one job or a hundred. Callers therefore put their jobs in a bounded queue
-and wait. One task takes everything in the queue, runs it in one transaction in a worker thread, and wakes each caller
-after the commit with the result of its own job. The next batch collects while the disk is busy, so batches grow with
-the load, while a single caller never waits for others.
+A commit costs a disk flush whether it holds one job or a hundred. Callers therefore put their jobs
+in a bounded queue and wait. One task takes everything in the queue, runs it in one transaction in a
+worker thread, and wakes each caller after the commit with the result of its own job. The next batch
+collects while the disk is busy, so batches grow with the load, while a single caller never waits
+for others.
 
 A full queue blocks its callers, which is the store's only back-pressure.
 """
@@ -28,7 +29,9 @@ Job = Callable[[sqlite3.Connection], Any]
 MAX_GATHER_TURNS = 8
 """Scheduler turns that a batch may wait for more jobs to arrive."""
 
-_ABANDONED = "the store was closed before the disk answered; the change may or may not have been saved"
+_ABANDONED = (
+    "the store was closed before the disk answered; the change may or may not have been saved"
+)
 
 
 @frozen
@@ -61,14 +64,18 @@ class _PendingJob:
 
 
 class Writer:
-    """Runs every write of a store. :meth:`run` is its task; it returns once the writer is closed and idle."""
+    """Runs every write of a store. :meth:`run` is its task.
+
+    It returns once the writer is closed and idle.
+    """
 
     def __init__(self, connection: sqlite3.Connection, max_pending: int, max_batch: int) -> None:
         self._connection = connection
         self._max_batch = max_batch
         self._limiter = trio.CapacityLimiter(1)
         self._send, self._receive = trio.open_memory_channel[_PendingJob](max_pending)
-        # When the owner is cancelled, callers may still have final records to save; only abandon() stops the task.
+        # When the owner is cancelled, callers may still have final records to save; only abandon()
+        # stops the task.
         self._scope = trio.CancelScope(shield=True)
         self._ended = trio.Event()
         self._batch: Sequence[_PendingJob] = ()
@@ -78,7 +85,8 @@ class Writer:
     async def submit(self, job: Callable[[sqlite3.Connection], T]) -> T:
         """Run a job in the next transaction, and return its value once that has been committed.
 
-        A caller cancelled while waiting leaves its job in the queue; one already cancelled submits nothing.
+        A caller cancelled while waiting leaves its job in the queue; one already cancelled submits
+        nothing.
 
         Raises:
             StoreError: The job or its transaction failed, or the writer is closed.
@@ -102,7 +110,10 @@ class Writer:
         await self._ended.wait()
 
     def abandon(self) -> None:
-        """Stop waiting for a thread that does not return from the disk. Its callers get an error."""
+        """Stop waiting for a thread that does not return from the disk.
+
+        Its callers get an error.
+        """
         self._scope.cancel(_ABANDONED)
 
     async def run(self) -> None:
@@ -120,7 +131,10 @@ class Writer:
             self._ended.set()
 
     async def _gather(self) -> None:
-        """Under load, yield while jobs keep arriving: a commit of ten hardly costs more than a commit of one."""
+        """Under load, yield while jobs keep arriving.
+
+        A commit of ten hardly costs more than a commit of one.
+        """
         before, turns = -1, MAX_GATHER_TURNS if self._is_busy else 0
         while turns and before < (before := self._receive.statistics().current_buffer_used):
             await trio.lowlevel.checkpoint()
@@ -157,13 +171,17 @@ def run_batch(connection: sqlite3.Connection, jobs: Sequence[Job]) -> list[JobRe
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         if primary_code(error) == sqlite3.SQLITE_FULL and len(jobs) > 1:
-            # SQLite rolled back the whole transaction. One large job must not fail those that would still fit.
+            # SQLite rolled back the whole transaction. One large job must not fail those that would
+            # still fit.
             return [result for job in jobs for result in run_batch(connection, [job])]
         return [JobResult(error=error)] * len(jobs)
 
 
 def _run_transaction(connection: sqlite3.Connection, jobs: Sequence[Job]) -> list[JobResult]:
-    """Run the jobs without savepoints, which nearly always works; if one fails, run each in its own savepoint."""
+    """Run the jobs without savepoints, which nearly always works.
+
+    If one fails, run each in its own savepoint.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         results = [JobResult(job(connection)) for job in jobs]

@@ -63,7 +63,9 @@ def _not_active() -> ApiError:
 
 async def _resolve(run: Run, said: ApprovalAnswer) -> int:
     try:
-        resolved = await run.answer(ApprovalResponse(said.choice, said.approval_id, said.everything))
+        resolved = await run.answer(
+            ApprovalResponse(said.choice, said.approval_id, said.everything)
+        )
     except NotPending:
         message = "There is no such question, or it has been answered."
         raise ApiError(409, message, param="approval_id", code="approval_not_pending") from None

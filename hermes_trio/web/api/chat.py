@@ -43,7 +43,8 @@ async def chat_completions() -> Response:
             raw,
             session,
             partial(_load_input, chat, session.session_id),
-            # A turn that may outlive its client is logged while it runs, so that it survives a crash, too.
+            # A turn that may outlive its client is logged while it runs, so that it survives a
+            # crash, too.
             persistence=Persistence.FINAL if policy == INTERRUPT else Persistence.FULL,
             on_disconnect=policy,
             can_ask=chat.stream,
@@ -55,14 +56,18 @@ async def chat_completions() -> Response:
         options = ChatOptions(header.request["include_usage"], header.request["status_line"])
         return sse_response(started, ChatStream(header.stamp, options))
     collector = ChatCollector(header.stamp)
-    return await collected_response(started, collector, partial(reply_with_media, collector, chat.model))
+    return await collected_response(
+        started, collector, partial(reply_with_media, collector, chat.model)
+    )
 
 
 async def _load_input(chat: ChatRequest, given_id: str, _: str) -> TurnInput:
-    """Lock and read the session that the client names. Otherwise the session id is derived from the messages.
+    """Lock and read the session that the client names.
 
-    A derived session is not locked: its transcript is not read, and clients whose chats begin alike must not wait
-    for each other.
+    Otherwise the session id is derived from the messages.
+
+    A derived session is not locked: its transcript is not read, and clients whose chats begin alike
+    must not wait for each other.
     """
     lock = await lock_session(session_target(given_id, SESSION_ID_HEADER)) if given_id else None
     return TurnInput(

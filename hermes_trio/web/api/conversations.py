@@ -33,7 +33,9 @@ async def create_conversation() -> Response:
     made = Conversation(principal(), conversation_id, services.wall_clock(), asked.metadata)
     await services.store.save_conversation(made)
     if asked.items:
-        await services.store.add_items(principal(), conversation_id, with_ids(conversation_id, asked.items))
+        await services.store.add_items(
+            principal(), conversation_id, with_ids(conversation_id, asked.items)
+        )
     return json_response(conversation_object(made))
 
 

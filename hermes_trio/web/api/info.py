@@ -81,7 +81,9 @@ async def _check_store() -> dict[str, str]:
 @blueprint.get("/v1/models")
 async def list_models() -> Response:
     """List the models that the caller may name."""
-    return json_response({"object": "list", "data": [_model_object(name) for name in model_names()]})
+    return json_response(
+        {"object": "list", "data": [_model_object(name) for name in model_names()]}
+    )
 
 
 @blueprint.get("/v1/models/<path:model_id>")
@@ -121,9 +123,11 @@ async def openapi() -> Response:
 async def metrics() -> Response:
     """Return the metrics in Prometheus' text format."""
     state = app_state()
-    state.metrics.observe_state(len(state.services.registry), state.admission.in_use, await _snapshot())
-    # Rendering takes milliseconds, so it runs in a thread, unless the process cannot start one any more: then the
-    # metrics are needed most.
+    state.metrics.observe_state(
+        len(state.services.registry), state.admission.in_use, await _snapshot()
+    )
+    # Rendering takes milliseconds, so it runs in a thread, unless the process cannot start one any
+    # more: then the metrics are needed most.
     try:
         text = await trio.to_thread.run_sync(generate_latest, state.metrics.registry)
     except RuntimeError:

@@ -92,7 +92,9 @@ async def create_response() -> Response:
 
 
 def _tool_items_echo() -> dict[str, str]:
-    """Return what the run's header notes about the form of tool calls; nothing for the form of hermes-agent.
+    """Return what the run's header notes about the form of tool calls.
+
+    Nothing for the form of hermes-agent.
 
     Raises:
         ApiError: 400 if the header has an unknown value.
@@ -104,13 +106,16 @@ def _tool_items_echo() -> dict[str, str]:
 def _choose_tool_items() -> ToolItems:
     """Choose by header, by setting, or by client: most clients would run a ``function_call`` again.
 
-    Open WebUI and the clients of hermes-agent, which name their session in headers, show calls and outputs as cards.
+    Open WebUI and the clients of hermes-agent, which name their session in headers, show calls and
+    outputs as cards.
     """
     if given := header(TOOL_ITEMS_HEADER).strip().lower():
         if given not in set(ToolItems):
             known = ", ".join(ToolItems)
             raise bad_request(
-                f"'{TOOL_ITEMS_HEADER}' must be one of {known}.", TOOL_ITEMS_HEADER, "invalid_tool_items"
+                f"'{TOOL_ITEMS_HEADER}' must be one of {known}.",
+                TOOL_ITEMS_HEADER,
+                "invalid_tool_items",
             )
         return ToolItems(given)
     configured = app_state().options.tool_items
@@ -122,12 +127,15 @@ def _choose_tool_items() -> ToolItems:
 
 async def _load_input(asked: ResponsesRequest, run_id: str) -> TurnInput:
     target = await find_session_target(asked)
-    # A response that is not stored adds nothing to its session, so it need not wait for other turns either.
+    # A response that is not stored adds nothing to its session, so it need not wait for other turns
+    # either.
     lock = await lock_session(target) if asked.store else None
     return turn_input(run_id, asked, await load_history(asked, target.session_id), lock)
 
 
-def turn_input(run_id: str, asked: ResponsesRequest, history: TurnHistory, lock: Slot | None) -> TurnInput:
+def turn_input(
+    run_id: str, asked: ResponsesRequest, history: TurnHistory, lock: Slot | None
+) -> TurnInput:
     """Build the input of a turn that was requested in the form of the Responses API."""
     return TurnInput(
         session_id=history.session_id,
@@ -187,7 +195,10 @@ async def _load_object(response_id: str) -> dict[str, Any]:
 
 
 async def _changes_so_far(response_id: str) -> list[Change]:
-    """Read the changes of a live run: the oldest from the store if need be, the others from memory."""
+    """Read the changes of a live run.
+
+    The oldest from the store if need be, the others from memory.
+    """
     services, owner = app_state().services, principal()
     run = services.registry.find(owner, response_id)
     changes: list[Change] = []
@@ -211,10 +222,15 @@ async def delete_response(response_id: str) -> Response:
 
 @blueprint.post("/v1/responses/<response_id>/cancel")
 async def cancel_response(response_id: str) -> Response:
-    """Stop a running response. Cancelling a background response that has ended returns it unchanged."""
+    """Stop a running response.
+
+    Cancelling a background response that has ended returns it unchanged.
+    """
     found = await _find(response_id)
     if isinstance(found, EndedRun) and not found.header.background:
-        raise bad_request("Only a response that is running can be cancelled.", "response_id", "not_running")
+        raise bad_request(
+            "Only a response that is running can be cancelled.", "response_id", "not_running"
+        )
     await _stop(response_id)
     return json_response(await _load_object(response_id))
 

@@ -1,9 +1,10 @@
 """The Runs API: start a run in the background, list, inspect, follow and stop runs.
 
-A run started here is detached from its request and stored from its beginning, so every client of the principal can
-follow its events, from any point and any number of times, until its log expires.
+A run started here is detached from its request and stored from its beginning, so every client of
+the principal can follow its events, from any point and any number of times, until its log expires.
 
-Runs started by other APIs are listed, followed and stopped here too, unless their client asked not to store them.
+Runs started by other APIs are listed, followed and stopped here too, unless their client asked not
+to store them.
 """
 
 from __future__ import annotations
@@ -112,7 +113,9 @@ async def create_run() -> Response:
             can_ask=True,
         )
     )
-    return json_response({"run_id": started.header.run_id, "status": "started"}, 202, started.headers)
+    return json_response(
+        {"run_id": started.header.run_id, "status": "started"}, 202, started.headers
+    )
 
 
 async def _load_input(asked: RunRequest, run_id: str) -> TurnInput:
@@ -127,8 +130,15 @@ async def _find_target(asked: RunRequest, run_id: str) -> SessionTarget:
     """Return the session that the client names, else that of the run it continues, else a new one."""
     if asked.session_id:
         return session_target(asked.session_id, "session_id")
-    is_chained = asked.responses_request.previous_response_id and not asked.responses_request.explicit_history
-    return await find_session_target(asked.responses_request) if is_chained else new_session_target(run_id)
+    is_chained = (
+        asked.responses_request.previous_response_id
+        and not asked.responses_request.explicit_history
+    )
+    return (
+        await find_session_target(asked.responses_request)
+        if is_chained
+        else new_session_target(run_id)
+    )
 
 
 # -- one run --
@@ -161,14 +171,20 @@ async def stream_events(run_id: str) -> Response:
 
 
 async def _is_last_event(run_id: str, seq: int) -> bool:
-    """Whether an event reports the end of the run. After ``run.started``, event N + 1 reports change N."""
+    """Whether an event reports the end of the run.
+
+    After ``run.started``, event N + 1 reports change N.
+    """
     store = app_state().services.store
     changes = await load_changes(store, principal(), run_id, seq - 1) if seq > 0 else ()
     return bool(changes) and isinstance(changes[0], Ended)
 
 
 async def _open_events(run_id: str) -> StartedRun:
-    """Find a run to be read from its beginning; a live one that is not stored, if memory still has its beginning."""
+    """Find a run to be read from its beginning.
+
+    A live one that is not stored, if memory still has its beginning.
+    """
     run = _find_live(run_id)
     if run is None or run.is_stored or not _is_listed(run):
         return await find_run(run_id)
@@ -187,7 +203,9 @@ async def _open_reader(reader: Subscriber) -> AsyncIterator[ChangeReader]:
 @blueprint.post("/<run_id>/stop")
 async def stop_run(run_id: str) -> Response:
     """Ask a run to stop; one that has ended stays as it is."""
-    run = _find_live(run_id)  # before the store is asked: a run leaves the registry when its end is stored
+    run = _find_live(
+        run_id
+    )  # before the store is asked: a run leaves the registry when its end is stored
     found = await _find(run_id)
     if isinstance(found, EndedRun):
         return json_response({"run_id": run_id, "status": final_state(found.outcome)})
@@ -214,8 +232,9 @@ def _find_live(run_id: str) -> Run | None:
 
 # -- the list of runs --
 #
-# The store has the runs that have ended and those stored from their beginning. Of live runs the registry knows more:
-# chat turns that are stored only at their end, and which runs wait or are stopping. A page merges both.
+# The store has the runs that have ended and those stored from their beginning. Of live runs the
+# registry knows more: chat turns that are stored only at their end, and which runs wait or are
+# stopping. A page merges both.
 
 
 @frozen
@@ -263,7 +282,8 @@ async def list_runs() -> Response:
     """List runs, by default newest first, with cursor pagination."""
     services, owner = app_state().services, principal()
     query = await _parse_query()
-    # The registry first: a run that ends between the two reads is then found in both, not in neither.
+    # The registry first: a run that ends between the two reads is then found in both, not in
+    # neither.
     live = {
         run.header.run_id: _ListedRun(LiveRun(run.header), run.status, run.log.recent(MAX_RECENT))
         for run in services.registry.list_for(owner)
@@ -277,7 +297,13 @@ async def list_runs() -> Response:
     has_more = page.has_more or len(found) > len(shown)
     ids = [run["run_id"] for run in shown] or [None]
     return json_response(
-        {"object": "list", "data": shown, "first_id": ids[0], "last_id": ids[-1], "has_more": has_more}
+        {
+            "object": "list",
+            "data": shown,
+            "first_id": ids[0],
+            "last_id": ids[-1],
+            "has_more": has_more,
+        }
     )
 
 
@@ -292,19 +318,27 @@ def _is_listed(run: Run) -> bool:
 def _merge(query: _ListQuery, live: dict[str, _ListedRun], page: RunPage) -> list[_ListedRun]:
     """Merge a page of the store with the live runs, each run once, in order."""
     stored = [
-        _ListedRun(run) for run in page.runs if isinstance(run, RunEnd) or run.header.run_id not in live
+        _ListedRun(run)
+        for run in page.runs
+        if isinstance(run, RunEnd) or run.header.run_id not in live
     ]
     known = {listed.cursor for listed in stored}
-    found = [listed for listed in live.values() if listed.cursor not in known and query.matches(listed)]
+    found = [
+        listed for listed in live.values() if listed.cursor not in known and query.matches(listed)
+    ]
     if page.has_more:  # what comes after the last run of the page is for the next page
         end = _cursor(page.runs[-1].header)
         found = [listed for listed in found if not query.is_after(listed.cursor, end)]
-    return sorted([*stored, *found], key=lambda listed: listed.cursor, reverse=query.query.newest_first)
+    return sorted(
+        [*stored, *found], key=lambda listed: listed.cursor, reverse=query.query.newest_first
+    )
 
 
 async def _parse_query() -> _ListQuery:
     newest_first = "asc" not in _words_param("order", frozenset({"asc", "desc"}))
-    statuses = _words_param("status", LIVE_STATUSES | ENDED_STATUSES) or LIVE_STATUSES | ENDED_STATUSES
+    statuses = (
+        _words_param("status", LIVE_STATUSES | ENDED_STATUSES) or LIVE_STATUSES | ENDED_STATUSES
+    )
     query = RunQuery(
         after=await _find_cursor(newest_first),
         limit=int_param("limit", 20, 1, 100),

@@ -1,7 +1,7 @@
 """The Sessions API: transcripts to list, rename, read, branch and delete, and turns in them.
 
-Every run belongs to a session, whichever API started it, so all transcripts are found here. Turns are runs like all
-others: stored from their beginning, idempotent, and their streams can be resumed.
+Every run belongs to a session, whichever API started it, so all transcripts are found here. Turns
+are runs like all others: stored from their beginning, idempotent, and their streams can be resumed.
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ async def list_sessions() -> Response:
 
 
 def _lenient_int_param(name: str, default: int, low: int) -> int:
-    """Read an integer from the query string; an invalid one counts as absent, as on the Hermes API server."""
+    """Read an integer from the query string.
+
+    An invalid one counts as absent, as on the Hermes API server.
+    """
     try:
         return min(int_param(name, default, low, 10**18), MAX_INTEGER)
     except ApiError:
@@ -130,9 +133,13 @@ def _new_id() -> str:
     return f"api_{int(app_state().services.wall_clock())}_{secrets.token_hex(4)}"
 
 
-def _created_response(made: Session | NoSession | SessionExists | TitleTaken, session_id: str) -> Response:
+def _created_response(
+    made: Session | NoSession | SessionExists | TitleTaken, session_id: str
+) -> Response:
     if isinstance(made, SessionExists):
-        raise ApiError(409, f"There is a session '{session_id}' already.", param="id", code="session_exists")
+        raise ApiError(
+            409, f"There is a session '{session_id}' already.", param="id", code="session_exists"
+        )
     return _session_response(made, session_id, 201)
 
 
@@ -157,7 +164,9 @@ async def update_session(session_id: str) -> Response:
     """Change the title of a session, or end it."""
     services = app_state().services
     change = parse_session_update(await body())
-    found = await services.store.update_session(principal(), session_id, change, services.wall_clock())
+    found = await services.store.update_session(
+        principal(), session_id, change, services.wall_clock()
+    )
     return _session_response(found, session_id)
 
 

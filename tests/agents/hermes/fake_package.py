@@ -1,4 +1,7 @@
-"""A stand-in for the package ``hermes-agent``: the names that we use, under the modules where it has them."""
+"""A stand-in for the package ``hermes-agent``.
+
+The names that we use, under the modules where it has them.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +126,9 @@ class FakePackage:
                 "profile_exists": lambda name: name == "work",
                 "get_profile_dir": lambda name: Path("/profiles") / name,
             },
-            "hermes_cli.tools_config": {"_get_platform_tools": lambda config, _platform: set(config["sets"])},
+            "hermes_cli.tools_config": {
+                "_get_platform_tools": lambda config, _platform: set(config["sets"])
+            },
             "hermes_constants": {
                 "get_hermes_home": lambda: Path("/hermes-home"),
                 "parse_reasoning_effort": lambda effort: {"effort": effort},
@@ -154,8 +159,14 @@ class FakePackage:
         return {
             "GatewayRunner": GatewayRunner,
             "_profile_runtime_scope": scope,
-            "_resolve_runtime_agent_kwargs": lambda: {"base_url": "http://configured", "api_key": "theirs"},
-            "_resolve_runtime_agent_kwargs_for_provider": lambda name: {"provider": name, "api_key": "p"},
+            "_resolve_runtime_agent_kwargs": lambda: {
+                "base_url": "http://configured",
+                "api_key": "theirs",
+            },
+            "_resolve_runtime_agent_kwargs_for_provider": lambda name: {
+                "provider": name,
+                "api_key": "p",
+            },
             "_resolve_gateway_model": lambda: "configured-model",
             "_load_gateway_config": lambda: {"sets": ["web", "file"]},
             "_current_max_iterations": lambda: 33,

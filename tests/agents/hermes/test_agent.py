@@ -14,7 +14,13 @@ import pytest
 import trio
 
 from hermes_trio.agent.event_queue import RunEnded
-from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, AgentProvider, TurnRequest
+from hermes_trio.agent.interface import (
+    AgentConfig,
+    AgentContext,
+    AgentFactory,
+    AgentProvider,
+    TurnRequest,
+)
 from hermes_trio.agents.hermes import compat, runtime
 from hermes_trio.agents.hermes.provider import provider
 from hermes_trio.core.approvals import Decision
@@ -55,10 +61,14 @@ async def opened(warm_up: bool = False, **config: Any) -> AsyncIterator[AgentFac
         yield factory
 
 
-async def do(factory: AgentFactory, request: TurnRequest, recorder: EventRecorder | None = None) -> Result:
+async def do(
+    factory: AgentFactory, request: TurnRequest, recorder: EventRecorder | None = None
+) -> Result:
     """One turn in a thread, with nothing around it."""
     agent: Any = factory(AgentContext(request, NOWHERE))
-    result = await trio.to_thread.run_sync(agent.run, request, (recorder or EventRecorder()).emitter())
+    result = await trio.to_thread.run_sync(
+        agent.run, request, (recorder or EventRecorder()).emitter()
+    )
     assert isinstance(result, Result)
     return result
 
@@ -99,10 +109,16 @@ async def test_everything_is_resolved_as_the_gateway_does(package: FakePackage) 
 
 async def test_what_the_settings_say_counts_more(package: FakePackage) -> None:
     said = AgentConfig(
-        model="m", api_key="ours", system_prompt="You are.", tools=("web", "browser"), max_iterations=5
+        model="m",
+        api_key="ours",
+        system_prompt="You are.",
+        tools=("web", "browser"),
+        max_iterations=5,
     )
     options = {"provider": "openrouter", "reasoning_effort": "low", "warm_up": False}
-    async with provider.open(AgentConfig(**{**_fields(said), "options": options}), NOWHERE) as factory:
+    async with provider.open(
+        AgentConfig(**{**_fields(said), "options": options}), NOWHERE
+    ) as factory:
         await do(factory, turn("Hi", instructions="Be brief."))
     expected = {
         "model": "m",
@@ -122,13 +138,17 @@ def _fields(config: AgentConfig) -> dict[str, Any]:
 
 
 async def test_a_key_alone_is_not_one_for_the_provider_of_hermes(package: FakePackage) -> None:
-    async with opened(api_key="some-openai-key", options={"api_mode": "anthropic_messages"}) as factory:
+    async with opened(
+        api_key="some-openai-key", options={"api_mode": "anthropic_messages"}
+    ) as factory:
         await do(factory, turn("Hi"))
     assert package.agent.kwargs["api_key"] == "theirs"
     assert package.agent.kwargs["api_mode"] == "anthropic_messages"
 
 
-async def test_an_address_needs_nothing_of_the_configuration_of_hermes(package: FakePackage) -> None:
+async def test_an_address_needs_nothing_of_the_configuration_of_hermes(
+    package: FakePackage,
+) -> None:
     async with opened(base_url="http://there/v1") as factory:
         await do(factory, turn("Hi"))
     expected = {
@@ -185,7 +205,9 @@ async def test_what_it_says_is_said(package: FakePackage) -> None:
         agent.call("stream_delta_callback", None)
         agent.call("tool_progress_callback", "tool.started", "terminal", "ls", {"command": "ls"})
         agent.call("tool_start_callback", "c1", "terminal", {"command": "ls"})
-        agent.call("tool_progress_callback", "tool.completed", "terminal", None, None, is_error=False)
+        agent.call(
+            "tool_progress_callback", "tool.completed", "terminal", None, None, is_error=False
+        )
         agent.call("tool_complete_callback", "c1", "terminal", {"command": "ls"}, "a b")
         agent.call("tool_progress_callback", "tool.started", "lonely", "", {})
         return done("Hi")
@@ -288,7 +310,9 @@ async def test_an_interrupt_before_the_agent_exists_is_kept(package: FakePackage
     assert package.agent.released == 1
 
 
-async def test_a_turn_through_the_bridge_ends_with_its_result(package: FakePackage, tmp_path: Path) -> None:
+async def test_a_turn_through_the_bridge_ends_with_its_result(
+    package: FakePackage, tmp_path: Path
+) -> None:
     async with opened() as factory, trio.open_nursery() as nursery:
         run = await start(nursery, factory, turn("Hi"), tmp_path)
         await run.to_end()
@@ -298,13 +322,20 @@ async def test_a_turn_through_the_bridge_ends_with_its_result(package: FakePacka
     assert [event.result for event in run.events if isinstance(event, Finished)] == [
         Result("Hello", usage=USAGE)
     ]
-    assert [event.message for event in failed.events if isinstance(event, AgentFailed)] == ["no provider"]
+    assert [event.message for event in failed.events if isinstance(event, AgentFailed)] == [
+        "no provider"
+    ]
 
 
 # -- approvals --
 
 
-QUESTION = {"command": "rm -r x", "description": "deletes", "pattern_keys": ["rm"], "allow_permanent": True}
+QUESTION = {
+    "command": "rm -r x",
+    "description": "deletes",
+    "pattern_keys": ["rm"],
+    "allow_permanent": True,
+}
 
 
 def wanting(*questions: dict[str, Any]) -> Callable[[FakeAIAgent], Mapping[str, Any]]:
@@ -315,7 +346,9 @@ def wanting(*questions: dict[str, Any]) -> Callable[[FakeAIAgent], Mapping[str, 
 
 
 @pytest.mark.parametrize("choice", list(Choice))
-async def test_to_hermes_every_answer_is_for_this_once(package: FakePackage, choice: Choice) -> None:
+async def test_to_hermes_every_answer_is_for_this_once(
+    package: FakePackage, choice: Choice
+) -> None:
     package.script = wanting(QUESTION)
     recorder = EventRecorder(decision=Decision(choice, AnsweredBy.CLIENT))
     async with opened() as factory:
@@ -323,7 +356,11 @@ async def test_to_hermes_every_answer_is_for_this_once(package: FakePackage, cho
     assert result.text == ("deny" if choice is Choice.DENY else "once")
     (request,) = recorder.events
     assert isinstance(request, ApprovalRequest)
-    assert (request.command, request.description, request.patterns) == ("rm -r x", "deletes", ("rm",))
+    assert (request.command, request.description, request.patterns) == (
+        "rm -r x",
+        "deletes",
+        ("rm",),
+    )
     assert request.allow_permanent
 
 
@@ -362,7 +399,9 @@ async def test_the_end_of_the_run_ends_the_waiting(package: FakePackage, tmp_pat
     assert package.agent.released == 1
 
 
-async def test_an_answer_that_comes_too_late_decides_about_nothing_else(package: FakePackage) -> None:
+async def test_an_answer_that_comes_too_late_decides_about_nothing_else(
+    package: FakePackage,
+) -> None:
     other = {**QUESTION, "command": "rm -r y"}
 
     def script(agent: FakeAIAgent) -> Mapping[str, Any]:
@@ -395,7 +434,9 @@ def test_it_is_a_provider() -> None:
     assert isinstance(provider, AgentProvider)
 
 
-async def test_without_the_package_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_package_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(ConfigurationError, match=r'pip install "hermes-trio\[hermes\]"') as told:
         async with opened():
@@ -422,7 +463,9 @@ async def test_it_is_warmed_up_once(package: FakePackage) -> None:
 
 async def test_an_agent_that_cannot_be_made_stops_the_start(package: FakePackage) -> None:
     package.construction_fails = RuntimeError("no provider\nis configured")
-    with pytest.raises(ConfigurationError, match="hermes cannot be created: no provider is configured"):
+    with pytest.raises(
+        ConfigurationError, match="hermes cannot be created: no provider is configured"
+    ):
         async with opened(warm_up=True):
             raise AssertionError
     assert package.events == ["probed", "database closed"]

@@ -152,7 +152,13 @@ def test_a_call_that_was_given_up_has_failed() -> None:
 
 def test_events_for_other_displays_say_nothing() -> None:
     recorder, hermes = pair()
-    for event in ("reasoning.available", "_thinking", "subagent.start", "tool.output_risk", "moa.start"):
+    for event in (
+        "reasoning.available",
+        "_thinking",
+        "subagent.start",
+        "tool.output_risk",
+        "moa.start",
+    ):
         hermes.call["tool_progress_callback"](event, "_thinking", "text", None, more=1)
     hermes.call["tool_progress_callback"]("_thinking", "a line")
     assert heard(recorder) == []
@@ -184,7 +190,9 @@ BATCHES = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
 
 
 @given(st.sampled_from(StartReports), BATCHES)
-def test_every_start_is_shown_once_and_ends_once(reports: StartReports, batches: list[list[str]]) -> None:
+def test_every_start_is_shown_once_and_ends_once(
+    reports: StartReports, batches: list[list[str]]
+) -> None:
     recorder, hermes = pair()
     ids: list[str] = []
     for names in batches:

@@ -2,7 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes_trio.agents.hermes.conversion import merge_history, to_content, to_history, without_private_keys
+from hermes_trio.agents.hermes.conversion import (
+    merge_history,
+    to_content,
+    to_history,
+    without_private_keys,
+)
 from hermes_trio.core.messages import Message, ToolCall
 
 TALK = (
@@ -42,7 +47,8 @@ def test_marks_of_the_agent_are_left_out_and_stay_where_they_are() -> None:
 
 def say(*texts: str) -> list[dict[str, Any]]:
     return [
-        {"role": "user" if at % 2 == 0 else "assistant", "content": text} for at, text in enumerate(texts)
+        {"role": "user" if at % 2 == 0 else "assistant", "content": text}
+        for at, text in enumerate(texts)
     ]
 
 

@@ -13,7 +13,10 @@ CUT = "Response truncated due to output length limit"
 
 # Each row: the flags that Hermes returns, and what they mean.
 VERDICTS: list[tuple[dict[str, Any], Verdict]] = [
-    ({"completed": True, "failed": False, "partial": False, "interrupted": False}, Verdict.COMPLETED),
+    (
+        {"completed": True, "failed": False, "partial": False, "interrupted": False},
+        Verdict.COMPLETED,
+    ),
     ({"completed": True, "interrupted": True}, Verdict.INTERRUPTED),
     ({"completed": False, "interrupted": True, "failed": True}, Verdict.INTERRUPTED),
     ({"completed": False, "failed": True, "error": "HTTP 401"}, Verdict.FAILED),
@@ -57,7 +60,11 @@ def test_an_answer_that_was_cut_short_stays_one() -> None:
 
 
 def test_a_note_about_an_interrupt_is_not_an_answer() -> None:
-    raw = {"final_response": "Operation interrupted.", "interrupted": True, "interrupt_message": "stop"}
+    raw = {
+        "final_response": "Operation interrupted.",
+        "interrupted": True,
+        "interrupt_message": "stop",
+    }
     assert result(**raw) == Result("", Verdict.INTERRUPTED, "stop")
 
 

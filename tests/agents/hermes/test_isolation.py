@@ -39,7 +39,9 @@ def say(text: str) -> None:
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level(logging.INFO)
-    return lambda: [record.getMessage().removeprefix("hermes-agent printed: ") for record in caplog.records]
+    return lambda: [
+        record.getMessage().removeprefix("hermes-agent printed: ") for record in caplog.records
+    ]
 
 
 def test_prints_of_other_threads_become_lines_of_the_log(lines: Callable[[], list[str]]) -> None:

@@ -1,4 +1,7 @@
-"""In the place of xllamacpp: a package of that name whose server answers everything with one sentence."""
+"""In the place of xllamacpp.
+
+A package of that name whose server answers everything with one sentence.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,13 @@ import pytest
 import trio
 
 from hermes_trio.agent.emitter import AsyncEmitter
-from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, AsyncAgent, TurnRequest
+from hermes_trio.agent.interface import (
+    AgentConfig,
+    AgentContext,
+    AgentFactory,
+    AsyncAgent,
+    TurnRequest,
+)
 from hermes_trio.agents.local.provider import provider
 from hermes_trio.agents.local.supervisor import LaunchSpec, run_child
 from hermes_trio.core.errors import ConfigurationError
@@ -84,7 +90,13 @@ async def test_options_reach_the_library(package: Path) -> None:
     options = {"local": {"context": 512, "slots": 2, "threads": 3, "gpu_layers": 0}}
     async with opened(configured(package, options=options), package) as factory:
         said, _ = await answer(factory, "params")
-    for part in ("'n_ctx': 512", "'n_parallel': 2", "n_threads=3", "'n_gpu_layers': 0", "['127.0.0.1']"):
+    for part in (
+        "'n_ctx': 512",
+        "'n_parallel': 2",
+        "n_threads=3",
+        "'n_gpu_layers': 0",
+        "['127.0.0.1']",
+    ):
         assert part in said
 
 
@@ -121,8 +133,14 @@ async def test_a_child_that_dies_in_a_turn_fails_that_turn(package: Path) -> Non
     ("more", "expected"),
     [
         ({"model_path": None}, "model_path is missing: set it to a model file in GGUF format"),
-        ({"model_path": Path("/no/such.gguf")}, "model_path: /no/such.gguf: No such file or directory"),
-        ({"options": {"local": {"context": 0}}}, "options of local: Expected `int` >= 1 - at `$.context`"),
+        (
+            {"model_path": Path("/no/such.gguf")},
+            "model_path: /no/such.gguf: No such file or directory",
+        ),
+        (
+            {"options": {"local": {"context": 0}}},
+            "options of local: Expected `int` >= 1 - at `$.context`",
+        ),
         (
             {"options": {"local": {"contxt": 1}}},
             "options of local: Object contains unknown field `contxt`",
@@ -134,7 +152,9 @@ async def test_a_child_that_dies_in_a_turn_fails_that_turn(package: Path) -> Non
         ),
     ],
 )
-async def test_what_cannot_work_is_a_line(package: Path, more: dict[str, Any], expected: str) -> None:
+async def test_what_cannot_work_is_a_line(
+    package: Path, more: dict[str, Any], expected: str
+) -> None:
     with pytest.raises(ConfigurationError) as caught:
         async with opened(configured(package, **more), package):
             raise AssertionError
@@ -146,7 +166,10 @@ async def test_a_file_that_is_no_model_is_a_line(package: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         async with opened(configured(package, model_path=package / "broken.gguf"), package):
             raise AssertionError
-    assert str(caught.value) == "model_path: The model server is down: exit code 1: gguf: invalid magic"
+    assert (
+        str(caught.value)
+        == "model_path: The model server is down: exit code 1: gguf: invalid magic"
+    )
 
 
 async def test_a_missing_package_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +183,9 @@ async def test_a_missing_package_is_a_line(tmp_path: Path, monkeypatch: pytest.M
     )
 
 
-async def test_a_child_that_does_not_end_is_killed(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_that_does_not_end_is_killed(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hermes_trio.agents.local.supervisor.STOP_SECONDS", 0.05)
     deaf = 'import sys, time; sys.stdin.readline(); print(\'{"address": "http://127.0.0.1:1"}\', flush=True); time.sleep(3600)'
     ready = trio.Event()

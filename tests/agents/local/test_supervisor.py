@@ -53,7 +53,9 @@ def children() -> FakeChildren:
     return FakeChildren()
 
 
-async def test_turns_wait_until_the_model_is_loaded(children: FakeChildren, nursery: trio.Nursery) -> None:
+async def test_turns_wait_until_the_model_is_loaded(
+    children: FakeChildren, nursery: trio.Nursery
+) -> None:
     supervisor = ModelSupervisor(SPEC, children.run_child)
     found: list[str] = []
 

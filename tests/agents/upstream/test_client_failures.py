@@ -68,7 +68,11 @@ LOST: list[Script] = [
 async def test_before_the_first_word_it_is_tried_again(lost: Script, autojump_clock: Any) -> None:
     async with open_upstream_harness(lost, lost, says("Hello"), tools=[echo]) as harness:
         result = await harness.turn()
-    assert (result.verdict, result.usage, harness.emitter.said) == (Verdict.COMPLETED, Usage(5, 7), "Hello")
+    assert (result.verdict, result.usage, harness.emitter.said) == (
+        Verdict.COMPLETED,
+        Usage(5, 7),
+        "Hello",
+    )
     assert len({asked.connection for asked in harness.upstream.requests}) == 3
     assert harness.sent[0] == harness.sent[1] == harness.sent[2]
 
@@ -141,7 +145,9 @@ BROKEN: list[tuple[Any, str]] = [
 async def test_after_the_first_word_it_is_incomplete(
     word: Any, end: Any, error: str, autojump_clock: Any
 ) -> None:
-    async with open_upstream_harness([word, Event({"choices": [], "usage": USAGE}), end]) as harness:
+    async with open_upstream_harness(
+        [word, Event({"choices": [], "usage": USAGE}), end]
+    ) as harness:
         result = await harness.turn()
     assert result.verdict is Verdict.INCOMPLETE
     assert error in result.error
@@ -175,13 +181,17 @@ async def test_a_later_round_is_tried_again_too() -> None:
 
 @pytest.mark.parametrize("end", [Reset(), Close()], ids=str)
 async def test_a_connection_that_breaks_after_the_finish_breaks_nothing(end: Any) -> None:
-    async with open_upstream_harness([Say("All said."), Finish(usage=USAGE, done=False), end]) as harness:
+    async with open_upstream_harness(
+        [Say("All said."), Finish(usage=USAGE, done=False), end]
+    ) as harness:
         result = await harness.turn()
     assert (result.verdict, result.usage) == (Verdict.COMPLETED, Usage(5, 7))
 
 
 async def test_a_stream_without_the_mark_of_the_end() -> None:
-    async with open_upstream_harness([Say("All said."), Finish(usage=USAGE, done=False)]) as harness:
+    async with open_upstream_harness(
+        [Say("All said."), Finish(usage=USAGE, done=False)]
+    ) as harness:
         assert (await harness.turn()).verdict is Verdict.COMPLETED
 
 
@@ -204,7 +214,11 @@ async def test_connections_are_used_again() -> None:
 @pytest.mark.parametrize(
     ("reply", "begins", "holds"),
     [
-        (refusal(401, f"Incorrect API key: {KEY}"), "The model server rejected the key (401).", "***"),
+        (
+            refusal(401, f"Incorrect API key: {KEY}"),
+            "The model server rejected the key (401).",
+            "***",
+        ),
         (refusal(403, "not yours"), "The model server rejected the key (403).", "not yours"),
         (
             refusal(404, "no model m"),
@@ -213,15 +227,43 @@ async def test_connections_are_used_again() -> None:
         ),
         (Reply(404, b"<h1>404</h1>"), "The model server has no such", "<h1>404</h1>"),
         (Reply(307, b"", {"Location": "/x"}), "The model server has no such", "(307)"),
-        (refusal(400, "bad", code="context_length_exceeded"), "The conversation is too long", "bad"),
-        (refusal(400, "This model's maximum context length is 9"), "The conversation is too long", "9"),
-        (refusal(400, "exceeds the available context size"), "The conversation is too long", "size"),
+        (
+            refusal(400, "bad", code="context_length_exceeded"),
+            "The conversation is too long",
+            "bad",
+        ),
+        (
+            refusal(400, "This model's maximum context length is 9"),
+            "The conversation is too long",
+            "9",
+        ),
+        (
+            refusal(400, "exceeds the available context size"),
+            "The conversation is too long",
+            "size",
+        ),
         (refusal(400, "no such option"), "The model server refused the request (400).", "option"),
-        (Reply(422, {"detail": [{"msg": "odd"}]}), "The model server refused the request (422).", "odd"),
-        (refusal(429, "pay", code="insufficient_quota"), "The quota at the model server is used up", "pay"),
-        (refusal(429, "wait", {"Retry-After": "3600"}), "The model server accepts no more requests", "wait"),
+        (
+            Reply(422, {"detail": [{"msg": "odd"}]}),
+            "The model server refused the request (422).",
+            "odd",
+        ),
+        (
+            refusal(429, "pay", code="insufficient_quota"),
+            "The quota at the model server is used up",
+            "pay",
+        ),
+        (
+            refusal(429, "wait", {"Retry-After": "3600"}),
+            "The model server accepts no more requests",
+            "wait",
+        ),
         (Reply(400, b"x" * 100_000), "The model server refused the request (400).", "400"),
-        (Reply(200, {"error": {"message": "no GPU", "code": 400}}), "The model server refused", "no GPU"),
+        (
+            Reply(200, {"error": {"message": "no GPU", "code": 400}}),
+            "The model server refused",
+            "no GPU",
+        ),
     ],
     ids=str,
 )
@@ -235,7 +277,9 @@ async def test_a_refusal_is_not_retried(reply: Reply, begins: str, holds: str) -
 
 @pytest.mark.parametrize(("headers", "wait"), [({"Retry-After": "20"}, 20), ({}, 0.5)], ids=str)
 async def test_busy(headers: dict[str, str], wait: float, autojump_clock: Any) -> None:
-    async with open_upstream_harness([refusal(429, "slow down", headers)], says("Hello")) as harness:
+    async with open_upstream_harness(
+        [refusal(429, "slow down", headers)], says("Hello")
+    ) as harness:
         began = trio.current_time()
         assert (await harness.turn()).verdict is Verdict.COMPLETED
         assert trio.current_time() - began == pytest.approx(wait, abs=0.1)
@@ -300,7 +344,9 @@ async def test_many_chunks_in_one_packet_are_said_at_once() -> None:
     ids=str,
 )
 async def test_a_server_that_refuses_to_stream(no: Reply) -> None:
-    called = whole("Looking. ", [Call("echo", {"text": "x"}, "c1")], "tool_calls", reasoning_content="Hm.")
+    called = whole(
+        "Looking. ", [Call("echo", {"text": "x"}, "c1")], "tool_calls", reasoning_content="Hm."
+    )
     scripts: list[Script] = [[no], [called], [whole("Found.")], [whole("Again.")]]
     async with open_upstream_harness(*scripts, tools=[echo]) as harness:
         result = await harness.turn(options={"max_tokens": 9})
@@ -321,7 +367,9 @@ async def test_a_server_that_answers_in_one_piece() -> None:
 
 
 async def test_a_whole_answer_may_take_longer(autojump_clock: Any) -> None:
-    async with open_upstream_harness([Stall()], options={"stream": False}, read=5.0, retries=0) as harness:
+    async with open_upstream_harness(
+        [Stall()], options={"stream": False}, read=5.0, retries=0
+    ) as harness:
         began = trio.current_time()
         assert "was silent for 50 s" in failed(await harness.turn())
         assert trio.current_time() - began == pytest.approx(50, abs=0.5)
@@ -377,7 +425,14 @@ async def test_the_key_is_in_no_event_error_or_log(
     assert [result.verdict for result in results] == [Verdict.INCOMPLETE, Verdict.FAILED]
     printed = capsys.readouterr()
     assert "tool failed" in printed.out
-    for place in (results, harness.emitter.events, harness.messages, caplog.text, printed.out, printed.err):
+    for place in (
+        results,
+        harness.emitter.events,
+        harness.messages,
+        caplog.text,
+        printed.out,
+        printed.err,
+    ):
         assert KEY not in str(place)
         assert secret not in str(place)
     assert KEY not in repr(harness.agent)

@@ -36,10 +36,16 @@ def assembled(*payloads: Any) -> Completion:
     return assembly.completion
 
 
-def piece(index: int | None = None, call_id: Any = None, name: Any = None, arguments: Any = None) -> Json:
+def piece(
+    index: int | None = None, call_id: Any = None, name: Any = None, arguments: Any = None
+) -> Json:
     """A piece of a tool call; what is None is left out."""
     function = {"name": name, "arguments": arguments}
-    whole = {"index": index, "id": call_id, "function": {k: v for k, v in function.items() if v is not None}}
+    whole = {
+        "index": index,
+        "id": call_id,
+        "function": {k: v for k, v in function.items() if v is not None},
+    }
     return {k: v for k, v in whole.items() if v is not None}
 
 
@@ -93,8 +99,13 @@ def test_a_brace_at_a_cut_begins_no_call(parts: list[str]) -> None:
 
 
 @settings(max_examples=30)
-@given(st.lists(st.dictionaries(st.text(max_size=3), st.text(max_size=5)), min_size=1, max_size=4), st.data())
-def test_cuts_in_arguments_do_not_matter(arguments: list[dict[str, str]], data: st.DataObject) -> None:
+@given(
+    st.lists(st.dictionaries(st.text(max_size=3), st.text(max_size=5)), min_size=1, max_size=4),
+    st.data(),
+)
+def test_cuts_in_arguments_do_not_matter(
+    arguments: list[dict[str, str]], data: st.DataObject
+) -> None:
     texts = [json.dumps(each) for each in arguments]
     queues = [
         [piece(n, str(n), "f", "")] + [piece(n, None, None, part) for part in _cut(text, data)]
@@ -135,7 +146,10 @@ def test_calls_are_bounded(pieces: list[Json]) -> None:
         ({"reasoning": "b", "content": "a"}, [Reasoning("b"), Text("a")]),
         ({"reasoning": {"effort": "high"}, "content": ""}, []),
         ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "c"}]}, [Text("ac")]),
-        ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "b"}]}]}, [Reasoning("b")]),
+        (
+            {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "b"}]}]},
+            [Reasoning("b")],
+        ),
         ({"refusal": "no"}, [Text("no")]),
         ({"content": "\ud83d"}, [Text("?")]),
         ({"role": "assistant"}, []),
@@ -154,7 +168,8 @@ def test_deltas(delta: Json, said: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "payload", [{}, {"choices": []}, {"choices": None}, {"choices": ["x"]}, {"type": "ping"}, {"error": None}]
+    "payload",
+    [{}, {"choices": []}, {"choices": None}, {"choices": ["x"]}, {"type": "ping"}, {"error": None}],
 )
 def test_chunks_that_say_nothing(payload: Json) -> None:
     assert assembled(payload) == Completion()
@@ -165,8 +180,15 @@ NAMES = [
     "usage", "prompt_tokens", "prompt_tokens_details", "cached_tokens", "error", "code", "type", "text", "thinking",
 ]  # fmt: skip
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.sampled_from(NAMES),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
+    | st.sampled_from(NAMES),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
+    ),
 )
 
 
@@ -174,7 +196,11 @@ ANYTHING = st.recursive(
 @given(ANYTHING)
 def test_any_json_is_read_or_refused(payload: Any) -> None:
     assembly = CompletionBuilder()
-    for data in (payload, {"choices": [{"delta": payload}]}, {"choices": [payload], "usage": payload}):
+    for data in (
+        payload,
+        {"choices": [{"delta": payload}]},
+        {"choices": [payload], "usage": payload},
+    ):
         try:
             assembly.read(json.dumps(data))
         except CallFailed as failure:
@@ -186,7 +212,8 @@ def test_any_json_is_read_or_refused(payload: Any) -> None:
     "nested",
     [
         '{"error": ' * 900 + "1" + "}" * 900,
-        '{"choices": [{"delta": {"content": %s}}]}' % ('[{"type": "text", "text": ' * 400 + "1" + "}]" * 400),
+        '{"choices": [{"delta": {"content": %s}}]}'
+        % ('[{"type": "text", "text": ' * 400 + "1" + "}]" * 400),
         "[" * 5_000 + "]" * 5_000,
     ],
     ids=["error", "content", "array"],
@@ -225,7 +252,9 @@ def test_only_the_first_choice_counts() -> None:
 def test_usage(counts: Json, usage: Usage) -> None:
     assert assembled({"choices": [], "usage": counts}).usage == usage
     growing = {**chunk({"content": "a"}), "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
-    assert assembled(growing, {**chunk({}, "stop"), "usage": counts}, {"usage": None}).usage == usage
+    assert (
+        assembled(growing, {**chunk({}, "stop"), "usage": counts}, {"usage": None}).usage == usage
+    )
 
 
 @pytest.mark.parametrize(

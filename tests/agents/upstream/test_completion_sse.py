@@ -51,7 +51,8 @@ def test_cuts_do_not_matter(texts: list[str], end: str, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize(
-    "pieces", [[b"x" * 101], [b"x" * 60] * 2, [b"data: " + b"x" * 60 + b"\n"] * 2, [b"data: x\n" * 60]]
+    "pieces",
+    [[b"x" * 101], [b"x" * 60] * 2, [b"data: " + b"x" * 60 + b"\n"] * 2, [b"data: x\n" * 60]],
 )
 def test_an_event_is_bounded(pieces: list[bytes]) -> None:
     with pytest.raises(EventTooLong, match="more than 100 bytes"):

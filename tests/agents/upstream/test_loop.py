@@ -1,4 +1,7 @@
-"""The tool loop against a scripted upstream: what is emitted, what is run, and what the model is sent."""
+"""The tool loop against a scripted upstream.
+
+What is emitted, what is run, and what the model is sent.
+"""
 
 from __future__ import annotations
 
@@ -181,7 +184,9 @@ async def test_a_tool_may_ask(is_approving: bool) -> None:
     async def careful(*, use: ToolUse) -> str:
         return "did it" if await use.ask("rm x", "deletes", ("rm",)) else "did not"
 
-    async with open_upstream_harness(calls(Call("careful")), says("Done"), tools=[careful]) as harness:
+    async with open_upstream_harness(
+        calls(Call("careful")), says("Done"), tools=[careful]
+    ) as harness:
         harness.emitter.is_approving = is_approving
         await harness.turn()
     assert harness.emitter.all(Question) == [Question("rm x", "deletes", ("rm",), "call_1")]
@@ -198,7 +203,11 @@ async def test_what_a_tool_knows() -> None:
     async with open_upstream_harness(calls(Call("look")), says("Done"), tools=[look]) as harness:
         await harness.turn(principal="ann")
         assert seen[0].workspace == harness.agent.workspace
-    assert (seen[0].call_id, seen[0].session_id, seen[0].principal) == ("call_1", "session_1", "ann")
+    assert (seen[0].call_id, seen[0].session_id, seen[0].principal) == (
+        "call_1",
+        "session_1",
+        "ann",
+    )
 
 
 async def test_ids_that_are_missing_or_used_twice_are_replaced() -> None:
@@ -253,14 +262,21 @@ async def test_an_answer_that_was_cut(reason: str, verdict: Verdict) -> None:
         [Say("Once upon"), Call("echo", '{"te'), Finish(reason, USAGE)], tools=TOOLS
     ) as harness:
         result = await harness.turn()
-    assert (result.verdict, result.usage, harness.emitter.said) == (verdict, Usage(5, 7), "Once upon")
+    assert (result.verdict, result.usage, harness.emitter.said) == (
+        verdict,
+        Usage(5, 7),
+        "Once upon",
+    )
     assert result.error
     assert harness.emitter.ends == []
 
 
 # -- tools of the client --
 
-GIVEN = {"type": "function", "function": {"name": "locate", "description": "Where?", "parameters": {}}}
+GIVEN = {
+    "type": "function",
+    "function": {"name": "locate", "description": "Where?", "parameters": {}},
+}
 FLAT: dict[str, Any] = {
     "type": "function",
     "name": "locate",
@@ -276,7 +292,10 @@ async def test_a_call_for_the_client_ends_the_turn(given: Any) -> None:
     async with open_upstream_harness(script, tools=TOOLS) as harness:
         result = await harness.turn(options={"tools": [given, {"type": "web_search"}]})
     assert (result.verdict, result.usage) == (Verdict.COMPLETED, Usage(5, 7))
-    assert harness.emitter.events == [Text("Where are you? "), ClientCall("c1", "locate", '{"deep": [1]}')]
+    assert harness.emitter.events == [
+        Text("Where are you? "),
+        ClientCall("c1", "locate", '{"deep": [1]}'),
+    ]
     assert harness.sent[0]["tools"][-1] == GIVEN
     assert len(harness.sent[0]["tools"]) == len(TOOLS) + 1
 
@@ -366,7 +385,10 @@ async def test_cancelled_while_tools_run() -> None:
             left.append(name)
 
     made = [Call("hang", {"name": name}, name) for name in "ab"]
-    async with open_upstream_harness(calls(*made), tools=[hang]) as harness, trio.open_nursery() as nursery:
+    async with (
+        open_upstream_harness(calls(*made), tools=[hang]) as harness,
+        trio.open_nursery() as nursery,
+    ):
         nursery.start_soon(harness.turn)
         while len(harness.emitter.all(ToolOutput)) < 2:
             await harness.emitter.changed.wait()
@@ -389,7 +411,12 @@ async def test_a_run_that_is_over_is_no_error_of_the_tool() -> None:
 async def test_pieces_of_calls_are_joined() -> None:
     pieces: list[dict[str, Any]] = [
         {"index": 0, "id": "c1", "type": "function", "function": {"name": "echo", "arguments": ""}},
-        {"index": 1, "id": "c2", "type": "function", "function": {"name": "echo", "arguments": '{"te'}},
+        {
+            "index": 1,
+            "id": "c2",
+            "type": "function",
+            "function": {"name": "echo", "arguments": '{"te'},
+        },
         {"index": 0, "function": {"arguments": '{"text": "a'}},
         {"index": 1, "function": {"arguments": 'xt": "b"}'}},
         {"index": 0, "function": {"arguments": '"}'}},
@@ -399,4 +426,6 @@ async def test_pieces_of_calls_are_joined() -> None:
     ) as harness:
         await harness.turn()
     assert sorted(harness.emitter.ends) == [("c1", "echo: a", False), ("c2", "echo: b", False)]
-    assert json.loads(harness.messages[-3]["tool_calls"][0]["function"]["arguments"]) == {"text": "a"}
+    assert json.loads(harness.messages[-3]["tool_calls"][0]["function"]["arguments"]) == {
+        "text": "a"
+    }

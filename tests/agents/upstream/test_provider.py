@@ -75,7 +75,9 @@ SECRET = "pässwörd-0123456789"
         ({"mcp": {"files": {}}}, "files"),
     ],
 )
-async def test_invalid_configuration_is_reported_in_one_line(config: Any, told: str, tmp_path: Path) -> None:
+async def test_invalid_configuration_is_reported_in_one_line(
+    config: Any, told: str, tmp_path: Path
+) -> None:
     filled = AgentConfig(**{"base_url": BASE, "tools": ("none",), **config})
     with pytest.raises(ConfigurationError, match=told) as caught:
         async with provider.open(filled, tmp_path):

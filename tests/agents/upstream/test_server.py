@@ -58,11 +58,15 @@ class Behind(fakes.ScriptedAgentFactory):
 
 
 @asynccontextmanager
-async def serving(*scripts: Script, read: float = 60.0) -> AsyncIterator[tuple[AppHarness, ScriptedUpstream]]:
+async def serving(
+    *scripts: Script, read: float = 60.0
+) -> AsyncIterator[tuple[AppHarness, ScriptedUpstream]]:
     """A server with the upstream agent in it, in front of a scripted upstream."""
     async with serve_scripts(*scripts) as upstream:
         limits = UpstreamLimits(read=read, retries=1)
-        config = AgentConfig(base_url=upstream.base_url, api_key=KEY, model="m", tools=TOOLS, limits=limits)
+        config = AgentConfig(
+            base_url=upstream.base_url, api_key=KEY, model="m", tools=TOOLS, limits=limits
+        )
         async with (
             provider.open(config, Path("/nonexistent")) as factory,
             open_harness(Behind(factory)) as harness,
@@ -104,10 +108,15 @@ async def on_responses(harness: AppHarness) -> Seen:
     failures = {
         event["item"]["call_id"]: event["item"]["output"][0]["text"] == "not today"
         for event in events(answer)
-        if event["type"] == "response.output_item.done" and event["item"]["type"] == "function_call_output"
+        if event["type"] == "response.output_item.done"
+        and event["item"]["type"] == "function_call_output"
     }
     thoughts = [item["summary"] for item in output if item["type"] == "reasoning"]
-    error = (response["error"] or {}).get("message") or (response.get("hermes") or {}).get("error") or ""
+    error = (
+        (response["error"] or {}).get("message")
+        or (response.get("hermes") or {}).get("error")
+        or ""
+    )
     return Seen(
         text_of(response),
         "".join(part["text"] for summary in thoughts for part in summary),
@@ -172,7 +181,9 @@ CASES = {
     "reasoning": Case(
         ((Think("Hm. "), Think("Yes."), Say("Yes."), FINISH),), "completed", "Yes.", "Hm. Yes."
     ),
-    "one tool": Case((FIRST, says("Found.")), "completed", "Looking. Found.", ends=(("c1", False),)),
+    "one tool": Case(
+        (FIRST, says("Found.")), "completed", "Looking. Found.", ends=(("c1", False),)
+    ),
     "three tools": Case(
         (calls(*PACES), says("Done.")),
         "completed",
@@ -180,7 +191,10 @@ CASES = {
         ends=(("c1", False), ("c2", False), ("c3", False)),
     ),
     "tool error": Case(
-        (calls(Call("failing", {}, "c1")), says("Pity.")), "completed", "Pity.", ends=(("c1", True),)
+        (calls(Call("failing", {}, "c1")), says("Pity.")),
+        "completed",
+        "Pity.",
+        ends=(("c1", True),),
     ),
     "lost before": Case(([Reset()], says("Hello")), "completed", "Hello"),
     "lost before, for good": Case(([Reset()], [Close()]), "failed", error="was lost"),
@@ -193,18 +207,26 @@ CASES = {
         error="was lost",
     ),
     "stall": Case(([Stall()],) * 2, "failed", error="was silent for 0.1 s", read=0.1),
-    "stall after": Case(([Say("So far"), Stall()],), "incomplete", "So far", error="was silent", read=0.1),
+    "stall after": Case(
+        ([Say("So far"), Stall()],), "incomplete", "So far", error="was silent", read=0.1
+    ),
     "401": Case(([refusal(401, f"wrong key {KEY}")],), "failed", error="rejected the key (401)"),
     "404": Case(([refusal(404, "no model m")],), "failed", error="no model m"),
     "429": Case(([refusal(429, "slow", AGAIN)], says("Hello")), "completed", "Hello"),
-    "429 for good": Case(([refusal(429, "slow", AGAIN)],) * 2, "failed", error="accepts no more requests"),
+    "429 for good": Case(
+        ([refusal(429, "slow", AGAIN)],) * 2, "failed", error="accepts no more requests"
+    ),
     "too long": Case(
-        ([refusal(400, "x", code="context_length_exceeded")],), "failed", error="conversation is too long"
+        ([refusal(400, "x", code="context_length_exceeded")],),
+        "failed",
+        error="conversation is too long",
     ),
     "garbage": Case(([Raw(b"data: <html>\n\n")],), "failed", error="valid chat completion"),
     "half characters": Case(([Raw(bytes([byte])) for byte in BIT_BY_BIT],), "completed", "é🌍"),
     "no streams": Case(([refusal(400, "no streaming")], [whole("Hello")]), "completed", "Hello"),
-    "out of tokens": Case(([Say("Once"), Finish("length", USAGE)],), "truncated", "Once", error="limit"),
+    "out of tokens": Case(
+        ([Say("Once"), Finish("length", USAGE)],), "truncated", "Once", error="limit"
+    ),
 }
 
 
@@ -262,7 +284,10 @@ async def test_the_past_reaches_the_model_with_its_calls() -> None:
     assert told[1]["tool_calls"][0]["id"] == told[2]["tool_call_id"] == "c1"
 
 
-GIVEN: dict[str, Any] = {"type": "function", "function": {"name": "locate", "parameters": {"type": "object"}}}
+GIVEN: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "locate", "parameters": {"type": "object"}},
+}
 BOTH = calls(Call("locate", {"deep": 1}, "c1"), Call("paced", {"steps": 1}, "c2"))
 TOLD = [
     ("user", "Where am I?"),

@@ -38,7 +38,9 @@ def messages(config: AgentConfig | None = None, /, **more: Any) -> list[Any]:
         ("You are A.", "", "", "You are A."),
     ],
 )
-def test_layers_of_the_system_prompt(prompt: str, instructions: str, past: str, system: str) -> None:
+def test_layers_of_the_system_prompt(
+    prompt: str, instructions: str, past: str, system: str
+) -> None:
     history = (Message("user", "One"), Message("system", past), Message("assistant", "Two"))
     found = messages(AgentConfig(system_prompt=prompt), instructions=instructions, history=history)
     assert found[0] == {"role": "system", "content": system}
@@ -46,7 +48,10 @@ def test_layers_of_the_system_prompt(prompt: str, instructions: str, past: str, 
 
 
 def test_a_system_message_of_parts_is_its_text() -> None:
-    assert messages(history=(Message("system", PARTS),))[0] == {"role": "system", "content": "What is this?"}
+    assert messages(history=(Message("system", PARTS),))[0] == {
+        "role": "system",
+        "content": "What is this?",
+    }
 
 
 def test_no_system_prompt_at_all() -> None:
@@ -74,7 +79,11 @@ def test_calls_of_the_past() -> None:
             "role": "assistant",
             "content": None,
             "tool_calls": [
-                {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}},
+                {
+                    "id": "c1",
+                    "type": "function",
+                    "function": {"name": "f", "arguments": '{"a": 1}'},
+                },
                 {"id": "c2", "type": "function", "function": {"name": "g", "arguments": "{}"}},
             ],
         },
@@ -119,11 +128,25 @@ SCHEMA = {"name": "x", "schema": {"type": "object"}, "strict": True}
         ({"max_output_tokens": 5}, {"max_tokens": 5}),
         ({"max_tokens": 4, "max_output_tokens": 5}, {"max_tokens": 4}),
         ({"reasoning_effort": "low", "user": "u"}, {"reasoning_effort": "low", "user": "u"}),
-        ({"presence_penalty": 1, "frequency_penalty": 2}, {"presence_penalty": 1, "frequency_penalty": 2}),
-        ({"response_format": {"type": "json_object"}}, {"response_format": {"type": "json_object"}}),
-        ({"text": {"format": {"type": "json_object"}}}, {"response_format": {"type": "json_object"}}),
         (
-            {"text": {"format": {"type": "json_schema", "description": None, **SCHEMA}, "verbosity": "low"}},
+            {"presence_penalty": 1, "frequency_penalty": 2},
+            {"presence_penalty": 1, "frequency_penalty": 2},
+        ),
+        (
+            {"response_format": {"type": "json_object"}},
+            {"response_format": {"type": "json_object"}},
+        ),
+        (
+            {"text": {"format": {"type": "json_object"}}},
+            {"response_format": {"type": "json_object"}},
+        ),
+        (
+            {
+                "text": {
+                    "format": {"type": "json_schema", "description": None, **SCHEMA},
+                    "verbosity": "low",
+                }
+            },
             {"response_format": {"type": "json_schema", "json_schema": SCHEMA}, "verbosity": "low"},
         ),
         (
@@ -158,7 +181,10 @@ async def ours(text: str) -> str:
         ("auto", "auto"),
         ("required", "required"),
         ({"type": "function", "name": "f"}, {"type": "function", "function": {"name": "f"}}),
-        ({"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "f"}}),
+        (
+            {"type": "function", "function": {"name": "f"}},
+            {"type": "function", "function": {"name": "f"}},
+        ),
         ({"type": "function"}, None),
         ({"type": "file_search"}, None),
         (None, None),
@@ -169,7 +195,9 @@ def test_the_choice_of_a_tool(choice: Any, sent: Any) -> None:
     assert found.get("tool_choice") == sent
 
 
-@pytest.mark.parametrize(("choice", "later"), [("none", "none"), ("auto", "auto"), ("required", "auto")])
+@pytest.mark.parametrize(
+    ("choice", "later"), [("none", "none"), ("auto", "auto"), ("required", "auto")]
+)
 def test_the_choice_in_later_rounds(choice: str, later: str) -> None:
     offered = offer_tools([ours], {"tool_choice": choice})
     assert offered.request_fields(1, is_last=False)["tool_choice"] == later
@@ -177,7 +205,10 @@ def test_the_choice_in_later_rounds(choice: str, later: str) -> None:
 
 
 def test_without_tools_nothing_is_said_of_them() -> None:
-    options = {"tools": [{"type": "web_search"}, {"type": "function"}, "odd"], "tool_choice": "auto"}
+    options = {
+        "tools": [{"type": "web_search"}, {"type": "function"}, "odd"],
+        "tool_choice": "auto",
+    }
     offered = offer_tools([], {**options, "parallel_tool_calls": True})
     assert offered.request_fields(0, is_last=False) == {}
 

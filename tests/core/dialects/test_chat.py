@@ -147,9 +147,19 @@ def test_usage_comes_in_its_own_chunk_when_asked_for() -> None:
             "output_truncated",
             False,
         ),
-        (Outcome.from_result(Result("x", Verdict.INTERRUPTED), False), "stop", "stop_requested", False),
+        (
+            Outcome.from_result(Result("x", Verdict.INTERRUPTED), False),
+            "stop",
+            "stop_requested",
+            False,
+        ),
         (Outcome.from_cancellation(Reason.STOP_REQUESTED), "stop", "stop_requested", False),
-        (Outcome.from_result(Result("x", Verdict.FAILED, "no"), False), "error", "agent_error", True),
+        (
+            Outcome.from_result(Result("x", Verdict.FAILED, "no"), False),
+            "error",
+            "agent_error",
+            True,
+        ),
         (Outcome.from_failure(AgentFailed("boom", "RuntimeError")), "error", "agent_error", True),
         (Outcome.from_cancellation(Reason.TIMEOUT), "error", "timeout", True),
         (Outcome.from_cancellation(Reason.SERVER_SHUTDOWN), "error", "server_shutdown", True),
@@ -173,7 +183,9 @@ def test_streams_of_all_scripts_keep_the_promises(script: list[Event], reason: R
     assert frames[-1].data == "[DONE]"
     chunks = frames[:-1]
     assert "".join(_delta(frame).get("content", "") for frame in chunks) == turn.text
-    assert [frame.data["choices"][0]["finish_reason"] for frame in chunks].count(None) == len(chunks) - 1
+    assert [frame.data["choices"][0]["finish_reason"] for frame in chunks].count(None) == len(
+        chunks
+    ) - 1
     _check_lifecycle([frame.data for frame in chunks if frame.name == PROGRESS])
     assert not any({"content", "reasoning_content"} <= set(_delta(frame)) for frame in chunks)
     assert "_secret" not in json.dumps([frame.data for frame in chunks])
@@ -216,7 +228,11 @@ def test_a_reply_holds_the_answer_after_the_last_tool_round() -> None:
         **HEAD,
         "object": "chat.completion",
         "choices": [
-            {"index": 0, "message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Hello."},
+                "finish_reason": "stop",
+            }
         ],
         "usage": USAGE,
     }
@@ -242,7 +258,9 @@ def test_a_stopped_reply_without_an_error_text_has_no_error_header() -> None:
 
 def test_reasoning_is_part_of_the_reply() -> None:
     collector = ChatCollector(STAMP)
-    collector.take([ReasoningAdded(0, "hm "), ReasoningAdded(0, "so"), TextAdded(1, "a"), Ended(DONE)])
+    collector.take(
+        [ReasoningAdded(0, "hm "), ReasoningAdded(0, "so"), TextAdded(1, "a"), Ended(DONE)]
+    )
     assert collector.reply("a").body["choices"][0]["message"]["reasoning_content"] == "hm so"
 
 

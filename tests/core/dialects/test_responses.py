@@ -49,7 +49,9 @@ def rendered(*changes: Change) -> list[Json]:
 
 def brief(events: list[Json]) -> list[tuple[str, Any]]:
     """What matters of each event: its type, and the place of its item."""
-    return [(event["type"].removeprefix("response."), event.get("output_index")) for event in events]
+    return [
+        (event["type"].removeprefix("response."), event.get("output_index")) for event in events
+    ]
 
 
 def test_the_opening_is_two_whole_frames() -> None:
@@ -135,7 +137,12 @@ def test_a_call_is_done_when_its_tool_is_and_its_result_follows() -> None:
         ("output_item.added", 4),
         ("output_item.done", 4),
     ]
-    made = {"id": item_id("fc", "resp_1", 1), "type": "function_call", "name": "terminal", "call_id": "c1"}
+    made = {
+        "id": item_id("fc", "resp_1", 1),
+        "type": "function_call",
+        "name": "terminal",
+        "call_id": "c1",
+    }
     assert events[8]["item"] == {**made, "status": "in_progress", "arguments": ""}
     assert events[17]["item"] == {**made, "status": "completed", "arguments": '{"command": "ls"}'}
     result = {
@@ -150,10 +157,19 @@ def test_a_call_is_done_when_its_tool_is_and_its_result_follows() -> None:
 
 def test_text_goes_on_after_the_result_of_a_call_that_ran_meanwhile() -> None:
     turn = Turn()
-    script: list[Event] = [ToolStarted("c", "t"), Text("one "), ToolCompleted("c", "r"), Text("two")]
+    script: list[Event] = [
+        ToolStarted("c", "t"),
+        Text("one "),
+        ToolCompleted("c", "r"),
+        Text("two"),
+    ]
     changes = [*feed(turn, script), *turn.cancel(Reason.TIMEOUT)]
     reader = Reader().read(rendered(*changes))
-    assert [item["type"] for item in reader.items] == ["function_call", "message", "function_call_output"]
+    assert [item["type"] for item in reader.items] == [
+        "function_call",
+        "message",
+        "function_call_output",
+    ]
     assert reader.items[1]["content"][0]["text"] == "one two"
     assert reader.items[1]["status"] == "incomplete"
 
@@ -173,7 +189,9 @@ def test_what_was_cut_is_incomplete() -> None:
 
 def test_a_log_that_lost_the_end_of_a_call_still_closes_it() -> None:
     reader = Reader().read(
-        rendered(CallStarted(0, "c", "t", {}, 0.0), Ended(Outcome.from_cancellation(Reason.PROCESS_DIED)))
+        rendered(
+            CallStarted(0, "c", "t", {}, 0.0), Ended(Outcome.from_cancellation(Reason.PROCESS_DIED))
+        )
     )
     assert [item["status"] for item in reader.items] == ["incomplete", "incomplete"]
 
@@ -203,7 +221,9 @@ def test_results_are_whole_however_long() -> None:
 
 @given(scripts, cuts)
 @settings(max_examples=60)
-def test_a_run_cut_after_every_prefix_keeps_the_promises(script: list[Event], reason: Reason) -> None:
+def test_a_run_cut_after_every_prefix_keeps_the_promises(
+    script: list[Event], reason: Reason
+) -> None:
     for length in range(len(script) + 1):
         turn, changes = played(script[:length], reason)
         check(turn, changes)
@@ -254,12 +274,18 @@ def check_batch(changes: list[Change], final: Json) -> None:
     """A batch reply is the last response of the stream, but for the form of the results."""
     collector = ResponsesCollector(HEADER)
     collector.take(changes)
-    assert collector.reply().body == collector.snapshot() == {**final, "output": plain(final["output"])}
+    assert (
+        collector.reply().body
+        == collector.snapshot()
+        == {**final, "output": plain(final["output"])}
+    )
 
 
 def plain(items: list[Json]) -> list[Json]:
     return [
-        {**item, "output": item["output"][0]["text"]} if item["type"] == "function_call_output" else item
+        {**item, "output": item["output"][0]["text"]}
+        if item["type"] == "function_call_output"
+        else item
         for item in items
     ]
 
@@ -288,7 +314,9 @@ def test_a_client_that_heard_more_than_a_dead_process_logged_hears_the_end(
 
 
 @given(scripts, st.integers(-1, 60), st.integers(0, 25))
-def test_rendering_in_pieces_or_at_once_is_the_same(script: list[Event], after: int, cut: int) -> None:
+def test_rendering_in_pieces_or_at_once_is_the_same(
+    script: list[Event], after: int, cut: int
+) -> None:
     _, changes = played(script)
     stream = ResponsesStream(HEADER, after)
     pieces = stream.opening() + stream.render(changes[:cut])
@@ -308,7 +336,9 @@ def test_a_run_in_progress_has_no_terminal_event(script: list[Event]) -> None:
 def models() -> dict[str, TypeAdapter[Any]]:
     """The SDK's class for each type of event."""
     classes = get_args(get_args(ResponseStreamEvent)[0])
-    return {get_args(kind.model_fields["type"].annotation)[0]: TypeAdapter(kind) for kind in classes}
+    return {
+        get_args(kind.model_fields["type"].annotation)[0]: TypeAdapter(kind) for kind in classes
+    }
 
 
 @given(scripts, last_words)
@@ -367,20 +397,31 @@ def test_a_server_call_is_one_item_with_its_standard_events() -> None:
         "error": None,
         "approval_request_id": None,
     }
-    error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": "no such file"}]}
-    assert (second["status"], second["output"], second["error"]) == ("failed", "no such file", error)
+    error = {
+        "type": "mcp_tool_execution_error",
+        "content": [{"type": "text", "text": "no such file"}],
+    }
+    assert (second["status"], second["output"], second["error"]) == (
+        "failed",
+        "no such file",
+        error,
+    )
     assert (third["status"], third["output"]) == ("incomplete", "half")
 
 
 @given(scripts, cuts)
-def test_server_calls_are_the_same_in_stream_and_record(script: list[Event], reason: Reason) -> None:
+def test_server_calls_are_the_same_in_stream_and_record(
+    script: list[Event], reason: Reason
+) -> None:
     turn, changes = played(script, reason)
     final = events_of(frames_after(MCP, changes))[-1]["response"]
     stored = response_object(MCP, turn.items, turn.outcome)
     assert stored["output"] == final["output"]
     calls = [item for item in turn.items if isinstance(item, CallItem)]
     shown = [item for item in final["output"] if item["type"] == "mcp_call"]
-    assert [(call.name, call.result) for call in calls] == [(item["name"], item["output"]) for item in shown]
+    assert [(call.name, call.result) for call in calls] == [
+        (item["name"], item["output"]) for item in shown
+    ]
     assert all(item["status"] != "in_progress" for item in final["output"])
 
 

@@ -95,7 +95,9 @@ def test_a_completed_run_has_its_time_and_its_usage() -> None:
 
 def test_the_request_is_repeated() -> None:
     request = {"metadata": {"a": "b"}, "temperature": 0.5, "store": False, "user": None, "other": 1}
-    header = evolve(HEADER, request=request, conversation="conv_1", background=True, instructions="be brief")
+    header = evolve(
+        HEADER, request=request, conversation="conv_1", background=True, instructions="be brief"
+    )
     shown = response_object(header, ())
     assert shown["metadata"] == {"a": "b"}
     assert (shown["temperature"], shown["store"], shown["user"]) == (0.5, False, None)
@@ -113,7 +115,12 @@ def test_the_request_is_repeated() -> None:
             {"reason": "max_output_tokens"},
             "max_output_tokens",
         ),
-        (Outcome.from_cancellation(Reason.CLIENT_DISCONNECTED), "incomplete", None, "client_disconnected"),
+        (
+            Outcome.from_cancellation(Reason.CLIENT_DISCONNECTED),
+            "incomplete",
+            None,
+            "client_disconnected",
+        ),
         (Outcome.from_cancellation(Reason.PROCESS_DIED), "incomplete", None, "process_died"),
         (Outcome.from_cancellation(Reason.STOP_REQUESTED), "cancelled", None, "stop_requested"),
         (Outcome.from_failure(AgentFailed("boom")), "failed", None, "agent_error"),
@@ -121,7 +128,11 @@ def test_the_request_is_repeated() -> None:
 )
 def test_other_ends_say_so(outcome: Outcome, status: str, details: Any, reason: str) -> None:
     shown = response_object(HEADER, (), outcome, 1.23456)
-    assert (shown["status"], shown["incomplete_details"], shown["completed_at"]) == (status, details, None)
+    assert (shown["status"], shown["incomplete_details"], shown["completed_at"]) == (
+        status,
+        details,
+        None,
+    )
     assert shown["hermes"]["reason"] == reason
     assert (shown["hermes"]["session_id"], shown["hermes"]["duration"]) == ("s-1", 1.235)
     assert (shown["error"] is not None) is (status == "failed")
@@ -129,7 +140,9 @@ def test_other_ends_say_so(outcome: Outcome, status: str, details: Any, reason: 
 
 def test_a_failure_has_a_code_that_sdks_know_and_always_a_message() -> None:
     told = response_object(HEADER, (), Outcome.from_failure(AgentFailed("boom")))
-    silent = response_object(HEADER, (), Outcome(Status.FAILED, Reason.AGENT_ERROR, Failure("", "x")))
+    silent = response_object(
+        HEADER, (), Outcome(Status.FAILED, Reason.AGENT_ERROR, Failure("", "x"))
+    )
     assert told["error"] == {"code": "server_error", "message": "boom"}
     assert silent["error"] == {"code": "server_error", "message": "The agent failed."}
 
@@ -141,7 +154,9 @@ def test_a_session_that_moved_is_told_even_of_a_completed_run() -> None:
 
 
 def test_ids_depend_on_the_run_the_kind_and_the_place() -> None:
-    ids = {item_id(*key) for key in (("msg", "a", 0), ("msg", "b", 0), ("msg", "a", 1), ("fc", "a", 0))}
+    ids = {
+        item_id(*key) for key in (("msg", "a", 0), ("msg", "b", 0), ("msg", "a", 1), ("fc", "a", 0))
+    }
     assert len(ids) == 4
     assert all(len(made.partition("_")[2]) == 24 for made in ids)
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from hermes_trio.core.changes import CallEnded, CallStarted, Change, Ended, ReasoningAdded, TextAdded
+from hermes_trio.core.changes import (
+    CallEnded,
+    CallStarted,
+    Change,
+    Ended,
+    ReasoningAdded,
+    TextAdded,
+)
 from hermes_trio.core.dialects.responses import ResponsesStream
 from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.core.state import CallState
@@ -36,7 +43,9 @@ def without(kind: str) -> Callable[[list[Json]], list[Json]]:
 
 
 def with_change(kind: str, **fields: Any) -> Callable[[list[Json]], list[Json]]:
-    return lambda events: [{**event, **fields} if event["type"] == kind else event for event in events]
+    return lambda events: [
+        {**event, **fields} if event["type"] == kind else event for event in events
+    ]
 
 
 def test_a_good_stream_passes() -> None:

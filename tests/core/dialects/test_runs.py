@@ -16,7 +16,13 @@ from hermes_trio.core.changes import (
     TextAdded,
     ToolOutputAdded,
 )
-from hermes_trio.core.dialects.runs import RunsStream, ends_in_states, event_name, frames_after, run_object
+from hermes_trio.core.dialects.runs import (
+    RunsStream,
+    ends_in_states,
+    event_name,
+    frames_after,
+    run_object,
+)
 from hermes_trio.core.events import Event, Result, Verdict
 from hermes_trio.core.messages import MessageItem, Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
@@ -24,7 +30,15 @@ from hermes_trio.core.records import ALL_ENDS, EndedRun, LiveRun
 from hermes_trio.core.run_status import RunStatus
 from hermes_trio.core.state import CallState, RunState
 from hermes_trio.core.turn import Turn
-from tests.support.run_stream_rules import CLOSED, HEADER, TERMINAL, Json, blocks_of, check_whole, events_of
+from tests.support.run_stream_rules import (
+    CLOSED,
+    HEADER,
+    TERMINAL,
+    Json,
+    blocks_of,
+    check_whole,
+    events_of,
+)
 from tests.support.strategies import cuts, last_words, scripts
 from tests.support.turn_rules import feed, played
 
@@ -215,7 +229,9 @@ def test_the_object_of_a_run_that_has_ended() -> None:
     }
 
 
-@pytest.mark.parametrize("state", [RunState.QUEUED, RunState.RUNNING, RunState.WAITING, RunState.STOPPING])
+@pytest.mark.parametrize(
+    "state", [RunState.QUEUED, RunState.RUNNING, RunState.WAITING, RunState.STOPPING]
+)
 def test_the_object_of_a_run_in_progress(state: RunState) -> None:
     changes: list[Change] = [TextAdded(0, "a"), CallStarted(1, "c", "t", {}, 0.5)]
     shown = run_object(LiveRun(HEADER), changes, RunStatus(state))
@@ -236,7 +252,9 @@ def test_the_object_of_a_run_in_progress(state: RunState) -> None:
 
 @given(scripts, cuts)
 @settings(max_examples=60)
-def test_a_run_cut_after_every_prefix_keeps_the_promises(script: list[Event], reason: Reason) -> None:
+def test_a_run_cut_after_every_prefix_keeps_the_promises(
+    script: list[Event], reason: Reason
+) -> None:
     for length in range(len(script) + 1):
         turn, changes = played(script[:length], reason)
         check(turn, changes)
@@ -289,7 +307,9 @@ def test_a_client_that_is_ahead_of_the_log_is_told_the_end(
 
 
 @given(scripts, st.integers(-1, 60), st.integers(0, 25))
-def test_rendering_in_pieces_or_at_once_is_the_same(script: list[Event], after: int, cut: int) -> None:
+def test_rendering_in_pieces_or_at_once_is_the_same(
+    script: list[Event], after: int, cut: int
+) -> None:
     _, changes = played(script)
     stream = RunsStream(HEADER, after)
     pieces = stream.opening() + stream.render(changes[:cut])

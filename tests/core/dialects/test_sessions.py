@@ -34,7 +34,14 @@ from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.sessions import Counters, Session, StoredMessage, build_preview, next_title
 from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
-from tests.support.session_stream_rules import HEADER, Json, blocks_of, check_whole, events_of, kinds
+from tests.support.session_stream_rules import (
+    HEADER,
+    Json,
+    blocks_of,
+    check_whole,
+    events_of,
+    kinds,
+)
 from tests.support.strategies import cuts, last_words, scripts
 from tests.support.turn_rules import feed, played
 
@@ -135,7 +142,12 @@ def test_alphabets_stay_and_nothing_breaks_a_line() -> None:
         ((), ""),
         ((Message("user", "x" * 50_000),), None),
         (
-            (Message("user", ({"type": "image_url", "image_url": {"url": "data:image/png;base64,eA=="}},)),),
+            (
+                Message(
+                    "user",
+                    ({"type": "image_url", "image_url": {"url": "data:image/png;base64,eA=="}},),
+                ),
+            ),
             [{"type": "image_url", "image_url": {"url": "data:image/png;base64,eA=="}}],
         ),
     ],
@@ -150,7 +162,9 @@ def test_the_question_is_repeated_unless_it_is_long(messages: Any, content: Any)
 def test_a_call_that_was_cut() -> None:
     cut = CallEnded(0, "c", "t", CallState.CANCELLED, "so far", True, 0.0)
     end = Ended(Outcome.from_cancellation(Reason.STOP_REQUESTED), 1.0)
-    events = rendered(CallStarted(0, "c", "t", {}, 0.0), ToolOutputAdded(0, "c", "so far"), cut, end)
+    events = rendered(
+        CallStarted(0, "c", "t", {}, 0.0), ToolOutputAdded(0, "c", "so far"), cut, end
+    )
     over = events[4]
     assert (over["status"], over["error"], over["result"], over["preview"]) == (
         "cancelled",
@@ -167,7 +181,12 @@ def test_long_values_are_shortened_so_that_every_line_can_be_read() -> None:
     ended = CallEnded(0, "c", "t", CallState.COMPLETED, huge, False, 0.0)
     stream = frames_after(
         evolve(HEADER, messages=(Message("user", huge),)),
-        [CallStarted(0, "c", "t", {"command": huge}, 0.0), ToolOutputAdded(0, "c", huge), ended, DONE],
+        [
+            CallStarted(0, "c", "t", {"command": huge}, 0.0),
+            ToolOutputAdded(0, "c", huge),
+            ended,
+            DONE,
+        ],
     )
     check_whole(stream)
     assert max(map(len, stream.split(b"\n"))) < 100 * 1024
@@ -213,7 +232,9 @@ def test_an_agent_that_moved_on() -> None:
 
 @given(scripts, cuts)
 @settings(max_examples=60)
-def test_a_run_cut_after_every_prefix_keeps_the_promises(script: list[Event], reason: Reason) -> None:
+def test_a_run_cut_after_every_prefix_keeps_the_promises(
+    script: list[Event], reason: Reason
+) -> None:
     for length in range(len(script) + 1):
         check(*played(script[:length], reason))
 
@@ -268,7 +289,9 @@ def test_a_client_that_is_ahead_of_the_log_is_told_the_end(
 
 
 @given(scripts, st.integers(0, 60), st.integers(0, 25))
-def test_rendering_in_pieces_or_at_once_is_the_same(script: list[Event], after: int, cut: int) -> None:
+def test_rendering_in_pieces_or_at_once_is_the_same(
+    script: list[Event], after: int, cut: int
+) -> None:
     _, changes = played(script)
     stream = SessionStream(HEADER, after)
     pieces = stream.opening() + stream.render(changes[:cut])
@@ -308,7 +331,11 @@ def test_a_session_tells_all_but_its_prompt() -> None:
     empty = ("model", "title", "ended_at", "end_reason", "parent_session_id", "user_id")
     assert [shown[name] for name in empty] == [None] * 6
     assert (shown["id"], shown["source"], shown["kind"]) == ("s", "api_server", "chat")
-    assert (shown["started_at"], shown["last_active"], shown["has_system_prompt"]) == (1.0, 2.0, False)
+    assert (shown["started_at"], shown["last_active"], shown["has_system_prompt"]) == (
+        1.0,
+        2.0,
+        False,
+    )
     full = evolve(
         made, model="m", title="T", system_prompt="secret", ended_at=3.0, end_reason="done", parent="p",
         counters=Counters(1, 2, 3, 4, 5, 6, 7, 8),
@@ -330,7 +357,9 @@ def test_a_message_tells_who_called_what() -> None:
         "role": "assistant",
         "content": [{"type": "text", "text": "x"}],
         "tool_call_id": None,
-        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "t", "arguments": "{}"}}],
+        "tool_calls": [
+            {"id": "c", "type": "function", "function": {"name": "t", "arguments": "{}"}}
+        ],
         "tool_name": None,
         "reasoning": "hm",
         "timestamp": 5.0,

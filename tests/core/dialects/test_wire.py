@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 
 from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved
-from hermes_trio.core.dialects.chat import APPROVAL_REQUEST, APPROVAL_RESPONDED, ChatOptions, ChatStream
+from hermes_trio.core.dialects.chat import (
+    APPROVAL_REQUEST,
+    APPROVAL_RESPONDED,
+    ChatOptions,
+    ChatStream,
+)
 from hermes_trio.core.dialects.responses import ResponsesCollector
 from hermes_trio.core.dialects.wire import (
     data_frame,
@@ -63,7 +68,10 @@ def test_a_request_fits_the_lines_that_clients_read() -> None:
         "q", "c", "\N{SNOWMAN}" * 100_000, "\N{SNOWMAN}" * 100_000, patterns, True, 1.0, 0.0
     )
     assert len(json.dumps(request_fields(huge))) < 128 * 1024
-    assert request_fields(ApprovalRequested("q", "", "x", "", (), True, 1.0, 0.0))["pattern_key"] is None
+    assert (
+        request_fields(ApprovalRequested("q", "", "x", "", (), True, 1.0, 0.0))["pattern_key"]
+        is None
+    )
 
 
 def test_in_chat_approvals_are_chunks_with_an_empty_delta() -> None:
@@ -85,7 +93,10 @@ def test_in_chat_approvals_are_chunks_with_an_empty_delta() -> None:
 def test_a_response_in_progress_shows_its_open_requests() -> None:
     collector = ResponsesCollector(HEADER)
     collector.take([REQUEST])
-    assert collector.snapshot()["hermes"] == {"approval": request_fields(REQUEST), "approvals_pending": 1}
+    assert collector.snapshot()["hermes"] == {
+        "approval": request_fields(REQUEST),
+        "approvals_pending": 1,
+    }
     collector.take([RESOLVED])
     assert "hermes" not in collector.snapshot()
 

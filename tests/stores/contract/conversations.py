@@ -58,8 +58,12 @@ class ConversationContract:
         await store.end_run(ended("a", conversation="c"), items=[item("1"), item("4")])
         assert await item_ids(store) == ["1", "2", "3", "4"]
 
-    @pytest.mark.parametrize("bad", [{}, {"id": ""}, {"id": 1}, {"id": "\ud800"}, {"id": "x", "y": b""}])
-    async def test_a_bad_item_rejects_the_whole_call(self, store: Store, bad: dict[str, object]) -> None:
+    @pytest.mark.parametrize(
+        "bad", [{}, {"id": ""}, {"id": 1}, {"id": "\ud800"}, {"id": "x", "y": b""}]
+    )
+    async def test_a_bad_item_rejects_the_whole_call(
+        self, store: Store, bad: dict[str, object]
+    ) -> None:
         await store.save_conversation(conversation())
         with pytest.raises(StoreError):
             await store.add_items("ann", "c", [item("1"), bad])
@@ -94,7 +98,9 @@ class ConversationContract:
         await store.save_conversation(conversation())
         async with trio.open_nursery() as nursery:
             for number in range(40):
-                nursery.start_soon(store.add_items, "ann", "c", [item(f"{number}a"), item(f"{number}b")])
+                nursery.start_soon(
+                    store.add_items, "ann", "c", [item(f"{number}a"), item(f"{number}b")]
+                )
         ids = await item_ids(store)
         assert sorted(ids) == sorted(f"{number}{side}" for number in range(40) for side in "ab")
         assert [one[:-1] for one in ids[::2]] == [one[:-1] for one in ids[1::2]]
@@ -121,7 +127,10 @@ class IdempotencyContract:
     """Idempotency keys."""
 
     async def test_the_first_claim_wins(self, store: Store) -> None:
-        first, second = idempotency_record("a"), idempotency_record("b", fingerprint="other", made_at=2.0)
+        first, second = (
+            idempotency_record("a"),
+            idempotency_record("b", fingerprint="other", made_at=2.0),
+        )
         assert await store.claim_key(first) == first
         assert await store.claim_key(second) == first
         assert await store.claim_key(first) == first

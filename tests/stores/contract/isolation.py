@@ -8,7 +8,15 @@ from typing import Any
 import attrs
 import pytest
 
-from hermes_trio.core.records import EndedRun, ItemPage, LiveRun, NoConversation, NoRun, RunPage, RunQuery
+from hermes_trio.core.records import (
+    EndedRun,
+    ItemPage,
+    LiveRun,
+    NoConversation,
+    NoRun,
+    RunPage,
+    RunQuery,
+)
 from hermes_trio.stores.base import Store, StoreError
 from tests.stores.helpers import completed_runs
 from tests.stores.samples import (
@@ -34,12 +42,18 @@ ATTEMPTS: dict[str, tuple[Callable[[Store, str], Awaitable[Any]], Any]] = {
     "read an ended log": (lambda store, who: store.read_log(who, "done", 0), ()),
     "history": (lambda store, who: store.load_history(who, "done"), ()),
     "delete a run": (lambda store, who: store.delete_run(who, "done"), False),
-    "append to a log": (lambda store, who: store.append_log([batch("live", 1, principal=who)]), None),
+    "append to a log": (
+        lambda store, who: store.append_log([batch("live", 1, principal=who)]),
+        None,
+    ),
     "find a conversation": (lambda store, who: store.find_conversation(who, "c"), NoConversation()),
     "items": (lambda store, who: store.list_items(who, "c"), ItemPage((), has_more=False)),
     "delete a conversation": (lambda store, who: store.delete_conversation(who, "c"), False),
     "delete an item": (lambda store, who: store.delete_item(who, "c", "i"), False),
-    "unclaim": (lambda store, who: store.release_key(idempotency_record("live", principal=who)), None),
+    "unclaim": (
+        lambda store, who: store.release_key(idempotency_record("live", principal=who)),
+        None,
+    ),
 }
 
 
@@ -95,7 +109,9 @@ class IsolationContract:
         await populate(store)
         await store.begin_run(header("live", principal="bob", instructions="bob's"), "me")
         await store.end_run(
-            owned_by("bob", ended("done", conversation="c")), [batch("done", 0, 3, "bob")], [item("b")]
+            owned_by("bob", ended("done", conversation="c")),
+            [batch("done", 0, 3, "bob")],
+            [item("b")],
         )
         await store.save_conversation(conversation(principal="bob"))
         await store.claim_key(idempotency_record("bob's", principal="bob"))

@@ -1,7 +1,7 @@
 """Contract for transcripts, closing and durability, whatever the engine.
 
-A test module derives from these classes and provides two fixtures: ``store`` yields an open store, and ``reopen``
-returns a function that opens the same store again, any number of times.
+A test module derives from these classes and provides two fixtures: ``store`` yields an open store,
+and ``reopen`` returns a function that opens the same store again, any number of times.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class TranscriptContract:
             await store.end_run(run)
             assert (await completed_runs(store))[-1] == run.header.run_id
 
-    @pytest.mark.parametrize("key", ["", "a'b\"", "\x00", "a\x00b", "\U0001f600", "%_*", "x" * 5000])
+    @pytest.mark.parametrize(
+        "key", ["", "a'b\"", "\x00", "a\x00b", "\U0001f600", "%_*", "x" * 5000]
+    )
     async def test_any_text_is_a_key(self, store: Store, key: str) -> None:
         await store.end_run(ended(key, principal=key, session_id=key))
         assert await completed_runs(store, key, key) == [key]
@@ -109,7 +111,11 @@ class TranscriptContract:
     async def test_a_key_outside_unicode_is_refused(self, store: Store) -> None:
         with pytest.raises(StoreError, match="Unicode"):
             await store.load_messages("ann", "\ud800")
-        for bad in (ended("\ud800"), ended("a", principal="\ud800"), ended("a", session_id="\ud800")):
+        for bad in (
+            ended("\ud800"),
+            ended("a", principal="\ud800"),
+            ended("a", session_id="\ud800"),
+        ):
             with pytest.raises(StoreError, match="Unicode"):
                 await store.end_run(bad)
 
@@ -158,7 +164,9 @@ class TranscriptContract:
         await store.end_run(ended("b"))  # whatever was asked for before is done by then
         assert await completed_runs(store) == ["b"]
 
-    async def test_a_caller_cancelled_after_any_step_leaves_a_whole_store(self, store: Store) -> None:
+    async def test_a_caller_cancelled_after_any_step_leaves_a_whole_store(
+        self, store: Store
+    ) -> None:
         for steps in range(12):
             await _cut_after(store, ended(f"cut-{steps}"), steps)
             await store.end_run(ended(f"cut-{steps}"))
@@ -253,7 +261,9 @@ class DurabilityContract:
             await end_chain(store, "a", "b", "c")
             await store.find_run("ann", "a")
         async with reopen() as store:
-            assert await store.purge(attrs.evolve(KEEP_ALL, max_runs=1), 10.0) == PurgeResult(runs=2)
+            assert await store.purge(attrs.evolve(KEEP_ALL, max_runs=1), 10.0) == PurgeResult(
+                runs=2
+            )
             assert await store.find_run("ann", "a") == ended("a")
 
     async def test_odd_text_survives_closing(self, reopen: Reopen) -> None:

@@ -114,7 +114,9 @@ class HistoryContract:
         await store.end_run(ended("c", session_id="one", parent="b"))
         assert await history_texts(store, "c") == texts_of("a", "b", "c")
 
-    async def test_the_history_of_a_run_in_progress_has_the_clients_messages(self, store: Store) -> None:
+    async def test_the_history_of_a_run_in_progress_has_the_clients_messages(
+        self, store: Store
+    ) -> None:
         await store.end_run(ended("a"))
         await store.begin_run(header("b", parent="a", messages=RICH), "me")
         await store.begin_run(header("c", parent="b"), "me")

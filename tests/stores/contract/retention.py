@@ -108,7 +108,9 @@ class PurgeContract:
 
     async def test_a_log_expires_some_time_after_the_end_of_its_run(self, store: Store) -> None:
         retention = attrs.evolve(KEEP_ALL, log_seconds=10.0)
-        await store.end_run(attrs.evolve(ended("a", 100.0), ended_after=5.0), [batch("a", 0), batch("a", 1)])
+        await store.end_run(
+            attrs.evolve(ended("a", 100.0), ended_after=5.0), [batch("a", 0), batch("a", 1)]
+        )
         await begin_and_log(store, "live")
         assert await store.purge(retention, 114.9) == PurgeResult()
         assert await logged_numbers(store, "a") == [0, 1]
@@ -130,7 +132,9 @@ class PurgeContract:
     async def test_a_log_written_before_the_end_expires_too(self, store: Store) -> None:
         await begin_and_log(store, "a")
         await store.end_run(ended("a"))
-        assert await store.purge(attrs.evolve(KEEP_ALL, log_seconds=10.0), 100.0) == PurgeResult(logs=1)
+        assert await store.purge(attrs.evolve(KEEP_ALL, log_seconds=10.0), 100.0) == PurgeResult(
+            logs=1
+        )
         assert await logged_numbers(store, "a") == []
 
     async def test_a_key_expires_by_age(self, store: Store) -> None:

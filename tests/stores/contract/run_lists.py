@@ -39,7 +39,10 @@ async def listed(store: Store, **asked: Any) -> str:
 
 
 async def five(store: Store) -> None:
-    """Store runs that began one after the other, two of them at the same time; one is in progress."""
+    """Store runs that began one after the other, two of them at the same time.
+
+    One is in progress.
+    """
     for n, run_id in enumerate("abce"):
         await store.end_run(ended(run_id, 1.0 + n - (run_id == "c")))
     await store.begin_run(header("d", 3.0), "me")
@@ -107,11 +110,15 @@ class RunListContract:
     async def test_runs_are_filtered_by_outcome(self, store: Store) -> None:
         ends = list(product(Status, Reason))
         for n, (status, reason) in enumerate(ends):
-            await store.end_run(attrs.evolve(ended(f"{n:02}", float(n)), outcome=Outcome(status, reason)))
+            await store.end_run(
+                attrs.evolve(ended(f"{n:02}", float(n)), outcome=Outcome(status, reason))
+            )
         await store.begin_run(header("live"), "me")
         for n, end in enumerate(ends):
             assert await listed(store, ends=frozenset({end}), live=False) == f"{n:02}"
-        page = await store.list_runs("ann", RunQuery(ends=ALL_ENDS - {ends[0]}, live=False, limit=100))
+        page = await store.list_runs(
+            "ann", RunQuery(ends=ALL_ENDS - {ends[0]}, live=False, limit=100)
+        )
         assert len(page.runs) == len(ends) - 1
 
     async def test_ids_that_no_engine_could_compare(self, store: Store) -> None:

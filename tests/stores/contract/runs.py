@@ -58,7 +58,9 @@ class RunContract:
         await store.delete_run("ann", "b")
         assert await store.find_latest_run("ann", "c") == first
         await store.begin_run(header("live", 4.0, conversation="c"), "me")
-        assert await store.find_latest_run("ann", "c") == LiveRun(header("live", 4.0, conversation="c"))
+        assert await store.find_latest_run("ann", "c") == LiveRun(
+            header("live", 4.0, conversation="c")
+        )
 
     async def test_messages_go_to_the_session_a_run_ended_in(self, store: Store) -> None:
         await store.end_run(RICH_RUN)

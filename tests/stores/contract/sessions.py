@@ -58,7 +58,9 @@ def session(session_id: str = "s", at: float = 1.0, /, **changes: Any) -> Sessio
 
 async def ids(store: Store, query: SessionQuery = SessionQuery(), principal: str = "ann") -> str:  # noqa: B008
     """Return the ids of a page in order."""
-    return "".join(each.session_id for each in (await store.list_sessions(principal, query)).sessions)
+    return "".join(
+        each.session_id for each in (await store.list_sessions(principal, query)).sessions
+    )
 
 
 async def found(store: Store, session_id: str = "s", principal: str = "ann") -> Session:
@@ -126,21 +128,27 @@ class SessionContract:
     @pytest.mark.parametrize(
         "change", [{"session_id": "\ud800"}, {"title": "\ud800"}, {"principal": "\ud800"}]
     )
-    async def test_names_outside_unicode_are_refused(self, store: Store, change: dict[str, Any]) -> None:
+    async def test_names_outside_unicode_are_refused(
+        self, store: Store, change: dict[str, Any]
+    ) -> None:
         with pytest.raises(StoreError, match="Unicode"):
             await store.create_session(attrs.evolve(session(), **change))
 
     async def test_a_run_in_progress_shows_its_session(self, store: Store) -> None:
         await store.begin_run(header("a", 3.0), "me")
         shown = session("s", 3.0, kind="responses", model="m", preview="ask a")
-        assert await store.list_sessions("ann", SessionQuery()) == SessionPage((shown,), has_more=False)
+        assert await store.list_sessions("ann", SessionQuery()) == SessionPage(
+            (shown,), has_more=False
+        )
         await store.begin_run(header("a", 9.0), "me")
         assert await found(store) == shown
 
     async def test_a_run_that_ends_is_counted_once(self, store: Store) -> None:
         call = CallItem("c", "t", {}, CallState.COMPLETED, "r", False, 0.0)
         usage = Usage(1, 2, 3, 4, 5)
-        run = EndedRun(header("a"), (call, MessageItem("x")), Outcome(Status.COMPLETED, usage=usage), 0.5)
+        run = EndedRun(
+            header("a"), (call, MessageItem("x")), Outcome(Status.COMPLETED, usage=usage), 0.5
+        )
         await store.begin_run(run.header, "me")
         for _ in range(2):
             await store.end_run(run)
@@ -151,17 +159,26 @@ class SessionContract:
 
     async def test_huge_numbers(self, store: Store) -> None:
         for run_id in "abc":
-            run = attrs.evolve(ended(run_id), outcome=Outcome(Status.COMPLETED, usage=Usage(10**30, -5)))
+            run = attrs.evolve(
+                ended(run_id), outcome=Outcome(Status.COMPLETED, usage=Usage(10**30, -5))
+            )
             await store.end_run(run)
         assert (await found(store)).counters == Counters(6, 0, 3, 3 * 2**40, 0)
 
-    async def test_a_run_keeps_what_a_session_has_and_adds_what_it_lacks(self, store: Store) -> None:
+    async def test_a_run_keeps_what_a_session_has_and_adds_what_it_lacks(
+        self, store: Store
+    ) -> None:
         await store.create_session(session(title="T", system_prompt="P"))
         await store.begin_run(header("a", 2.0), "me")
         await store.end_run(ended("b", 3.0, messages=(Message("user", "later"),)))
         shown = await found(store)
         assert (shown.kind, shown.title, shown.system_prompt) == ("sessions", "T", "P")
-        assert (shown.model, shown.preview, shown.created_at, shown.updated_at) == ("m", "ask a", 1.0, 3.5)
+        assert (shown.model, shown.preview, shown.created_at, shown.updated_at) == (
+            "m",
+            "ask a",
+            1.0,
+            3.5,
+        )
 
     @pytest.mark.parametrize(
         ("content", "shown"),
@@ -174,8 +191,12 @@ class SessionContract:
             ("", ""),
         ],
     )
-    async def test_a_preview_is_one_short_line(self, store: Store, content: Any, shown: str) -> None:
-        await store.end_run(ended_with_messages("a", Message("system", "no"), Message("user", content)))
+    async def test_a_preview_is_one_short_line(
+        self, store: Store, content: Any, shown: str
+    ) -> None:
+        await store.end_run(
+            ended_with_messages("a", Message("system", "no"), Message("user", content))
+        )
         assert (await found(store)).preview == shown
 
     async def test_what_a_client_asked_not_to_store_is_in_no_session(self, store: Store) -> None:
@@ -206,7 +227,11 @@ class SessionContract:
         assert await ids(store, ALL) == "ba"
         assert (await found(store, "b")).parent == "a"
         before = await found(store, "a")
-        assert (before.ended_at, before.end_reason, before.counters.api_call_count) == (2.5, COMPRESSED, 1)
+        assert (before.ended_at, before.end_reason, before.counters.api_call_count) == (
+            2.5,
+            COMPRESSED,
+            1,
+        )
 
     async def test_a_title_can_be_set_and_removed(self, store: Store) -> None:
         for session_id in "ab":
@@ -237,14 +262,18 @@ class SessionContract:
         await store.end_run(ended("b", 7.0))
         whole = await store.list_messages("ann", "s")
         assert [each.number for each in whole.messages] == [*range(1, 8)]
-        assert tuple(each.message for each in whole.messages) == await store.load_messages("ann", "s")
+        assert tuple(each.message for each in whole.messages) == await store.load_messages(
+            "ann", "s"
+        )
         assert [each.run_id for each in whole.messages] == ["a"] * 5 + ["b"] * 2
         assert {each.at for each in whole.messages} == {1.5, 7.5}
         assert not whole.has_more
         for after in range(8):
             page = await store.list_messages("ann", "s", after, 3)
             assert page == MessagePage(whole.messages[after : after + 3], has_more=after + 3 < 7)
-        assert await store.list_messages("ann", "s", 10**30, 10**30) == MessagePage((), has_more=False)
+        assert await store.list_messages("ann", "s", 10**30, 10**30) == MessagePage(
+            (), has_more=False
+        )
 
 
 class ForkContract:
@@ -263,7 +292,10 @@ class ForkContract:
         assert await found(store, "child") == child
         assert await found(store) == attrs.evolve(source, ended_at=50.0, end_reason=BRANCHED)
         assert await completed_runs(store, "child") == ["a", "b"] == await completed_runs(store)
-        before, after = await store.list_messages("ann", "s"), await store.list_messages("ann", "child")
+        before, after = (
+            await store.list_messages("ann", "s"),
+            await store.list_messages("ann", "child"),
+        )
         assert before == after
         assert await ids(store) == "childs"
 
@@ -378,7 +410,9 @@ class DeleteSessionContract:
     async def test_others_and_other_sessions_are_kept(self, store: Store) -> None:
         for who in ("ann", "bob"):
             for session_id in ("s", "other"):
-                await store.end_run(ended(f"run in {session_id}", principal=who, session_id=session_id))
+                await store.end_run(
+                    ended(f"run in {session_id}", principal=who, session_id=session_id)
+                )
         await store.delete_session("ann", "s")
         for who, session_id in (("ann", "other"), ("bob", "s"), ("bob", "other")):
             assert await completed_runs(store, session_id, who) == [f"run in {session_id}"]

@@ -1,4 +1,7 @@
-"""A process to be killed: runs begin, log and end in many tasks; each step is printed once it is acknowledged."""
+"""A process to be killed.
+
+Runs begin, log and end in many tasks; each step is printed once it is acknowledged.
+"""
 
 from __future__ import annotations
 

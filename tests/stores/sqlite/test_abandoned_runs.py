@@ -37,7 +37,9 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 
 def damage(store: SqliteStore, run_id: str, value: str = "x'ff00'") -> None:
     """Damage the header of a run behind the back of the store."""
-    edited = writer_connection(store).execute(f"UPDATE runs SET header = {value} WHERE run_id = ?", (run_id,))
+    edited = writer_connection(store).execute(
+        f"UPDATE runs SET header = {value} WHERE run_id = ?", (run_id,)
+    )
     assert edited.rowcount == 1
 
 
@@ -47,7 +49,9 @@ def row_of(store: SqliteStore, run_id: str) -> Any:
     return writer_connection(store).execute(query, (run_id,)).fetchone()
 
 
-@pytest.mark.parametrize("value", ["x''", "x'ff00'", "'text'", "'{'", "'[1]'", "7", "CAST(x'ff' AS TEXT)"])
+@pytest.mark.parametrize(
+    "value", ["x''", "x'ff00'", "'text'", "'{'", "'[1]'", "7", "CAST(x'ff' AS TEXT)"]
+)
 async def test_a_damaged_run_does_not_block_the_others(store: SqliteStore, value: str) -> None:
     damage(store, "b", value)
     with structlog.testing.capture_logs() as lines:
@@ -106,7 +110,9 @@ async def test_a_run_that_was_given_up_keeps_its_header_for_examination(store: S
     assert row_of(store, "b") == (1, "failed", "process_died", "", b"\xff\x00")
 
 
-async def test_runs_that_continue_a_deleted_session_keep_their_own_messages(store: SqliteStore) -> None:
+async def test_runs_that_continue_a_deleted_session_keep_their_own_messages(
+    store: SqliteStore,
+) -> None:
     await store.end_run(ended("later", parent="b"))
     damage(store, "b")
     with pytest.raises(StoreError, match="the header of run 'b' is damaged"):

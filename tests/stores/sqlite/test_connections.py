@@ -79,7 +79,12 @@ async def test_the_engine_is_set_for_durability(path: Path) -> None:
     async with open_sqlite(path) as store:
         connection = writer_connection(store)
         asked = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-        assert [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked] == ["wal", 2, 1, 5000]
+        assert [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked] == [
+            "wal",
+            2,
+            1,
+            5000,
+        ]
 
 
 def open_files(path: Path) -> int:
@@ -107,7 +112,9 @@ async def test_readers_cannot_write(path: Path) -> None:
 async def test_a_turn_updates_the_fields_of_its_session(path: Path) -> None:
     async with open_sqlite(path) as store:
         counted = Outcome(Status.COMPLETED, usage=Usage(3, 4))
-        await store.end_run(attrs.evolve(ended("a", 1.0, kind="chat"), outcome=counted, ended_after=4.0))
+        await store.end_run(
+            attrs.evolve(ended("a", 1.0, kind="chat"), outcome=counted, ended_after=4.0)
+        )
         await store.end_run(attrs.evolve(ended("b", 2.0), ended_after=2.0))
         await store.end_run(attrs.evolve(ended("b", 2.0), ended_after=7.0))
         connection = writer_connection(store)
@@ -165,7 +172,9 @@ async def open_elsewhere(path: Path) -> str:
 async def test_a_second_process_is_refused(path: Path) -> None:
     async with open_sqlite(path) as store:
         said = await open_elsewhere(path)
-        assert said == f"{path} is already open: only one process at a time can use an SQLite store\n"
+        assert (
+            said == f"{path} is already open: only one process at a time can use an SQLite store\n"
+        )
         await store.check()
     assert await open_elsewhere(path) == "opened\n"
 
@@ -200,7 +209,8 @@ async def test_a_newer_database_is_refused_untouched(path: Path) -> None:
     newer = len(MIGRATIONS) + 1
     edit(path, f"PRAGMA user_version = {newer}")
     with pytest.raises(
-        StoreError, match=f"schema version {newer}, but this version supports only up to {newer - 1}"
+        StoreError,
+        match=f"schema version {newer}, but this version supports only up to {newer - 1}",
     ):
         async with open_sqlite(path):
             pass
@@ -216,7 +226,10 @@ def test_a_file_system_without_write_ahead_logging_is_refused() -> None:
 
 
 def test_migrations_are_applied_once_and_in_order() -> None:
-    first, second = ("CREATE TABLE a (x)",), ("ALTER TABLE a ADD COLUMN y", "INSERT INTO a VALUES (1, 2)")
+    first, second = (
+        ("CREATE TABLE a (x)",),
+        ("ALTER TABLE a ADD COLUMN y", "INSERT INTO a VALUES (1, 2)"),
+    )
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, (first,))
         for _ in range(2):

@@ -44,7 +44,10 @@ async def check_kept(store: Store, run_id: str, step: str) -> None:
     assert len(log) >= {"begun": 0, "logged": 2, "ended": 5}[step]
     assert isinstance(found, EndedRun) == (len(log) == 5)
     assert isinstance(found, EndedRun) or step != "ended"
-    assert await history_texts(store, run_id) == texts_of(run_id)[: 2 if isinstance(found, EndedRun) else 1]
+    assert (
+        await history_texts(store, run_id)
+        == texts_of(run_id)[: 2 if isinstance(found, EndedRun) else 1]
+    )
 
 
 async def check_sessions(store: Store, last_steps: dict[str, str]) -> None:

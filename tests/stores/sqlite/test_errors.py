@@ -1,4 +1,7 @@
-"""Faults of disk and file: every caller gets an error, nothing acknowledged is lost, and the store recovers."""
+"""Faults of disk and file.
+
+Every caller gets an error, nothing acknowledged is lost, and the store recovers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,13 @@ from hermes_trio.core.messages import Message
 from hermes_trio.core.records import EndedRun
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
-from tests.stores.helpers import block_writer, completed_runs, contents, overwrite, writer_connection
+from tests.stores.helpers import (
+    block_writer,
+    completed_runs,
+    contents,
+    overwrite,
+    writer_connection,
+)
 from tests.stores.samples import ended, ended_with_messages
 
 IMPATIENT = SqliteOptions(busy_seconds=0.05)
@@ -107,7 +116,9 @@ async def test_a_fault_reaches_every_caller_and_passes(path: Path, fault: Fault,
         assert len(await store.load_messages("ann", "s")) == 5
 
 
-@pytest.mark.parametrize(("fault", "text"), FAULTS[1:], ids=[fault.__name__ for fault, _ in FAULTS[1:]])
+@pytest.mark.parametrize(
+    ("fault", "text"), FAULTS[1:], ids=[fault.__name__ for fault, _ in FAULTS[1:]]
+)
 async def test_check_reports_a_fault(path: Path, fault: Fault, text: str) -> None:
     async with open_sqlite(path, IMPATIENT) as store:
         await store.check()
@@ -158,9 +169,13 @@ def without_tables(path: Path, whole: bytes) -> bytes:
     """A database whose schema can be read, and nothing else."""
     with closing(sqlite3.connect(path)) as connection:
         [size] = connection.execute("PRAGMA page_size").fetchone()
-        roots = [root for [root] in connection.execute("SELECT rootpage FROM sqlite_schema").fetchall()]
+        roots = [
+            root for [root] in connection.execute("SELECT rootpage FROM sqlite_schema").fetchall()
+        ]
     pages = [whole[start : start + size] for start in range(0, len(whole), size)]
-    return b"".join(b"\xff" * size if number in roots else page for number, page in enumerate(pages, 1))
+    return b"".join(
+        b"\xff" * size if number in roots else page for number, page in enumerate(pages, 1)
+    )
 
 
 async def test_a_damaged_file_is_an_error(path: Path) -> None:
@@ -169,7 +184,11 @@ async def test_a_damaged_file_is_an_error(path: Path) -> None:
     whole = contents(path)
     overwrite(path, without_tables(path, whole))
     async with open_sqlite(path) as store:
-        for call in (store.check, lambda: store.load_messages("ann", "s"), lambda: store.end_run(ended("b"))):
+        for call in (
+            store.check,
+            lambda: store.load_messages("ann", "s"),
+            lambda: store.end_run(ended("b")),
+        ):
             with pytest.raises(StoreError, match="the database file is damaged"):
                 await call()
     overwrite(path, whole)

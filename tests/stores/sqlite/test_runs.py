@@ -14,7 +14,13 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.records import LiveRun, NoConversation, NoRun, PurgeResult, RunQuery
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, conversations, open_sqlite, retention
+from hermes_trio.stores.sqlite import (
+    SqliteOptions,
+    SqliteStore,
+    conversations,
+    open_sqlite,
+    retention,
+)
 from hermes_trio.stores.sqlite import runs as run_queries
 from tests.stores.contract.isolation import DONE, assert_intact, populate
 from tests.stores.helpers import block_writer, completed_runs, count_commits, writer_connection
@@ -53,7 +59,10 @@ async def test_ending_a_run_is_atomic(store: SqliteStore, table: str, has_begun:
     if has_begun:
         await begin_and_log(store, "a", 1)
     before = [*writer_connection(store).iterdump()]
-    edit(store, f"CREATE TEMP TRIGGER no BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'no'); END")
+    edit(
+        store,
+        f"CREATE TEMP TRIGGER no BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'no'); END",
+    )
     end = (ended("a", conversation="c"), [batch("a", 1)], [item("i")])
     with pytest.raises(StoreError, match="no"):
         await store.end_run(*end)
@@ -98,14 +107,26 @@ async def test_everything_pending_is_one_commit(store: SqliteStore) -> None:
 Act = Callable[[SqliteStore], Awaitable[Any]]
 
 DAMAGE: list[tuple[str, Act, str]] = [
-    ("UPDATE runs SET header = {}", lambda store: store.find_run("ann", "done"), "the header of run 'done'"),
-    ("UPDATE runs SET header = {}", lambda store: store.find_run("ann", "live"), "the header of run 'live'"),
+    (
+        "UPDATE runs SET header = {}",
+        lambda store: store.find_run("ann", "done"),
+        "the header of run 'done'",
+    ),
+    (
+        "UPDATE runs SET header = {}",
+        lambda store: store.find_run("ann", "live"),
+        "the header of run 'live'",
+    ),
     (
         "UPDATE runs SET header = {}",
         lambda store: store.load_history("ann", "live"),
         "the header of run 'live'",
     ),
-    ("UPDATE runs SET items = {}", lambda store: store.find_run("ann", "done"), "the items of run 'done'"),
+    (
+        "UPDATE runs SET items = {}",
+        lambda store: store.find_run("ann", "done"),
+        "the items of run 'done'",
+    ),
     (
         "UPDATE runs SET outcome = {}",
         lambda store: store.find_run("ann", "done"),
@@ -142,7 +163,9 @@ DAMAGE: list[tuple[str, Act, str]] = [
 @pytest.mark.parametrize(
     ("change", "act", "place"), DAMAGE, ids=[f"{row[0][7:-5]} {row[2]}" for row in DAMAGE]
 )
-async def test_damaged_rows_are_named(store: SqliteStore, change: str, act: Act, place: str) -> None:
+async def test_damaged_rows_are_named(
+    store: SqliteStore, change: str, act: Act, place: str
+) -> None:
     await populate(store)
     for value in ("x''", "x'ff00'", "'text'", "'{'", "'[1]'", "CAST(x'ff' AS TEXT)"):
         assert edit(store, change.format(value)) > 0
@@ -168,7 +191,9 @@ async def test_a_caught_error_does_not_keep_the_file_open(path: Path) -> None:
         edit(store, "UPDATE log SET body = x'00' WHERE first = 1")
         with pytest.raises(StoreError) as caught:
             await store.read_log("ann", "a", 0)
-        [[busy, *_]] = writer_connection(store).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        [[busy, *_]] = (
+            writer_connection(store).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        )
         assert busy == 0
     assert caught.value.__traceback__ is not None
 
@@ -177,7 +202,9 @@ async def test_a_flipped_bit_is_noticed(store: SqliteStore) -> None:
     await populate(store)
     for column in ("header", "items"):
         [[body]] = (
-            writer_connection(store).execute(f"SELECT {column} FROM runs WHERE run_id = 'done'").fetchall()
+            writer_connection(store)
+            .execute(f"SELECT {column} FROM runs WHERE run_id = 'done'")
+            .fetchall()
         )
         for at in range(len(body)):
             flipped = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
@@ -186,7 +213,9 @@ async def test_a_flipped_bit_is_noticed(store: SqliteStore) -> None:
             )
             with pytest.raises(StoreError, match="damaged"):
                 await store.find_run("ann", "done")
-        writer_connection(store).execute(f"UPDATE runs SET {column} = ? WHERE run_id = 'done'", (body,))
+        writer_connection(store).execute(
+            f"UPDATE runs SET {column} = ? WHERE run_id = 'done'", (body,)
+        )
     await assert_intact(store)
 
 
@@ -210,13 +239,18 @@ def used_at(store: SqliteStore, run_id: str) -> float:
     return float(writer_connection(store).execute(query, (run_id,)).fetchone()[0])
 
 
-async def test_a_purge_removes_a_bounded_amount(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_purge_removes_a_bounded_amount(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(retention, "MAX_PURGED", 3)
     for number in range(7):
-        await store.end_run(ended(f"{number}", float(number)), [batch(f"{number}", 0), batch(f"{number}", 1)])
+        await store.end_run(
+            ended(f"{number}", float(number)), [batch(f"{number}", 0), batch(f"{number}", 1)]
+        )
         await store.claim_key(idempotency_record(f"x{number}", key=f"{number}"))
     tight = attrs.evolve(KEEP_ALL, log_seconds=1.0, idempotency_seconds=1.0, max_runs=1)
-    # A log counts by its batches: two logs are enough for one time. Runs that go take their logs along.
+    # A log counts by its batches: two logs are enough for one time. Runs that go take their logs
+    # along.
     assert await store.purge(tight, 100.0) == PurgeResult(runs=3, logs=2, idempotency_records=3)
     assert await store.purge(tight, 100.0) == PurgeResult(runs=3, logs=2, idempotency_records=3)
     assert await store.purge(tight, 100.0) == PurgeResult(logs=1, idempotency_records=1)
@@ -252,7 +286,14 @@ async def test_a_stub_has_no_content(store: SqliteStore) -> None:
     assert writer_connection(store).execute(query).fetchone() == (1, 0, b"", b"", "")
 
 
-NAMES = {"principal": "p", "run_id": "r", "first": 0, "limit": 1, "conversation_id": "c", "after": "x"}
+NAMES = {
+    "principal": "p",
+    "run_id": "r",
+    "first": 0,
+    "limit": 1,
+    "conversation_id": "c",
+    "after": "x",
+}
 STATEMENTS: list[tuple[str, Any]] = [
     (run_queries._CHAIN, NAMES),
     (run_queries._READ_LOG, NAMES),
@@ -279,7 +320,9 @@ async def test_no_statement_searches_a_whole_table(store: SqliteStore) -> None:
 
 def plan_of(connection: sqlite3.Connection, statement: str, values: Any) -> list[str]:
     """Return the query plan."""
-    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()]
+    return [
+        row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
+    ]
 
 
 async def test_no_trace_of_what_was_refused(store: SqliteStore) -> None:
@@ -305,6 +348,10 @@ async def test_lists_are_read_from_their_index(path: Path) -> None:
     async with open_sqlite(path) as store:
         for statement in (run_queries._NEWEST_FIRST, run_queries._OLDEST_FIRST):
             asked = run_queries._list_parameters("ann", RunQuery(session_id="s"))
-            plan = writer_connection(store).execute(f"EXPLAIN QUERY PLAN {statement}", asked).fetchall()
+            plan = (
+                writer_connection(store)
+                .execute(f"EXPLAIN QUERY PLAN {statement}", asked)
+                .fetchall()
+            )
             assert any("USING INDEX runs_by_age (principal=? AND" in row[-1] for row in plan), plan
             assert not any("TEMP B-TREE" in row[-1] for row in plan), plan

@@ -75,12 +75,21 @@ async def test_an_old_database_gets_the_session_fields(path: Path) -> None:
         image, odd, plain = (await store.list_sessions("ann", SessionQuery())).sessions
         tokens = (1, 2, 3, 4, 5)
         assert plain == Session(
-            "ann", "s", "chat", 1.0, 2.5, "m", preview="ask a", counters=Counters(4, 0, 2, 2, 4, 6, 8, 10)
+            "ann",
+            "s",
+            "chat",
+            1.0,
+            2.5,
+            "m",
+            preview="ask a",
+            counters=Counters(4, 0, 2, 2, 4, 6, 8, 10),
         )
         assert odd.counters == Counters(2, 2, 1, *tokens)
         assert (image.preview, image.counters) == ("", Counters(2, 0, 1, *tokens))
         page = await store.list_messages("ann", "s")
-        assert [(each.at, each.run_id) for each in page.messages] == [(1.5, "a")] * 2 + [(2.5, "b")] * 2
+        assert [(each.at, each.run_id) for each in page.messages] == [(1.5, "a")] * 2 + [
+            (2.5, "b")
+        ] * 2
         assert await history_texts(store, "b") == texts_of("a", "b")
         await store.end_run(ended("c", 9.0))
         assert await completed_runs(store) == ["a", "b", "c"]
@@ -96,7 +105,10 @@ async def test_an_old_database_with_damage_still_opens(path: Path) -> None:
         connection.execute("UPDATE messages SET run_id = 'gone' WHERE run_id = 'odd'")
         connection.execute("UPDATE runs SET outcome = 'x' WHERE run_id = 'b'")
     async with open_sqlite(path) as store:
-        found = {one.session_id: one for one in (await store.list_sessions("ann", SessionQuery())).sessions}
+        found = {
+            one.session_id: one
+            for one in (await store.list_sessions("ann", SessionQuery())).sessions
+        }
         assert found["s"].preview == "ask b"
         assert found["s"].counters == Counters(4, 0, 2, 1, 2, 3, 4, 5)
         assert {each.at for each in (await store.list_messages("ann", "odd")).messages} == {3.5}
@@ -122,7 +134,9 @@ async def test_deleting_a_session_empties_the_runs_given_up_in_it(path: Path) ->
     async with open_sqlite(path) as store:
         await store.end_run(ended("a"))
         await store.begin_run(header("broken"), "dead")
-        writer_connection(store).execute("UPDATE runs SET header = 'damaged words' WHERE run_id = 'broken'")
+        writer_connection(store).execute(
+            "UPDATE runs SET header = 'damaged words' WHERE run_id = 'broken'"
+        )
         assert await store.find_abandoned_runs("me") == ()
         assert await store.delete_session("ann", "s") == SessionDeleted()
         rows = writer_connection(store).execute("SELECT run_id, header FROM runs").fetchall()

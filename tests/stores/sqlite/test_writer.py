@@ -67,7 +67,10 @@ async def test_a_gathering_job_gets_an_error_when_the_writer_is_abandoned() -> N
         with closing(
             sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         ) as connection:
-            assert await outcome_of_abandoned(Writer(connection, 9, 9), steps) in ("done", "cut off")
+            assert await outcome_of_abandoned(Writer(connection, 9, 9), steps) in (
+                "done",
+                "cut off",
+            )
 
 
 async def outcome_of_abandoned(writer: Writer, steps: int) -> str:
@@ -92,7 +95,9 @@ async def outcome_of_abandoned(writer: Writer, steps: int) -> str:
             for _ in range(steps):
                 await trio.lowlevel.checkpoint()
             writer.abandon()
-        async with writer._limiter:  # its thread is through with the connection, which is closed next
+        async with (
+            writer._limiter
+        ):  # its thread is through with the connection, which is closed next
             return heard
 
 
@@ -116,7 +121,9 @@ async def test_a_bad_job_fails_alone(path: Path) -> None:
             await wait_all_tasks_blocked()
             gate.open()
         assert counted() == 2
-        assert noted.pop("bad").startswith("sqlite store: the operation failed (SQLITE_CONSTRAINT_NOTNULL")
+        assert noted.pop("bad").startswith(
+            "sqlite store: the operation failed (SQLITE_CONSTRAINT_NOTNULL"
+        )
         assert noted == {"a": "saved", "b": "saved"}
         assert sorted(await completed_runs(store)) == ["a", "b"]
 
@@ -196,13 +203,17 @@ async def test_cancelled_in_the_queue_is_saved_nevertheless(path: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["BEGIN", "INSERT", "COMMIT"])
-async def test_cancelled_during_the_transaction_is_saved_nevertheless(path: Path, moment: str) -> None:
+async def test_cancelled_during_the_transaction_is_saved_nevertheless(
+    path: Path, moment: str
+) -> None:
     loop = trio.lowlevel.current_trio_token()
     async with open_sqlite(path) as store:
         with trio.CancelScope() as scope:
             # Queued before the thread can report its end, so it comes first, even at the commit.
             writer_connection(store).set_trace_callback(
-                lambda statement: loop.run_sync_soon(scope.cancel) if statement.startswith(moment) else None
+                lambda statement: (
+                    loop.run_sync_soon(scope.cancel) if statement.startswith(moment) else None
+                )
             )
             await store.end_run(ended("cut"))
         assert scope.cancelled_caught
@@ -218,7 +229,12 @@ async def test_closing_commits_what_was_accepted(path: Path) -> None:
                 async with open_sqlite(path, SqliteOptions(max_pending=2)) as store:
                     await _close_while_four_wait(store, outside, noted, owner)
             assert owner.cancelled_caught
-    assert noted == {"a": "saved", "b": "saved", "c": "the store is closed", "d": "the store is closed"}
+    assert noted == {
+        "a": "saved",
+        "b": "saved",
+        "c": "the store is closed",
+        "d": "the store is closed",
+    }
     async with open_sqlite(path) as store:
         assert await completed_runs(store) == ["a", "b"]
 
@@ -291,7 +307,10 @@ async def test_more_readers_than_connections(path: Path) -> None:
 
 async def test_a_cancelled_read_returns_at_once_and_closing_waits_for_its_thread() -> None:
     gate, closed = BlockingJob(), trio.Event()
-    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection, trio.fail_after(10):
+    with (
+        closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection,
+        trio.fail_after(10),
+    ):
         readers = ReaderPool([connection])
         async with trio.open_nursery() as nursery:
             nursery.start_soon(readers.read, gate)
