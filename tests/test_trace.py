@@ -19,7 +19,7 @@ from hermes_trio.stores.sqlite import open_sqlite
 from tests.server.test_garbage import request
 from tests.support.fakes import CHAT, ScriptedAgentFactory, open_harness
 from tests.support.in_process_server import serving
-from tests.support.raw_http import connect, read_to_end
+from tests.support.raw_http import connect, read_to_end, read_until
 
 PACKAGE = Path(hermes_trio.__file__).parent
 
@@ -85,3 +85,37 @@ async def test_a_streaming_chat_takes_one_short_path_through_the_frameworks(tmp_
     # Nothing goes around the frameworks: each of them has its part of the work.
     for library in ("quart", "quart_trio", "werkzeug", "hypercorn", "h11"):
         assert trace.libraries.get(library, 0) >= 10, trace.libraries
+
+
+MAX_PASSES = 22  # about 15; a slow thread or client adds a few
+
+
+class PassCounter(trio.abc.Instrument):
+    """Counts the passes of Trio's scheduler over all runnable tasks."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        """Count the wait that begins every pass."""
+        self.passes += 1
+
+
+async def test_the_first_token_takes_few_scheduler_passes(tmp_path: Path) -> None:
+    """On a busy server each pass visits every runnable task, so their number is what a client waits for."""
+    agents = ScriptedAgentFactory([Text("Hi")], is_async=True)
+    async with (
+        open_sqlite(tmp_path / "store.db") as store,
+        open_harness(agents, store=store) as harness,
+        serving(harness.client.app) as live,
+    ):
+        for _ in range(2):  # the first one fills caches
+            async with await connect(live.port) as client:
+                await trio.testing.wait_all_tasks_blocked()
+                counter = PassCounter()
+                trio.lowlevel.add_instrument(counter)
+                await client.send_all(request(CHAT, stream=True))
+                await read_until(client, b"Hi")
+                trio.lowlevel.remove_instrument(counter)
+                await read_to_end(client)
+    assert counter.passes <= MAX_PASSES
