@@ -17,7 +17,7 @@ from tests.stores.helpers import completed_runs
 from tests.stores.samples import history_texts, logged_numbers, texts_of
 
 ROUNDS = 4
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 async def printed_until_killed(path: Path, label: str, enough: int) -> list[str]:
