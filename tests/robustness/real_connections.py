@@ -44,12 +44,8 @@ class Target:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every request carries. Calls appear under the ids that the record has."""
-        return {
-            "x-hermes-tool-items": "function_call",
-            "authorization": f"Bearer {self.key}",
-            "content-type": "application/json",
-        }
+        """What every request carries."""
+        return {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
 
 
 @frozen

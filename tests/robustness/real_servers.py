@@ -45,11 +45,7 @@ class ChatReply:
 
 def chat(server: ServerProcess, text: str, seconds: float = TIMEOUT) -> ChatReply:
     """One turn, streamed, to its end or until it breaks off."""
-    headers = {
-        "X-Hermes-Tool-Items": "function_call",
-        "Authorization": f"Bearer {server.key}",
-        "Content-Type": "application/json",
-    }
+    headers = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}
     body, status = b"", 0
     with httpx2.Client(trust_env=False, timeout=seconds) as http:
         try:

@@ -38,7 +38,7 @@ class StreamedTurn:
 
     def run(self, server: ServerProcess, http2: bool) -> StreamedTurn:
         """Read to the end."""
-        headers = {"Authorization": f"Bearer {server.key}", "X-Hermes-Tool-Items": "function_call"}
+        headers = {"Authorization": f"Bearer {server.key}"}
         options = {"http1": not http2, "http2": http2, "trust_env": False, "timeout": TIMEOUT}
         url = server.url + PATHS[self.dialect]
         with (
