@@ -85,7 +85,7 @@ _WITH_TEXT = frozenset({Text, Reasoning, ToolOutput})
 
 
 class RunEnded(Exception):
-    """The run is over, and what the agent emits reaches nobody.
+    """The run has ended, and further events of the agent are discarded.
 
     An agent should let this pass and return.
     """
@@ -111,9 +111,8 @@ class EventQueue:
         # What the consumer has not taken yet, pending or in the channel.
         self._unread_events = self._unread_chars = 0
         self._is_full = False
-        self._is_scheduled = (
-            False  # a delivery to the channel is under way, or waits for room in it
-        )
+        # a delivery to the channel is under way, or waits for room in it
+        self._is_scheduled = False
         self._is_closed = False
         # Producers that wait for room: threads, Trio tasks, and callbacks of other event loops.
         self._has_waiters = False

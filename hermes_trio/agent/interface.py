@@ -83,9 +83,8 @@ class TurnRequest:
     session_key: str = ""  # the client's long-term memory scope
     principal: str = "default"
     profile: str = ""  # the profile that was requested; "" for the server's own agent
-    options: Mapping[str, Any] = (
-        _EMPTY  # sampling and tool fields of the request, as the client sent them
-    )
+    # sampling and tool fields of the request, as the client sent them
+    options: Mapping[str, Any] = _EMPTY
 
     @property
     def text(self) -> str:

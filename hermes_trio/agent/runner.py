@@ -83,9 +83,8 @@ class AgentRunner:
         self._runtime, self._context = runtime, context
         self._queue, self._events, self._approvals = queue, events, approvals
         self._port: Emitter | None = None  # of an agent that runs in a thread
-        self._token: trio.lowlevel.TrioToken | None = (
-            None  # for a cancelled thread to report its end
-        )
+        # for a cancelled thread to report its end
+        self._token: trio.lowlevel.TrioToken | None = None
         self._lock = threading.Lock()
         self._thread_state = _ThreadState.WAITING
         self._agent: Agent | AsyncAgent | None = None

@@ -27,12 +27,10 @@ log = structlog.get_logger(__name__)
 FLUSH_SECONDS = 0.03
 RETRY_SECONDS = 1.0
 RETENTION_SECONDS = 60.0
-MAX_ATTEMPTS = (
-    600  # to save an end; after that the run stays in progress until recovery at the next start
-)
-MAX_NEW_ENDS = (
-    1_000  # queued ends of runs that the store does not know; it could refuse any number of them
-)
+# to save an end; after that the run stays in progress until recovery at the next start
+MAX_ATTEMPTS = 600
+# queued ends of runs that the store does not know; it could refuse any number of them
+MAX_NEW_ENDS = 1_000
 
 
 class UnsavedLog:

@@ -69,9 +69,8 @@ class Services:
     wall_clock: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     on_end: Callable[[Outcome, float], None] = lambda outcome, seconds: None  # noqa: ARG005 - called at the end of every run
-    environments: Mapping[str, AgentEnvironment] = (
-        NO_ENVIRONMENTS  # by profile; the default has its own above
-    )
+    # by profile; the default has its own above
+    environments: Mapping[str, AgentEnvironment] = NO_ENVIRONMENTS
     on_first_text: Callable[[float], None] = lambda seconds: None  # noqa: ARG005 - seconds after the run began
     stats: RunStats = field(factory=RunStats)
     _default_environment: AgentEnvironment = field(init=False)

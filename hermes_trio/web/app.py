@@ -60,9 +60,8 @@ def make_app(options: WebOptions) -> Application:
     """
     app = QuartTrio("hermes_trio", static_folder=None)
     app.request_class = LimitedRequest
-    app.config["RESPONSE_TIMEOUT"] = (
-        None  # Quart's default ends every response after a minute, silently
-    )
+    # Quart's default ends every response after a minute, silently
+    app.config["RESPONSE_TIMEOUT"] = None
     app.config["BODY_TIMEOUT"] = options.body_seconds
     app.config["MAX_CONTENT_LENGTH"] = options.max_body_bytes
     app.url_map.strict_slashes = False

@@ -45,9 +45,8 @@ class RequestContext:
     principal: Principal = ANONYMOUS
     route: str = ""  # the rule that matched, for logs and metrics
     _slot: Slot | None = None
-    try_send: TrySend | None = (
-        None  # writes a part of the response through, where the server offers that
-    )
+    # writes a part of the response through, where the server offers that
+    try_send: TrySend | None = None
     _on_close: list[Callable[[], object]] = field(factory=list)
 
     @property

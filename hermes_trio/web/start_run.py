@@ -48,9 +48,8 @@ from hermes_trio.web.request import (
 KEY_HEADER = "Idempotency-Key"
 MAX_KEY_LENGTH = 256
 RESPONSE_NOT_FOUND = "response_not_found"
-CLAIM_SECONDS = (
-    10.0  # how long to wait for a run that another request has claimed but not started yet
-)
+# how long to wait for a run that another request has claimed but not started yet
+CLAIM_SECONDS = 10.0
 
 
 @frozen

@@ -2,7 +2,7 @@
 
 Llama.cpp's own server, on a loopback port, for as long as the parent lives.
 
-It imports nothing of ours. Its launch spec is one line of JSON on standard input, because a command
+It imports no other module of this package. Its launch spec is one line of JSON on standard input, because a command
 line or an environment variable would show the key to other users. When the model is loaded, it
 writes one line to standard output. Standard input then stays open and silent until the parent
 closes it or dies.

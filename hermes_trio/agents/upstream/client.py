@@ -51,9 +51,8 @@ MAX_ERROR_BYTES = 64 * 1024
 # A server that does not stream is silent until its answer is complete, so the read timeout is that
 # many times longer.
 UNSTREAMED_TIMEOUT_FACTOR = 10
-DRAIN_SECONDS = (
-    0.25  # for a stream to end after its last event, so that its connection can be reused
-)
+# for a stream to end after its last event, so that its connection can be reused
+DRAIN_SECONDS = 0.25
 MODELS_FRESH_SECONDS = 60.0  # a server may load other models at any time
 MODELS_TIMEOUT_SECONDS = 10.0
 _DONE = "[DONE]"

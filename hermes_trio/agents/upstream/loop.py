@@ -105,7 +105,7 @@ class _ToolLoop:
     async def _run_calls(self, completion: Completion) -> bool:
         """Execute our calls and hand over the client's.
 
-        Return True if there were any of the client's.
+        Return True if any of them are for tools of the client.
         """
         theirs = [call for call in completion.calls if call.name in self._offered.client_names]
         ours = [call for call in completion.calls if call not in theirs]

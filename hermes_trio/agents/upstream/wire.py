@@ -37,9 +37,8 @@ class OfferedTools:
 
     tools: tuple[Json, ...]
     client_names: frozenset[str]  # a call to one of these ends the turn; the client executes it
-    choice: Any = (
-        None  # for the first request: a string or an object, None for the server's default
-    )
+    # for the first request: a string or an object, None for the server's default
+    choice: Any = None
     parallel: Any = None
 
     def request_fields(self, round_number: int, is_last: bool) -> Json:
