@@ -8,11 +8,13 @@ anything else is echoed. It only ever blocks on what :meth:`DemoAgent.interrupt`
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +44,7 @@ HELP = """I know these commands, one per line:
 - `/think TEXT` shows some reasoning
 - `/long N` says N words
 - `/ask CMD` runs a shell command once you have approved it
+- `/call NAME JSON` calls a tool that your client has given me
 - `/fail TEXT` fails with an error
 - `/help` shows this list"""
 
@@ -104,6 +107,8 @@ class DemoAgent:
     def run(self, turn: TurnRequest, emitter: Emitter) -> Result:
         """Run the turn."""
         self._emitter = emitter
+        self._run_id, self._client_calls = turn.run_id, 0
+        self._client_tools = _client_tool_names(turn.options.get("tools"))
         self._stream = _WordStream(emitter, _word_limit(turn.options), self._wait_word_delay)
         verdict, error = Verdict.COMPLETED, ""
         try:
@@ -130,7 +135,9 @@ class DemoAgent:
             self._stream.answer(
                 f"You sent me {images} image{'s' * (images > 1)}, which I cannot see."
             )
-        if commands:
+        if returned := _returned_results(turn):
+            self._stream.answer("\n".join(("Here is what your tools returned:", *returned)))
+        elif commands:
             outcomes = ((line, self._run_command(line)) for line in commands)
             results = [
                 f"- `{shorten(line, MAX_QUOTED_CHARS)}`: {outcome}"
@@ -227,6 +234,25 @@ class DemoAgent:
     def _fail(self, text: str) -> str:
         raise RuntimeError(text or "the demo agent was told to fail")
 
+    def _call(self, rest: str) -> str:
+        """Call a tool of the client. Its result comes with the next turn."""
+        name, _, arguments = rest.partition(" ")
+        if name not in self._client_tools:
+            known = ", ".join(self._client_tools) or "none"
+            return f"your client has not given me this tool; it has given me: {known}"
+        arguments = arguments.strip() or "{}"
+        try:
+            is_object = isinstance(json.loads(arguments), dict)
+        except (ValueError, RecursionError):
+            is_object = False
+        if not is_object:
+            return "the arguments are not a JSON object"
+        self._client_calls += 1
+        # Unique in the conversation: clients match results to calls by this id.
+        call_id = f"call_{self._run_id[-12:]}_client_{self._client_calls}"
+        self._emitter.client_call(call_id, name, arguments)
+        return ""
+
     def _help(self, _rest: str) -> str:
         self._stream.answer(HELP)
         return ""
@@ -234,6 +260,7 @@ class DemoAgent:
     _COMMANDS: ClassVar[Mapping[str, Callable[[DemoAgent, str], str]]] = {
         "terminal": _run_terminal,
         "ask": _ask,
+        "call": _call,
         "read": _read,
         "write": _write,
         "sleep": _sleep,
@@ -317,6 +344,38 @@ def _parse_number(text: str, maximum: float) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) and 0 <= number <= maximum else None
+
+
+def _client_tool_names(tools: object) -> tuple[str, ...]:
+    """Return the names of the function tools of a request, in the form of either API."""
+    given = [tool for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list) else []
+    functions = [tool for tool in given if tool.get("type", "function") == "function"]
+    flat = [
+        tool["function"] if isinstance(tool.get("function"), Mapping) else tool
+        for tool in functions
+    ]
+    return tuple(tool["name"] for tool in flat if isinstance(tool.get("name"), str))
+
+
+def _returned_results(turn: TurnRequest) -> list[str]:
+    """Return one line for each result with which the client continues the turn; none for a new message.
+
+    The last messages also hold the results of tools that the server ran in the same round; only
+    those of the client's tools are returned.
+    """
+    if turn.message != "":
+        return []
+    names = {call.call_id: call.name for each in turn.history for call in each.tool_calls}
+    results = [*takewhile(lambda message: message.role == "tool", reversed(turn.history))]
+    lines = [
+        (names.get(each.tool_call_id, each.name), _text(each.content)) for each in reversed(results)
+    ]
+    known = _client_tool_names(turn.options.get("tools"))
+    return [
+        f"- `{name or 'tool'}`: {shorten(text, MAX_QUOTED_CHARS)}"
+        for name, text in lines
+        if not known or name in known
+    ]
 
 
 def _word_limit(options: Mapping[str, Any]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import structlog
-from quart import Response
+from quart import Response, request
 from werkzeug.exceptions import HTTPException, InternalServerError
 
 from hermes_trio.core.dialects.chat import NO_RETRY
@@ -31,6 +31,19 @@ _MESSAGES = {
     408: "The request body took too long to arrive.",
     413: "The request body is too large.",
 }
+# Operations of the OpenAI API that SDKs offer and this server does not have. A 404, because clients
+# retry a 501, and a 405 would say that another method does the same.
+_NOT_SUPPORTED = {
+    ("POST", "/v1/responses/compact"): (
+        'This server does not compact responses. Send `truncation: "auto"` to shorten a long history.'
+    ),
+    ("POST", "/v1/responses/input_tokens"): (
+        "This server does not count tokens in advance. The usage of a response has the number."
+    ),
+    ("GET", "/v1/chat/completions"): (
+        "This server does not list chat completions. `GET /v1/runs?kind=chat` lists their runs."
+    ),
+}
 
 
 def json_response(
@@ -54,6 +67,9 @@ async def handle_api_error(error: ApiError) -> Response:
 async def handle_http_exception(error: HTTPException) -> Response:
     """Render a refusal of Quart or Werkzeug: unknown path, wrong method, oversized or slow body."""
     status = error.code or 500
+    missing = _NOT_SUPPORTED.get((request.method, request.path.rstrip("/")))
+    if missing is not None and status in {404, 405}:
+        return await handle_api_error(ApiError(404, missing, code="not_supported"))
     message = _MESSAGES.get(status, error.description or error.name)
     kind = INVALID_REQUEST if status < 500 else SERVER_ERROR
     kept = {name: value for name, value in error.get_headers() if name in {"Allow", "Retry-After"}}

@@ -19,6 +19,7 @@ from hermes_trio.core.events import (
     AnsweredBy,
     ApprovalRequest,
     Choice,
+    ClientCall,
     Event,
     Result,
     Text,
@@ -27,11 +28,13 @@ from hermes_trio.core.events import (
     ToolStarted,
     Verdict,
 )
-from hermes_trio.core.messages import Message, Usage
+from hermes_trio.core.messages import Message, ToolCall, Usage
 from tests.support.agent_harness import DENIED, EventRecorder, turn
 from tests.support.processes import TIMEOUT, has_ended, in_thread, nothing_left
 
 BEFORE = (Message("user", "hi there"), Message("assistant", "hello"))
+FLAT_TOOLS = [{"type": "function", "name": name} for name in ("lookup", "ping")]
+NESTED_TOOLS = [{"type": "function", "function": {"name": name}} for name in ("lookup", "ping")]
 
 
 @pytest.fixture(autouse=True)
@@ -137,6 +140,57 @@ class TestCommands:
         assert recorder.calls[0][3]
         assert recorder.calls[1][2:] == ("on", False)
         assert result.verdict is Verdict.COMPLETED
+
+    @pytest.mark.parametrize("tools", [FLAT_TOOLS, NESTED_TOOLS])
+    def test_call_calls_the_clients_tools(self, tmp_path: Path, tools: list[Any]) -> None:
+        line = '/call lookup {"word": "a b"}\n/call ping'
+        recorder, result = heard(tmp_path, line, options={"tools": tools})
+        assert recorder.events == [
+            ClientCall("call_run_1_client_1", "lookup", '{"word": "a b"}'),
+            ClientCall("call_run_1_client_2", "ping", "{}"),
+        ]
+        assert result.verdict is Verdict.COMPLETED
+
+    @pytest.mark.parametrize(
+        ("line", "tools", "said"),
+        [
+            ("/call other {}", FLAT_TOOLS, "it has given me: lookup, ping"),
+            ("/call lookup {}", None, "it has given me: none"),
+            ("/call lookup {}", [{"type": "mcp", "name": "lookup"}, 5], "it has given me: none"),
+            ("/call lookup [1]", FLAT_TOOLS, "not a JSON object"),
+            ("/call lookup {", FLAT_TOOLS, "not a JSON object"),
+        ],
+    )
+    def test_calls_that_are_refused(
+        self, tmp_path: Path, line: str, tools: object, said: str
+    ) -> None:
+        recorder, _ = heard(tmp_path, line, options={"tools": tools})
+        assert said in recorder.text
+        assert not [event for event in recorder.events if isinstance(event, ClientCall)]
+
+    @pytest.mark.parametrize("tools", [FLAT_TOOLS, None])
+    def test_what_the_clients_tools_returned_is_shown(self, tmp_path: Path, tools: object) -> None:
+        calls = (ToolCall("a", "lookup", "{}"), ToolCall("b", "ping", "{}"))
+        history = (
+            Message("user", "/call lookup {}"),
+            Message("assistant", "", calls),
+            Message("tool", "a word", tool_call_id="a"),
+            Message("tool", ({"type": "text", "text": "pong"},), tool_call_id="b"),
+        )
+        recorder, _ = heard(tmp_path, "", history=history, options={"tools": tools})
+        assert recorder.text == (
+            "Here is what your tools returned:\n- `lookup`: a word\n- `ping`: pong"
+        )
+
+    def test_results_of_the_servers_tools_are_not(self, tmp_path: Path) -> None:
+        calls = (ToolCall("a", "terminal", "{}"), ToolCall("b", "ping", "{}"))
+        history = (
+            Message("assistant", "", calls),
+            Message("tool", "ran", tool_call_id="a"),
+            Message("tool", "pong", tool_call_id="b"),
+        )
+        recorder, _ = heard(tmp_path, "", history=history, options={"tools": FLAT_TOOLS})
+        assert recorder.text == "Here is what your tools returned:\n- `ping`: pong"
 
     def test_sleep(self, tmp_path: Path) -> None:
         assert heard(tmp_path, "/sleep 0.01")[0].calls == [

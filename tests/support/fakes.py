@@ -17,6 +17,7 @@ from quart_trio import QuartTrio
 from hermes_trio.agent.emitter import AsyncEmitter, Emitter
 from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.agent.runner import AgentRuntime
+from hermes_trio.agents.demo import DemoAgent
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
     ClientCall,
@@ -163,6 +164,19 @@ class ScriptedAgentFactory:
             self.exits.append(type(error).__name__)
             raise
         self.exits.append("")
+
+
+@define(eq=False)
+class DemoAgentFactory(ScriptedAgentFactory):
+    """Creates demo agents, which do as the message says."""
+
+    script: Sequence[Step] = ()
+    workspace: Path = NOWHERE
+
+    def factory(self, context: AgentContext) -> Any:
+        """Make an agent that does not pause between words."""
+        self.turns.append(context.turn)
+        return DemoAgent(self.workspace, word_delay=0)
 
 
 @define(eq=False)

@@ -14,8 +14,8 @@ from openai.types.responses import Response
 from hermes_trio.core.events import ClientCall, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.messages import Message, ToolCall
 from tests.support.chat_api import chunks
-from tests.support.fakes import CHAT, Step, ask, ask_stream, make_harness
-from tests.support.responses_api import RESPONSES, idle_harness, say, stream
+from tests.support.fakes import CHAT, DemoAgentFactory, Step, ask, ask_stream, make_harness
+from tests.support.responses_api import RESPONSES, idle_harness, say, stream, text_of
 
 Json = dict[str, Any]
 ARGUMENTS = '{"city": "Oslo"}'
@@ -126,3 +126,31 @@ async def test_both_kinds_in_one_round() -> None:
             ("function_call", "x"), ("function_call_output", "x"), ("function_call", "x-2"),
         ]  # fmt: skip
         assert json.loads(output[0]["arguments"]) == {}
+
+
+TOOL: Json = {"type": "function", "name": "lookup", "parameters": {"type": "object"}}
+
+
+async def test_the_demo_calls_a_tool_of_a_chat_client_and_shows_its_result() -> None:
+    async with idle_harness(DemoAgentFactory()) as harness:
+        tools = [{"type": "function", "function": TOOL}]
+        said: list[Json] = [{"role": "user", "content": '/call lookup {"word": "trio"}'}]
+        answer = (await harness.client.send(CHAT, {"messages": said, "tools": tools})).json
+        message = answer["choices"][0]["message"]
+        (call,) = message["tool_calls"]
+        assert call["function"] == {"name": "lookup", "arguments": '{"word": "trio"}'}
+        said += [message, {"role": "tool", "tool_call_id": call["id"], "content": "three"}]
+        answer = (await harness.client.send(CHAT, {"messages": said, "tools": tools})).json
+        assert answer["choices"][0]["message"]["content"].endswith("- `lookup`: three")
+
+
+async def test_the_demo_does_so_on_responses() -> None:
+    async with idle_harness(DemoAgentFactory()) as harness:
+        asked = say('/call lookup {"word": "trio"}', tools=[TOOL])
+        first = (await harness.client.send(RESPONSES, asked)).json
+        call = first["output"][-1]
+        assert (call["type"], call["name"]) == ("function_call", "lookup")
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "three"}
+        asked = say([result], previous_response_id=first["id"], tools=[TOOL])
+        second = (await harness.client.send(RESPONSES, asked)).json
+        assert text_of(second).endswith("- `lookup`: three")

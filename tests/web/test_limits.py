@@ -103,7 +103,6 @@ async def test_an_unknown_path(path: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("GET", CHAT, "POST"),
         ("PUT", CHAT, "POST"),
         ("POST", "/v1/models", "GET"),
         ("DELETE", "/health", "GET"),
@@ -115,6 +114,30 @@ async def test_a_wrong_method(method: str, path: str, allowed: str) -> None:
     assert answer.status == 405
     assert (answer.error["code"], set(answer.error)) == ("method_not_allowed", ENVELOPE)
     assert allowed in answer.headers["allow"].split(", ")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "said"),
+    [
+        ("POST", "/v1/responses/compact", "does not compact responses"),
+        ("POST", "/v1/responses/input_tokens", "does not count tokens in advance"),
+        ("POST", "/v1/responses/input_tokens/", "does not count tokens in advance"),
+        ("GET", CHAT, "does not list chat completions"),
+    ],
+)
+async def test_an_operation_that_the_server_does_not_have(
+    method: str, path: str, said: str
+) -> None:
+    client = make_harness().client
+    answer = await client.get(path, method=method)
+    assert (answer.status, answer.error["code"]) == (404, "not_supported")
+    assert said in answer.error["message"]
+    assert (await client.get(path, {"Authorization": ""}, method)).status == 401
+
+
+async def test_such_a_name_is_still_the_id_of_a_response() -> None:
+    answer = await make_harness().client.get("/v1/responses/compact")
+    assert (answer.status, answer.error["code"]) == (404, "response_not_found")
 
 
 @pytest.mark.parametrize("body", BODIES)
