@@ -27,6 +27,8 @@ ROLES = SYSTEM_ROLES | {"user", "assistant"}
 STATUSES = frozenset({"in_progress", "completed", "incomplete"})
 MCP_STATUSES = STATUSES | {"calling", "failed"}
 
+REFERENCE = "item_reference"
+
 _PREFIXES = {
     "message": "msg",
     "function_call": "fc",
@@ -38,7 +40,9 @@ _CUT_SHORT = "[cancelled before it ended]"  # as in core.messages.transcript()
 
 
 def read_input(value: object) -> tuple[InputItem, ...]:
-    """Parse the ``input`` of a response: a string, or an array of strings and items. Items get no ids yet.
+    """Parse the ``input`` of a response: a string, or an array of strings, items and references.
+
+    Items get no ids yet.
 
     Raises:
         ApiError: 400, naming the invalid item.
@@ -47,7 +51,7 @@ def read_input(value: object) -> tuple[InputItem, ...]:
         return (_message_item("user", value, "input"),)
     if not isinstance(value, list):
         raise bad_request("'input' must be a string or an array.", "input")
-    return read_items(value, "input")
+    return tuple(_input_item(item, f"input[{n}]") for n, item in enumerate(value))
 
 
 def read_items(values: Iterable[object], param: str) -> tuple[InputItem, ...]:
@@ -78,12 +82,28 @@ def _item(value: object, param: str) -> InputItem:
     kind = read_text(value, "type", "message", f"{param}.type")
     if kind in _READERS:
         return _READERS[kind](value, param)
-    if kind == "item_reference":
-        message = f"{param}: references are not supported, send the item itself."
+    if kind == REFERENCE:
+        message = (
+            f"{param}: a reference is only possible in the input of a turn, send the item itself."
+        )
     else:
         known = ", ".join(_READERS)
         message = f"{param}: items of type '{shorten(kind, 60)}' are not supported, only {known}."
     raise bad_request(message, f"{param}.type", "unsupported_item_type")
+
+
+def _input_item(value: object, param: str) -> InputItem:
+    """Parse an item of an ``input``, which may refer to a stored one."""
+    if isinstance(value, Mapping) and (
+        value.get("type") == REFERENCE or value.keys() == {"id"}  # the type of one is optional
+    ):
+        return {"type": REFERENCE, "id": require_text(value, "id", f"{param}.id")}
+    return _item(value, param)
+
+
+def find_references(items: Iterable[InputItem]) -> dict[int, str]:
+    """Return the ids of the items that an input refers to, by position."""
+    return {n: item["id"] for n, item in enumerate(items) if item["type"] == REFERENCE}
 
 
 def _message(value: InputItem, param: str) -> InputItem:

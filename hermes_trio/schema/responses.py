@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
 from hermes_trio.core.dialects.responses import ECHO
 from hermes_trio.core.errors import bad_request
@@ -15,6 +15,7 @@ from hermes_trio.schema.content import has_visible_payload, system_text
 from hermes_trio.schema.conversations import (
     SYSTEM_ROLES,
     InputItem,
+    find_references,
     items_to_messages,
     read_input,
     read_metadata,
@@ -100,7 +101,8 @@ class ResponsesRequest:
     message: Content  # "" if the client returns results of its own tools
     history: tuple[Message, ...]  # what precedes the message in the input
     messages: tuple[Message, ...]  # everything the client sent in this turn, including the message
-    input_items: tuple[InputItem, ...]  # the input as the API shows it, without ids
+    # the input as the API shows it, without ids; while it has references, the three above are empty
+    input_items: tuple[InputItem, ...]
     instructions: str  # the field, and the system messages of the input
     has_instructions: bool  # if not, those of the previous response apply
     model: str  # "" if the client named none
@@ -135,16 +137,13 @@ def read_responses(body: ResponsesBody) -> ResponsesRequest:
     """
     _check(body)
     items = read_input(body.input)
-    messages = tuple(message for message in items_to_messages(items) if message.role != "system")
-    is_question = _is_question(messages)
-    instructions = _instructions(body, items)
-    return ResponsesRequest(
-        message=messages[-1].content if is_question else "",
-        history=messages[:-1] if is_question else messages,
-        messages=messages,
+    request = ResponsesRequest(
+        message="",
+        history=(),
+        messages=(),
         input_items=items,
-        instructions=instructions,
-        has_instructions=bool(instructions),
+        instructions=body.instructions or "",
+        has_instructions=bool(body.instructions),
         model=body.model or "",
         stream=parse_bool(body.stream, default=False),
         store=parse_bool(body.store, default=True),
@@ -159,6 +158,27 @@ def read_responses(body: ResponsesBody) -> ResponsesRequest:
         metadata=read_metadata(body.metadata),
         options=_options(body),
         echo=_echo(body),
+    )
+    return request if find_references(items) else with_input(request, items)
+
+
+def with_input(request: ResponsesRequest, items: tuple[InputItem, ...]) -> ResponsesRequest:
+    """Return a request with an input that has no references left.
+
+    Raises:
+        ApiError: 400 if there is nothing to answer in it.
+    """
+    messages = tuple(message for message in items_to_messages(items) if message.role != "system")
+    is_question = _is_question(messages)
+    instructions = _instructions(request.instructions, items)
+    return evolve(
+        request,
+        message=messages[-1].content if is_question else "",
+        history=messages[:-1] if is_question else messages,
+        messages=messages,
+        input_items=items,
+        instructions=instructions,
+        has_instructions=bool(instructions),
     )
 
 
@@ -196,13 +216,13 @@ def _conversation(body: ResponsesBody) -> str:
     return (named.id if isinstance(named, ConversationRef) else named) or ""
 
 
-def _instructions(body: ResponsesBody, items: Iterable[InputItem]) -> str:
+def _instructions(given: str, items: Iterable[InputItem]) -> str:
     texts = [
         system_text(item["content"])
         for item in items
         if item["type"] == "message" and item["role"] in SYSTEM_ROLES
     ]
-    return "\n".join(text for text in (body.instructions, *texts) if text)
+    return "\n".join(text for text in (given, *texts) if text)
 
 
 def _is_question(messages: tuple[Message, ...]) -> bool:

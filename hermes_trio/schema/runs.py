@@ -9,6 +9,7 @@ from attrs import asdict, frozen
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.events import Choice
 from hermes_trio.schema.chat import HistoryBody
+from hermes_trio.schema.conversations import find_references
 from hermes_trio.schema.parsing import convert, parse_bool, parse_object, parse_session_id
 from hermes_trio.schema.responses import ResponsesBody, ResponsesRequest, read_responses
 
@@ -44,9 +45,19 @@ def parse_run(raw: bytes) -> RunRequest:
     shared = asdict(body, recurse=False)
     session = parse_session_id(shared.pop("session_id") or "", "session_id")
     request = read_responses(ResponsesBody(**shared))
+    if not find_references(request.input_items):
+        require_user_message(request)
+    return RunRequest(request, session)
+
+
+def require_user_message(request: ResponsesRequest) -> None:
+    """Check the last message of an input without references.
+
+    Raises:
+        ApiError: 400 if it is not the user's.
+    """
     if request.messages[-1].role != "user":
         raise bad_request("The last element of 'input' must be a user message.", "input")
-    return RunRequest(request, session)
 
 
 _CHOICE_ALIASES = dict.fromkeys(("approve", "approved", "allow"), Choice.ONCE)

@@ -164,6 +164,15 @@ class RunStore(Protocol):
         """
         ...
 
+    async def find_items(
+        self, principal: str, item_ids: Sequence[str]
+    ) -> Mapping[str, Mapping[str, Any]]:
+        """Return those of the items that the principal has, by id, and mark their runs as recently used.
+
+        They are the items of ended responses (see ``response_items``) and of conversations.
+        """
+        ...
+
     async def find_latest_run(
         self, principal: str, conversation: str
     ) -> LiveRun | EndedRun | NoRun:
@@ -201,7 +210,7 @@ class RunStore(Protocol):
     async def delete_run(self, principal: str, run_id: str) -> bool:
         """Delete an ended run; return False if there is none or it is still in progress.
 
-        Its record, log and idempotency keys are removed. Its messages stay in the session, and in
+        Its record, items, log and idempotency keys are removed. Its messages stay in the session, and in
         the history of the runs that continue it.
         """
         ...

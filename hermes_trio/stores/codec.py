@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 from attrs import frozen
 
+from hermes_trio.core.dialects.responses import response_items
 from hermes_trio.core.log_codec import (
     DecodeError,
     as_dict,
@@ -149,6 +150,7 @@ class EncodedRun:
     outcome: str
     messages: tuple[str, ...]  # the client's, then the agent's
     counters: Counters  # what the run adds to those of its session
+    item_ids: tuple[str, ...]  # of the items that clients may refer to
 
     @property
     def size(self) -> int:
@@ -202,6 +204,7 @@ def encode_run(ended: EndedRun) -> EncodedRun:
     try:
         messages = (*ended.header.messages, *transcript(ended.items))
         items, outcome = encode_items(ended.items), encode_plain_json(ended.outcome)
+        item_ids = tuple(item["id"] for item in response_items(ended))
     except _CANNOT_ENCODE as error:
         raise _encoding_error(error) from error
     return EncodedRun(
@@ -213,6 +216,7 @@ def encode_run(ended: EndedRun) -> EncodedRun:
             for message in messages
         ),
         counters=count_run(messages, ended.outcome.usage),
+        item_ids=item_ids,
     )
 
 

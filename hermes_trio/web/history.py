@@ -13,12 +13,13 @@ from itertools import dropwhile
 
 from attrs import evolve, frozen
 
-from hermes_trio.core.errors import ApiError
+from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.messages import Message
 from hermes_trio.core.records import EndedRun, LiveRun, NoConversation, NoRun
+from hermes_trio.core.shorten import shorten
 from hermes_trio.runs.admission import RETRY_SOON, Slot
-from hermes_trio.schema.conversations import items_to_messages
-from hermes_trio.schema.responses import ResponsesRequest
+from hermes_trio.schema.conversations import find_references, items_to_messages
+from hermes_trio.schema.responses import ResponsesRequest, with_input
 from hermes_trio.web.request import app_state, current_request, principal
 
 MAX_TRUNCATED = 100  # messages that `truncation: auto` keeps
@@ -90,6 +91,26 @@ async def find_session_target(asked: ResponsesRequest) -> SessionTarget:
 def new_session_target(session_id: str) -> SessionTarget:
     """Return the target for a session that begins with this turn."""
     return session_target(session_id, "session_id")
+
+
+async def resolve_references(asked: ResponsesRequest) -> ResponsesRequest:
+    """Replace the references in the input of a request by the stored items of the principal.
+
+    Raises:
+        ApiError: 400, naming the reference, if the principal has no such item.
+    """
+    references = find_references(asked.input_items)
+    if not references:
+        return asked
+    found = await app_state().services.store.find_items(principal(), [*references.values()])
+    for n, item_id in references.items():
+        if item_id not in found:
+            message = f"input[{n}]: there is no item '{shorten(item_id, 100)}' to refer to."
+            raise bad_request(message, f"input[{n}]", "item_not_found")
+    items = enumerate(asked.input_items)
+    return with_input(
+        asked, tuple(found[item["id"]] if n in references else item for n, item in items)
+    )
 
 
 async def load_history(asked: ResponsesRequest, session_id: str) -> TurnHistory:

@@ -14,7 +14,8 @@ from openai.types.responses import Response
 from hermes_trio.core.dialects.responses import response_object
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.messages import Message, ToolCall
-from hermes_trio.schema.responses import ResponsesRequest, parse_responses
+from hermes_trio.schema.conversations import find_references
+from hermes_trio.schema.responses import ResponsesRequest, parse_responses, with_input
 from tests.support.responses_stream_rules import HEADER
 
 CALL = {"type": "function_call", "call_id": "c1", "name": "t", "arguments": "{}"}
@@ -203,7 +204,7 @@ def test_an_explicit_history_is_read() -> None:
         ({"input": ["x", 5]}, "input[1]"),
         ({"input": ["x", None]}, "input[1]"),
         ({"input": [{"type": 5}]}, "input[0].type"),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
+        ({"input": [{"type": "item_reference", "id": 5}]}, "input[0].id"),
         ({"input": [{"type": "web_search_call"}]}, "input[0].type"),
         ({"input": [{"role": "wizard", "content": "x"}]}, "input[0].role"),
         ({"input": [{"role": "user", "content": {}}]}, "input[0].content"),
@@ -268,7 +269,22 @@ def test_refusals_say_what_clients_look_for() -> None:
         in refused({"input": "x", "conversation": "c", "previous_response_id": "r"}).message
     )
     assert refused({"input": []}).message == "No user message found in 'input'."
-    assert "input[0]" in refused({"input": [{"type": "item_reference", "id": "x"}]}).message
+    assert "input[0]" in refused({"input": [{"type": "web_search_call"}]}).message
+
+
+@pytest.mark.parametrize("reference", [{"type": "item_reference", "id": "msg_1"}, {"id": "msg_1"}])
+def test_an_input_with_references_is_read_when_they_are_resolved(reference: Any) -> None:
+    body = {"input": [reference, RESULT], "instructions": "Be brief."}
+    request = parse_responses(json.dumps(body).encode())
+    assert find_references(request.input_items) == {0: "msg_1"}
+    assert (request.message, request.history, request.messages) == ("", (), ())
+    hello = {"type": "message", "role": "user", "status": "completed", "content": []}
+    said = {**hello, "id": "msg_1", "content": [{"type": "input_text", "text": "Hi"}]}
+    resolved = with_input(request, (said, request.input_items[1]))
+    assert [message.role for message in resolved.messages] == ["user", "tool"]
+    assert (resolved.message, resolved.instructions) == ("", "Be brief.")
+    with pytest.raises(ApiError, match="No user message"):
+        with_input(request, ())
 
 
 values = st.recursive(

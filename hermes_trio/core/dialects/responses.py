@@ -41,7 +41,7 @@ from hermes_trio.core.dialects.responses_items import (
 from hermes_trio.core.dialects.wire import DONE, encode, named_frame, pending_fields
 from hermes_trio.core.messages import Item, Usage
 from hermes_trio.core.outcome import Outcome, Reason, Status
-from hermes_trio.core.records import RunHeader
+from hermes_trio.core.records import EndedRun, RunHeader
 
 FROM_THE_START = -1  # the event number a new client resumes after
 
@@ -53,6 +53,9 @@ _TERMINAL = {
 }
 
 _Event = tuple[str, Mapping[str, Any]]  # name and fields
+
+KIND = "responses"
+"""The kind of a run that the Responses API started."""
 
 TOOL_ITEMS = "tool_items"
 """Where the request in a run's header says how tool calls appear; absent.
@@ -112,6 +115,18 @@ def response_object(
     """
     output = output_items(header.run_id, items, outcome, ResultForm.TEXT, tool_items(header))
     return response_body(header, output, outcome, ended_after)
+
+
+def response_items(ended: EndedRun) -> tuple[Mapping[str, Any], ...]:
+    """Return every item of a response that clients may refer to by its id: its input, then its output.
+
+    Empty for a run of another API, and for one that clients asked not to store.
+    """
+    header = ended.header
+    if header.kind != KIND or not header.is_stored:
+        return ()
+    output = output_items(header.run_id, ended.items, ended.outcome, tool_items=tool_items(header))
+    return (*header.input_items, *output)
 
 
 def response_body(

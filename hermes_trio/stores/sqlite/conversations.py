@@ -37,6 +37,12 @@ _OLDEST_FIRST = """
 _NEWEST_FIRST = _OLDEST_FIRST.replace("n > (", "n < (").replace("ORDER BY n", "ORDER BY n DESC")
 
 
+_FIND_ITEMS = """
+    SELECT item_id, conversation_id, n, CAST(body AS BLOB) FROM conversation_items
+    WHERE principal = ? AND item_id IN (SELECT value FROM json_each(?))
+"""
+
+
 def save(connection: sqlite3.Connection, conversation: Conversation) -> None:
     """Create a conversation, or replace the metadata of an existing one."""
     connection.execute(
@@ -132,6 +138,17 @@ def list_items(connection: sqlite3.Connection, key: ConversationKey, query: Item
         for n, body in page
     )
     return ItemPage(items, len(rows) > len(page))
+
+
+def find_items(
+    connection: sqlite3.Connection, principal: str, item_ids: str
+) -> dict[str, Mapping[str, Any]]:
+    """Return the items of any conversation that have one of these ids, given as a JSON array."""
+    rows = connection.execute(_FIND_ITEMS, (principal, item_ids)).fetchall()
+    return {
+        item_id: decode_json(body, dict[str, Any], f"item {n} of conversation {name!r}")
+        for item_id, name, n, body in rows
+    }
 
 
 def delete_item(connection: sqlite3.Connection, key: ConversationKey, item_id: str) -> bool:

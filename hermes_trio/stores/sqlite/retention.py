@@ -1,8 +1,8 @@
 """Queries that delete runs: at a client's request, and when the retention limits are exceeded.
 
-A deleted run loses its record, its log and its idempotency keys. While later runs continue it, a
-hidden stub without content stays as the link to the messages before it; the stub is removed with
-the last of those runs. The messages themselves stay in the session.
+A deleted run loses its record, its items, its log and its idempotency keys. While later runs
+continue it, a hidden stub without content stays as the link to the messages before it; the stub is
+removed with the last of those runs. The messages themselves stay in the session.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def delete_run(connection: sqlite3.Connection, principal: str, run_id: str) -> b
     """Delete an ended run; return False if there is none."""
     if connection.execute(_HIDE, (principal, run_id)).rowcount == 0:
         return False
-    _delete_log_and_keys(connection, principal, run_id)
+    _delete_contents(connection, principal, run_id)
     # Remove its stub if no run continues it, then the stub that it continued, and so on.
     removed = [(run_id,)]
     while removed:
@@ -93,12 +93,14 @@ def give_up_run(connection: sqlite3.Connection, principal: str, run_id: str) -> 
     connection.execute(
         _GIVE_UP, {**run, "status": str(Status.FAILED), "reason": str(Reason.PROCESS_DIED)}
     )
-    _delete_log_and_keys(connection, principal, run_id)
+    _delete_contents(connection, principal, run_id)
 
 
-def _delete_log_and_keys(connection: sqlite3.Connection, principal: str, run_id: str) -> None:
+def _delete_contents(connection: sqlite3.Connection, principal: str, run_id: str) -> None:
     _delete_log(connection, principal, run_id)
-    connection.execute("DELETE FROM claims WHERE principal = ? AND run_id = ?", (principal, run_id))
+    for table in ("claims", "item_index"):
+        query = f"DELETE FROM {table} WHERE principal = ? AND run_id = ?"  # noqa: S608
+        connection.execute(query, (principal, run_id))
 
 
 def _delete_log(connection: sqlite3.Connection, principal: str, run_id: str) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 
 from attrs import astuple, frozen
 
+from hermes_trio.core.dialects.responses import response_items
 from hermes_trio.core.messages import Message
 from hermes_trio.core.records import (
     EndedRun,
@@ -128,10 +129,20 @@ def end(
         sessions.append_messages(connection, use, header.run_id, encoded.messages, encoded.counters)
         if session_id != header.session_id:  # the agent moved on to another session
             sessions.end(connection, (header.principal, header.session_id), COMPRESSED, ended_at)
+    _index_items(connection, header, encoded.item_ids)
     _insert_batches(connection, tail)
     if header.conversation:
         key = (header.principal, header.conversation)
         conversations.create_with_items(connection, key, header.stamp.created_at, encoded_items)
+
+
+def _index_items(
+    connection: sqlite3.Connection, header: RunHeader, item_ids: Sequence[str]
+) -> None:
+    connection.executemany(
+        "INSERT INTO item_index (principal, item_id, run_id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        ((header.principal, item_id, header.run_id) for item_id in item_ids),
+    )
 
 
 def _columns(header: RunHeader) -> dict[str, Any]:
@@ -172,6 +183,36 @@ def find(connection: sqlite3.Connection, principal: str, run_id: str) -> LiveRun
         return NoRun()
     row = RunRow(*found)
     return LiveRun(decode_header(row.header, run_id)) if row.is_live else decode_run(row, run_id)
+
+
+_FIND_ITEMS = """
+    SELECT item_id, run_id FROM item_index
+    WHERE principal = ? AND item_id IN (SELECT value FROM json_each(?))
+"""
+
+
+@frozen
+class FoundItems:
+    """Items by id, and the runs that some of them are from."""
+
+    items: Mapping[str, Mapping[str, Any]]
+    run_ids: tuple[str, ...]
+
+
+def find_items(
+    connection: sqlite3.Connection, principal: str, item_ids: Sequence[str]
+) -> FoundItems:
+    """Return the items with these ids: from the runs that hold them, else from conversations."""
+    wanted = json.dumps(list(item_ids))
+    indexed = connection.execute(_FIND_ITEMS, (principal, wanted)).fetchall()
+    run_ids = tuple(dict.fromkeys(run_id for _, run_id in indexed))
+    items = conversations.find_items(connection, principal, wanted)
+    known = {item_id for item_id, _ in indexed}
+    for run_id in run_ids:
+        run = find(connection, principal, run_id)
+        if isinstance(run, EndedRun):
+            items |= {item["id"]: item for item in response_items(run) if item["id"] in known}
+    return FoundItems(items, run_ids)
 
 
 def find_latest(

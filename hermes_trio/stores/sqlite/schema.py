@@ -233,11 +233,27 @@ _SESSION_FIELDS: Migration = (
     """,
 )
 
+# Which run holds the item that a client refers to. An item that a later run repeats in its input
+# belongs to the run that first had it. Items of runs that ended before this migration are not here.
+_ITEM_INDEX: Migration = (
+    """
+    CREATE TABLE item_index (
+        principal TEXT NOT NULL,
+        item_id TEXT NOT NULL,
+        run_id TEXT NOT NULL,
+        PRIMARY KEY (principal, item_id)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX item_index_by_run ON item_index (principal, run_id)",
+    "CREATE INDEX conversation_items_by_id ON conversation_items (principal, item_id)",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,
     _APPROVALS,
     _RUN_LISTS,
     _SESSION_FIELDS,
+    _ITEM_INDEX,
 )
 LATEST_VERSION = len(MIGRATIONS)
 

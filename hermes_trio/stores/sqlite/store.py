@@ -169,6 +169,16 @@ class BaseSqliteStore:
             self._access_times.record(RunAccess(principal, run_id, time.time()))
         return found
 
+    async def find_items(
+        self, principal: str, item_ids: Sequence[str]
+    ) -> Mapping[str, Mapping[str, Any]]:
+        check_ids(principal, *item_ids)
+        job = partial(runs.find_items, principal=principal, item_ids=tuple(item_ids))
+        found = await self._read(job)
+        for run_id in found.run_ids:
+            self._access_times.record(RunAccess(principal, run_id, time.time()))
+        return found.items
+
     async def find_latest_run(
         self, principal: str, conversation: str
     ) -> LiveRun | EndedRun | NoRun:

@@ -11,6 +11,7 @@ from quart import Blueprint, Response, request
 from hermes_trio.core.changes import Change
 from hermes_trio.core.dialects.chat import BatchReply
 from hermes_trio.core.dialects.responses import (
+    KIND,
     TOOL_ITEMS,
     ResponsesCollector,
     ResponsesStream,
@@ -29,7 +30,13 @@ from hermes_trio.schema.conversations import item_list, with_ids
 from hermes_trio.schema.parsing import SESSION_ID_HEADER, SESSION_KEY_HEADER
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses
 from hermes_trio.web.errors import json_response
-from hermes_trio.web.history import TurnHistory, find_session_target, load_history, lock_session
+from hermes_trio.web.history import (
+    TurnHistory,
+    find_session_target,
+    load_history,
+    lock_session,
+    resolve_references,
+)
 from hermes_trio.web.request import (
     MAX_INTEGER,
     SessionHeaders,
@@ -54,7 +61,7 @@ from hermes_trio.web.start_run import (
     start_run,
 )
 
-RESPONSES = RunKind("responses", "resp_", 28)
+RESPONSES = RunKind(KIND, "resp_", 28)
 TOOL_ITEMS_HEADER = "X-Hermes-Tool-Items"
 
 blueprint = Blueprint("responses", __name__)
@@ -126,6 +133,7 @@ def _choose_tool_items() -> ToolItems:
 
 
 async def _load_input(asked: ResponsesRequest, run_id: str) -> TurnInput:
+    asked = await resolve_references(asked)
     target = await find_session_target(asked)
     # A response that is not stored adds nothing to its session, so it need not wait for other turns
     # either.

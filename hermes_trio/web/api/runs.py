@@ -47,7 +47,7 @@ from hermes_trio.runs.disconnects import DETACH
 from hermes_trio.runs.log import ChangeReader, Subscriber, load_changes
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
-from hermes_trio.schema.runs import RunRequest, parse_run
+from hermes_trio.schema.runs import RunRequest, parse_run, require_user_message
 from hermes_trio.web.api.responses import turn_input
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.history import (
@@ -56,6 +56,7 @@ from hermes_trio.web.history import (
     load_history,
     lock_session,
     new_session_target,
+    resolve_references,
     session_target,
 )
 from hermes_trio.web.request import (
@@ -119,6 +120,8 @@ async def create_run() -> Response:
 
 
 async def _load_input(asked: RunRequest, run_id: str) -> TurnInput:
+    asked = evolve(asked, responses_request=await resolve_references(asked.responses_request))
+    require_user_message(asked.responses_request)
     target = await _find_target(asked, run_id)
     lock = await lock_session(target)
     history = await load_history(asked.responses_request, target.session_id)

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
+from hermes_trio.core.dialects.responses import response_items
 from hermes_trio.core.records import (
     EndedRun,
     ItemPage,
@@ -32,6 +33,9 @@ from tests.stores.samples import (
     texts_of,
 )
 
+DONE = ended("done", conversation="c")
+DONE_ITEM = response_items(DONE)[0]["id"]
+
 # What another principal tries with the ids of ann's records, and what it gets.
 ATTEMPTS: dict[str, tuple[Callable[[Store, str], Awaitable[Any]], Any]] = {
     "messages": (lambda store, who: store.load_messages(who, "s"), ()),
@@ -48,6 +52,7 @@ ATTEMPTS: dict[str, tuple[Callable[[Store, str], Awaitable[Any]], Any]] = {
     ),
     "find a conversation": (lambda store, who: store.find_conversation(who, "c"), NoConversation()),
     "items": (lambda store, who: store.list_items(who, "c"), ItemPage((), has_more=False)),
+    "find items": (lambda store, who: store.find_items(who, ["i", DONE_ITEM]), {}),
     "delete a conversation": (lambda store, who: store.delete_conversation(who, "c"), False),
     "delete an item": (lambda store, who: store.delete_item(who, "c", "i"), False),
     "unclaim": (
@@ -60,9 +65,6 @@ ATTEMPTS: dict[str, tuple[Callable[[Store, str], Awaitable[Any]], Any]] = {
 def owned_by(who: str, run: EndedRun) -> EndedRun:
     """Return the same run of another principal."""
     return attrs.evolve(run, header=attrs.evolve(run.header, principal=who))
-
-
-DONE = ended("done", conversation="c")
 
 
 async def populate(store: Store) -> None:

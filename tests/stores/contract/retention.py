@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import trio
 
+from hermes_trio.core.dialects.responses import response_items
 from hermes_trio.core.records import NoConversation, NoRun, PurgeResult
 from hermes_trio.stores.base import Store
 from tests.stores.helpers import completed_runs
@@ -172,6 +173,17 @@ class PurgeContract:
         tight = attrs.evolve(KEEP_ALL, max_runs=1, max_bytes=1)
         assert await store.purge(tight, 10.0) == PurgeResult(runs=2)
         assert await visible(store, "live") == "live"
+
+    async def test_a_reference_to_an_item_is_a_use_of_its_run(self, store: Store) -> None:
+        for number, run_id in enumerate("abc"):
+            await store.end_run(ended(run_id, float(number)))
+        [answer] = response_items(ended("a"))
+        assert await store.find_items("ann", [answer["id"]]) == {answer["id"]: answer}
+        tight = attrs.evolve(KEEP_ALL, max_runs=1)
+        assert await store.purge(tight, 10.0) == PurgeResult(runs=2)
+        assert await visible(store, *"abc") == "a"
+        assert await store.purge(attrs.evolve(KEEP_ALL, max_bytes=1), 10.0) == PurgeResult(runs=1)
+        assert await store.find_items("ann", [answer["id"]]) == {}
 
     async def test_a_purged_run_is_deleted(self, store: Store) -> None:
         await store.claim_key(idempotency_record("a"))

@@ -9,6 +9,7 @@ import attrs
 import pytest
 import trio
 
+from hermes_trio.core.dialects.responses import response_items
 from hermes_trio.core.messages import CallItem, MessageItem, transcript
 from hermes_trio.core.records import EndedRun, LiveRun, NoConversation, NoRun
 from hermes_trio.core.state import CallState
@@ -61,6 +62,40 @@ class RunContract:
         assert await store.find_latest_run("ann", "c") == LiveRun(
             header("live", 4.0, conversation="c")
         )
+
+    async def test_items_of_responses_and_conversations_are_found_by_id(self, store: Store) -> None:
+        asked = {"id": "in_1", "type": "message", "role": "user", "content": []}
+        run = ended("a", input_items=(asked,))
+        answer = response_items(run)[-1]
+        await store.begin_run(run.header, "me")
+        assert await store.find_items("ann", ["in_1"]) == {}, "not before the response has ended"
+        await store.end_run(run)
+        await store.save_conversation(conversation())
+        await store.add_items("ann", "c", [item("i")])
+        wanted = ["in_1", answer["id"], "i", "unknown"]
+        found = await store.find_items("ann", wanted)
+        assert found == {"in_1": asked, answer["id"]: answer, "i": item("i")}
+        assert answer["content"][0]["text"] == "answer a"
+        assert await store.find_items("bob", wanted) == {}
+        assert await store.find_items("ann", []) == {}
+
+    async def test_an_item_belongs_to_the_run_that_had_it_first(self, store: Store) -> None:
+        first = ended("a")
+        answer = response_items(first)[0]
+        await store.end_run(first)
+        await store.end_run(ended("b", input_items=(answer,)))
+        assert await store.find_items("ann", [answer["id"]]) == {answer["id"]: answer}
+        assert await store.delete_run("ann", "b")
+        assert await store.find_items("ann", [answer["id"]]) == {answer["id"]: answer}
+        assert await store.delete_run("ann", "a")
+        assert await store.find_items("ann", [answer["id"]]) == {}
+
+    @pytest.mark.parametrize("other", [{"kind": "chat"}, {"request": {"store": False}}])
+    async def test_only_stored_responses_have_items(self, store: Store, other: Any) -> None:
+        run = ended("a")
+        [answer] = response_items(run)
+        await store.end_run(attrs.evolve(run, header=attrs.evolve(run.header, **other)))
+        assert await store.find_items("ann", [answer["id"]]) == {}
 
     async def test_messages_go_to_the_session_a_run_ended_in(self, store: Store) -> None:
         await store.end_run(RICH_RUN)

@@ -50,7 +50,7 @@ def edit(store: SqliteStore, statement: str) -> int:
     return writer_connection(store).execute(statement).rowcount
 
 
-TABLES = ("sessions", "messages", "log", "conversations", "conversation_items")
+TABLES = ("sessions", "messages", "log", "conversations", "conversation_items", "item_index")
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -266,10 +266,10 @@ async def test_a_deleted_chain_leaves_only_messages(store: SqliteStore) -> None:
     for run_id in "cabed":
         assert await store.delete_run("ann", run_id)
     assert count(store, "runs") == 6
-    assert count(store, "log") == 1
+    assert count(store, "log") == count(store, "item_index") == 1
     assert await history_texts(store, "f") == texts_of(*"abcdef")
     assert await store.delete_run("ann", "f")
-    assert count(store, "runs") == count(store, "log") == 0
+    assert count(store, "runs") == count(store, "log") == count(store, "item_index") == 0
     assert await completed_runs(store) == [*"abcdef"]
 
 
@@ -306,11 +306,14 @@ STATEMENTS: list[tuple[str, Any]] = [
     (retention._LEAST_USED_FIRST, (1,)),
     ("SELECT header FROM runs WHERE status = 'in_progress' AND owner <> ?", ("me",)),
     ("DELETE FROM claims WHERE principal = ? AND run_id = ?", ("p", "r")),
+    ("DELETE FROM item_index WHERE principal = ? AND run_id = ?", ("p", "r")),
+    (run_queries._FIND_ITEMS, ("p", "[]")),
+    (conversations._FIND_ITEMS, ("p", "[]")),
 ]
 
 
 async def test_no_statement_searches_a_whole_table(store: SqliteStore) -> None:
-    tables = ("runs", "log", "messages", "conversation_items", "claims", "later")
+    tables = ("runs", "log", "messages", "conversation_items", "claims", "later", "item_index")
     for statement, values in STATEMENTS:
         plan = plan_of(writer_connection(store), statement, values)
         assert not {f"SCAN {table}" for table in tables}.intersection(plan), statement
