@@ -100,6 +100,12 @@ def is_open_webui() -> bool:
     )
 
 
+def wants_status_line() -> bool:
+    """Whether the client of this request is to get status events, as configured or because it shows them."""
+    mode = app_state().options.open_webui_status
+    return is_open_webui() if mode == "auto" else mode == "on"
+
+
 def principal() -> str:
     """Return the owner of the records in question.
 

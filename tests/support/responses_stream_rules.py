@@ -83,7 +83,7 @@ class Reader:
             assert response["output"] == self.items
             self.final = response
         else:
-            assert (response["status"], response["output"]) == ("in_progress", [])
+            assert (response["status"], response["output"]) == ("in_progress", self.items)
 
     def _added(self, event: Json) -> None:
         item = deepcopy(event["item"])

@@ -28,7 +28,7 @@ from tests.support.fakes import (
     ask_stream,
     make_harness,
 )
-from tests.support.responses_api import BOB, RESPONSES, idle_harness, say, stream
+from tests.support.responses_api import BOB, RESPONSES, events, idle_harness, say, stream
 from tests.support.run_stream_rules import event_of
 from tests.support.runs_api import RUNS, followed, kinds, shown, started, stopped
 
@@ -140,6 +140,29 @@ async def test_a_stream_of_responses_says_nothing_of_it() -> None:
             assert await approved(harness, run_id, route=RESPONSES) == 1
             whole = await exchange.end()
         assert b"approval" not in whole.body
+
+
+async def test_open_webui_is_shown_the_question_of_a_response() -> None:
+    headers = {"X-OpenWebUI-Chat-Id": "1"}
+    async with idle_harness(ScriptedAgentFactory(SCRIPT, None, is_async=True)) as harness:
+        async with harness.client.post(RESPONSES, stream(), headers) as exchange:
+            asked = await exchange.frame()
+            while "event" not in asked.json:
+                asked = await exchange.frame()
+            response = asked.json["response"]
+            assert response["hermes"]["approval"]["command"] == "rm -r x"
+            assert [item["type"] for item in response["output"]] == ["message", "function_call"]
+            assert await approved(harness, response["id"], route=RESPONSES) == 1
+            whole = await exchange.end()
+        shown = [event for event in events(whole) if "event" in event]
+        again = await harness.client.get(f"{RESPONSES}/{response['id']}?stream=true")
+        assert again.body == whole.body, "for every client that reads it later"
+    assert [event["type"] for event in shown] == ["response.in_progress"] * 2, "a standard event"
+    assert [event["event"] for event in shown] == [
+        {"type": "status", "data": {"description": "Waiting for an approval: rm -r x", "done": False}},
+        {"type": "status", "data": {"description": "Approval: once", "done": True}},
+    ]  # fmt: skip
+    assert "hermes" not in shown[1]["response"]
 
 
 @pytest.mark.parametrize(("path", "body"), [(CHAT, ask()), (RESPONSES, say())])

@@ -31,12 +31,14 @@ from hermes_trio.core.dialects.wire import (
     DONE,
     PREVIEW_CHARACTERS,
     SHOWN_CHARACTERS,
+    approval_status,
     data_frame,
     encode,
     named_frame,
     quoted,
     request_fields,
     resolution_fields,
+    status_event,
 )
 from hermes_trio.core.errors import SERVER_ERROR, ApiError
 from hermes_trio.core.messages import Usage
@@ -243,16 +245,17 @@ class ChatStream:
         return data_frame(encode(self._chunk({"tool_calls": [call]})))
 
     def _approval_requested(self, change: ApprovalRequested) -> bytes:
-        waiting = f"Waiting for an approval: {shorten(change.command, PREVIEW_CHARACTERS)}"
         # Nested, because the chunk and the request both have a field `choices`.
-        fields = {"approval": request_fields(change), **self._status_line(waiting, done=False)}
-        return self._event(APPROVAL_REQUEST, fields)
+        return self._approval_event(APPROVAL_REQUEST, request_fields(change), change)
 
     def _approval_resolved(self, change: ApprovalResolved) -> bytes:
-        status_line = self._status_line(f"Approval: {change.choice}", done=True)
-        return self._event(
-            APPROVAL_RESPONDED, {"approval": resolution_fields(change), **status_line}
-        )
+        return self._approval_event(APPROVAL_RESPONDED, resolution_fields(change), change)
+
+    def _approval_event(
+        self, name: str, fields: Mapping[str, Any], change: ApprovalRequested | ApprovalResolved
+    ) -> bytes:
+        status = approval_status(change) if self._options.status_line else {}
+        return self._event(name, {"approval": fields, **status})
 
     def _ended(self, change: Ended) -> bytes:
         outcome = change.outcome
@@ -271,9 +274,7 @@ class ChatStream:
         return named_frame(name, encode({**self._chunk({}), **fields}))
 
     def _status_line(self, description: str, done: bool) -> dict[str, Any]:
-        if not self._options.status_line:
-            return {}
-        return {"event": {"type": "status", "data": {"description": description, "done": done}}}
+        return status_event(description, done) if self._options.status_line else {}
 
     def _chunk(self, delta: Mapping[str, Any]) -> dict[str, Any]:
         usage = {"usage": None} if self._options.include_usage else {}

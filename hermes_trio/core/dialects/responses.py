@@ -38,7 +38,14 @@ from hermes_trio.core.dialects.responses_items import (
     summary_part,
     text_part,
 )
-from hermes_trio.core.dialects.wire import DONE, encode, named_frame, pending_fields
+from hermes_trio.core.dialects.wire import (
+    DONE,
+    STATUS_LINE,
+    approval_status,
+    encode,
+    named_frame,
+    pending_fields,
+)
 from hermes_trio.core.messages import Item, Usage
 from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.records import EndedRun, RunHeader
@@ -220,6 +227,23 @@ def _hermes_block(
     }
 
 
+class _OpenRequests:
+    """The approval requests of a run that are not answered yet, oldest first."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, ApprovalRequested] = {}
+
+    @property
+    def values(self) -> tuple[ApprovalRequested, ...]:
+        return tuple(self._open.values())
+
+    def take(self, change: ApprovalRequested | ApprovalResolved) -> None:
+        if isinstance(change, ApprovalRequested):
+            self._open[change.approval_id] = change
+        else:
+            del self._open[change.approval_id]
+
+
 # -- streams --
 
 
@@ -234,6 +258,8 @@ class ResponsesStream:
         self._after = after
         self._number = 0  # of the next event
         self._output = Output(header.run_id, tool_items(header))
+        self._has_status_line = bool(header.request.get(STATUS_LINE))
+        self._open_approvals = _OpenRequests()
         self._around: dict[
             Slot, tuple[str, str]
         ] = {}  # before and after the text of a delta, per open item
@@ -272,9 +298,25 @@ class ResponsesStream:
                     self._around.pop(slot, None)
             for name, fields in events:
                 yield self._frame(name, fields)
+        if isinstance(change, ApprovalRequested | ApprovalResolved):
+            yield from self._approval(change)
         if type(change) is Ended:
             yield self._end(change)
             yield DONE
+
+    def _approval(self, change: ApprovalRequested | ApprovalResolved) -> Iterator[bytes]:
+        """Show an approval request, or that it was answered, to a client that shows status events.
+
+        The standard has no event for it, so one that changes nothing carries it.
+        """
+        self._open_approvals.take(change)
+        if self._has_status_line:
+            output = self._output.items(ResultForm.PARTS)
+            response = response_body(
+                self._header, output, open_approvals=self._open_approvals.values
+            )
+            fields = {"response": response, **approval_status(change)}
+            yield self._frame("response.in_progress", fields)
 
     def _delta(self, slot: TextSlot, text: str) -> bytes:
         # Everything around a token is fixed for its item, so that a token costs little more than
@@ -391,7 +433,7 @@ class ResponsesCollector:
         self._header = header
         self._output = Output(header.run_id, tool_items(header))
         self._end: Ended | None = None
-        self._open_approvals: dict[str, ApprovalRequested] = {}
+        self._open_approvals = _OpenRequests()
 
     def take(self, changes: Iterable[Change]) -> None:
         """Add some changes."""
@@ -400,10 +442,8 @@ class ResponsesCollector:
             match change:
                 case Ended():
                     self._end = change
-                case ApprovalRequested(approval_id):
-                    self._open_approvals[approval_id] = change
-                case ApprovalResolved(approval_id):
-                    del self._open_approvals[approval_id]
+                case ApprovalRequested() | ApprovalResolved():
+                    self._open_approvals.take(change)
                 case _:
                     pass
 
@@ -420,9 +460,7 @@ class ResponsesCollector:
         """Return the current response, in progress until the end is added."""
         output = self._output.items(ResultForm.TEXT)
         if self._end is None:
-            return response_body(
-                self._header, output, open_approvals=tuple(self._open_approvals.values())
-            )
+            return response_body(self._header, output, open_approvals=self._open_approvals.values)
         return response_body(self._header, output, self._end.outcome, self._end.at)
 
     def reply(self) -> BatchReply:

@@ -98,3 +98,20 @@ def pending_fields(requests: tuple[ApprovalRequested, ...]) -> dict[str, Any]:
     if not requests:
         return {}
     return {"approval": request_fields(requests[0]), "approvals_pending": len(requests)}
+
+
+STATUS_LINE = "status_line"
+"""Where the request in a run's header says that its client shows status events."""
+
+
+def status_event(description: str, done: bool) -> dict[str, Any]:
+    """Return the field ``event``, which Open WebUI shows as a live status line."""
+    return {"event": {"type": "status", "data": {"description": description, "done": done}}}
+
+
+def approval_status(change: ApprovalRequested | ApprovalResolved) -> dict[str, Any]:
+    """Return the status event of an approval request, or of its answer."""
+    if isinstance(change, ApprovalResolved):
+        return status_event(f"Approval: {change.choice}", done=True)
+    command = shorten(change.command, PREVIEW_CHARACTERS)
+    return status_event(f"Waiting for an approval: {command}", done=False)

@@ -7,6 +7,7 @@ from functools import partial
 from quart import Blueprint, Response
 
 from hermes_trio.core.dialects.chat import ChatCollector, ChatOptions, ChatStream
+from hermes_trio.core.dialects.wire import STATUS_LINE
 from hermes_trio.core.messages import Message
 from hermes_trio.runs.disconnects import INTERRUPT
 from hermes_trio.runs.spec import Persistence
@@ -14,7 +15,7 @@ from hermes_trio.schema.chat import ChatRequest, parse_chat
 from hermes_trio.schema.parsing import SESSION_ID_HEADER
 from hermes_trio.web.history import lock_session, session_target
 from hermes_trio.web.media import reply_with_media
-from hermes_trio.web.request import SessionHeaders, app_state, body, is_open_webui, principal
+from hermes_trio.web.request import SessionHeaders, app_state, body, principal, wants_status_line
 from hermes_trio.web.sse import collected_response, sse_response
 from hermes_trio.web.start_run import (
     NewRun,
@@ -53,7 +54,7 @@ async def chat_completions() -> Response:
     header = started.header
     if chat.stream:
         # As the first request had them: a replay is the same to the byte.
-        options = ChatOptions(header.request["include_usage"], header.request["status_line"])
+        options = ChatOptions(header.request["include_usage"], header.request[STATUS_LINE])
         return sse_response(started, ChatStream(header.stamp, options))
     collector = ChatCollector(header.stamp)
     return await collected_response(
@@ -79,7 +80,7 @@ async def _load_input(chat: ChatRequest, given_id: str, _: str) -> TurnInput:
         messages=chat.messages,
         session_lock=lock,
         options=chat.options,
-        echo={"include_usage": chat.include_usage, "status_line": _wants_status_line()},
+        echo={"include_usage": chat.include_usage, STATUS_LINE: wants_status_line()},
     )
 
 
@@ -89,8 +90,3 @@ async def _load_history(chat: ChatRequest, given_id: str) -> tuple[Message, ...]
         return chat.history
     stored = await app_state().services.store.load_messages(principal(), given_id)
     return stored if chat.message else (*stored, *chat.messages)
-
-
-def _wants_status_line() -> bool:
-    mode = app_state().options.open_webui_status
-    return is_open_webui() if mode == "auto" else mode == "on"

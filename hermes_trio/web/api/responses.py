@@ -19,6 +19,7 @@ from hermes_trio.core.dialects.responses import (
     tool_items,
 )
 from hermes_trio.core.dialects.responses_items import ToolItems, output_items
+from hermes_trio.core.dialects.wire import STATUS_LINE
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun, RunHeader
@@ -48,6 +49,7 @@ from hermes_trio.web.request import (
     is_open_webui,
     order_param,
     principal,
+    wants_status_line,
 )
 from hermes_trio.web.sse import collected_response, sse_response
 from hermes_trio.web.start_run import (
@@ -78,7 +80,7 @@ async def create_response() -> Response:
             RESPONSES,
             raw,
             session,
-            partial(_load_input, evolve(asked, echo={**asked.echo, **_tool_items_echo()})),
+            partial(_load_input, evolve(asked, echo={**asked.echo, **_presentation()})),
             persistence=Persistence.FULL if asked.store else Persistence.NONE,
             on_disconnect=DETACH if asked.background else disconnect_policy(),
             is_background=asked.background,
@@ -98,16 +100,15 @@ async def create_response() -> Response:
     return await collected_response(started, collector, make_reply)
 
 
-def _tool_items_echo() -> dict[str, str]:
-    """Return what the run's header notes about the form of tool calls.
-
-    Nothing for the form of hermes-agent.
+def _presentation() -> dict[str, Any]:
+    """Return what the run's header notes about the form of its events, where it is not the default.
 
     Raises:
         ApiError: 400 if the header has an unknown value.
     """
     chosen = _choose_tool_items()
-    return {} if chosen is ToolItems.FUNCTION_CALL else {TOOL_ITEMS: str(chosen)}
+    form = {} if chosen is ToolItems.FUNCTION_CALL else {TOOL_ITEMS: str(chosen)}
+    return {**form, STATUS_LINE: True} if wants_status_line() else form
 
 
 def _choose_tool_items() -> ToolItems:
