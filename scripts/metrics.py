@@ -1,6 +1,6 @@
 """Print size and shape of the package: ``python -m scripts.metrics [PACKAGE]``.
 
-* modules and lines;
+* modules, with and without the files of packages (``__init__``), and lines;
 * the length of functions, from ``def`` to the last line, nested functions included: median, 90th percentile, maximum;
 * class names that are defined more than once;
 * lonely modules: under 100 lines, imported by exactly one other module of the package.
@@ -36,6 +36,7 @@ class Metrics:
     """Everything measured of one package."""
 
     lines: Mapping[str, int]  # by module
+    packages: frozenset[str]
     functions: list[FunctionLength] = field(factory=list)
     classes: dict[str, list[str]] = field(factory=lambda: defaultdict(list))  # name -> modules
     importers: dict[str, set[str]] = field(factory=lambda: defaultdict(set))
@@ -51,7 +52,7 @@ class Metrics:
         return [
             (module, lines, next(iter(self.importers[module])))
             for module, lines in sorted(self.lines.items())
-            if lines < LONELY_LINES and len(self.importers[module]) == 1 and not _is_package(module)
+            if lines < LONELY_LINES and len(self.importers[module]) == 1 and module not in self.packages
         ]
 
     def percentile(self, share: float) -> int:
@@ -60,15 +61,14 @@ class Metrics:
         return lengths[min(int(share * len(lengths)), len(lengths) - 1)]
 
 
-def _is_package(module: str) -> bool:
-    return (ROOT / module.replace(".", "/")).is_dir()
-
-
 def measure(package: Path = PACKAGE) -> Metrics:
     """Read every module of a package."""
     paths = {_module_name(path, package): path for path in sorted(package.rglob("*.py"))}
     texts = {module: path.read_text(encoding="utf-8") for module, path in paths.items()}
-    metrics = Metrics({module: len(text.splitlines()) for module, text in texts.items()})
+    metrics = Metrics(
+        {module: len(text.splitlines()) for module, text in texts.items()},
+        frozenset(module for module, path in paths.items() if path.name == "__init__.py"),
+    )
     for module, text in texts.items():
         _measure_module(module, ast.parse(text), metrics)
     return metrics
@@ -107,7 +107,8 @@ def report(metrics: Metrics) -> Iterator[str]:
     """The lines to print."""
     longest = max(metrics.functions, key=lambda function: function.lines)
     median = statistics.median(function.lines for function in metrics.functions)
-    yield f"modules           {len(metrics.lines)}"
+    modules = len(metrics.lines)
+    yield f"modules           {modules}, {modules - len(metrics.packages)} without packages"
     yield f"lines             {sum(metrics.lines.values())}"
     yield f"functions         {len(metrics.functions)}"
     yield f"function length   median {median:g}, p90 {metrics.percentile(0.9)}, max {longest.lines} ({longest.module}.{longest.name})"

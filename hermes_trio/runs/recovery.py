@@ -14,7 +14,7 @@ from hermes_trio.core.changes import Change, Ended
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
-from hermes_trio.core.replay import ReplayedTurn
+from hermes_trio.core.turn import ReplayedTurn
 from hermes_trio.runs.log import load_changes
 from hermes_trio.runs.spec import Items
 from hermes_trio.stores.base import CorruptRecord, Store

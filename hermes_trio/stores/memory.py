@@ -17,7 +17,7 @@ from typing import TypeVar
 import trio
 
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.sqlite.errors import CLOSED
+from hermes_trio.stores.sqlite.connections import CLOSED
 from hermes_trio.stores.sqlite.schema import migrate
 from hermes_trio.stores.sqlite.store import BaseSqliteStore
 from hermes_trio.stores.sqlite.writer import run_batch

@@ -24,8 +24,7 @@ import trio
 from attrs import define, field
 
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.tools.base import Tool, ToolError, ToolUse
-from hermes_trio.tools.environment import safe_environment
+from hermes_trio.tools.base import Tool, ToolError, ToolUse, safe_environment
 
 if TYPE_CHECKING:
     import mcp

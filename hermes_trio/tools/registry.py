@@ -24,8 +24,14 @@ from hermes_trio.agent.importing import (
 )
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.shorten import shorten
-from hermes_trio.tools.base import NOT_APPROVED, Tool, ToolError, ToolUse
-from hermes_trio.tools.signature import InvalidArguments, read_signature
+from hermes_trio.tools.base import (
+    NOT_APPROVED,
+    InvalidArguments,
+    Tool,
+    ToolError,
+    ToolUse,
+    read_signature,
+)
 
 # Imported on first use. Each is a tool, or a function that makes one from its options.
 SHIPPED: Mapping[str, str] = MappingProxyType(

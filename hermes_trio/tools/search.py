@@ -17,8 +17,7 @@ import msgspec
 import trio
 
 from hermes_trio.tools import search_worker
-from hermes_trio.tools.base import ToolError, ToolUse, tool
-from hermes_trio.tools.environment import safe_environment
+from hermes_trio.tools.base import ToolError, ToolUse, safe_environment, tool
 from hermes_trio.tools.files import resolve_path
 
 SEARCH_SECONDS = 10.0

@@ -43,11 +43,11 @@ from hermes_trio.tools.base import (
     Tool,
     ToolError,
     ToolUse,
+    safe_environment,
     tool,
     tool_thread_limiter,
 )
 from hermes_trio.tools.danger import find_dangers
-from hermes_trio.tools.environment import safe_environment
 from hermes_trio.tools.files import FileError, resolve_path
 
 DEFAULT_SECONDS = 120.0

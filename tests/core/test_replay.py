@@ -6,8 +6,7 @@ from hypothesis import given
 
 from hermes_trio.core.events import Event
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.replay import ReplayedTurn
-from hermes_trio.core.turn import Turn
+from hermes_trio.core.turn import ReplayedTurn, Turn
 from tests.support.strategies import last_words, scripts
 from tests.support.turn_rules import check_invariants, feed
 

@@ -20,6 +20,7 @@ def test_a_package_is_measured(tmp_path: Path) -> None:
     assert sorted(function.lines for function in metrics.functions) == [1, 4]
     assert metrics.duplicate_classes == {"Shared": ["sample.base", "sample.user"]}
     assert metrics.lonely_modules == [("sample.base", 8, "sample.user")]
+    assert "modules           3, 2 without packages" in list(report(metrics))
     assert "function length   median 2.5, p90 4, max 4 (sample.base.long)" in list(report(metrics))
 
 

@@ -13,8 +13,7 @@ from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_trio.tools.base import Tool, ToolError, ToolUse, tool
-from hermes_trio.tools.signature import InvalidArguments, read_signature
+from hermes_trio.tools.base import InvalidArguments, Tool, ToolError, ToolUse, read_signature, tool
 
 USE = ToolUse("call_1", Path("/nowhere"))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_trio.tools.environment import safe_environment
+from hermes_trio.tools.base import safe_environment
 from hermes_trio.tools.terminal import CommandResult, Terminal
 from tests.support.processes import descriptors, nothing_left
 

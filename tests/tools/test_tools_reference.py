@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 
 from hermes_trio.tools import danger
-from hermes_trio.tools.danger import Danger
-from hermes_trio.tools.danger_rules import RULES
-from hermes_trio.tools.environment import SAFE_NAMES
+from hermes_trio.tools.base import SAFE_NAMES
+from hermes_trio.tools.danger import RULES, Danger
 from hermes_trio.tools.registry import find_tools
 from hermes_trio.tools.terminal import make_terminal
 from hermes_trio.tools.web_fetch import make_web_fetch

@@ -21,7 +21,7 @@ import trio
 from attrs import evolve, frozen
 
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.tools.environment import safe_environment
+from hermes_trio.tools.base import safe_environment
 
 log = structlog.get_logger(__name__)
 

@@ -46,10 +46,10 @@ from hermes_trio.core.dialects.wire import (
 from hermes_trio.core.messages import CallItem, Item, Message, MessageItem, ToolCall, transcript
 from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.core.records import RunHeader
-from hermes_trio.core.replay import ReplayedTurn
 from hermes_trio.core.sessions import Session, StoredMessage
 from hermes_trio.core.shorten import shorten, shorten_json
 from hermes_trio.core.state import RunState
+from hermes_trio.core.turn import ReplayedTurn
 
 FROM_THE_START = 0  # the event number a new client resumes after
 REASONING_TOOL = "_thinking"  # the tool name under which existing clients receive reasoning

@@ -21,7 +21,7 @@ import trio
 from attrs import define, field, frozen
 
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.sqlite.errors import CLOSED, primary_code, to_store_error
+from hermes_trio.stores.sqlite.connections import CLOSED, primary_code, to_store_error
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], Any]

@@ -22,14 +22,14 @@ blueprint = Blueprint("approvals", __name__)
 
 @blueprint.post("/v1/runs/<run_id>/approval")
 async def answer_run(run_id: str) -> Response:
-    """ApprovalResponse an approval request of a run, whichever API started it."""
+    """Answer an approval request of a run, whichever API started it."""
     missing = ApiError(404, f"There is no run '{run_id}'.", param="run_id", code="run_not_found")
     return await _answer(run_id, missing)
 
 
 @blueprint.post("/v1/responses/<response_id>/approval")
 async def answer_response(response_id: str) -> Response:
-    """ApprovalResponse an approval request of a response."""
+    """Answer an approval request of a response."""
     return await _answer(response_id, response_not_found(response_id))
 
 

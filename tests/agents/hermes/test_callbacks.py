@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_trio.agent.event_queue import RunEnded
-from hermes_trio.agents.hermes.callbacks import CallbackAdapter
+from hermes_trio.agents.hermes.agent import CallbackAdapter
 from hermes_trio.core.events import (
     Event,
     Finished,
