@@ -59,14 +59,14 @@ class HistoryBody:
 
 @frozen
 class StreamOptionsBody:
-    """Options that only matter for streams."""
+    """Options for streamed replies."""
 
     include_usage: bool | None = None
 
 
 @frozen
 class ChatBody:
-    """A Chat Completions request. Fields that are not named here are ignored."""
+    """A Chat Completions request. Unknown fields are ignored."""
 
     messages: list[MessageBody]
     model: str | None = None

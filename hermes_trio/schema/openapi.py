@@ -48,38 +48,55 @@ _SESSION_HEADERS = (
 _PAGE = ("after", "limit", "order")
 
 _ABOUT_AND_CHAT = (
-    Operation("get", "/health", "Whether the process answers", replies.Health, is_open=True),
-    Operation("get", "/v1/health", "The same as /health", replies.Health, is_open=True),
-    Operation("get", "/health/live", "The same as /health", replies.Health, is_open=True),
+    Operation("get", "/health", "Check that the process responds", replies.Health, is_open=True),
+    Operation(
+        "get",
+        "/v1/health",
+        "Check that the process responds (alias of /health)",
+        replies.Health,
+        is_open=True,
+    ),
+    Operation(
+        "get",
+        "/health/live",
+        "Check that the process responds (alias of /health)",
+        replies.Health,
+        is_open=True,
+    ),
     Operation(
         "get",
         "/health/ready",
-        "Whether new runs are welcome",
+        "Check whether the server accepts new runs",
         replies.Readiness,
         is_open=True,
         statuses=(503,),
     ),
-    Operation("get", "/health/detailed", "The state of the parts", replies.HealthDetails),
-    Operation("get", "/version", "The version", replies.Version, is_open=True),
-    Operation("get", "/openapi.json", "This document", replies.OpenApi, is_open=True),
-    Operation("get", "/metrics", "Figures for Prometheus", str),
-    Operation("get", "/v1/models", "The models that can be asked for", replies.ModelList),
+    Operation("get", "/health/detailed", "Get the state of each component", replies.HealthDetails),
+    Operation("get", "/version", "Get the server version", replies.Version, is_open=True),
+    Operation("get", "/openapi.json", "Get this document", replies.OpenApi, is_open=True),
+    Operation("get", "/metrics", "Get metrics in the Prometheus format", str),
+    Operation("get", "/v1/models", "List the available models", replies.ModelList),
     Operation(
         "get",
         "/v1/models/{model_id}",
-        "One model",
+        "Get a model",
         replies.Model,
         statuses=(404,),
         parameters=("model_id",),
     ),
-    Operation("get", "/v1/capabilities", "What this server can do", replies.Capabilities),
     Operation(
-        "get", "/v1/settings", "What the operator chose, secrets masked", replies.SettingList
+        "get", "/v1/capabilities", "Get the features this server supports", replies.Capabilities
+    ),
+    Operation(
+        "get",
+        "/v1/settings",
+        "List the settings in force, with secrets masked",
+        replies.SettingList,
     ),
     Operation(
         "post",
         "/v1/chat/completions",
-        "Run one agent turn, streamed or in one piece",
+        "Run an agent turn, streamed or as one reply",
         replies.ChatCompletion,
         body=ChatBody,
         stream=replies.ChatChunk,
@@ -93,7 +110,7 @@ _RESPONSES = (
     Operation(
         "post",
         "/v1/responses",
-        "Run one agent turn: streamed, in one piece, or in the background",
+        "Run an agent turn: streamed, as one reply, or in the background",
         replies.ResponseReply,
         body=ResponsesBody,
         stream=replies.ResponseEvent,
@@ -108,7 +125,7 @@ _RESPONSES = (
     Operation(
         "get",
         _RESPONSE,
-        "A response as it stands, or its events from any point on",
+        "Get a response in its current state, or stream its events from any point",
         replies.ResponseReply,
         stream=replies.ResponseEvent,
         statuses=(400, 404, 409, 503),
@@ -118,7 +135,7 @@ _RESPONSES = (
     Operation(
         "delete",
         _RESPONSE,
-        "Forget a response; one that runs is stopped first",
+        "Delete a response; one in progress is stopped first",
         replies.Deleted,
         statuses=(404, 503),
         parameters=("response_id",),
@@ -126,7 +143,7 @@ _RESPONSES = (
     Operation(
         "post",
         f"{_RESPONSE}/cancel",
-        "Stop a response that runs",
+        "Cancel a response in progress",
         replies.ResponseReply,
         statuses=(400, 404, 503),
         parameters=("response_id",),
@@ -134,7 +151,7 @@ _RESPONSES = (
     Operation(
         "get",
         f"{_RESPONSE}/input_items",
-        "The input of a response, page by page",
+        "List the input items of a response",
         replies.ItemList,
         statuses=(400, 404, 503),
         parameters=("response_id",),
@@ -146,35 +163,35 @@ _CONVERSATION = "/v1/conversations/{conversation_id}"
 _ONE = ("conversation_id",)
 _CONVERSATIONS = (
     Operation(
-        "post", "/v1/conversations", "Make a conversation", replies.ConversationReply,
+        "post", "/v1/conversations", "Create a conversation", replies.ConversationReply,
         body=ConversationBody, statuses=(400, 413, 503),
     ),
     Operation(
-        "get", _CONVERSATION, "A conversation", replies.ConversationReply,
+        "get", _CONVERSATION, "Get a conversation", replies.ConversationReply,
         statuses=(404, 503), parameters=_ONE,
     ),
     Operation(
-        "post", _CONVERSATION, "Change its metadata", replies.ConversationReply,
+        "post", _CONVERSATION, "Update the metadata of a conversation", replies.ConversationReply,
         body=ConversationUpdateBody, statuses=(400, 404, 413, 503), parameters=_ONE,
     ),
     Operation(
-        "delete", _CONVERSATION, "Forget it and its items", replies.Deleted,
+        "delete", _CONVERSATION, "Delete a conversation and its items", replies.Deleted,
         statuses=(404, 503), parameters=_ONE,
     ),
     Operation(
-        "get", f"{_CONVERSATION}/items", "Its items, page by page", replies.ItemList,
+        "get", f"{_CONVERSATION}/items", "List the items of a conversation", replies.ItemList,
         statuses=(400, 404, 503), parameters=_ONE, query=_PAGE,
     ),
     Operation(
-        "post", f"{_CONVERSATION}/items", "Append items", replies.ItemList,
+        "post", f"{_CONVERSATION}/items", "Append items to a conversation", replies.ItemList,
         body=ConversationItemsBody, statuses=(400, 404, 413, 503), parameters=_ONE,
     ),
     Operation(
-        "get", f"{_CONVERSATION}/items/{{item_id}}", "One item", replies.Item,
+        "get", f"{_CONVERSATION}/items/{{item_id}}", "Get an item of a conversation", replies.Item,
         statuses=(404, 503), parameters=("conversation_id", "item_id"),
     ),
     Operation(
-        "delete", f"{_CONVERSATION}/items/{{item_id}}", "Remove one item", replies.ConversationReply,
+        "delete", f"{_CONVERSATION}/items/{{item_id}}", "Delete an item from a conversation", replies.ConversationReply,
         statuses=(404, 503), parameters=("conversation_id", "item_id"),
     ),
 )  # fmt: skip
@@ -182,25 +199,25 @@ _CONVERSATIONS = (
 _RUN = "/v1/runs/{run_id}"
 _RUNS = (
     Operation(
-        "post", "/v1/runs", "Start a run that goes on by itself", replies.RunStarted,
+        "post", "/v1/runs", "Start a run in the background", replies.RunStarted,
         body=RunBody, statuses=(400, 404, 408, 409, 413, 429, 503),
         headers=("X-Hermes-Session-Key", "Idempotency-Key"), success=202,
     ),
     Operation(
-        "get", "/v1/runs", "Runs, page by page", replies.RunList,
+        "get", "/v1/runs", "List runs", replies.RunList,
         statuses=(400, 404, 503), query=(*_PAGE, "status", "kind", "session_id"),
     ),
     Operation(
-        "get", _RUN, "A run as it stands", replies.RunReply,
+        "get", _RUN, "Get a run in its current state", replies.RunReply,
         statuses=(404, 503), parameters=("run_id",),
     ),
     Operation(
-        "get", f"{_RUN}/events", "The events of a run from any point on", None,
+        "get", f"{_RUN}/events", "Stream the events of a run from any point", None,
         stream=replies.RunEvent, statuses=(400, 404, 409, 503), parameters=("run_id",),
         headers=("Last-Event-ID",), query=("last_seq",), may_be_empty=True,
     ),
     Operation(
-        "post", f"{_RUN}/stop", "Ask a run to stop", replies.RunStopped,
+        "post", f"{_RUN}/stop", "Stop a run", replies.RunStopped,
         statuses=(404, 409, 503), parameters=("run_id",),
     ),
 )  # fmt: skip
@@ -208,18 +225,18 @@ _RUNS = (
 _ANSWER_STATUSES = (400, 404, 408, 409, 413, 503)
 _APPROVALS = (
     Operation(
-        "post", f"{_RUN}/approval", "Answer a run that asks", replies.ApprovalReply,
+        "post", f"{_RUN}/approval", "Answer an approval request of a run", replies.ApprovalReply,
         body=ApprovalBody, statuses=_ANSWER_STATUSES, parameters=("run_id",),
     ),
     Operation(
-        "post", "/v1/responses/{response_id}/approval", "Answer a response that asks", replies.ApprovalReply,
+        "post", "/v1/responses/{response_id}/approval", "Answer an approval request of a response", replies.ApprovalReply,
         body=ApprovalBody, statuses=_ANSWER_STATUSES, parameters=("response_id",),
     ),
     Operation(
-        "get", "/v1/approvals", "The approvals that are remembered", replies.RememberedApprovals, statuses=(503,),
+        "get", "/v1/approvals", "List remembered approvals", replies.RememberedApprovals, statuses=(503,),
     ),
     Operation(
-        "delete", "/v1/approvals", "Ask again from now on", replies.RevokedApproval,
+        "delete", "/v1/approvals", "Revoke a remembered approval", replies.RevokedApproval,
         statuses=(400, 404, 503), query=("pattern", "session_id"),
     ),
 )  # fmt: skip
@@ -228,43 +245,43 @@ _SESSION = "/api/sessions/{session_id}"
 _TURN_HEADERS = ("X-Hermes-Session-Key", "Idempotency-Key", "X-Hermes-On-Disconnect")
 _SESSIONS = (
     Operation(
-        "get", "/api/sessions", "Sessions, the one with the latest activity first", replies.SessionList,
+        "get", "/api/sessions", "List sessions, most recently active first", replies.SessionList,
         statuses=(503,), query=("limit", "offset", "source", "include_children"),
     ),
     Operation(
-        "post", "/api/sessions", "Make a session", replies.SessionReply,
+        "post", "/api/sessions", "Create a session", replies.SessionReply,
         body=SessionBody, statuses=(400, 408, 409, 413, 503), success=201,
     ),
     Operation(
-        "get", _SESSION, "A session", replies.SessionReply, statuses=(404, 503), parameters=("session_id",),
+        "get", _SESSION, "Get a session", replies.SessionReply, statuses=(404, 503), parameters=("session_id",),
     ),
     Operation(
-        "patch", _SESSION, "Give it another title, or end it", replies.SessionReply,
+        "patch", _SESSION, "Rename or end a session", replies.SessionReply,
         body=SessionUpdateBody, statuses=(400, 404, 408, 413, 503), parameters=("session_id",),
     ),
     Operation(
-        "delete", _SESSION, "Forget it, its transcript and its runs", replies.SessionGone,
+        "delete", _SESSION, "Delete a session, its transcript and its runs", replies.SessionGone,
         statuses=(404, 409, 503), parameters=("session_id",),
     ),
     Operation(
-        "get", f"{_SESSION}/messages", "Its transcript, page by page", replies.SessionMessages,
+        "get", f"{_SESSION}/messages", "List the messages of a session", replies.SessionMessages,
         statuses=(400, 404, 503), parameters=("session_id",), query=("after", "limit"),
     ),
     Operation(
-        "post", f"{_SESSION}/fork", "Branch it", replies.SessionReply,
+        "post", f"{_SESSION}/fork", "Fork a session", replies.SessionReply,
         body=ForkBody, statuses=(400, 404, 408, 409, 413, 503), parameters=("session_id",), success=201,
     ),
     Operation(
-        "post", f"{_SESSION}/chat", "Run one turn in it, in one piece", replies.SessionChatReply,
+        "post", f"{_SESSION}/chat", "Run a turn in a session, as one reply", replies.SessionChatReply,
         body=SessionChatBody, statuses=_RUN_STATUSES, parameters=("session_id",), headers=_TURN_HEADERS,
     ),
     Operation(
-        "post", f"{_SESSION}/chat/stream", "Run one turn in it, streamed", None,
+        "post", f"{_SESSION}/chat/stream", "Run a turn in a session, streamed", None,
         body=SessionChatBody, stream=replies.SessionEvent, statuses=(400, 404, 408, 409, 413, 429, 503),
         parameters=("session_id",), headers=_TURN_HEADERS,
     ),
     Operation(
-        "get", f"{_SESSION}/chat/stream", "The events of a turn from any point on", None,
+        "get", f"{_SESSION}/chat/stream", "Stream the events of a turn from any point", None,
         stream=replies.SessionEvent, statuses=(400, 404, 409, 503), parameters=("session_id",),
         headers=("Last-Event-ID",), query=("run_id", "last_seq"), may_be_empty=True,
     ),
@@ -274,6 +291,20 @@ OPERATIONS = (*_ABOUT_AND_CHAT, *_RESPONSES, *_CONVERSATIONS, *_RUNS, *_APPROVAL
 
 
 _REF = "#/components/schemas/{name}"
+
+_ERRORS = {
+    400: "The request is invalid; `param` names the field",
+    401: "The API key is missing or unknown",
+    403: "The origin is not allowed",
+    404: "There is no such object",
+    408: "The body did not arrive in time",
+    409: "The request conflicts with the state of the object, or with an earlier request",
+    413: "The body is too large",
+    429: "Too many runs are in progress",
+    500: "The agent or the server failed",
+    502: "The model server failed",
+    503: "The server cannot take the request now",
+}
 
 
 def document(version: str) -> dict[str, Any]:
@@ -320,17 +351,11 @@ def _operation(op: Operation) -> dict[str, Any]:
 
 
 def _responses(op: Operation) -> dict[str, Any]:
-    answers: dict[str, Any] = {
-        str(op.success): {"description": "The answer", "content": _content(op)}
-    }
+    answers: dict[str, Any] = {str(op.success): {"description": "Success", "content": _content(op)}}
     if op.may_be_empty:
-        answers["204"] = {"description": "Nothing more will come"}
-    refusals = [
-        403,
-        *op.statuses,
-        *([] if op.is_open else [401]),
-    ]  # 403: an origin that is not allowed
-    return answers | {str(status): _failure(op, status) for status in sorted(refusals)}
+        answers["204"] = {"description": "The stream has ended; no events are left"}
+    statuses = [403, *op.statuses, *([] if op.is_open else [401])]
+    return answers | {str(status): _failure(op, status) for status in sorted(statuses)}
 
 
 def _content(op: Operation) -> dict[str, Any]:
@@ -345,7 +370,7 @@ def _content(op: Operation) -> dict[str, Any]:
 def _failure(op: Operation, status: int) -> dict[str, Any]:
     # Readiness has its own body: probes read it, not SDKs.
     kind = op.reply if op.reply is replies.Readiness and status == 503 else replies.ErrorEnvelope
-    return {"description": "A refusal or a failure", "content": {"application/json": _schema(kind)}}
+    return {"description": _ERRORS[status], "content": {"application/json": _schema(kind)}}
 
 
 def _schema(kind: type) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from attrs import field, frozen
 
 @frozen
 class ErrorBody:
-    """One error."""
+    """An error."""
 
     message: str
     type: str
@@ -23,14 +23,14 @@ class ErrorBody:
 
 @frozen
 class ErrorEnvelope:
-    """Every error of every route."""
+    """The body of every error."""
 
     error: ErrorBody
 
 
 @frozen
 class ChatUsage:
-    """Token counts of the whole turn, over all model calls."""
+    """Token counts of the turn, summed over all its model calls."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -41,7 +41,7 @@ class ChatUsage:
 
 @frozen
 class AssistantMessage:
-    """The answer."""
+    """The assistant's reply."""
 
     content: str | None  # null if there are only calls of the client's tools
     role: Literal["assistant"] = "assistant"
@@ -51,7 +51,7 @@ class AssistantMessage:
 
 @frozen
 class ChatChoice:
-    """The one choice."""
+    """The reply; there is always exactly one choice."""
 
     message: AssistantMessage
     finish_reason: Literal["stop", "length", "tool_calls", "error"]
@@ -60,7 +60,7 @@ class ChatChoice:
 
 @frozen
 class HermesBlock:
-    """What a finish reason cannot say; present unless the turn simply completed."""
+    """Details of the outcome that a finish reason cannot express. Absent if the turn completed."""
 
     completed: bool
     partial: bool
@@ -72,7 +72,7 @@ class HermesBlock:
 
 @frozen
 class ChatCompletion:
-    """A whole answer."""
+    """A complete reply."""
 
     id: str
     created: int
@@ -85,7 +85,7 @@ class ChatCompletion:
 
 @frozen
 class ChunkDelta:
-    """What a chunk adds."""
+    """The content that a chunk adds."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
@@ -95,7 +95,7 @@ class ChunkDelta:
 
 @frozen
 class ChunkChoice:
-    """The one choice of a chunk."""
+    """The content of a chunk; there is always exactly one choice."""
 
     delta: ChunkDelta
     finish_reason: Literal["stop", "length", "tool_calls", "error"] | None
@@ -104,7 +104,7 @@ class ChunkChoice:
 
 @frozen
 class ChatChunk:
-    """One ``data:`` line of a stream. Under the event name ``hermes.tool.progress`` it also tells of a tool call."""
+    """One ``data:`` line of a stream. The event ``hermes.tool.progress`` reports tool calls."""
 
     id: str
     created: int
@@ -132,7 +132,7 @@ class ChatChunk:
 
 @frozen
 class Model:
-    """A model that can be asked for."""
+    """An available model."""
 
     id: str
     created: int
@@ -145,7 +145,7 @@ class Model:
 
 @frozen
 class ModelList:
-    """All of them."""
+    """The available models."""
 
     data: list[Model]
     object: Literal["list"] = "list"
@@ -153,7 +153,7 @@ class ModelList:
 
 @frozen
 class ShownSetting:
-    """One option of the server; the value is empty if it is not set."""
+    """A setting of the server. The value is empty if it is not set."""
 
     name: str
     value: str
@@ -162,7 +162,7 @@ class ShownSetting:
 
 @frozen
 class SettingList:
-    """All of them."""
+    """The settings in force."""
 
     data: list[ShownSetting]
     object: Literal["list"] = "list"
@@ -170,7 +170,7 @@ class SettingList:
 
 @frozen
 class Health:
-    """The process answers."""
+    """A sign that the process responds."""
 
     status: str
     platform: str
@@ -179,7 +179,7 @@ class Health:
 
 @frozen
 class Readiness:
-    """Whether new runs are welcome."""
+    """Whether the server accepts new runs."""
 
     status: Literal["ok", "unavailable"]
     reason: str | None = None
@@ -187,7 +187,7 @@ class Readiness:
 
 @frozen
 class HealthDetails:
-    """The state of the parts."""
+    """The state of each component."""
 
     status: Literal["ok", "degraded"]
     readiness: dict[str, Any]
@@ -207,7 +207,7 @@ class HealthDetails:
 
 @frozen
 class Version:
-    """The version, alone."""
+    """The server version."""
 
     version: str
 
@@ -224,7 +224,7 @@ class OpenApi:
 
 @frozen
 class Capabilities:
-    """What this server can do."""
+    """The features this server supports."""
 
     object: Literal["hermes.api_server.capabilities"]
     platform: str
@@ -237,7 +237,7 @@ class Capabilities:
 
 @frozen
 class ResponseReply:
-    """A response. Every field is there, null where it says nothing."""
+    """A response. Every field is present; fields without a value are null."""
 
     id: str
     object: Literal["response"]
@@ -277,7 +277,7 @@ class ResponseReply:
 
 @frozen
 class ResponseEvent:
-    """One event of a stream; the rest of its fields depend on its type."""
+    """An event of a stream. The other fields depend on its type."""
 
     type: str
     sequence_number: int
@@ -285,7 +285,7 @@ class ResponseEvent:
 
 @frozen
 class Deleted:
-    """What was forgotten."""
+    """The object that was deleted."""
 
     id: str
     object: str
@@ -294,7 +294,7 @@ class Deleted:
 
 @frozen
 class Item:
-    """An item of an input, an output or a conversation; the rest of its fields depend on its type."""
+    """An item of an input, an output or a conversation. The other fields depend on its type."""
 
     id: str
     type: str
@@ -323,7 +323,7 @@ class ConversationReply:
 
 @frozen
 class RunStarted:
-    """A run that was begun."""
+    """A run that was started."""
 
     run_id: str
     status: Literal["started"]
@@ -331,7 +331,7 @@ class RunStarted:
 
 @frozen
 class RunReply:
-    """A run as it stands. One that has ended has its output and usage, and says why it did not simply complete."""
+    """A run in its current state. Output, usage and outcome are set when it has ended."""
 
     object: Literal["hermes.run"]
     run_id: str
@@ -367,7 +367,7 @@ class RunList:
 
 @frozen
 class RunStopped:
-    """A run that was asked to stop, or that had ended before."""
+    """A run that is being stopped, or had ended already."""
 
     run_id: str
     status: Literal["stopping", "completed", "failed", "cancelled"]
@@ -375,7 +375,7 @@ class RunStopped:
 
 @frozen
 class RunEvent:
-    """One event of a run; the rest of its fields depend on its kind."""
+    """An event of a run. The other fields depend on its kind."""
 
     event: str
     run_id: str
@@ -385,7 +385,7 @@ class RunEvent:
 
 @frozen
 class ApprovalReply:
-    """Questions that were answered."""
+    """The approval requests that were answered."""
 
     object: Literal["hermes.run.approval_response"]
     run_id: str
@@ -395,7 +395,7 @@ class ApprovalReply:
 
 @frozen
 class RememberedApproval:
-    """An approval that holds until it is revoked."""
+    """An approval that applies until it is revoked."""
 
     object: Literal["hermes.approval"]
     pattern: str
@@ -405,7 +405,7 @@ class RememberedApproval:
 
 @frozen
 class RememberedApprovals:
-    """All of them, oldest first."""
+    """The remembered approvals, oldest first."""
 
     object: Literal["list"]
     data: list[RememberedApproval]
@@ -413,7 +413,7 @@ class RememberedApprovals:
 
 @frozen
 class RevokedApproval:
-    """One that does not hold any more."""
+    """An approval that was revoked."""
 
     object: Literal["hermes.approval.deleted"]
     pattern: str
@@ -423,7 +423,7 @@ class RevokedApproval:
 
 @frozen
 class SessionObject:
-    """A session. Its system prompt is not told, only that there is one."""
+    """A session. Whether it has a system prompt is shown, the prompt itself is not."""
 
     id: str
     source: Literal["api_server"]
@@ -453,7 +453,7 @@ class SessionObject:
 
 @frozen
 class SessionReply:
-    """One session."""
+    """A session."""
 
     object: Literal["hermes.session"]
     session: SessionObject
@@ -461,7 +461,7 @@ class SessionReply:
 
 @frozen
 class SessionList:
-    """A page of sessions, the one with the latest activity first."""
+    """A page of sessions, most recently active first."""
 
     object: Literal["list"]
     data: list[SessionObject]
@@ -481,7 +481,7 @@ class SessionGone:
 
 @frozen
 class SessionMessage:
-    """One message of a transcript."""
+    """A message of a transcript."""
 
     id: int
     session_id: str
@@ -499,7 +499,7 @@ class SessionMessage:
 
 @frozen
 class SessionMessages:
-    """A page of a transcript, in the order it was said."""
+    """A page of a transcript, oldest message first."""
 
     object: Literal["list"]
     session_id: str
@@ -509,7 +509,7 @@ class SessionMessages:
 
 @frozen
 class SessionChatReply:
-    """A turn in one piece."""
+    """The complete reply of a turn."""
 
     object: Literal["hermes.session.chat.completion"]
     session_id: str
@@ -524,7 +524,7 @@ class SessionChatReply:
 
 @frozen
 class SessionEvent:
-    """One event of a turn; the rest of its fields depend on its kind."""
+    """An event of a turn. The other fields depend on its kind."""
 
     session_id: str
     run_id: str

@@ -41,7 +41,7 @@ class ConversationRef:
 
 @frozen
 class ResponsesBody:
-    """A Responses request. Fields that are not named here are ignored."""
+    """A Responses request. Unknown fields are ignored."""
 
     input: Any = None
     model: str | None = None

@@ -16,7 +16,7 @@ from hermes_trio.schema.responses import ResponsesBody, ResponsesRequest, read_r
 
 @frozen
 class RunBody:
-    """A run to be started. All but the session is as in a Responses request; other fields are ignored."""
+    """A run to start: a Responses request, and a session. Unknown fields are ignored."""
 
     input: Any = None
     instructions: str | None = None
@@ -66,7 +66,7 @@ _CHOICES = {str(choice): choice for choice in Choice} | _CHOICE_ALIASES
 
 @frozen
 class ApprovalBody:
-    """The choice, and which question it answers: the one with this id, all of them, or else the oldest."""
+    """The choice, and the requests it answers: one by id, all, or by default the oldest."""
 
     choice: str
     approval_id: str | None = None

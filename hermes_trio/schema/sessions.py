@@ -27,7 +27,7 @@ _CHANGEABLE = ("title", "end_reason")
 
 @frozen
 class SessionBody:
-    """``POST /api/sessions``. Other fields are ignored."""
+    """``POST /api/sessions``. Unknown fields are ignored."""
 
     id: Any = None
     session_id: Any = None
@@ -38,7 +38,7 @@ class SessionBody:
 
 @frozen
 class SessionUpdateBody:
-    """``PATCH /api/sessions/{session_id}``. Other fields are refused."""
+    """``PATCH /api/sessions/{session_id}``. Unknown fields are refused."""
 
     title: str | None = None
     end_reason: str | None = None
@@ -46,7 +46,7 @@ class SessionUpdateBody:
 
 @frozen
 class ForkBody:
-    """``POST /api/sessions/{session_id}/fork``. Other fields are ignored."""
+    """``POST /api/sessions/{session_id}/fork``. Unknown fields are ignored."""
 
     id: Any = None
     session_id: Any = None
@@ -55,7 +55,7 @@ class ForkBody:
 
 @frozen
 class SessionChatBody:
-    """``POST /api/sessions/{session_id}/chat``, streamed or not. Other fields are ignored."""
+    """``POST /api/sessions/{session_id}/chat``, streamed or not. Unknown fields are ignored."""
 
     message: Any = None
     input: Any = None  # the same under another name
