@@ -302,7 +302,7 @@ def hermes(session: nox.Session) -> None:
 def lock(session: nox.Session) -> None:
     """Write requirements.lock anew from pyproject.toml."""
     session.install("uv")
-    groups = [f"--group={name}" for name in ("test", "lint", "typing", "docs", "bridges")]
+    groups = [f"--group={name}" for name in ("dev", "bridges")]
     # Not hermes: its exact pins contradict the test group.
     extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
     chosen = [f"--extra={name}" for name in extras if name != "hermes"]

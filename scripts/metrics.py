@@ -52,7 +52,9 @@ class Metrics:
         return [
             (module, lines, next(iter(self.importers[module])))
             for module, lines in sorted(self.lines.items())
-            if lines < LONELY_LINES and len(self.importers[module]) == 1 and module not in self.packages
+            if lines < LONELY_LINES
+            and len(self.importers[module]) == 1
+            and module not in self.packages
         ]
 
     def percentile(self, share: float) -> int:
