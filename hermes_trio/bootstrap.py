@@ -108,6 +108,8 @@ def check(settings: Settings, agent: AgentFactory | AgentProvider | None = None)
             raise ConfigurationError(
                 f"profiles.{profile.name}.keys: there is no key of {unknown!r}"
             )
+    if settings.task_profile and settings.task_profile not in settings.profiles:
+        raise ConfigurationError(f"task_profile: there is no profile {settings.task_profile!r}")
 
 
 def key_sources(settings: Settings) -> KeySources:
@@ -314,6 +316,8 @@ def web_options(settings: Settings) -> WebOptions:
         body_seconds=settings.body_seconds,
         max_body_bytes=settings.max_body_bytes,
         open_webui_status=settings.open_webui_status,
+        open_webui_tasks=settings.open_webui_tasks,
+        task_profile=settings.task_profile,
         tool_items=settings.tool_items,
         on_disconnect=parse_policy(settings.on_disconnect),
         access_log=settings.access_log,

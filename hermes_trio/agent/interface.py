@@ -85,6 +85,9 @@ class TurnRequest:
     profile: str = ""  # the profile that was requested; "" for the server's own agent
     # sampling and tool fields of the request, as the client sent them
     options: Mapping[str, Any] = _EMPTY
+    # False if the answer is for the client program itself, such as the title of a chat: an agent
+    # should only write text then, and neither use tools nor remember anything
+    allows_tools: bool = True
 
     @property
     def text(self) -> str:

@@ -129,7 +129,9 @@ class DemoAgent:
         if not turn.history:
             self._stream.answer(INTRODUCTION)
         commands = [
-            line.strip() for line in turn.text.splitlines() if line.lstrip().startswith("/")
+            line.strip()
+            for line in turn.text.splitlines()
+            if turn.allows_tools and line.lstrip().startswith("/")
         ]
         if images := _count_images(turn.message):
             self._stream.answer(

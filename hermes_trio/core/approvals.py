@@ -31,6 +31,7 @@ class Grant:
     session_id: str  # "" for all sessions of the principal
     pattern: str
     made_at: float
+    end_user: str = ""  # of the principal's key; "" for a key without known end users
 
 
 def offered_choices(request: ApprovalRequested) -> tuple[Choice, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from itertools import count
 
 from attrs import frozen
@@ -17,7 +17,18 @@ MAX_COUNT = 2**40  # bound on each counter of one run, so that sums fit into 64 
 BRANCHED = "branched"  # end reason of a session that was forked
 COMPRESSED = "compression"  # end reason of a session whose agent continued in another one
 
+DERIVED_PREFIX = "api-"  # of session ids that are derived from the beginning of a conversation
+
 _NUMBER = re.compile(r" #[0-9]+$")
+_DERIVED = re.compile(rf"{DERIVED_PREFIX}[0-9a-f]{{16}}")
+
+
+def is_derived(session_id: str) -> bool:
+    """Return whether a session id has the form of one derived from how a conversation begins.
+
+    Different people may share such a session, so nothing may be granted in its name.
+    """
+    return _DERIVED.fullmatch(session_id) is not None
 
 
 @frozen
@@ -177,3 +188,81 @@ def next_title(title: str, taken: Container[str]) -> str:
 def _numbered(base: str, number: int) -> str:
     ending = f" #{number}"
     return f"{base[: MAX_TITLE - len(ending)]}{ending}"
+
+
+# -- what a front end leaves out --
+
+
+@frozen
+class _Exchange:
+    """Some messages, and everything that makes up the answer to them."""
+
+    asked: tuple[Message, ...]
+    answer: tuple[Message, ...]
+    question: str
+    shown: frozenset[str]  # what a client may show of the answer: all of its text, or the last part
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether the answer has tool calls or results."""
+        return any(message.role == "tool" or message.tool_calls for message in self.answer)
+
+
+def restore_tool_calls(said: Iterable[Message], record: Iterable[Message]) -> tuple[Message, ...]:
+    """Return a conversation as a client resends it, with the tool calls that its session recorded.
+
+    Front ends resend the text of an answer only. What was said is the client's to decide: it may
+    have edited, deleted or regenerated any part. An answer that the record has, in the same order,
+    gets its recorded form, with calls and results; everything else stays as the client has it.
+    """
+    recorded, start = _exchanges(record), 0
+    restored: list[Message] = []
+    for exchange in _exchanges(said):
+        answer = exchange.answer
+        if not exchange.has_calls:
+            found = _find_recorded(exchange, recorded, start)
+            if found >= 0:
+                answer, start = recorded[found].answer, found + 1
+        restored += (*exchange.asked, *answer)
+    return tuple(restored)
+
+
+def _exchanges(messages: Iterable[Message]) -> list[_Exchange]:
+    found: list[tuple[list[Message], list[Message]]] = []
+    for message in messages:
+        is_answer = message.role in {"assistant", "tool"}
+        if not found or (found[-1][1] and not is_answer):
+            found.append(([], []))
+        found[-1][is_answer].append(message)
+    return [_exchange(tuple(asked), tuple(answer)) for asked, answer in found]
+
+
+def _exchange(asked: tuple[Message, ...], answer: tuple[Message, ...]) -> _Exchange:
+    texts = [_squeezed(message) for message in answer if message.role == "assistant"]
+    shown = frozenset({"".join(texts), *texts[-1:]}) - {""}
+    return _Exchange(asked, answer, "".join(map(_squeezed, asked)), shown)
+
+
+def _find_recorded(exchange: _Exchange, recorded: Sequence[_Exchange], start: int) -> int:
+    """Return the position of the recorded form of an exchange, -1 if there is none.
+
+    A front end may wrap a question in a prompt when it asks it, and leave that out later, so a
+    different question is tolerated while the answer is unmistakable.
+    """
+    similar = [
+        number
+        for number, other in enumerate(recorded[start:], start)
+        if not exchange.shown.isdisjoint(other.shown)
+    ]
+    same = [number for number in similar if recorded[number].question == exchange.question]
+    if same:
+        return same[0]
+    return similar[0] if len(similar) == 1 else -1
+
+
+def _squeezed(message: Message) -> str:
+    """Return the text of a message without white space, which front ends change."""
+    content = message.content
+    if not isinstance(content, str):
+        content = "".join(str(part.get("text") or "") for part in content)
+    return "".join(content.split())

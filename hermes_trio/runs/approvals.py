@@ -21,6 +21,7 @@ from hermes_trio.core.approvals import Decision, Grant, offered_choices
 from hermes_trio.core.changes import ApprovalRequested
 from hermes_trio.core.events import AnsweredBy, ApprovalAnswered, ApprovalRequest, Choice, Event
 from hermes_trio.core.records import RunHeader
+from hermes_trio.core.sessions import is_derived
 from hermes_trio.stores.base import ApprovalStore, StoreError
 
 log = structlog.get_logger(__name__)
@@ -65,6 +66,7 @@ class Approvals:
         approvals: PendingApprovals,
         context: ApprovalContext,
         seconds: float,
+        end_user: str = "",
     ) -> None:
         self._header, self._store, self._approvals, self._context = (
             header,
@@ -73,6 +75,11 @@ class Approvals:
             context,
         )
         self._seconds = seconds  # 0: no client can see a request
+        self._end_user = end_user
+        # Whoever begins a conversation with the same words shares a derived session. What is granted
+        # for such a session counts for this run only.
+        self._session_id = "" if is_derived(header.session_id) else header.session_id
+        self._granted_here: set[str] = set()
         self._answered: dict[str, trio.Event] = {}
 
     @cached_property
@@ -140,9 +147,12 @@ class Approvals:
         return AnsweredBy.TIMEOUT if self._seconds else AnsweredBy.NOBODY
 
     async def _is_granted(self, request: ApprovalRequest) -> bool:
+        patterns = tuple(each for each in request.patterns if each not in self._granted_here)
+        if request.patterns and not patterns:
+            return True
         try:
             return await self._store.is_granted(
-                self._header.principal, self._header.session_id, request.patterns
+                self._header.principal, self._session_id, patterns, self._end_user
             )
         except StoreError as error:
             log.error("remembered approvals cannot be read, asking", error=str(error))
@@ -150,6 +160,9 @@ class Approvals:
 
     async def _remember(self, questions: tuple[ApprovalRequested, ...], choice: Choice) -> None:
         if choice not in {Choice.SESSION, Choice.ALWAYS}:
+            return
+        if choice is Choice.SESSION and not self._session_id:
+            self._granted_here.update(pattern for each in questions for pattern in each.patterns)
             return
         try:
             with trio.fail_after(SAVE_SECONDS, shield=True):
@@ -159,7 +172,9 @@ class Approvals:
 
     def _grants(self, questions: tuple[ApprovalRequested, ...], choice: Choice) -> list[Grant]:
         who, made_at = self._header.principal, self._context.wall_clock()
-        where = self._header.session_id if choice is Choice.SESSION else ""
+        where = self._session_id if choice is Choice.SESSION else ""
         return [
-            Grant(who, where, pattern, made_at) for each in questions for pattern in each.patterns
+            Grant(who, where, pattern, made_at, self._end_user)
+            for each in questions
+            for pattern in each.patterns
         ]

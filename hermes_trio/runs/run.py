@@ -250,7 +250,12 @@ class Run:
         )
         seconds = self._services.limits.approval if self._spec.can_ask else 0.0
         return Approvals(
-            self.header, self._services.store, self._pending_approvals, context, seconds
+            self.header,
+            self._services.store,
+            self._pending_approvals,
+            context,
+            seconds,
+            self._spec.end_user,
         )
 
     def _request_approval(self, request: ApprovalRequest) -> None:

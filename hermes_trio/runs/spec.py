@@ -96,3 +96,6 @@ class RunSpec:
     on_disconnect: DisconnectPolicy = DETACH
     can_ask: bool = False  # a client sees approval requests in time to answer them
     to_items: Callable[[EndedRun], Items] = lambda ended: ()  # noqa: ARG005 - the items its conversation gains
+    end_user: str = (
+        ""  # who uses the principal's key, "" if unknown; approvals are remembered for them
+    )

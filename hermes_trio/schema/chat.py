@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import frozen
 
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.messages import Content, Message, ToolCall
+from hermes_trio.core.records import NOTHING
+from hermes_trio.core.sessions import DERIVED_PREFIX
 from hermes_trio.schema.content import has_visible_payload, system_text, user_content
+from hermes_trio.schema.front_ends import BodyIds
 from hermes_trio.schema.parsing import convert, parse_bool, parse_object
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
@@ -88,6 +91,8 @@ class ChatBody:
     reasoning_effort: str | None = None
     metadata: dict[str, Any] | None = None
     user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
 
 
 # Fields that are passed on to the agent.
@@ -110,6 +115,7 @@ class ChatRequest:
     include_usage: bool
     options: Mapping[str, Any]
     derived_session_id: str
+    ids: BodyIds  # of its end user and its chat
 
 
 def parse_chat(raw: bytes) -> ChatRequest:
@@ -135,17 +141,23 @@ def parse_chat(raw: bytes) -> ChatRequest:
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         options=_options(body, given),
         derived_session_id=derive_session_id(instructions, conversation),
+        ids=BodyIds(
+            body.user or "",
+            body.safety_identifier or "",
+            body.prompt_cache_key or "",
+            body.metadata or NOTHING,
+        ),
     )
 
 
-def derive_session_id(instructions: str, conversation: list[Message]) -> str:
+def derive_session_id(instructions: str, conversation: Iterable[Message]) -> str:
     """Derive a session id from the start of the conversation, which clients send with every turn."""
     first: Content = next(
         (message.content for message in conversation if message.role == "user"), ""
     )
     text = first if isinstance(first, str) else str(list(first))
     digest = hashlib.sha256(f"{instructions}\n{text}".encode("utf-8", "surrogatepass"))
-    return f"api-{digest.hexdigest()[:16]}"
+    return f"{DERIVED_PREFIX}{digest.hexdigest()[:16]}"
 
 
 def _check(body: ChatBody) -> None:

@@ -237,7 +237,7 @@ _APPROVALS = (
     ),
     Operation(
         "delete", "/v1/approvals", "Revoke a remembered approval", replies.RevokedApproval,
-        statuses=(400, 404, 503), query=("pattern", "session_id"),
+        statuses=(400, 404, 503), query=("pattern", "session_id", "end_user"),
     ),
 )  # fmt: skip
 

@@ -401,6 +401,7 @@ class RememberedApproval:
     pattern: str
     session_id: str | None  # null: in all sessions
     created_at: float
+    end_user: str | None = None  # who it was granted to, if the request named an end user
 
 
 @frozen

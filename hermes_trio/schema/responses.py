@@ -10,6 +10,7 @@ from attrs import asdict, evolve, frozen
 from hermes_trio.core.dialects.responses import ECHO
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.messages import Content, Message
+from hermes_trio.core.records import NOTHING
 from hermes_trio.schema.chat import CONVERSATION_ROLES, HistoryBody, read_message
 from hermes_trio.schema.content import has_visible_payload, system_text
 from hermes_trio.schema.conversations import (
@@ -20,6 +21,7 @@ from hermes_trio.schema.conversations import (
     read_input,
     read_metadata,
 )
+from hermes_trio.schema.front_ends import BodyIds
 from hermes_trio.schema.parsing import (
     convert,
     parse_bool,
@@ -118,6 +120,12 @@ class ResponsesRequest:
     metadata: Mapping[str, str]
     options: Mapping[str, Any]
     echo: Mapping[str, Any]  # fields that replies repeat; kept in the header of the run
+    ids: BodyIds  # of its end user and its chat
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether it continues a conversation or a response that the server has."""
+        return bool(self.conversation or self.previous_response_id)
 
 
 def parse_responses(raw: bytes) -> ResponsesRequest:
@@ -158,6 +166,12 @@ def read_responses(body: ResponsesBody) -> ResponsesRequest:
         metadata=read_metadata(body.metadata),
         options=_options(body),
         echo=_echo(body),
+        ids=BodyIds(
+            body.user or "",
+            body.safety_identifier or "",
+            body.prompt_cache_key or "",
+            body.metadata or NOTHING,
+        ),
     )
     return request if find_references(items) else with_input(request, items)
 

@@ -338,6 +338,16 @@ class Settings:
     open_webui_status: str = _choice(
         Option("Status events for Open WebUI: on, off, or auto to detect it."), "auto", "on", "off"
     )
+    open_webui_tasks: str = _choice(
+        Option(
+            "Handle Open WebUI's requests for titles, tags and search queries without tools: on, off, "
+            "or auto to detect it."
+        ),
+        "auto", "on", "off",
+    )  # fmt: skip
+    task_profile: str = _setting(
+        "", Option("Profile that handles such requests; if empty, the agent that they name.")
+    )
     tool_items: str = _choice(
         Option(
             "How the Responses API shows tool calls that the server runs: mcp_call, function_call, hidden, "

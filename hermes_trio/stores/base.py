@@ -303,10 +303,15 @@ class IdempotencyStore(Protocol):
 
 
 class ApprovalStore(Protocol):
-    """Remembered approvals, by the pattern they were granted for."""
+    """Remembered approvals, by the pattern they were granted for.
 
-    async def is_granted(self, principal: str, session_id: str, patterns: tuple[str, ...]) -> bool:
-        """Return whether every pattern is granted, for this session or for all of the principal's.
+    What one end user of a principal was granted counts for no other, nor for requests without one.
+    """
+
+    async def is_granted(
+        self, principal: str, session_id: str, patterns: tuple[str, ...], end_user: str = ""
+    ) -> bool:
+        """Return whether every pattern is granted to the end user, for this session or for all.
 
         An empty tuple of patterns is not granted.
         """
@@ -320,8 +325,10 @@ class ApprovalStore(Protocol):
         """List everything a principal has granted, oldest first."""
         ...
 
-    async def revoke(self, principal: str, session_id: str, pattern: str) -> bool:
-        """Delete one grant; return False if there is none."""
+    async def revoke(
+        self, principal: str, session_id: str, pattern: str, end_user: str | None = None
+    ) -> bool:
+        """Delete a grant, by default for every end user; return False if there is none."""
         ...
 
 

@@ -113,6 +113,19 @@ def choose_agent(model: str) -> ChosenAgent:
     return ChosenAgent("", model or options.model_name)
 
 
+def choose_task_agent(model: str) -> ChosenAgent:
+    """Return the agent for a background task: that of ``task_profile`` if the caller may use it.
+
+    Raises:
+        ApiError: 404 if the model is a profile that is not for this principal.
+    """
+    chosen = choose_agent(model)
+    name = app_state().options.task_profile
+    if any(profile.name == name for profile in _usable_profiles()):
+        return ChosenAgent(name, chosen.model)
+    return chosen
+
+
 def model_names() -> list[str]:
     """List the models that the current request may name."""
     if current_request().profile:

@@ -15,18 +15,27 @@ from hermes_trio.core.records import record_owner
 from hermes_trio.keys import Principal
 from hermes_trio.runs.admission import Admission, Slot
 from hermes_trio.runs.delivery import TrySend
+from hermes_trio.schema.chat import ChatRequest
+from hermes_trio.schema.front_ends import (
+    BodyIds,
+    ClientIds,
+    is_task_prompt,
+    read_client_ids,
+)
 from hermes_trio.schema.parsing import (
     SESSION_ID_HEADER,
     SESSION_KEY_HEADER,
     parse_session_id,
     parse_session_key,
 )
+from hermes_trio.schema.responses import ResponsesRequest
 from hermes_trio.web.state import AppState
 
 SCOPE_KEY = "hermes_trio.request"  # where the middleware puts the context into the ASGI scope
 STATE_KEY = "hermes_trio"  # where the application keeps its state, in ``app.extensions``
 
 ANONYMOUS = Principal("")
+NO_IDS = BodyIds()
 LAST_EVENT_HEADER = "Last-Event-ID"
 MAX_INTEGER = 2**53  # what JavaScript clients can count to
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
@@ -104,6 +113,29 @@ def wants_status_line() -> bool:
     """Whether the client of this request is to get status events, as configured or because it shows them."""
     mode = app_state().options.open_webui_status
     return is_open_webui() if mode == "auto" else mode == "on"
+
+
+def client_ids(body: BodyIds = NO_IDS, derived_id: str = "") -> ClientIds:
+    """Return what the request says about its end user and its chat, in its headers and its body."""
+    return read_client_ids(request.headers, body, derived_id)
+
+
+def is_background_task(asked: ChatRequest | ResponsesRequest, ids: ClientIds) -> bool:
+    """Whether a front end asks for itself: for a title, tags, follow-up questions, search queries.
+
+    It says so, or the request looks like it and comes from Open WebUI.
+    """
+    mode = app_state().options.open_webui_tasks
+    if mode == "off":
+        return False
+    if ids.names_task:
+        return True
+    may_be = not asked.stream and not asked.options.get("tools")
+    return (
+        may_be
+        and (mode == "on" or is_open_webui())
+        and is_task_prompt(asked.message, asked.history)
+    )
 
 
 def principal() -> str:

@@ -34,8 +34,9 @@ from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Items, Persistence, RunSpec
 from hermes_trio.runs.supervisor import attach, request_scoped_run
 from hermes_trio.schema.conversations import InputItem
+from hermes_trio.schema.front_ends import ClientIds
 from hermes_trio.stores.base import Store, StoreError
-from hermes_trio.web.auth import choose_agent
+from hermes_trio.web.auth import choose_agent, choose_task_agent
 from hermes_trio.web.request import (
     SessionHeaders,
     app_state,
@@ -83,6 +84,9 @@ class TurnInput:
     input_items: tuple[InputItem, ...] = ()
 
 
+NO_CLIENT_IDS = ClientIds()
+
+
 def _no_items(_: EndedRun) -> Items:
     return ()
 
@@ -102,6 +106,10 @@ class NewRun:
     is_background: bool = False
     can_ask: bool = False  # the client sees approval requests in time to answer them
     to_items: Callable[[EndedRun], Items] = _no_items  # what the run's conversation gains
+    ids: ClientIds = NO_CLIENT_IDS
+    is_task: bool = (
+        False  # for the front end itself: without tools, and by the agent for such tasks
+    )
 
 
 Start = Callable[[], AbstractAsyncContextManager[ChangeReader]]
@@ -114,6 +122,21 @@ class StartedRun:
     header: RunHeader
     open: Start
     headers: Mapping[str, str] = NOTHING  # for the response
+
+
+def task_run(
+    kind: RunKind,
+    body: bytes,
+    session: SessionHeaders,
+    load_input: Callable[[str], Awaitable[TurnInput]],
+) -> NewRun:
+    """Describe the run of a front end's background task: nothing of it is kept."""
+    return NewRun(kind, body, session, load_input, persistence=Persistence.NONE, is_task=True)
+
+
+def new_task_id() -> str:
+    """Make up the id of the session that a background task runs in, which is never stored."""
+    return f"task-{secrets.token_hex(16)}"
 
 
 def reserve_slot() -> None:
@@ -181,7 +204,7 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
     state = app_state()
     slot = current_request().run_slot(state.admission)
     given = await new.load_input(run_id)
-    chosen = choose_agent(given.model)
+    chosen = choose_task_agent(given.model) if new.is_task else choose_agent(given.model)
     turn = TurnRequest(
         run_id=run_id,
         session_id=given.session_id,
@@ -193,6 +216,7 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
         principal=principal_name(),
         profile=chosen.profile,
         options=given.options,
+        allows_tools=not new.is_task,
     )
     run_header = RunHeader(
         principal=principal(),
@@ -216,6 +240,7 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
         on_disconnect=new.on_disconnect,
         can_ask=new.can_ask,
         to_items=new.to_items,
+        end_user=new.ids.end_user,
     )
 
 

@@ -39,6 +39,8 @@ class WebOptions:
     body_seconds: float = 20.0
     max_body_bytes: int = 10_000_000
     open_webui_status: str = "auto"  # auto, on or off
+    open_webui_tasks: str = "auto"  # auto, on or off
+    task_profile: str = ""  # the profile that handles background tasks of front ends
     tool_items: str = "auto"  # auto, or a value of ToolItems
     on_disconnect: DisconnectPolicy = INTERRUPT  # unless a request says otherwise
     access_log: bool = True

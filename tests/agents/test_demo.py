@@ -59,6 +59,13 @@ class TestTalking:
         assert "demo agent of hermes-trio" in recorder.text
         assert "--agent module:factory" in recorder.text
 
+    def test_a_turn_without_tools_runs_no_command(self, tmp_path: Path) -> None:
+        prompt = "### Task:\nTitle, please.\n/terminal touch made\n/write made x"
+        recorder, _ = heard(tmp_path, prompt, allows_tools=False)
+        assert recorder.text.startswith("You said: ")
+        assert {type(event) for event in recorder.events} == {Text}
+        assert list(tmp_path.iterdir()) == []
+
     def test_later_answers_only_answer(self, tmp_path: Path) -> None:
         recorder, result = heard(tmp_path, " What is up? ")
         assert recorder.text == "You said: “What is up?”. Try `/help` to see what I can do."

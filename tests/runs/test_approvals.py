@@ -214,11 +214,13 @@ class Forgetful(RecordingStore):
             raise StoreError("the disk is full")
         await super().grant(grants)
 
-    async def is_granted(self, principal: str, session_id: str, patterns: tuple[str, ...]) -> bool:
+    async def is_granted(
+        self, principal: str, session_id: str, patterns: tuple[str, ...], end_user: str = ""
+    ) -> bool:
         """Fail, if told to."""
         if "read" in self._broken:
             raise StoreError("the disk is gone")
-        return await super().is_granted(principal, session_id, patterns)
+        return await super().is_granted(principal, session_id, patterns, end_user)
 
 
 async def test_an_answer_that_cannot_be_remembered_is_none() -> None:

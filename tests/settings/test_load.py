@@ -153,6 +153,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "access_log": (False, True, False),
     "write_through": (False, True, False),
     "open_webui_status": ("on", "off", "auto"),
+    "open_webui_tasks": ("on", "off", "auto"),
+    "task_profile": ("a", "b", "c"),
     "tool_items": ("mcp_call", "hidden", "function_call"),
     "on_disconnect": ("grace:5", "detach", "interrupt"),
     "busy_session": ("wait", "refuse", "wait"),

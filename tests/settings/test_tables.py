@@ -311,6 +311,13 @@ def test_what_only_a_start_can_find_out(
     assert str(caught.value).startswith(expected)
 
 
+def test_the_profile_for_tasks_must_exist(tmp_path: Path) -> None:
+    profiles = {"x": Profile(name="x")}
+    check(Settings(data_dir=tmp_path, profiles=profiles, task_profile="x"))
+    with pytest.raises(ConfigurationError, match=r"^task_profile: there is no profile 'y'$"):
+        check(Settings(data_dir=tmp_path, profiles=profiles, task_profile="y"))
+
+
 def test_options_of_the_top_level_hold_unless_a_profile_has_its_own(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(

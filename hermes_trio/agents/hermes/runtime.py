@@ -90,12 +90,15 @@ class HermesRuntime:
             layers = filter(None, (self.config.system_prompt, turn.instructions))
             identity = {
                 "session_id": turn.session_id,
-                "session_db": self.sessions,
+                "session_db": self.sessions if turn.allows_tools else None,
                 "gateway_session_key": turn.session_key or None,
                 "ephemeral_system_prompt": "\n\n".join(layers) or None,
             }
+        settings = self._settings()
+        if turn is not None and not turn.allows_tools:
+            settings |= {"enabled_toolsets": [], "skip_memory": True}
         return compat.agent_class()(
-            **self._settings(),
+            **settings,
             **identity,
             **callbacks,
             quiet_mode=True,

@@ -19,6 +19,7 @@ from hermes_trio.agents.upstream.client import CallTruncated, ModelClient
 from hermes_trio.agents.upstream.completion import Completion, Delta, add_usage
 from hermes_trio.agents.upstream.errors import CallFailed, SecretMasker
 from hermes_trio.agents.upstream.wire import (
+    NO_TOOLS,
     assistant_message,
     fixed_fields,
     initial_messages,
@@ -61,7 +62,9 @@ class _ToolLoop:
     def __init__(self, agent: UpstreamAgent, turn: TurnRequest, emitter: AsyncEmitter) -> None:
         self._agent, self._turn, self._emitter = agent, turn, emitter
         self._executor = ToolExecutor(agent.tools, agent.workspace, turn, emitter, agent.model.mask)
-        self._offered = offer_tools(agent.tools.values(), turn.options)
+        self._offered = (
+            offer_tools(agent.tools.values(), turn.options) if turn.allows_tools else NO_TOOLS
+        )
         self._fixed: Mapping[str, Any] = {}
         self._messages = initial_messages(agent.config, turn)
         self._call_ids = _CallIds(turn)

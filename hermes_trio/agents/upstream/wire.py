@@ -56,6 +56,9 @@ class OfferedTools:
         }
 
 
+NO_TOOLS = OfferedTools((), frozenset())
+
+
 def offer_tools(server_tools: Iterable[Tool], options: Mapping[str, Any]) -> OfferedTools:
     """Collect the tools of a turn. A client's tool replaces a server's tool of the same name."""
     theirs = {tool["function"]["name"]: tool for tool in _client_tools(options.get("tools"))}

@@ -84,12 +84,13 @@ function Approvals() {
   useEffect(() => { void load(); }, []);
   const forget = async (grant) => {
     const session = grant.session_id ? `&session_id=${part(grant.session_id)}` : "";
-    await request("DELETE", `/v1/approvals?pattern=${part(grant.pattern)}${session}`).then(() => announce("Forgotten."), (error) => announce(error.message));
+    const who = `&end_user=${part(grant.end_user ?? "")}`;
+    await request("DELETE", `/v1/approvals?pattern=${part(grant.pattern)}${session}${who}`).then(() => announce("Forgotten."), (error) => announce(error.message));
     await load();
   };
   if (!list.length) return null;
-  return html`<h2>Remembered approvals</h2><ul class="sessions">${list.map((grant) => html`<li key=${grant.pattern + grant.session_id}><div class="about">
-    <code>${grant.pattern}</code><div class="faint"><span>${grant.session_id ?? "all sessions"}</span><span>${moment(grant.created_at)}</span></div></div>
+  return html`<h2>Remembered approvals</h2><ul class="sessions">${list.map((grant) => html`<li key=${[grant.pattern, grant.session_id, grant.end_user].join()}><div class="about">
+    <code>${grant.pattern}</code><div class="faint"><span>${grant.session_id ?? "all sessions"}</span>${grant.end_user && html`<span>${grant.end_user}</span>`}<span>${moment(grant.created_at)}</span></div></div>
     <button type="button" class="quiet" onClick=${() => forget(grant)}>Forget</button></li>`)}</ul>`;
 }
 

@@ -248,12 +248,33 @@ _ITEM_INDEX: Migration = (
     "CREATE INDEX conversation_items_by_id ON conversation_items (principal, item_id)",
 )
 
+# What was granted before belongs to requests without an end user. SQLite cannot change a primary key.
+_END_USERS: Migration = (
+    "ALTER TABLE approvals RENAME TO approvals_of_principals",
+    """
+    CREATE TABLE approvals (
+        principal TEXT NOT NULL,
+        end_user TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        pattern TEXT NOT NULL,
+        made_at REAL NOT NULL,
+        PRIMARY KEY (principal, end_user, session_id, pattern)
+    )
+    """,
+    """
+    INSERT INTO approvals (principal, end_user, session_id, pattern, made_at)
+        SELECT principal, '', session_id, pattern, made_at FROM approvals_of_principals
+    """,
+    "DROP TABLE approvals_of_principals",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,
     _APPROVALS,
     _RUN_LISTS,
     _SESSION_FIELDS,
     _ITEM_INDEX,
+    _END_USERS,
 )
 LATEST_VERSION = len(MIGRATIONS)
 

@@ -339,22 +339,36 @@ def list_messages(
 
 
 def is_granted(
-    connection: sqlite3.Connection, principal: str, session_id: str, patterns: tuple[str, ...]
+    connection: sqlite3.Connection,
+    principal: str,
+    session_id: str,
+    patterns: tuple[str, ...],
+    end_user: str,
 ) -> bool:
-    """Return whether every pattern is granted, for this session or for all."""
-    query = "SELECT 1 FROM approvals WHERE principal = ? AND session_id IN ('', ?) AND pattern = ? LIMIT 1"
+    """Return whether every pattern is granted to the end user, for this session or for all."""
+    query = (
+        "SELECT 1 FROM approvals WHERE principal = ? AND end_user = ? AND session_id IN ('', ?)"
+        " AND pattern = ? LIMIT 1"
+    )
+    key = (principal, end_user, session_id)
     return bool(patterns) and all(
-        connection.execute(query, (principal, session_id, sanitise_text(pattern))).fetchone()
-        for pattern in patterns
+        connection.execute(query, (*key, sanitise_text(pattern))).fetchone() for pattern in patterns
     )
 
 
 def grant(connection: sqlite3.Connection, grants: Sequence[Grant]) -> None:
     """Store grants; existing ones are left unchanged."""
     connection.executemany(
-        "INSERT INTO approvals (principal, session_id, pattern, made_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        "INSERT INTO approvals (principal, end_user, session_id, pattern, made_at) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT DO NOTHING",
         (
-            (each.principal, each.session_id, sanitise_text(each.pattern), each.made_at)
+            (
+                each.principal,
+                each.end_user,
+                each.session_id,
+                sanitise_text(each.pattern),
+                each.made_at,
+            )
             for each in grants
         ),
     )
@@ -363,13 +377,23 @@ def grant(connection: sqlite3.Connection, grants: Sequence[Grant]) -> None:
 def list_grants(connection: sqlite3.Connection, principal: str) -> tuple[Grant, ...]:
     """Return everything a principal has granted, oldest first."""
     query = (
-        "SELECT principal, session_id, pattern, made_at FROM approvals WHERE principal = ?"
-        " ORDER BY made_at, session_id, pattern"
+        "SELECT principal, session_id, pattern, made_at, end_user FROM approvals WHERE principal = ?"
+        " ORDER BY made_at, session_id, pattern, end_user"
     )
     return tuple(Grant(*row) for row in connection.execute(query, (principal,)))
 
 
-def revoke(connection: sqlite3.Connection, principal: str, session_id: str, pattern: str) -> bool:
-    """Delete one grant; return False if there is none."""
-    query = "DELETE FROM approvals WHERE principal = ? AND session_id = ? AND pattern = ?"
-    return connection.execute(query, (principal, session_id, sanitise_text(pattern))).rowcount > 0
+def revoke(
+    connection: sqlite3.Connection,
+    principal: str,
+    session_id: str,
+    pattern: str,
+    end_user: str | None,
+) -> bool:
+    """Delete a grant, for every end user if none is given; return False if there is none."""
+    query = (
+        "DELETE FROM approvals WHERE principal = ?1 AND session_id = ?2 AND pattern = ?3"
+        " AND (?4 IS NULL OR end_user = ?4)"
+    )
+    key = (principal, session_id, sanitise_text(pattern), end_user)
+    return connection.execute(query, key).rowcount > 0

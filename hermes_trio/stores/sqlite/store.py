@@ -274,25 +274,39 @@ class BaseSqliteStore:
         key = (principal, conversation_id)
         return await self._submit(partial(conversations.delete_item, key=key, item_id=item_id))
 
-    async def is_granted(self, principal: str, session_id: str, patterns: tuple[str, ...]) -> bool:
-        check_ids(principal, session_id)
+    async def is_granted(
+        self, principal: str, session_id: str, patterns: tuple[str, ...], end_user: str = ""
+    ) -> bool:
+        check_ids(principal, session_id, end_user)
         job = partial(
-            sessions.is_granted, principal=principal, session_id=session_id, patterns=patterns
+            sessions.is_granted,
+            principal=principal,
+            session_id=session_id,
+            patterns=patterns,
+            end_user=end_user,
         )
         return await self._read(job)
 
     async def grant(self, grants: Sequence[Grant]) -> None:
         for each in grants:
-            check_ids(each.principal, each.session_id)
+            check_ids(each.principal, each.session_id, each.end_user)
         await self._submit(partial(sessions.grant, grants=tuple(grants)))
 
     async def list_grants(self, principal: str) -> tuple[Grant, ...]:
         check_ids(principal)
         return await self._read(partial(sessions.list_grants, principal=principal))
 
-    async def revoke(self, principal: str, session_id: str, pattern: str) -> bool:
-        check_ids(principal, session_id)
-        job = partial(sessions.revoke, principal=principal, session_id=session_id, pattern=pattern)
+    async def revoke(
+        self, principal: str, session_id: str, pattern: str, end_user: str | None = None
+    ) -> bool:
+        check_ids(principal, session_id, end_user or "")
+        job = partial(
+            sessions.revoke,
+            principal=principal,
+            session_id=session_id,
+            pattern=pattern,
+            end_user=end_user,
+        )
         return await self._submit(job)
 
     async def claim_key(self, record: IdempotencyRecord) -> IdempotencyRecord:

@@ -90,16 +90,18 @@ def _approval_object(grant: Grant) -> dict[str, Any]:
         "pattern": grant.pattern,
         "session_id": grant.session_id or None,
         "created_at": grant.made_at,
+        **({"end_user": grant.end_user} if grant.end_user else {}),
     }
 
 
 @blueprint.delete("/v1/approvals")
 async def revoke_approval() -> Response:
-    """Forget a remembered approval: the agent has to ask again."""
+    """Forget a remembered approval, of one end user or of all: the agent has to ask again."""
     pattern, session_id = request.args.get("pattern", ""), request.args.get("session_id", "")
     if not pattern:
         raise bad_request("Missing required parameter: 'pattern'.", "pattern")
-    if not await app_state().services.store.revoke(principal(), session_id, pattern):
+    end_user = request.args.get("end_user")
+    if not await app_state().services.store.revoke(principal(), session_id, pattern, end_user):
         message = "There is no such remembered approval."
         raise ApiError(404, message, param="pattern", code="approval_not_found")
     deleted = {"pattern": pattern, "session_id": session_id or None, "deleted": True}

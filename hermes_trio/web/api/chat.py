@@ -9,21 +9,33 @@ from quart import Blueprint, Response
 from hermes_trio.core.dialects.chat import ChatCollector, ChatOptions, ChatStream
 from hermes_trio.core.dialects.wire import STATUS_LINE
 from hermes_trio.core.messages import Message
+from hermes_trio.core.sessions import restore_tool_calls
 from hermes_trio.runs.disconnects import INTERRUPT
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.schema.chat import ChatRequest, parse_chat
+from hermes_trio.schema.front_ends import ClientIds
 from hermes_trio.schema.parsing import SESSION_ID_HEADER
 from hermes_trio.web.history import lock_session, session_target
 from hermes_trio.web.media import reply_with_media
-from hermes_trio.web.request import SessionHeaders, app_state, body, principal, wants_status_line
+from hermes_trio.web.request import (
+    SessionHeaders,
+    app_state,
+    body,
+    client_ids,
+    is_background_task,
+    principal,
+    wants_status_line,
+)
 from hermes_trio.web.sse import collected_response, sse_response
 from hermes_trio.web.start_run import (
     NewRun,
     RunKind,
     TurnInput,
     disconnect_policy,
+    new_task_id,
     reserve_slot,
     start_run,
+    task_run,
 )
 
 CHAT = RunKind("chat", "chatcmpl-", 29)
@@ -37,20 +49,24 @@ async def chat_completions() -> Response:
     reserve_slot()
     raw = await body()
     chat, session = parse_chat(raw), SessionHeaders.from_request()
-    policy = disconnect_policy()
-    started = await start_run(
-        NewRun(
+    ids, policy = client_ids(chat.ids, chat.derived_session_id), disconnect_policy()
+    new = (
+        task_run(CHAT, raw, session, partial(_load_task, chat))
+        if is_background_task(chat, ids)
+        else NewRun(
             CHAT,
             raw,
             session,
-            partial(_load_input, chat, session.session_id),
+            partial(_load_input, chat, session.session_id, ids),
             # A turn that may outlive its client is logged while it runs, so that it survives a
             # crash, too.
             persistence=Persistence.FINAL if policy == INTERRUPT else Persistence.FULL,
             on_disconnect=policy,
             can_ask=chat.stream,
+            ids=ids,
         )
     )
+    started = await start_run(new)
     header = started.header
     if chat.stream:
         # As the first request had them: a replay is the same to the byte.
@@ -62,31 +78,56 @@ async def chat_completions() -> Response:
     )
 
 
-async def _load_input(chat: ChatRequest, given_id: str, _: str) -> TurnInput:
+async def _load_input(chat: ChatRequest, given_id: str, ids: ClientIds, _: str) -> TurnInput:
     """Lock and read the session that the client names.
 
-    Otherwise the session id is derived from the messages.
-
-    A derived session is not locked: its transcript is not read, and clients whose chats begin alike
-    must not wait for each other.
+    Otherwise it is that of the front end's chat, or one derived from the messages. Neither is
+    locked: the client says what was said before, a front end may ask several models in one chat at
+    once, and clients whose chats begin alike must not wait for each other.
     """
     lock = await lock_session(session_target(given_id, SESSION_ID_HEADER)) if given_id else None
     return TurnInput(
-        session_id=given_id or chat.derived_session_id,
+        session_id=given_id or ids.session_id or ids.derived_id,
         message=chat.message,
-        history=await _load_history(chat, given_id),
+        history=await _load_history(chat, given_id, ids),
         instructions=chat.instructions,
         model=chat.model,
         messages=chat.messages,
         session_lock=lock,
         options=chat.options,
-        echo={"include_usage": chat.include_usage, STATUS_LINE: wants_status_line()},
+        echo=_echo(chat),
     )
 
 
-async def _load_history(chat: ChatRequest, given_id: str) -> tuple[Message, ...]:
-    """Return the stored transcript of the session that the client names, else the messages that the client sent."""
-    if not given_id:
-        return chat.history
-    stored = await app_state().services.store.load_messages(principal(), given_id)
-    return stored if chat.message else (*stored, *chat.messages)
+async def _load_history(chat: ChatRequest, given_id: str, ids: ClientIds) -> tuple[Message, ...]:
+    """Return the stored transcript of the session that the client names, else what the client sent.
+
+    In a front end's chat, that is completed by the tool calls that the record has.
+    """
+    store = app_state().services.store
+    if given_id:
+        stored = await store.load_messages(principal(), given_id)
+        return stored if chat.message else (*stored, *chat.messages)
+    if ids.session_id and chat.history:
+        return restore_tool_calls(
+            chat.history, await store.load_messages(principal(), ids.session_id)
+        )
+    return chat.history
+
+
+async def _load_task(chat: ChatRequest, _: str) -> TurnInput:
+    """Build the input of a front end's background task, which belongs to no session."""
+    return TurnInput(
+        session_id=new_task_id(),
+        message=chat.message,
+        history=chat.history,
+        instructions=chat.instructions,
+        model=chat.model,
+        messages=chat.messages,
+        options=chat.options,
+        echo={**_echo(chat), "store": False},
+    )
+
+
+def _echo(chat: ChatRequest) -> dict[str, bool]:
+    return {"include_usage": chat.include_usage, STATUS_LINE: wants_status_line()}

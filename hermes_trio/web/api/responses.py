@@ -27,7 +27,9 @@ from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.disconnects import DETACH
 from hermes_trio.runs.log import load_changes
 from hermes_trio.runs.spec import Items, Persistence
+from hermes_trio.schema.chat import derive_session_id
 from hermes_trio.schema.conversations import item_list, with_ids
+from hermes_trio.schema.front_ends import ClientIds
 from hermes_trio.schema.parsing import SESSION_ID_HEADER, SESSION_KEY_HEADER
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses
 from hermes_trio.web.errors import json_response
@@ -44,8 +46,10 @@ from hermes_trio.web.request import (
     app_state,
     body,
     bool_param,
+    client_ids,
     header,
     int_param,
+    is_background_task,
     is_open_webui,
     order_param,
     principal,
@@ -58,9 +62,11 @@ from hermes_trio.web.start_run import (
     TurnInput,
     disconnect_policy,
     find_run,
+    new_task_id,
     reserve_slot,
     response_not_found,
     start_run,
+    task_run,
 )
 
 RESPONSES = RunKind(KIND, "resp_", 28)
@@ -75,19 +81,25 @@ async def create_response() -> Response:
     reserve_slot()
     raw = await body()
     asked, session = parse_responses(raw), SessionHeaders.from_request()
-    started = await start_run(
-        NewRun(
+    asked = evolve(asked, echo={**asked.echo, **_presentation()})
+    ids = client_ids(asked.ids, _derived_id(asked))
+    new = (
+        task_run(RESPONSES, raw, session, partial(_load_task, asked))
+        if is_background_task(asked, ids) and not (asked.background or asked.is_chained)
+        else NewRun(
             RESPONSES,
             raw,
             session,
-            partial(_load_input, evolve(asked, echo={**asked.echo, **_presentation()})),
+            partial(_load_input, asked, ids),
             persistence=Persistence.FULL if asked.store else Persistence.NONE,
             on_disconnect=DETACH if asked.background else disconnect_policy(),
             is_background=asked.background,
             can_ask=asked.stream or asked.background,
             to_items=to_items,
+            ids=ids,
         )
     )
+    started = await start_run(new)
     if asked.stream:
         return sse_response(started, ResponsesStream(started.header))
     if asked.background:
@@ -133,13 +145,33 @@ def _choose_tool_items() -> ToolItems:
     return ToolItems.FUNCTION_CALL if is_open_webui() or is_hermes_client else ToolItems.MCP_CALL
 
 
-async def _load_input(asked: ResponsesRequest, run_id: str) -> TurnInput:
+async def _load_input(asked: ResponsesRequest, ids: ClientIds, run_id: str) -> TurnInput:
     asked = await resolve_references(asked)
+    if (session_id := ids.session_id or ids.derived_id) and not asked.is_chained:
+        # Not locked: the input has all that was said, and a front end may ask several models at once.
+        return turn_input(run_id, asked, await load_history(asked, session_id), None)
     target = await find_session_target(asked)
     # A response that is not stored adds nothing to its session, so it need not wait for other turns
     # either.
     lock = await lock_session(target) if asked.store else None
     return turn_input(run_id, asked, await load_history(asked, target.session_id), lock)
+
+
+def _derived_id(asked: ResponsesRequest) -> str:
+    """Return the session id that follows from how the input begins, "" if nothing can.
+
+    Only a client that names the beginning of its prompts, for caching, resends all of it each time.
+    """
+    if not asked.ids.prompt_cache_key:
+        return ""
+    return derive_session_id(asked.instructions, asked.messages)
+
+
+async def _load_task(asked: ResponsesRequest, run_id: str) -> TurnInput:
+    """Build the input of a front end's background task, which belongs to no session."""
+    history = TurnHistory(new_task_id(), asked.history, asked.instructions)
+    hidden = evolve(asked, echo={**asked.echo, "store": False})
+    return turn_input(run_id, hidden, history, None)
 
 
 def turn_input(

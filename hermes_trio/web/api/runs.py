@@ -63,6 +63,7 @@ from hermes_trio.web.request import (
     SessionHeaders,
     app_state,
     body,
+    client_ids,
     current_request,
     int_param,
     last_event_id,
@@ -112,6 +113,7 @@ async def create_run() -> Response:
             on_disconnect=DETACH,
             is_background=True,
             can_ask=True,
+            ids=client_ids(asked.responses_request.ids),
         )
     )
     return json_response(

@@ -49,6 +49,7 @@ from hermes_trio.web.request import (
     app_state,
     body,
     bool_param,
+    client_ids,
     int_param,
     last_event_id,
     last_seq,
@@ -262,6 +263,7 @@ async def _start(session_id: str, is_streamed: bool) -> StartedRun:
             persistence=Persistence.FULL,
             on_disconnect=disconnect_policy(),
             can_ask=is_streamed,
+            ids=client_ids(),
         )
     )
 

@@ -107,6 +107,14 @@ async def test_everything_is_resolved_as_the_gateway_does(package: FakePackage) 
     }
 
 
+async def test_a_turn_without_tools_leaves_nothing_in_hermes(package: FakePackage) -> None:
+    async with opened() as factory:
+        await do(factory, turn("A title, please", allows_tools=False))
+    given = package.agent.kwargs
+    assert (given["enabled_toolsets"], given["skip_memory"]) == ([], True)
+    assert given["session_db"] is None
+
+
 async def test_what_the_settings_say_counts_more(package: FakePackage) -> None:
     said = AgentConfig(
         model="m",

@@ -104,6 +104,13 @@ async def test_text_is_said_as_it_comes() -> None:
     assert harness.emitter.said == "So far."
 
 
+async def test_a_turn_without_tools_offers_none() -> None:
+    async with open_upstream_harness(says("A title."), tools=TOOLS) as harness:
+        await harness.turn(options={"tools": [GIVEN], "tool_choice": "auto"}, allows_tools=False)
+    assert harness.emitter.said == "A title."
+    assert not {"tools", "tool_choice"} & harness.sent[0].keys()
+
+
 async def test_one_tool() -> None:
     first = (Think("Hm."), Say("Looking. "), Call("echo", {"text": "é"}, "c1"), CALLED)
     async with open_upstream_harness(first, says("Found."), tools=TOOLS) as harness:

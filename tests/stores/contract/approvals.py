@@ -54,3 +54,35 @@ class ApprovalContract:
         await store.grant([Grant("ann", "", ODD, 1.0)])
         assert await store.is_granted("ann", "s", (ODD,)) is True
         assert await store.revoke("ann", "", ODD) is True
+
+    async def test_grants_belong_to_an_end_user(self, store: Store) -> None:
+        zoe, kim = Grant("ann", "", "rm", 1.0, "w:zoe"), Grant("ann", "s", "rm", 2.0, "w:kim")
+        await store.grant([zoe, kim])
+        for end_user, session_id, granted in (
+            ("w:zoe", "s", True),
+            ("w:zoe", "t", True),
+            ("w:kim", "s", True),
+            ("w:kim", "t", False),
+            ("w:eve", "s", False),
+            ("", "s", False),
+        ):
+            assert await store.is_granted("ann", session_id, ("rm",), end_user) is granted
+        assert await store.list_grants("ann") == (zoe, kim)
+
+    async def test_a_grant_without_an_end_user_is_for_none_in_particular(
+        self, store: Store
+    ) -> None:
+        await store.grant([ALWAYS])
+        assert await store.is_granted("ann", "s", ("rm",), "w:zoe") is False
+
+    async def test_revoking_for_one_end_user_or_for_all(self, store: Store) -> None:
+        both = [Grant("ann", "", "rm", 1.0, end_user) for end_user in ("w:kim", "w:zoe")]
+        await store.grant([ALWAYS, *both])
+        assert await store.revoke("ann", "", "rm", "w:zoe") is True
+        assert await store.revoke("ann", "", "rm", "w:zoe") is False
+        assert await store.list_grants("ann") == (ALWAYS, both[0])
+        assert await store.revoke("ann", "", "rm", "") is True
+        assert await store.list_grants("ann") == (both[0],)
+        await store.grant([ALWAYS])
+        assert await store.revoke("ann", "", "rm") is True
+        assert await store.list_grants("ann") == ()

@@ -10,6 +10,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from hermes_trio.core.approvals import Grant
 from hermes_trio.core.messages import Message, MessageItem, ToolCall, Usage
 from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.core.records import EndedRun
@@ -65,6 +66,16 @@ def write_old(connection: sqlite3.Connection, run: EndedRun) -> None:
     ).fetchone()
     rows = [(*place, n, run.header.run_id, body) for n, body in enumerate(written.messages, start)]
     connection.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?)", rows)
+
+
+async def test_old_approvals_are_kept_for_requests_without_an_end_user(path: Path) -> None:
+    with old_database(path) as connection:
+        migrate(connection, MIGRATIONS[:4])
+        connection.execute("INSERT INTO approvals VALUES ('ann', 's', 'rm', 1.0)")
+    async with open_sqlite(path) as store:
+        assert await store.list_grants("ann") == (Grant("ann", "s", "rm", 1.0),)
+        assert await store.is_granted("ann", "s", ("rm",))
+        assert not await store.is_granted("ann", "s", ("rm",), "openwebui:zoe")
 
 
 async def test_an_old_database_gets_the_session_fields(path: Path) -> None:
