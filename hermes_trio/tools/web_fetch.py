@@ -170,7 +170,8 @@ class Fetcher:
         except LookupError:
             charset = "utf-8"
         text = data.decode(charset, "replace")
-        text = html_to_text(text) if "html" in media_type else text
+        if "html" in media_type:  # in a thread: a large page takes seconds
+            text = await trio.to_thread.run_sync(html_to_text, text)
         if response.status_code >= 400:
             raise ToolError(f"{url}: HTTP {response.status_code}\n{text[:1000]}".strip())
         return text
@@ -214,6 +215,20 @@ async def _read_body(response: httpx2.Response, size: int) -> bytes:
 
 # -- addresses --
 
+# The special-purpose registries of IANA, written out: what ``ipaddress`` calls global changes with
+# the version of Python. Of IPv6 only the global unicast block is public at all.
+_SPECIAL = tuple(
+    map(
+        ip_network,
+        (
+            "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+            "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15",
+            "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+            "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
+        ),
+    )
+)  # fmt: skip
+_GLOBAL_UNICAST = ip_network("2000::/3")
 _NAT64 = ip_network("64:ff9b::/96")
 
 
@@ -227,12 +242,21 @@ def parse_networks(texts: Iterable[str]) -> tuple[IpNetwork, ...]:
 
 
 def is_reachable(address: str, allowed: Iterable[IpNetwork]) -> bool:
-    """Return True for public addresses and those in the allowed networks."""
+    """Return True for public addresses and those in the allowed networks.
+
+    An IPv6 address that stands for an IPv4 address is judged by that.
+    """
     parsed = ip_address(address.partition("%")[0])
     embedded = _embedded_ipv4(parsed)
     if any(each in network for network in allowed for each in (parsed, *embedded)):
         return True
-    return all(each.is_global and not each.is_multicast for each in embedded or (parsed,))
+    return all(map(_is_public, embedded or (parsed,)))
+
+
+def _is_public(address: IpAddress) -> bool:
+    if isinstance(address, IPv6Address) and address not in _GLOBAL_UNICAST:
+        return False
+    return not any(address in network for network in _SPECIAL)
 
 
 def _embedded_ipv4(address: IpAddress) -> tuple[IpAddress, ...]:

@@ -86,6 +86,17 @@ class TestAddresses:
         assert not is_reachable(address, ())
 
     @pytest.mark.parametrize(
+        "address",
+        [
+            "192.0.0.192", "192.0.0.9", "192.88.99.1", "198.19.255.255", "240.0.0.1", "255.255.255.255",
+            "64:ff9b:1::7f00:1", "64:ff9b:1::101:101", "fec0::1", "::ffff:0:127.0.0.1", "::ffff:0:1.1.1.1",
+            "2001:db8::1", "2001:2::1", "3fff::1", "5f00::1", "100::1", "4000::1", "2002:7f00:1::1",
+        ],
+    )  # fmt: skip
+    def test_special_ranges_on_every_version_of_python(self, address: str) -> None:
+        assert not is_reachable(address, ())
+
+    @pytest.mark.parametrize(
         "address", [PUBLIC, "1.1.1.1", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
     )
     def test_public(self, address: str) -> None:
