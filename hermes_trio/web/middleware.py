@@ -38,6 +38,7 @@ _DISCONNECTED: tuple[type[Exception], ...] = tuple(
     error for error in (getattr(wrappers, "ClientDisconnectedError", None),) if error is not None
 )
 _MAX_LENGTH_DIGITS = 20
+_ABSOLUTE_FORM = re.compile(r"https?://(?P<authority>[^/]*)", re.IGNORECASE)
 _PROFILE_PREFIX = re.compile(r"/p/(?P<name>[^/]+)(?=/|$)")
 _LINE_END = re.compile(rb"[\r\n\0]")
 
@@ -242,6 +243,7 @@ class BoundaryMiddleware:
 
     def _prepare(self, scope: Scope, exchange: _Exchange) -> tuple[RequestContext, _Reply | None]:
         """Make the context of a request, and the reply to one that must not or need not reach the application."""
+        _reduce_target(scope)
         headers = _first_values(scope["headers"])
         context = RequestContext(_request_id(headers))
         if exchange.can_write_through and self.write_through:
@@ -257,7 +259,8 @@ class BoundaryMiddleware:
             exchange.default_headers += self.cors.headers(origin)
             _check_request(scope, headers, self.max_body_bytes)
         except ApiError as error:
-            return context, _Reply(error.status, [], encode(error.envelope()).encode("ascii"))
+            shown = [(name.encode(), value.encode()) for name, value in error.headers.items()]
+            return context, _Reply(error.status, shown, encode(error.envelope()).encode("ascii"))
         if scope["method"] == "OPTIONS":
             requested = headers.get("access-control-request-headers", "")
             return context, _Reply(200, self.cors.preflight(origin, requested))
@@ -270,6 +273,22 @@ def _first_values(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
     return {
         name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(headers)
     }
+
+
+def _reduce_target(scope: Scope) -> None:
+    """Replace a target in absolute form by its path, and the Host header by its authority.
+
+    Clients send such targets to proxies, and servers must accept them (RFC 9112, section 3.2.2).
+    """
+    found = _ABSOLUTE_FORM.match(scope["path"])
+    if found is None:
+        return
+    authority = found["authority"].encode("latin-1", "replace")
+    others = [(name, value) for name, value in scope["headers"] if name.lower() != b"host"]
+    scope["headers"] = [(b"host", authority), *others]
+    scope["path"] = scope["path"][found.end() :] or "/"
+    if "raw_path" in scope:
+        scope["raw_path"] = b"/" + scope["raw_path"].partition(b"://")[2].partition(b"/")[2]
 
 
 def _is_request_id(text: str) -> bool:
@@ -298,8 +317,12 @@ def _check_request(scope: Scope, headers: Mapping[str, str], max_body_bytes: int
             )
     length = headers.get("content-length", "")
     if length and headers.get("transfer-encoding", ""):
-        raise bad_request(
-            "Content-Length and Transfer-Encoding exclude each other.", code="invalid_framing"
+        # Where the body ends is in doubt, so whatever follows must not be taken for a request.
+        raise ApiError(
+            400,
+            "Content-Length and Transfer-Encoding exclude each other.",
+            code="invalid_framing",
+            headers={"connection": "close"},
         )
     if length and not (length.isascii() and length.isdigit()):
         raise bad_request(

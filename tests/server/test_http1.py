@@ -1,4 +1,4 @@
-"""HTTP/1.1: how answers are framed."""
+"""HTTP/1.1: how requests and answers are framed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.server.apps import Receive, Send, body, lifespan, start
+from tests.support.fakes import make_harness
 from tests.support.in_process_server import serving
-from tests.support.raw_http import connect, get, read_to_end, read_until
+from tests.support.raw_http import ask, connect, get, read_to_end, read_until
 
 
 class Plain:
@@ -63,3 +64,24 @@ async def test_a_connection_goes_on_unless_the_client_wishes_otherwise() -> None
         for _ in range(3):
             await stream.send_all(get("/"))
             assert b"connection" not in (await read_until(stream, b"\r\n\r\nok")).lower()
+
+
+SMUGGLED = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+)
+
+
+async def test_nothing_behind_an_ambiguous_body_is_taken_for_a_request() -> None:
+    async with serving(make_harness().app) as live:
+        answer = await ask(live.port, SMUGGLED + get("/version"))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close\r\n" in answer.lower()
+
+
+async def test_only_the_word_close_closes() -> None:
+    requests = get("/version", "Connection: closed") + get("/version", "Connection: close")
+    async with serving(make_harness().app) as live:
+        answer = await ask(live.port, requests)
+    assert answer.count(b"HTTP/1.1 200 ") == 2

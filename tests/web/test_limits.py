@@ -75,10 +75,23 @@ async def test_two_framings_exclude_each_other() -> None:
     assert (answer.status, answer.error["code"]) == (400, "invalid_framing")
 
 
-@pytest.mark.parametrize("target", ["?x", "", "*", "v1/models", "http://server.test/health"])
+@pytest.mark.parametrize("target", ["?x", "", "*", "v1/models", "ftp://server.test/health"])
 async def test_a_target_that_is_no_path(target: str) -> None:
     answer = await make_harness().client.get(target)
     assert (answer.status, answer.error["code"]) == (400, "invalid_path")
+
+
+@pytest.mark.parametrize("target", ["http://server.test/version", "HTTPS://server.test:1/version"])
+async def test_a_target_in_absolute_form(target: str) -> None:
+    assert (await make_harness().client.get(target)).status == 200
+
+
+async def test_the_host_of_an_absolute_target_replaces_that_of_the_header() -> None:
+    """A page of that host is then of the same origin, and of the other host is not."""
+    client = make_harness().client
+    for origin, status in (("http://a.test", 200), ("http://b.test", 403)):
+        headers = {"Origin": origin, "Host": "b.test"}
+        assert (await client.get("http://a.test/version", headers=headers)).status == status
 
 
 @pytest.mark.parametrize(
