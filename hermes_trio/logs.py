@@ -27,6 +27,7 @@ _ROUTED = (
     "quart.app",
     "quart.serving",
 )
+MAX_TEXT_CHARS = 50_000  # of a traceback or another value
 _ACCEPTING = ("trio.serve_listeners",)
 _MANY_LINES = ("exception", "stack")
 # A client can put these in a path or a header; written raw they would forge lines or drive the
@@ -35,11 +36,11 @@ _CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160
 
 
 def default_redact(text: str) -> str:
-    """Mask secrets by the server's own rules."""
+    """Mask secrets by the server's own rules, and shorten texts of megabytes."""
     # Imported here, because a caller with its own redaction does not need it.
-    from hermes_trio.core.redact import redact  # noqa: PLC0415
+    from hermes_trio.core.redact import redact_message  # noqa: PLC0415
 
-    return redact(text)
+    return redact_message(text, MAX_TEXT_CHARS)
 
 
 def configure(level: str, fmt: str, redact: Redact = default_redact) -> None:

@@ -8,7 +8,7 @@ from attrs import frozen
 
 from hermes_trio.core.events import AgentFailed, Result, Verdict
 from hermes_trio.core.messages import NO_USAGE, Usage
-from hermes_trio.core.redact import redact
+from hermes_trio.core.redact import redact_message
 
 
 class Status(StrEnum):
@@ -96,13 +96,13 @@ class Outcome:
             message = result.error
             if status is Status.FAILED:
                 message = message or result.text or "The agent gave no answer."
-            failure = Failure(redact(message), "agent_error")
+            failure = Failure(redact_message(message), "agent_error")
         return cls(status, reason, failure, result.usage, session_id=result.session_id)
 
     @classmethod
     def from_failure(cls, event: AgentFailed) -> Outcome:
         """Return the outcome of a turn whose agent raised."""
-        failure = Failure(redact(event.message), event.kind)
+        failure = Failure(redact_message(event.message), event.kind)
         return cls(Status.FAILED, Reason.AGENT_ERROR, failure, raised=True)
 
     @classmethod

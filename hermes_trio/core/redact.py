@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 
 MASK = "***"
+MAX_MESSAGE_CHARS = 8_000
+_NOTE_CHARS = 40  # for the note that says how much was left out
 
 _PEM = re.compile(
     r"""
@@ -75,6 +77,19 @@ def redact(text: str) -> str:
     while masked != text:
         text, masked = masked, _once(masked)
     return text
+
+
+def redact_message(text: str, limit: int = MAX_MESSAGE_CHARS) -> str:
+    """Mask the secrets in an error message, and bound its length to ``limit``.
+
+    Error messages quote what they refuse, which may be megabytes. Twice as much as is kept is
+    examined: a cut must not remove what makes a secret recognisable.
+    """
+    masked = redact(text[: 2 * limit])
+    if len(text) <= limit:
+        return masked
+    kept = limit - _NOTE_CHARS
+    return f"{masked[:kept]}… [{len(text) - kept} more characters]"
 
 
 def header_safe(text: str, limit: int = 200) -> str:

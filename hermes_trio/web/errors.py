@@ -12,7 +12,7 @@ from werkzeug.exceptions import HTTPException, InternalServerError
 from hermes_trio.core.dialects.chat import NO_RETRY
 from hermes_trio.core.dialects.wire import encode
 from hermes_trio.core.errors import INVALID_REQUEST, SERVER_ERROR, ApiError
-from hermes_trio.core.redact import redact
+from hermes_trio.core.redact import redact_message
 from hermes_trio.stores.base import StoreError
 
 log = structlog.get_logger(__name__)
@@ -59,8 +59,8 @@ async def handle_api_error(error: ApiError) -> Response:
 
     Message and parameter may repeat parts of the request, which may hold a secret.
     """
-    param = error.param if error.param is None else redact(error.param)
-    shown = {**error.envelope()["error"], "message": redact(error.message), "param": param}
+    param = error.param if error.param is None else redact_message(error.param)
+    shown = {**error.envelope()["error"], "message": redact_message(error.message), "param": param}
     return json_response({"error": shown}, error.status, error.headers)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_trio.core.redact import header_safe, redact
+from hermes_trio.core.redact import header_safe, redact, redact_message
 
 B = "0123456789abcdefABCDEF"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIabc\n-----END RSA PRIVATE KEY-----"
@@ -119,6 +119,24 @@ def test_a_megabyte_of_almost_matches_is_no_problem(unit: str) -> None:
     # limit.
     text = unit * (1_000_000 // len(unit))
     assert len(redact(text)) <= len(text)
+
+
+def test_a_message_of_megabytes_is_cut() -> None:
+    text = "password=hunter2 " + "x" * 10_000_000
+    shown = redact_message(text, 100)
+    assert shown.startswith("password=*** xxx")
+    assert shown.endswith("xx… [9999957 more characters]")
+    assert len(shown) <= 100
+    assert redact_message(shown, 100) == shown
+
+
+def test_a_short_message_is_only_masked() -> None:
+    assert redact_message("password=hunter2", 100) == "password=***"
+
+
+def test_a_cut_does_not_expose_a_secret() -> None:
+    text = "x" * 90 + " https://user:correct-horse-battery@example.org/ " + "y" * 100
+    assert "correct" not in redact_message(text, 140)
 
 
 @pytest.mark.parametrize(
