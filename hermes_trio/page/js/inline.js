@@ -20,7 +20,7 @@ class Inline {
     this.depth = depth;
     this.nodes = [];
     this.plainFrom = 0;
-    this.unclosed = new Set(); // delimiters that do not occur any more
+    this.unclosed = new Set(); // delimiters that nothing closes any more
   }
 
   parse() {
@@ -82,8 +82,9 @@ class Inline {
   closing(mark, from, fits) {
     if (this.unclosed.has(mark)) return -1;
     let found = this.text.indexOf(mark, from);
-    if (found < 0) this.unclosed.add(mark);
     while (found >= 0 && !fits(found)) found = this.text.indexOf(mark, found + mark.length);
+    // What fits depends on its place alone, so no later delimiter will find more.
+    if (found < 0) this.unclosed.add(mark);
     return found;
   }
 
