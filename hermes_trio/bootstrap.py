@@ -11,12 +11,13 @@ import socket
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import structlog
 import trio
-from attrs import define, evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from hermes_trio.agent.interface import AgentConfig, AgentFactory, AgentProvider, UpstreamLimits
 from hermes_trio.agent.runner import AgentRuntime
@@ -24,7 +25,14 @@ from hermes_trio.agents.registry import AgentNotFound, find_agent, open_agent
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.outcome import Outcome, Reason
 from hermes_trio.core.records import Retention
-from hermes_trio.keys import DEFAULT_PRINCIPAL, KeySources, OpenedKeys, check_keys, open_keys
+from hermes_trio.keys import (
+    DEFAULT_PRINCIPAL,
+    KeySources,
+    OpenedKeys,
+    check_keys,
+    open_keys,
+    open_secret,
+)
 from hermes_trio.runs.admission import Admission, SessionLocks
 from hermes_trio.runs.disconnects import parse_policy
 from hermes_trio.runs.persistence import LogFlusher, enforce_retention
@@ -40,6 +48,7 @@ from hermes_trio.settings import options as known_options
 from hermes_trio.settings.model import display_settings
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.factory import open_store
+from hermes_trio.tokens import Purpose, TokenSigner
 from hermes_trio.web.api.responses import to_items
 from hermes_trio.web.app import Application, attach_state, detach_state, has_state, make_app
 from hermes_trio.web.metrics import Metrics
@@ -75,12 +84,15 @@ class Prepared:
     settings: Settings
     keys: OpenedKeys
     agents: Agents
+    # signs tokens; one that is not read from the data folder ends with the process
+    token_secret: bytes = field(factory=partial(secrets.token_bytes, 32), repr=False)
 
 
 def prepare(settings: Settings, agent: AgentFactory | AgentProvider | None = None) -> Prepared:
     """Find the agents and open the keys.
 
-    Generates a key if none is configured and the host is loopback.
+    Generates a key if none is configured and the host is loopback, and the secret for tokens at the
+    first start.
 
     Args:
         settings: those of the server.
@@ -90,7 +102,8 @@ def prepare(settings: Settings, agent: AgentFactory | AgentProvider | None = Non
         ConfigurationError: the server cannot start as it is configured. The text is one line.
     """
     check(settings, agent)
-    return Prepared(settings, open_keys(key_sources(settings)), find_agents(settings, agent))
+    keys, agents = open_keys(key_sources(settings)), find_agents(settings, agent)
+    return Prepared(settings, keys, agents, open_secret(settings.data_dir))
 
 
 def check(settings: Settings, agent: AgentFactory | AgentProvider | None = None) -> None:
@@ -281,10 +294,13 @@ def _attach(
 ) -> Server:
     """Give the application the state that its requests share."""
     settings, readiness = prepared.settings, ReadinessFlag()
+    secret, keyring = prepared.token_secret, prepared.keys.keyring
     admission = Admission(settings.max_runs)
     state = AppState(
         web_options(settings),
-        prepared.keys.keyring,
+        keyring,
+        TokenSigner(Purpose.STREAM_TICKET, secret, keyring),
+        TokenSigner(Purpose.PAGE_SESSION, secret, keyring),
         admission,
         SessionLocks(settings.busy_wait_seconds if settings.busy_session == "wait" else 0.0),
         services,
@@ -322,6 +338,8 @@ def web_options(settings: Settings) -> WebOptions:
         on_disconnect=parse_policy(settings.on_disconnect),
         access_log=settings.access_log,
         write_through=settings.write_through,
+        ticket_seconds=settings.ticket_seconds,
+        page_session_seconds=settings.page_session_seconds,
         profiles=tuple(
             ServedProfile(profile.name, profile.model_name, profile.keys)
             for profile in settings.profiles.values()

@@ -1,7 +1,7 @@
 """API keys: where they come from, which rules they must meet, and which principal each belongs to.
 
 Keys come from the settings, from a key file, or, on a loopback address only, from a file that the
-first start writes.
+first start writes. Beside it lies the secret that tokens are signed with.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from hermes_trio.core.errors import ConfigurationError
 
 DEFAULT_PRINCIPAL = "default"
 LOCAL_FILE = "api-key"
+SECRET_FILE = "token-secret"  # noqa: S105  # the name of a file
 MIN_KEY_CHARS = 16
 _PREFIX = "ht-"
+_SECRET_BYTES = 32
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _TABLE = re.compile(r"^\s*\[\s*keys\s*\]", re.MULTILINE)
 # How sample files begin where a real key belongs, without punctuation.
@@ -264,8 +266,29 @@ def _local(data_dir: Path) -> OpenedKeys:
     return OpenedKeys(Keyring((NamedKey(DEFAULT_PRINCIPAL, key),)), GeneratedKey(path, key))
 
 
+def open_secret(data_dir: Path) -> bytes:
+    """Read the secret that tokens are signed with; the first call generates it.
+
+    Raises:
+        KeysError: other users can read the file, or it cannot be used.
+    """
+    path = data_dir / SECRET_FILE
+    if not os.path.lexists(path):
+        try:
+            data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write_once(path, secrets.token_hex(_SECRET_BYTES))
+        except FileExistsError:
+            pass  # another process was faster: use its secret
+        except OSError as error:
+            raise KeysError(f"{path}: the secret cannot be kept here: {error.strerror}") from None
+    text = _private_text(path).strip()
+    if not re.fullmatch(rf"[0-9a-f]{{{2 * _SECRET_BYTES}}}", text):
+        raise KeysError(f"{path}: is damaged; delete it, and a new one is generated")
+    return bytes.fromhex(text)
+
+
 def _write_once(path: Path, key: str) -> None:
-    """Write the key atomically, or raise ``FileExistsError``."""
+    """Write a key or secret atomically, or raise ``FileExistsError``."""
     descriptor, name = tempfile.mkstemp(
         prefix=f".{path.name}-", dir=path.parent
     )  # made with mode 600

@@ -24,6 +24,7 @@ from hermes_trio.keys import (
     StoredKey,
     is_loopback,
     open_keys,
+    open_secret,
     read_key_file,
 )
 
@@ -286,3 +287,50 @@ def test_outside_loopback_a_key_is_compulsory(tmp_path: Path, host: str) -> None
 )
 def test_loopback(host: str) -> None:
     assert is_loopback(host)
+
+
+# The secret that tokens are signed with
+
+
+def test_the_first_start_makes_a_secret_and_the_next_one_keeps_it(tmp_path: Path) -> None:
+    data_dir = tmp_path / "new" / "data"
+    first = open_secret(data_dir)
+    assert len(first) == 32
+    assert rights(data_dir / "token-secret") == 0o600
+    assert rights(data_dir) == 0o700
+    assert os.listdir(data_dir) == ["token-secret"]
+    assert open_secret(data_dir) == first
+    assert open_secret(tmp_path / "other") != first
+
+
+def test_processes_that_start_together_share_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = open_secret(tmp_path)
+    monkeypatch.setattr("hermes_trio.keys.os.path.lexists", lambda path: False)
+    assert open_secret(tmp_path) == first
+    assert os.listdir(tmp_path) == ["token-secret"]
+
+
+@pytest.mark.parametrize("text", ["", "00", "x" * 64, "ab" * 33])
+def test_a_damaged_secret_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "token-secret"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(KeysError, match="is damaged; delete it"):
+        open_secret(tmp_path)
+
+
+def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    open_secret(tmp_path)
+    (tmp_path / "token-secret").chmod(0o640)
+    with pytest.raises(KeysError, match="other users have access"):
+        open_secret(tmp_path)
+
+
+def test_a_secret_that_cannot_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KeysError, match="token-secret: Not a directory"):
+        open_secret(tmp_path / "file")
+    with pytest.raises(KeysError, match="the secret cannot be kept here: Not a directory"):
+        open_secret(tmp_path / "file" / "deeper")

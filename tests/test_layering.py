@@ -21,9 +21,10 @@ ALLOWED: dict[str, set[str]] = {
     "runs": {"core", "agent", "stores.base"},
     "settings": {"core", "stores.factory"},
     "keys": {"core"},
+    "tokens": {"keys"},
     "client": {"core"},
     "testing": {"core", "agent", "agents"},
-    "web": {"core", "keys", "pulse", "schema", "agent", "runs", "stores.base"},
+    "web": {"core", "keys", "tokens", "schema", "agent", "runs", "stores.base"},
 }
 
 # The pure parts may not even reach for a clock, a thread, randomness or a socket.

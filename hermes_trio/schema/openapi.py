@@ -30,6 +30,7 @@ class Operation:
     body: type | None = None
     stream: type | None = None
     is_open: bool = False  # needs no key
+    takes_ticket: bool = False  # a stream ticket is enough
     statuses: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
@@ -131,6 +132,7 @@ _RESPONSES = (
         statuses=(400, 404, 409, 503),
         parameters=("response_id",),
         query=("stream", "starting_after"),
+        takes_ticket=True,
     ),
     Operation(
         "delete",
@@ -214,7 +216,11 @@ _RUNS = (
     Operation(
         "get", f"{_RUN}/events", "Stream the events of a run from any point", None,
         stream=replies.RunEvent, statuses=(400, 404, 409, 503), parameters=("run_id",),
-        headers=("Last-Event-ID",), query=("last_seq",), may_be_empty=True,
+        headers=("Last-Event-ID",), query=("last_seq",), may_be_empty=True, takes_ticket=True,
+    ),
+    Operation(
+        "post", f"{_RUN}/ticket", "Issue a ticket for the event stream of a run", replies.RunTicket,
+        statuses=(404, 503), parameters=("run_id",),
     ),
     Operation(
         "post", f"{_RUN}/stop", "Stop a run", replies.RunStopped,
@@ -287,7 +293,20 @@ _SESSIONS = (
     ),
 )  # fmt: skip
 
-OPERATIONS = (*_ABOUT_AND_CHAT, *_RESPONSES, *_CONVERSATIONS, *_RUNS, *_APPROVALS, *_SESSIONS)
+_PAGE_SESSION = (
+    Operation("post", "/api/sign-in", "Exchange a key for the page's cookie", replies.PageSession),
+    Operation("post", "/api/sign-out", "Delete the page's cookie", replies.PageSessionDeleted),
+)
+
+OPERATIONS = (
+    *_ABOUT_AND_CHAT,
+    *_RESPONSES,
+    *_CONVERSATIONS,
+    *_RUNS,
+    *_APPROVALS,
+    *_SESSIONS,
+    *_PAGE_SESSION,
+)
 
 
 _REF = "#/components/schemas/{name}"
@@ -325,7 +344,10 @@ def document(version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": dict(sorted(schemas.items())),
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer"},
+                "ticket": {"type": "apiKey", "in": "query", "name": "ticket"},
+            },
         },
     }
 
@@ -340,7 +362,7 @@ def _operation(op: Operation) -> dict[str, Any]:
             *(_parameter(name, "query") for name in op.query),
         ],
         "responses": _responses(op),
-        "security": [] if op.is_open else [{"key": []}],
+        "security": _security(op),
     }
     if op.body is not None:
         described["requestBody"] = {
@@ -348,6 +370,15 @@ def _operation(op: Operation) -> dict[str, Any]:
             "content": {"application/json": _schema(op.body)},
         }
     return described
+
+
+def _security(op: Operation) -> list[dict[str, list[str]]]:
+    """Return the credentials of which an operation needs one.
+
+    The cookie is left out: it is for the server's own page, and its name differs between servers.
+    """
+    schemes = [] if op.is_open else ["key"]
+    return [{name: []} for name in [*schemes, *(["ticket"] if op.takes_ticket else [])]]
 
 
 def _responses(op: Operation) -> dict[str, Any]:

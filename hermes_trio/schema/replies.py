@@ -366,6 +366,33 @@ class RunList:
 
 
 @frozen
+class RunTicket:
+    """What opens the event stream of one run instead of a key."""
+
+    object: Literal["hermes.run.ticket"]
+    run_id: str
+    ticket: str
+    expires_at: int
+
+
+@frozen
+class PageSession:
+    """A browser that is signed in to the web page."""
+
+    object: Literal["hermes.page_session"]
+    principal: str
+    expires_at: int
+
+
+@frozen
+class PageSessionDeleted:
+    """A browser that is signed out."""
+
+    object: Literal["hermes.page_session"]
+    deleted: Literal[True]
+
+
+@frozen
 class RunStopped:
     """A run that is being stopped, or had ended already."""
 

@@ -393,6 +393,16 @@ class Settings:
     idempotency_seconds: float = _setting(
         86_400.0, Option("How long an Idempotency-Key is remembered."), validators.AtLeast(0)
     )
+    ticket_seconds: int = _setting(
+        60,
+        Option("How long a stream ticket can be used to open its run's event stream."),
+        validators.Between(1, 3_600),
+    )
+    page_session_seconds: int = _setting(
+        43_200,
+        Option("How long a browser stays signed in to the web page."),
+        validators.Between(1, 2_592_000),
+    )
 
     # Tables of the file rather than options. The last two may contain secrets.
     profiles: Mapping[str, Profile] = EMPTY

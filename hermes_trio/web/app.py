@@ -11,9 +11,8 @@ from werkzeug.exceptions import HTTPException, InternalServerError, RequestEntit
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.stores.base import StoreError
-from hermes_trio.web import errors
+from hermes_trio.web import auth, errors
 from hermes_trio.web.api import approvals, chat, conversations, info, responses, runs, sessions
-from hermes_trio.web.auth import authenticate
 from hermes_trio.web.middleware import BoundaryMiddleware, Cors
 from hermes_trio.web.request import STATE_KEY, app_state
 from hermes_trio.web.state import AppState, WebOptions
@@ -68,7 +67,7 @@ def make_app(options: WebOptions) -> Application:
     # Werkzeug would answer "//" with a redirect, in HTML and to whatever host the client names.
     app.url_map.merge_slashes = False
 
-    app.before_request(authenticate)
+    app.before_request(auth.authenticate)
     app.after_request(count_response)
     app.register_error_handler(ApiError, errors.handle_api_error)
     app.register_error_handler(StoreError, errors.handle_store_error)
@@ -78,6 +77,7 @@ def make_app(options: WebOptions) -> Application:
 
     for api in (info, chat, responses, conversations, runs, approvals, sessions):
         app.register_blueprint(api.blueprint)
+    app.register_blueprint(auth.blueprint)
     app.register_blueprint(make_page_blueprint(load_page()))
 
     app.asgi_app = BoundaryMiddleware(  # type: ignore[method-assign]  # Quart's documented place for middleware

@@ -1,20 +1,33 @@
 """Authentication and profiles: who calls, and which agents the caller may use.
 
-``authenticate`` runs before every view, as one of Quart's ``before_request`` functions.
-``choose_agent`` decides for every API which agent handles a request, from the path prefix and the
-model.
+``authenticate`` runs before every view, as one of Quart's ``before_request`` functions. A request
+has one credential: its bearer key, else a stream ticket in its query string, which only event
+streams accept, else the cookie of the web page. ``choose_agent`` decides for every API which agent
+handles a request, from the path prefix and the model.
 """
 
 from __future__ import annotations
 
+import math
+
 import structlog
 from attrs import frozen
-from quart import request
+from quart import Blueprint, Response, request
 
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.redact import header_safe
-from hermes_trio.keys import Anonymous
-from hermes_trio.web.request import app_state, current_request, header, principal_name
+from hermes_trio.keys import Anonymous, Principal
+from hermes_trio.tokens import ExpiredToken, InvalidToken
+from hermes_trio.web.errors import NO_STORE, json_response
+from hermes_trio.web.request import (
+    RequestContext,
+    app_state,
+    bool_param,
+    current_request,
+    header,
+    is_same_origin,
+    principal_name,
+)
 from hermes_trio.web.state import ServedProfile
 from hermes_trio.web.static import ASSETS
 
@@ -23,28 +36,59 @@ log = structlog.get_logger(__name__)
 OPEN_PATHS = frozenset(
     {"/health", "/v1/health", "/health/live", "/health/ready", "/version", "/openapi.json"}
 )
+TICKET_PARAM = "ticket"
+RUN_EVENTS = "/v1/runs/<run_id>/events"
+RESPONSE = "/v1/responses/<response_id>"  # a stream with ?stream=true
+
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+_KEY_REFUSED = (
+    "Invalid or missing API key. The Authorization header must carry it as a bearer token."
+)
+
+blueprint = Blueprint("auth", __name__)
+
+
+# -- credentials --
 
 
 async def authenticate() -> None:
     """Set the principal of the current request, and check that it may use the profile of the path.
 
-    Open routes need no key, but a valid one is recognised there too.
+    Open routes need no credential, but a valid one is recognised there too.
 
     Raises:
-        ApiError: 401 without a valid key; 404 for a profile that does not exist or is not for this
-            principal.
+        ApiError: 401 without a valid credential; 403 for a cookie that another origin's page sends;
+            404 for a profile that does not exist or is not for this principal.
     """
     context = current_request()
     is_page = request.path == "/" or request.path.startswith(ASSETS)  # the same for all profiles
     context.route = request.url_rule.rule if request.url_rule is not None else ""
-    principal = app_state().keyring.identify(_bearer_token(header("Authorization")))
-    if not isinstance(principal, Anonymous):
-        context.principal = principal
-    elif not (request.path in OPEN_PATHS or is_page):
-        raise _unauthorized()
+    try:
+        context.principal = _identify(context)
+    except ApiError as refusal:
+        if not (request.path in OPEN_PATHS or is_page):
+            _log_refusal(refusal)
+            raise
     # After the key: a client without one does not learn which profiles there are.
     if not is_page:
         check_profile()
+
+
+def _identify(context: RequestContext) -> Principal:
+    """Return the owner of the request's only credential; a second one is not considered."""
+    if key := _bearer_token(header("Authorization")):
+        principal = app_state().keyring.identify(key)
+        if isinstance(principal, Anonymous):
+            raise _unauthorized(_KEY_REFUSED, code="invalid_api_key")
+        context.has_key = True
+        return principal
+    ticket = request.args.get(TICKET_PARAM)
+    if ticket is not None and _is_run_stream(context.route):
+        return _verify_ticket(ticket, context.profile)
+    cookie = _find_cookie()
+    if cookie is None:
+        raise _unauthorized(_KEY_REFUSED, code="invalid_api_key")
+    return _verify_cookie(cookie)
 
 
 def _bearer_token(authorization: str) -> str:
@@ -56,20 +100,148 @@ def _bearer_token(authorization: str) -> str:
     return token if token.isascii() else token.encode("latin-1").decode("utf-8", "replace")
 
 
-def _unauthorized() -> ApiError:
-    log.warning(
+def _is_run_stream(route: str) -> bool:
+    """Whether the request reads the event stream of one run, which is all that a ticket is for."""
+    is_stream = route == RUN_EVENTS or (route == RESPONSE and bool_param("stream"))
+    return is_stream and request.method == "GET"
+
+
+def _verify_ticket(ticket: str, profile: str) -> Principal:
+    [run_id] = (request.view_args or {}).values()
+    try:
+        return app_state().tickets.verify(ticket, _now(), profile, run_id)
+    except ExpiredToken:
+        raise _unauthorized(
+            "The ticket has expired. Request another one.", TICKET_PARAM, code="ticket_expired"
+        ) from None
+    except InvalidToken:
+        raise _unauthorized(
+            "This is not a ticket for this stream.", TICKET_PARAM, code="invalid_ticket"
+        ) from None
+
+
+def _verify_cookie(cookie: str) -> Principal:
+    try:
+        principal = app_state().page_sessions.verify(cookie, _now())
+    except InvalidToken:
+        raise _unauthorized(
+            "You are no longer signed in. Sign in again.", code="page_session_expired"
+        ) from None
+    _require_same_origin()
+    return principal
+
+
+def _require_same_origin() -> None:
+    """Refuse requests that another page than our own makes, or may have made.
+
+    ``SameSite=Strict`` does not keep them away: a page on another port or subdomain belongs to the
+    same site. Browsers set both headers themselves. They omit ``Sec-Fetch-Site`` on plain HTTP
+    (except for loopback addresses), and ``Origin`` on requests for the page's own origin that
+    change nothing.
+
+    Raises:
+        ApiError: 403.
+    """
+    if site := header("Sec-Fetch-Site"):
+        is_own = site == "same-origin"
+    elif origin := header("Origin"):
+        is_own = is_same_origin(origin, header("Host"))
+    else:
+        is_own = request.method in _SAFE_METHODS
+    if not is_own:
+        message = "Only this server's own page may use its cookie. Send an API key."
+        raise ApiError(403, message, code="cross_origin_request")
+
+
+def _unauthorized(message: str, param: str | None = None, *, code: str) -> ApiError:
+    return ApiError(401, message, param=param, code=code, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _log_refusal(refusal: ApiError) -> None:
+    """Log who was refused; of the request only what cannot hold a credential."""
+    # Tickets and page sessions end all the time, and clients replace them.
+    is_routine = refusal.code in {"ticket_expired", "page_session_expired"}
+    (log.info if is_routine else log.warning)(
         "refused a key",
+        code=refusal.code,
         method=request.method,
         path=header_safe(request.path),
         client=header_safe(header("Remote-Addr")),
         user_agent=header_safe(header("User-Agent")),
     )
-    return ApiError(
-        401,
-        "Invalid or missing API key. The Authorization header must carry it as a bearer token.",
-        code="invalid_api_key",
-        headers={"WWW-Authenticate": "Bearer"},
+
+
+def _now() -> float:
+    return app_state().services.wall_clock()
+
+
+# -- signing in to the web page --
+
+
+@blueprint.post("/api/sign-in")
+async def sign_in() -> Response:
+    """Exchange a key for the cookie of the web page."""
+    context, state = current_request(), app_state()
+    if not context.has_key:  # a cookie must not prolong itself
+        raise _unauthorized(_KEY_REFUSED, code="invalid_api_key")
+    _require_same_origin()
+    expires_at = math.ceil(_now() + state.options.page_session_seconds)
+    response = json_response(
+        {
+            "object": "hermes.page_session",
+            "principal": context.principal.name,
+            "expires_at": expires_at,
+        },
+        headers=NO_STORE,
     )
+    is_secure = _is_secure()
+    response.set_cookie(
+        _cookie_name(is_secure),
+        state.page_sessions.issue(context.principal, expires_at),
+        path="/",
+        secure=is_secure,
+        httponly=True,
+        samesite="Strict",
+    )
+    return response
+
+
+@blueprint.post("/api/sign-out")
+async def sign_out() -> Response:
+    """Delete the cookie of the web page."""
+    response = json_response({"object": "hermes.page_session", "deleted": True}, headers=NO_STORE)
+    for is_secure in (True, False):
+        name = _cookie_name(is_secure)
+        if name in request.cookies:
+            response.delete_cookie(
+                name, path="/", secure=is_secure, httponly=True, samesite="Strict"
+            )
+    return response
+
+
+def _is_secure() -> bool:
+    """Whether the browser uses TLS, to this server or to a proxy in front of it."""
+    return request.scheme == "https" or header("Origin").startswith("https://")
+
+
+def _cookie_name(is_secure: bool) -> str:
+    """Return the name of the cookie.
+
+    It tells servers on one host apart, because cookies ignore the port. The prefix makes browsers
+    refuse a cookie of this name that another subdomain or a page without TLS sets.
+    """
+    name = f"hermes_trio_{app_state().page_sessions.server_id}"
+    return f"__Host-{name}" if is_secure else name
+
+
+def _find_cookie() -> str | None:
+    secure = request.cookies.get(_cookie_name(is_secure=True))
+    if secure is not None or _is_secure():
+        return secure
+    return request.cookies.get(_cookie_name(is_secure=False))
+
+
+# -- profiles --
 
 
 @frozen

@@ -18,6 +18,7 @@ from hermes_trio.stores.base import StoreError
 log = structlog.get_logger(__name__)
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+NO_STORE: Mapping[str, str] = MappingProxyType({"Cache-Control": "no-store"})  # holds a credential
 
 _CODES = {
     404: "not_found",

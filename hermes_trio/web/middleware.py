@@ -20,7 +20,7 @@ from quart import wrappers
 from hermes_trio.core.dialects.wire import encode
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.runs.delivery import EXTENSION
-from hermes_trio.web.request import SCOPE_KEY, RequestContext
+from hermes_trio.web.request import SCOPE_KEY, RequestContext, is_same_origin
 from hermes_trio.web.sse import StreamTruncated
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -159,8 +159,7 @@ class Cors:
         """
         if not origin:
             return True
-        same = origin.isprintable() and origin.partition("://")[2] == host != ""
-        return same or "*" in self.origins or origin in self.origins
+        return is_same_origin(origin, host) or "*" in self.origins or origin in self.origins
 
     def headers(self, origin: str) -> RawHeaders:
         """Return the headers of a response to an allowed origin."""

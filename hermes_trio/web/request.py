@@ -52,6 +52,7 @@ class RequestContext:
     request_id: str
     profile: str = ""  # from the path prefix /p/NAME
     principal: Principal = ANONYMOUS
+    has_key: bool = False  # authenticated by an API key, not by a token that stands for one
     route: str = ""  # the rule that matched, for logs and metrics
     _slot: Slot | None = None
     # writes a part of the response through, where the server offers that
@@ -136,6 +137,14 @@ def is_background_task(asked: ChatRequest | ResponsesRequest, ids: ClientIds) ->
         and (mode == "on" or is_open_webui())
         and is_task_prompt(asked.message, asked.history)
     )
+
+
+def is_same_origin(origin: str, host: str) -> bool:
+    """Whether an ``Origin`` header names the host of the request.
+
+    The scheme is not compared: behind a proxy that terminates TLS, the server does not know it.
+    """
+    return origin.isprintable() and origin.partition("://")[2] == host != ""
 
 
 def principal() -> str:

@@ -13,6 +13,7 @@ from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy
 from hermes_trio.runs.spec import Services
 from hermes_trio.runs.supervisor import RunSupervisor
 from hermes_trio.schema.replies import ShownSetting
+from hermes_trio.tokens import TokenSigner
 from hermes_trio.web.metrics import Metrics
 
 
@@ -45,6 +46,8 @@ class WebOptions:
     on_disconnect: DisconnectPolicy = INTERRUPT  # unless a request says otherwise
     access_log: bool = True
     write_through: bool = True  # where the server offers it
+    ticket_seconds: int = 60
+    page_session_seconds: int = 43_200
     profiles: tuple[ServedProfile, ...] = ()
     settings: tuple[ShownSetting, ...] = ()
 
@@ -63,6 +66,8 @@ class AppState:
 
     options: WebOptions
     keyring: Keyring
+    tickets: TokenSigner  # each for the event stream of one run
+    page_sessions: TokenSigner  # cookies of the web page
     admission: Admission
     session_locks: SessionLocks
     services: Services

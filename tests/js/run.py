@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 INSTALL_SECONDS = 300
 TEST_SECONDS = 180
+TICKET_SECONDS = 6  # an EventSource waits 3 seconds before it reconnects
 
 
 def main() -> int:
@@ -38,11 +39,17 @@ def test() -> int:
     """Run the tests against a server of their own."""
     from tests.support.server_process import LaunchOptions, serving  # noqa: PLC0415  # the path to it is known by now
 
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        serving(LaunchOptions(Path(folder)), expected="refused a key") as server,
-    ):
-        return call("node", "--test", seconds=TEST_SECONDS, BASE_URL=server.url, API_KEY=server.key)
+    with tempfile.TemporaryDirectory() as folder:
+        plan = LaunchOptions(Path(folder), settings={"ticket_seconds": TICKET_SECONDS})
+        with serving(plan, expected="refused a key") as server:
+            return call(
+                "node",
+                "--test",
+                seconds=TEST_SECONDS,
+                BASE_URL=server.url,
+                API_KEY=server.key,
+                TICKET_SECONDS=str(TICKET_SECONDS),
+            )
 
 
 def call(*command: str, seconds: float, **variables: str) -> int:

@@ -44,6 +44,7 @@ from hermes_trio.runs.supervisor import RunSupervisor
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, RunLimits
 from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.tokens import Purpose, TokenSigner
 from hermes_trio.web.app import attach_state, make_app
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.state import AppState, HealthCallbacks, WebOptions
@@ -51,6 +52,7 @@ from tests.support.asgi import TIMEOUT, Client, real_timeout
 
 KEY = "key-of-ann-0123456789"
 OTHER_KEY = "key-of-bob-0123456789"
+TOKEN_SECRET = b"a secret of 32 bytes, for tests."
 KEYRING = Keyring((NamedKey("ann", KEY), NamedKey("bob", OTHER_KEY)))
 NOWHERE = Path("/nonexistent")
 PLAIN = WebOptions()
@@ -378,6 +380,8 @@ def make_harness(
     state = AppState(
         options,
         keyring,
+        TokenSigner(Purpose.STREAM_TICKET, TOKEN_SECRET, keyring),
+        TokenSigner(Purpose.PAGE_SESSION, TOKEN_SECRET, keyring),
         Admission(max_runs),
         SessionLocks(turn_patience),
         services,

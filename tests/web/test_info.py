@@ -152,6 +152,7 @@ async def test_capabilities() -> None:
         "run_status",
         "run_events_sse",
         "run_stop",
+        "run_tickets",
         "run_approval_response",
         "approval_events",
         "session_resources",

@@ -84,5 +84,6 @@ async def test_the_document_tells_which_routes_are_open(operation: Operation) ->
     answer = await client.get(operation.path, method=operation.method.upper())
     assert (answer.status != 401) is operation.is_open
     described = DOCUMENT["paths"][operation.path][operation.method]
-    assert described["security"] == ([] if operation.is_open else [{"key": []}])
+    ticket: list[dict[str, Any]] = [{"ticket": []}] if operation.takes_ticket else []
+    assert described["security"] == ([] if operation.is_open else [{"key": []}, *ticket])
     assert ("401" in described["responses"]) is not operation.is_open

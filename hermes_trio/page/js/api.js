@@ -1,38 +1,75 @@
-// The server. The key is kept for as long as the tab lives, and nowhere else.
+// The server. The page is signed in by a cookie that no script can read; the key is exchanged for it and not kept.
 
 import { Cell } from "./cell.js";
 
-const KEY = "hermes-trio-key";
+const MARK = "hermes-trio-signed-in"; // in localStorage: the principal. Tabs share the cookie, so they share this too.
+const PENDING = "hermes-trio-pending-key";
 
 // "/" or "/p/NAME/": every path of the API is below it.
 export const BASE = location.pathname.replace(/[^/]*$/, "");
 export const ORIGIN = location.origin + BASE.replace(/\/$/, "");
 
-export const key = new Cell(takeKey());
+// state: "in", "out" or "signing-in". A mark without a cookie is found out by the first request.
+export const session = new Cell(marked());
 
-// The link that the server prints has the key behind the #, which browsers send to nobody. It does not stay there.
-function takeKey() {
-  const given = /^#key=(.+)$/.exec(location.hash);
-  if (given) {
-    sessionStorage.setItem(KEY, decodeURIComponent(given[1]));
-    history.replaceState(null, "", `${location.pathname}${location.search}#/`);
-  }
-  return sessionStorage.getItem(KEY) ?? "";
+function marked(problem = "") {
+  return { state: localStorage.getItem(MARK) === null ? "out" : "in", problem };
 }
 
-// The link may be opened in a tab that has the page already. This listener is the first one: the route never sees the key.
-window.addEventListener("hashchange", () => {
-  if (location.hash.startsWith("#key=")) key.set(takeKey());
+export async function signIn(key) {
+  session.set({ state: "signing-in", problem: "" });
+  try {
+    const headers = { Authorization: `Bearer ${key}` };
+    const { principal } = await (await ask("POST", "/api/sign-in", { headers })).json();
+    localStorage.setItem(MARK, principal);
+    session.set(marked());
+  } catch (error) {
+    session.set(marked(error.status === 401 ? "This key does not open the server." : reason(error)));
+  }
+}
+
+export async function signOut() {
+  try {
+    await ask("POST", "/api/sign-out");
+  } catch (error) {
+    if (error.status !== 401) {
+      session.set(marked(`Still signed in: ${reason(error)}`));
+      return;
+    }
+  }
+  leave();
+}
+
+function leave() {
+  localStorage.removeItem(MARK);
+  sessionStorage.clear();
+  session.set(marked());
+}
+
+function reason(error) {
+  return error instanceof ApiFailure ? error.message : "The server cannot be reached.";
+}
+
+// Another tab signed in or out.
+window.addEventListener("storage", (event) => {
+  if (event.key !== MARK) return;
+  if (event.newValue && event.oldValue) location.reload(); // as another principal: nothing on the screen is valid
+  else session.set(marked());
 });
 
-export function signIn(text) {
-  sessionStorage.setItem(KEY, text);
-  key.set(text);
+// The link that the server prints has the key behind the #, which browsers send to nobody. It does not stay there. Until
+// it is exchanged it is in the tab's storage, in case the page is loaded again meanwhile.
+function takeKey() {
+  const given = /^#key=(.+)$/.exec(location.hash);
+  if (!given) return false;
+  sessionStorage.setItem(PENDING, decodeURIComponent(given[1]));
+  history.replaceState(null, "", `${location.pathname}${location.search}#/`);
+  return true;
 }
 
-export function signOut() {
-  sessionStorage.clear();
-  key.set("");
+function exchangeKey() {
+  const key = sessionStorage.getItem(PENDING);
+  if (key) void signIn(key).finally(() => sessionStorage.removeItem(PENDING));
 }
 
 export class ApiFailure extends Error {
@@ -43,18 +80,30 @@ export class ApiFailure extends Error {
   }
 }
 
-export async function request(method, path, { body, headers = {}, signal } = {}) {
+// The link may be opened in a tab that has the page already. This listener is the first one: the route never sees the key.
+window.addEventListener("hashchange", () => takeKey() && exchangeKey());
+takeKey();
+exchangeKey();
+
+async function ask(method, path, { body, headers = {}, signal } = {}) {
   const response = await fetch(BASE + path.slice(1), {
     method,
     signal,
     cache: "no-store",
-    headers: { Authorization: `Bearer ${key.value}`, ...(body ? { "Content-Type": "application/json" } : {}), ...headers },
+    headers: { ...(body ? { "Content-Type": "application/json" } : {}), ...headers },
     body: body ? JSON.stringify(body) : undefined,
   });
   if (response.ok) return response;
-  const failure = new ApiFailure(response.status, (await response.json().catch(() => ({}))).error);
-  if (response.status === 401) signOut();
-  throw failure;
+  throw new ApiFailure(response.status, (await response.json().catch(() => ({}))).error);
+}
+
+export async function request(method, path, options) {
+  try {
+    return await ask(method, path, options);
+  } catch (error) {
+    if (error.status === 401 && session.value.state === "in") leave();
+    throw error;
+  }
 }
 
 export async function get(path, options) {

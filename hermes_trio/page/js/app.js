@@ -1,6 +1,6 @@
 // The frame around the views: signing in, navigation, theme, keys.
 
-import { BASE, health, key, signIn, signOut } from "./api.js";
+import { health, session, signIn, signOut } from "./api.js";
 import { Problem } from "./bits.js";
 import { useCell } from "./cell.js";
 import { Chat } from "./chat.js";
@@ -18,29 +18,30 @@ const PLACES = [["", "Chat"], ["sessions", "Sessions"], ["runs", "Runs"], ["serv
 const THEME = "hermes-trio-theme";
 
 export function App() {
-  const isKnown = useCell(key) !== "";
-  return isKnown ? html`<${Frame} />` : html`<${SignIn} />`;
+  const { state } = useCell(session);
+  return state === "in" ? html`<${Frame} />` : html`<${SignIn} />`;
 }
 
 function SignIn() {
   const [text, setText] = useState("");
-  const [problem, setProblem] = useState("");
-  const submit = async (event) => {
+  const { state, problem } = useCell(session);
+  const isBusy = state === "signing-in";
+  const submit = (event) => {
     event.preventDefault();
-    const response = await fetch(`${BASE}v1/models`, { headers: { Authorization: `Bearer ${text.trim()}` } }).catch(() => null);
-    if (response?.ok) signIn(text.trim());
-    else setProblem(response ? "This key does not open the server." : "The server cannot be reached.");
+    void signIn(text.trim());
   };
+  if (isBusy && !text) return html`<main class="sign-in"><p role="status">Signing in…</p></main>`; // by the printed link
   return html`<main class="sign-in"><form onSubmit=${submit}><h1>hermes-trio</h1>
     <p>Open the link that the server printed when it started, or paste the key.</p>
     <label>Key <input type="password" autocomplete="off" value=${text} onInput=${(event) => setText(event.target.value)} /></label>
     ${problem && html`<${Problem} text=${problem} />`}
-    <button type="submit" class="main" disabled=${!text.trim()}>Sign in</button>
-    <p class="faint">The key is kept in this tab and is gone when you close it.</p></form></main>`;
+    <button type="submit" class="main" disabled=${isBusy || !text.trim()}>Sign in</button>
+    <p class="faint">The key is not kept: the browser gets a cookie, until you sign out or close it.</p></form></main>`;
 }
 
 function Frame() {
   const { name, argument } = useCell(route);
+  const { problem } = useCell(session);
   const view = useRef(null);
   const isFirst = useRef(true);
   const [isHelp, setHelp] = useState(false);
@@ -67,6 +68,7 @@ function Frame() {
         <${SideList} current=${name === "s" ? argument : ""} />
         <div class="row tools"><${ThemeButton} /><button type="button" class="quiet" onClick=${() => setHelp(true)} title="Keyboard shortcuts (?)">Keys</button>
           <button type="button" class="quiet" onClick=${signOut}>Sign out</button></div>
+        ${problem && html`<${Problem} text=${problem} />`}
       </header>
       <main id="main" ref=${view} tabindex="-1"><${View} name=${name} argument=${argument} /></main>
     </div>

@@ -1,4 +1,5 @@
-// Server-sent events from bytes that arrive in any pieces. EventSource cannot send a key, so fetch reads them.
+// Server-sent events from bytes that arrive in any pieces. They are read with fetch: EventSource does not show a caller the
+// comments that keep a quiet stream alive, nor why it was refused.
 
 export class SseParser {
   #rest = "";

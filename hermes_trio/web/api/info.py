@@ -160,7 +160,7 @@ FEATURES_ON = (
     "chat_completions", "chat_completions_streaming", "responses_api", "responses_streaming",
     "responses_resume", "responses_background", "conversations_api", "idempotency", "tool_progress_events",
     "reasoning_streaming", "run_submission", "run_list", "run_status", "run_events_sse", "run_stop",
-    "run_approval_response", "approval_events", "session_resources", "session_chat", "session_chat_streaming",
+    "run_tickets", "run_approval_response", "approval_events", "session_resources", "session_chat", "session_chat_streaming",
     "session_fork",
 )  # fmt: skip
 FEATURES_OFF = (
@@ -180,6 +180,7 @@ ENDPOINTS = {
     "run_list": ("GET", "/v1/runs"),
     "run_status": ("GET", "/v1/runs/{run_id}"),
     "run_events": ("GET", "/v1/runs/{run_id}/events"),
+    "run_ticket": ("POST", "/v1/runs/{run_id}/ticket"),
     "run_stop": ("POST", "/v1/runs/{run_id}/stop"),
     "run_approval": ("POST", "/v1/runs/{run_id}/approval"),
     "response_approval": ("POST", "/v1/responses/{response_id}/approval"),

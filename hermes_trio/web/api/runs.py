@@ -9,6 +9,7 @@ to store them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -49,7 +50,7 @@ from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.schema.runs import RunRequest, parse_run, require_user_message
 from hermes_trio.web.api.responses import turn_input
-from hermes_trio.web.errors import json_response
+from hermes_trio.web.errors import NO_STORE, json_response
 from hermes_trio.web.history import (
     SessionTarget,
     find_session_target,
@@ -203,6 +204,24 @@ async def _open_events(run_id: str) -> StartedRun:
 @asynccontextmanager
 async def _open_reader(reader: Subscriber) -> AsyncIterator[ChangeReader]:
     yield reader
+
+
+@blueprint.post("/<run_id>/ticket")
+async def create_ticket(run_id: str) -> Response:
+    """Issue a ticket that opens the run's event stream without a key, as ``EventSource`` needs it."""
+    await _find(run_id)
+    context, state = current_request(), app_state()
+    expires_at = math.ceil(state.services.wall_clock() + state.options.ticket_seconds)
+    ticket = state.tickets.issue(context.principal, expires_at, context.profile, run_id)
+    return json_response(
+        {
+            "object": "hermes.run.ticket",
+            "run_id": run_id,
+            "ticket": ticket,
+            "expires_at": expires_at,
+        },
+        headers=NO_STORE,
+    )
 
 
 @blueprint.post("/<run_id>/stop")

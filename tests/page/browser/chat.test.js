@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import { after, test } from "node:test";
 import { api, BASE, becomes, CLIPBOARD, copied, ended, eventually, gate, KEY, say, SLOWNESS, tells, withPage } from "./setup.js";
 
 const PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
@@ -10,7 +12,6 @@ test("the printed link signs in, and one message shows a tool card", () => withP
   await page.goto(link);
   await page.waitForSelector("#message");
   await page.waitForURL((url) => !url.href.includes("key="));
-  assert.equal(await page.evaluate(() => JSON.stringify(localStorage).includes("ht-")), false);
   await say(page, "/terminal echo hello");
   await page.waitForSelector(".tool");
   await ended(page);
@@ -25,8 +26,67 @@ test("signing in by hand, with a wrong key first", () => withPage(async ({ page 
   await page.waitForSelector("#message");
   await page.click("text=Sign out");
   await page.waitForSelector("input[type=password]");
-  assert.deepEqual(await page.evaluate(() => Object.keys(sessionStorage)), []);
+  assert.deepEqual(await page.evaluate(() => [...Object.keys(sessionStorage), ...Object.keys(localStorage)]), []);
+  assert.deepEqual(await page.context().cookies(), []);
 }, { path: "/", expected: /401/ }));
+
+test("no script can read what signs the browser in", () => withPage(async ({ page, context }) => {
+  await page.waitForSelector("#message");
+  const readable = await page.evaluate(() => JSON.stringify([document.cookie, { ...localStorage }, { ...sessionStorage }, location.href]));
+  assert.doesNotMatch(readable, /ht-/);
+  assert.ok(!readable.includes(KEY));
+  const [{ name, httpOnly, sameSite, path, expires }, ...others] = await context.cookies();
+  assert.match(name, /^hermes_trio_[0-9a-f]{8}$/);
+  assert.deepEqual({ httpOnly, sameSite, path, expires, others }, { httpOnly: true, sameSite: "Strict", path: "/", expires: -1, others: [] });
+}));
+
+test("tabs are signed in and out together", () => withPage(async ({ page, context }) => {
+  await page.waitForSelector("#message");
+  const second = await context.newPage();
+  await second.goto(BASE);
+  await second.waitForSelector("#message");
+  await second.click("text=Sign out");
+  await page.waitForSelector("input[type=password]");
+  await page.fill("input[type=password]", KEY);
+  await page.click("button:has-text('Sign in')");
+  await second.waitForSelector("#message");
+}));
+
+test("a session that has ended asks for the key again", () => withPage(async ({ page, context }) => {
+  await page.waitForSelector("#message");
+  await context.clearCookies();
+  await page.click("text=Runs");
+  await page.waitForSelector("input[type=password]");
+}, { expected: /401/ }));
+
+test("signing out without a network says that it did not", () => withPage(async ({ page, context }) => {
+  await page.waitForSelector("#message");
+  await context.setOffline(true);
+  await page.click("text=Sign out");
+  await page.getByText("Still signed in: The server cannot be reached.").waitFor();
+  await context.setOffline(false);
+  await page.click("text=Sign out");
+  await page.waitForSelector("input[type=password]");
+}, { expected: /ERR_INTERNET_DISCONNECTED|ERR_NETWORK/ }));
+
+test("another server on the same host cannot use the cookie", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  const before = (await api("GET", "/v1/runs?limit=100")).data.length;
+  const other = createServer((_, response) => response.setHeader("Content-Type", "text/html").end("<p>elsewhere</p>")).listen(0, "127.0.0.1");
+  after(() => other.close());
+  await once(other, "listening");
+  await page.goto(`http://127.0.0.1:${other.address().port}/`);
+  const seen = [];
+  page.on("response", (response) => response.url().startsWith(BASE) && seen.push(response.status()));
+  await page.evaluate(async (base) => {
+    const options = { mode: "no-cors", credentials: "include" };
+    await fetch(`${base}/v1/runs`, { ...options, method: "POST", body: '{"input": "forged"}' });
+    await fetch(`${base}/v1/runs`, options);
+  }, BASE);
+  // Not 401: SameSite=Strict lets the browser send the cookie, because a site is a host with all its ports.
+  await becomes(() => seen, [403, 403]);
+  assert.equal((await api("GET", "/v1/runs?limit=100")).data.length, before);
+}, { expected: /403|fetched http:\/\/127/ }));
 
 test("the first paint is quick and nothing is fetched from elsewhere", () => withPage(async ({ page }) => {
   const times = [];

@@ -128,8 +128,6 @@ test("the page below the prefix of a profile is for that profile", () => withPag
   await ended(page);
   assert.match(await page.locator(".foot").textContent(), /second-agent/);
   await page.goto(`${BASE}/#/sessions`); // elsewhere its records are not to be seen
-  await page.evaluate((key) => sessionStorage.setItem("hermes-trio-key", key), KEY);
-  await page.reload();
   await page.locator("[role=status]", { hasText: "of" }).first().waitFor();
   await page.fill("#search", "below the prefix");
   await page.getByText(/^0 of/).waitFor();
