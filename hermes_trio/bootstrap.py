@@ -335,6 +335,7 @@ def web_options(settings: Settings) -> WebOptions:
         open_webui_tasks=settings.open_webui_tasks,
         task_profile=settings.task_profile,
         tool_items=settings.tool_items,
+        agent_failure_status=settings.agent_failure_status,
         on_disconnect=parse_policy(settings.on_disconnect),
         access_log=settings.access_log,
         write_through=settings.write_through,

@@ -39,7 +39,7 @@ class Operation:
     may_be_empty: bool = False  # replies 204 if there is nothing left to send
 
 
-_RUN_STATUSES = (400, 404, 408, 409, 413, 429, 500, 502, 503)
+_RUN_STATUSES = (400, 404, 408, 409, 413, 422, 424, 429, 500, 502, 503)
 _SESSION_HEADERS = (
     "X-Hermes-Session-Id",
     "X-Hermes-Session-Key",
@@ -319,9 +319,11 @@ _ERRORS = {
     408: "The body did not arrive in time",
     409: "The request conflicts with the state of the object, or with an earlier request",
     413: "The body is too large",
+    422: "The agent failed, if `agent_failure_status` is 422",
+    424: "The agent failed after it had begun; a retry would run it again",
     429: "Too many runs are in progress",
-    500: "The agent or the server failed",
-    502: "The model server failed",
+    500: "The server failed, or, if `agent_failure_status` is 500, the agent",
+    502: "The agent ended without an answer, if `agent_failure_status` is 500",
     503: "The server cannot take the request now",
 }
 

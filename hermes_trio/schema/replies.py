@@ -104,7 +104,10 @@ class ChunkChoice:
 
 @frozen
 class ChatChunk:
-    """One ``data:`` line of a stream. The event ``hermes.tool.progress`` reports tool calls."""
+    """One ``data:`` line of a stream. The event ``hermes.tool.progress`` reports tool calls.
+
+    A failure is a line of its own, an ErrorEnvelope, just before the chunk with the finish reason.
+    """
 
     id: str
     created: int
@@ -113,7 +116,6 @@ class ChatChunk:
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     usage: ChatUsage | None = None
     hermes: HermesBlock | None = None
-    error: ErrorBody | None = None
     tool: str | None = None
     name: str | None = None
     emoji: str | None = None

@@ -63,14 +63,15 @@ class AtLeast:
 
 @frozen
 class OneOf:
-    """Accept one of a few words."""
+    """Accept one of a few words or numbers."""
 
-    choices: tuple[str, ...]
+    choices: tuple[str | int, ...]
 
-    def __call__(self, _settings: object, field: Attribute[Any], value: str) -> None:
-        """Reject any other word, and list the known ones."""
+    def __call__(self, _settings: object, field: Attribute[Any], value: str | int) -> None:
+        """Reject any other value, and list the known ones."""
         if value not in self.choices:
-            complaint = f"{quote_value(value)} is not one of {', '.join(self.choices)}"
+            known = ", ".join(map(str, self.choices))
+            complaint = f"{quote_value(value)} is not one of {known}"
             raise InvalidValueError(field.name, complaint)
 
 

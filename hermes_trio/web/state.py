@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
+from hermes_trio.core.dialects.chat import AGENT_FAILED
 from hermes_trio.keys import Keyring
 from hermes_trio.runs.admission import Admission, SessionLocks
 from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy
@@ -43,6 +44,8 @@ class WebOptions:
     open_webui_tasks: str = "auto"  # auto, on or off
     task_profile: str = ""  # the profile that handles background tasks of front ends
     tool_items: str = "auto"  # auto, or a value of ToolItems
+    # of a batch reply whose agent failed after it had begun
+    agent_failure_status: int = AGENT_FAILED
     on_disconnect: DisconnectPolicy = INTERRUPT  # unless a request says otherwise
     access_log: bool = True
     write_through: bool = True  # where the server offers it

@@ -199,7 +199,7 @@ def test_a_drain_lets_runs_end_within_the_graceful_timeout(tmp_path: Path) -> No
             long.until("ready")
             server.signal()
             assert short.last_chunk()["choices"][0]["finish_reason"] == "stop"
-            assert long.last_chunk()["error"]["code"] == "server_shutdown"
+            assert long.last_chunk()["hermes"]["error_code"] == "server_shutdown"
         assert server.wait() == 0
         assert sorted(outcomes(server)) == [("completed", ""), ("incomplete", "server_shutdown")]
     finally:

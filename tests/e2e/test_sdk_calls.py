@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 from openai import OpenAI
@@ -54,20 +55,44 @@ def test_truncation(client: OpenAI) -> None:
 
 
 def test_an_agent_that_raises_runs_once(client: OpenAI, server: ServerProcess) -> None:
-    with pytest.raises(openai.InternalServerError, match="out of coffee") as caught:
+    with pytest.raises(openai.APIStatusError, match="out of coffee") as caught:
         client.chat.completions.create(
             model=MODEL, messages=asked("/fail out of coffee"), extra_headers=session("raises")
         )
-    assert (caught.value.status_code, caught.value.code) == (500, "agent_error")
+    assert (caught.value.status_code, caught.value.code) == (424, "agent_error")
     assert [turn.status for turn in turns(server, "raises")] == ["failed"]
 
 
+def _hide_advice(response: httpx2.Response) -> None:
+    del response.headers["x-should-retry"]
+
+
+@pytest.mark.parametrize("text", ["/fail out of coffee", "!nothing"])
+def test_a_client_that_goes_by_the_status_runs_a_failed_agent_once(
+    server: ServerProcess, text: str
+) -> None:
+    """As the AI SDK and LlamaIndex do, which do not know the header that forbids a retry."""
+    name = f"by-status-{text.strip('/!').split()[0]}"
+    hooks = {"response": [_hide_advice]}
+    with (
+        httpx2.Client(trust_env=False, event_hooks=hooks) as http,
+        OpenAI(
+            base_url=f"{server.url}/v1", api_key=server.key, http_client=http, max_retries=2
+        ) as client,
+        pytest.raises(openai.APIStatusError),
+    ):
+        client.chat.completions.create(
+            model=MODEL, messages=asked(text), extra_headers=session(name)
+        )
+    assert len(turns(server, name)) == 1
+
+
 def test_an_agent_without_an_answer_runs_once(client: OpenAI, server: ServerProcess) -> None:
-    with pytest.raises(openai.InternalServerError, match="no words left") as caught:
+    with pytest.raises(openai.APIStatusError, match="no words left") as caught:
         client.chat.completions.create(
             model=MODEL, messages=asked("!nothing"), extra_headers=session("nothing")
         )
-    assert (caught.value.status_code, caught.value.code) == (502, "agent_incomplete")
+    assert (caught.value.status_code, caught.value.code) == (424, "agent_incomplete")
     runs = runs_file(server.plan.data_dir / "workspace", "nothing")
     assert runs.read_text().splitlines() == ["run"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import time
@@ -45,9 +46,10 @@ def test_a_stream_is_told_and_its_turn_is_kept(launch: Launch, measured: Measure
         stream.until('"running"')
         with exit_within(server, 2.5, measured):
             server.signal()
-            last = stream.last_chunk()
-    assert last["choices"][0]["finish_reason"] == "error"
-    assert last["error"]["code"] == "server_shutdown"
+            *_, failure, last, done = stream.rest()
+    assert json.loads(failure)["error"]["code"] == "server_shutdown"
+    assert json.loads(last)["choices"][0]["finish_reason"] == "error"
+    assert done == "[DONE]"
     turn = only_turn(server, "cut")
     assert (turn.status, turn.reason) == ("incomplete", "server_shutdown")
     assert turn.messages[-1]["content"].endswith("[cancelled before it ended]")
@@ -86,7 +88,7 @@ def test_the_second_signal_ends_a_drain(launch: Launch, measured: Measured) -> N
         eventually(lambda: server.health()["gateway_state"] == "draining", 2)
         with exit_within(server, 2, measured):
             server.signal()
-            assert stream.last_chunk()["error"]["code"] == "server_shutdown"
+            assert stream.last_chunk()["hermes"]["error_code"] == "server_shutdown"
     assert only_turn(server, "hurried").reason == "server_shutdown"
 
 
@@ -125,7 +127,7 @@ def test_a_deaf_agent_holds_nothing_up(launch: Launch, measured: Measured) -> No
         stream.until("ready")
         with exit_within(server, 3, measured):
             server.signal()
-            assert stream.last_chunk()["error"]["code"] == "server_shutdown"
+            assert stream.last_chunk()["hermes"]["error_code"] == "server_shutdown"
     assert only_turn(server, "deaf").said_by("assistant") == "ready"
 
 

@@ -99,12 +99,19 @@ test("an answer in one piece", limit, async () => {
 });
 
 test("an agent that raises is not asked again", limit, async () => {
+  const before = await countRuns();
   await assert.rejects(client.chat.completions.create(asked("/fail no", { stream: false })), (error) => {
-    assert.equal(error.status, 500);
+    assert.equal(error.status, 424);
     assert.equal(error.headers.get("x-should-retry"), "false");
     return true;
   });
+  assert.equal(await countRuns(), before + 1);
 });
+
+async function countRuns() {
+  const answer = await fetch(`${BASE_URL}/v1/runs?limit=100`, { headers: { Authorization: `Bearer ${API_KEY}` } });
+  return (await answer.json()).data.length;
+}
 
 test("models and a wrong key", limit, async () => {
   assert.deepEqual((await client.models.list()).data.map((model) => model.id), ["hermes-agent"]);

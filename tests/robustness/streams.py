@@ -115,6 +115,9 @@ def _of_chat(event: WireEvent) -> EventFacts:
         return _call(event.data["toolCallId"], event.data["status"] == "running")
     if "approval" in event.data:
         return _question(event.data["approval"], event.name == "hermes.approval.request")
+    if "error" in event.data:
+        assert set(event.data) == {"error"}, event
+        return NOTHING
     for choice in event.data["choices"]:
         finish = choice["finish_reason"]
         return EventFacts(

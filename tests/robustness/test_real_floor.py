@@ -62,7 +62,7 @@ def test_a_full_house_is_asked_to_leave(tmp_path: Path, cases: CaseCounter) -> N
         deaf = house.enter_context(open_chat_stream(server, "deaf", "!deaf 60"))
         deaf.until("ready")
         begun = server.signal()
-        assert deaf.last_chunk()["error"]["code"] == "server_shutdown"
+        assert deaf.last_chunk()["hermes"]["error_code"] == "server_shutdown"
         assert server.wait() == 0
         assert time.monotonic() - begun < EXIT_SECONDS
         assert unfinished(server) == 0

@@ -156,6 +156,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "open_webui_tasks": ("on", "off", "auto"),
     "task_profile": ("a", "b", "c"),
     "tool_items": ("mcp_call", "hidden", "function_call"),
+    "agent_failure_status": (424, 422, 500),
     "on_disconnect": ("grace:5", "detach", "interrupt"),
     "busy_session": ("wait", "refuse", "wait"),
 }

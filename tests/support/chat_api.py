@@ -20,10 +20,28 @@ def chunks(answer: HttpResponse) -> list[dict[str, Any]]:
     frames = [frame for frame in answer.frames if not frame.comment]
     assert frames[-1].is_done
     assert [frame.is_done for frame in frames].count(True) == 1
-    found: list[dict[str, Any]] = [checked(frame) for frame in frames[:-1]]
+    found: list[dict[str, Any]] = [checked(frame) for frame in frames[:-1] if not is_failure(frame)]
     heads = {(chunk["id"], chunk["created"], chunk["model"]) for chunk in found}
     assert len(heads) == 1
     return found
+
+
+def is_failure(frame: Frame) -> bool:
+    """Whether a frame reports a failure, which it does alone and without a name."""
+    if frame.is_done or "error" not in frame.json:
+        return False
+    assert (frame.event, list(frame.json)) == ("", ["error"])
+    msgspec.convert(frame.json, replies.ErrorEnvelope)
+    return True
+
+
+def failure(answer: HttpResponse) -> dict[str, Any]:
+    """The one error of a stream, which comes just before the finish chunk."""
+    frames = [frame for frame in answer.frames if not frame.comment]
+    [place] = [n for n, frame in enumerate(frames) if is_failure(frame)]
+    assert frames[place + 1].json == finish(answer)
+    error: dict[str, Any] = frames[place].json["error"]
+    return error
 
 
 def checked(frame: Frame) -> Any:

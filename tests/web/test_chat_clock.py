@@ -14,7 +14,7 @@ from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.web.state import WebOptions
 from tests.support.asgi import Exchange
-from tests.support.chat_api import finish, reason, said
+from tests.support.chat_api import failure, finish, reason, said
 from tests.support.dialect_frames import parse
 from tests.support.fakes import (
     CHAT,
@@ -134,7 +134,7 @@ async def test_a_reader_that_stops_reading_is_given_up(mock_clock: MockClock) ->
         exchange.read_on()
         frames = parse((await exchange.end()).body)
     assert frames[-1].data == "[DONE]"
-    assert frames[-2].data["error"]["code"] == "stalled_reader"  # should it read on, it hears why
+    assert frames[-3].data["error"]["code"] == "stalled_reader"  # should it read on, it hears why
     assert await harness.transcript("s") == [("user", "Go"), ("assistant", "0 1 2 3 4 5 6 7 8 9 ")]
 
 
@@ -165,7 +165,7 @@ async def test_a_time_limit_is_told(mock_clock: MockClock, is_async: bool) -> No
         mock_clock.jump(7)
         answer = await exchange.end()
     assert reason(answer) == "error"
-    assert finish(answer)["error"]["type"] == "timeout"
+    assert failure(answer)["type"] == "timeout"
     assert finish(answer)["hermes"]["reason"] == "timeout"
     assert harness.ends == [("incomplete", "timeout")]
     assert await harness.transcript("s") == [("user", "Go"), ("assistant", "Half")]

@@ -9,7 +9,7 @@ import pytest
 from hermes_trio.core.events import Reasoning, Result, Text, ToolCompleted, ToolStarted, Verdict
 from hermes_trio.core.messages import Usage
 from tests.support.asgi import HttpResponse
-from tests.support.chat_api import chunks, deltas, finish, progress, reason, said
+from tests.support.chat_api import chunks, deltas, failure, finish, progress, reason, said
 from tests.support.fakes import (
     CHAT,
     BrokenStore,
@@ -148,7 +148,7 @@ async def test_a_truncated_answer_is_no_error() -> None:
         [Text("Once upon")], Result(verdict=Verdict.TRUNCATED, error="truncated", usage=USAGE)
     )
     assert reason(answer) == "length"
-    assert "error" not in finish(answer)
+    assert b'data: {"error"' not in answer.body
     assert finish(answer)["hermes"] == {
         "completed": False,
         "partial": True,
@@ -175,7 +175,7 @@ async def test_a_failure_is_a_nested_error_without_secrets(end: End, kind: str) 
     answer = await stream([Text("Well, ")], end)
     message = "no credit for sk-***\nsecond line"
     assert reason(answer) == "error"
-    assert finish(answer)["error"] == {
+    assert failure(answer) == {
         "message": message,
         "type": kind,
         "code": "agent_error",
@@ -192,7 +192,7 @@ async def test_a_factory_that_raises_is_a_failure() -> None:
     harness.agents.turns = None  # type: ignore[assignment]  # breaks the factory
     answer = await harness.client.send(CHAT, ask_stream())
     assert reason(answer) == "error"
-    assert finish(answer)["error"]["type"] == "AttributeError"
+    assert failure(answer)["type"] == "AttributeError"
     assert harness.is_idle
 
 
@@ -200,13 +200,13 @@ async def test_a_factory_that_raises_is_a_failure() -> None:
 async def test_an_empty_turn_is_a_failure(end: End) -> None:
     answer = await stream([], end)
     assert reason(answer) == "error"
-    assert finish(answer)["error"]["message"]
+    assert failure(answer)["message"]
 
 
 async def test_an_agent_that_obeyed_an_interrupt_is_no_error() -> None:
     answer = await stream([Text("Half")], Result(verdict=Verdict.INTERRUPTED))
     assert reason(answer) == "stop"
-    assert "error" not in finish(answer)
+    assert b'data: {"error"' not in answer.body
     assert finish(answer)["hermes"]["partial"] is True
 
 
@@ -215,7 +215,7 @@ async def test_a_turn_that_cannot_be_stored_says_so() -> None:
     answer = await harness.client.send(CHAT, ask_stream())
     assert said(answer) == "Answer"
     assert reason(answer) == "error"
-    assert finish(answer)["error"]["type"] == "store_error"
+    assert failure(answer)["type"] == "store_error"
 
 
 @pytest.mark.parametrize("switch", [True, 1, "true", " Yes ", "on"])

@@ -12,6 +12,7 @@ from openai.types.chat import ChatCompletion
 from hermes_trio.core.events import Reasoning, Result, Text, ToolCompleted, ToolStarted, Verdict
 from hermes_trio.core.messages import Message, Usage
 from hermes_trio.schema import replies
+from hermes_trio.web.state import WebOptions
 from tests.support.asgi import HttpResponse
 from tests.support.fakes import (
     CHAT,
@@ -114,9 +115,9 @@ async def test_failed_after_some_text() -> None:
     assert answer.headers["x-hermes-partial"] == "false"
 
 
-async def test_an_agent_that_raises_is_a_500() -> None:
+async def test_an_agent_that_raises_is_a_424() -> None:
     answer = await answer_to([Text("Well")], RuntimeError(f"no credit for {SECRET}"))
-    assert answer.status == 500
+    assert answer.status == 424
     assert answer.error == {
         "message": "no credit for sk-***",
         "type": "server_error",
@@ -132,9 +133,9 @@ async def test_an_agent_that_raises_is_a_500() -> None:
     ("verdict", "flag"),
     [(Verdict.FAILED, "failed"), (Verdict.TRUNCATED, "partial"), (Verdict.INCOMPLETE, "partial")],
 )
-async def test_an_end_without_text_is_a_502(verdict: Verdict, flag: str) -> None:
+async def test_an_end_without_text_is_a_424(verdict: Verdict, flag: str) -> None:
     answer = await answer_to([*TOOL], Result(verdict=verdict, error="output truncated"))
-    assert answer.status == 502
+    assert answer.status == 424
     assert (answer.error["type"], answer.error["code"]) == ("server_error", "agent_incomplete")
     assert "truncated" in answer.error["message"]
     flags = {"completed": False, "partial": False, "failed": False, flag: True}
@@ -142,6 +143,17 @@ async def test_an_end_without_text_is_a_502(verdict: Verdict, flag: str) -> None
     assert answer.headers["x-hermes-completed"] == "false"
     assert answer.headers["x-hermes-error"] == "output truncated"
     assert answer.headers["x-hermes-session-id"].startswith("api-")
+    assert answer.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [(RuntimeError("no credit"), 500), (Result(verdict=Verdict.FAILED, error="no credit"), 502)],
+)
+async def test_a_setting_restores_the_server_errors(end: Exception | Result, status: int) -> None:
+    harness = make_harness([], end, options=WebOptions(agent_failure_status=500))
+    answer = await harness.client.send(CHAT, ask())
+    assert answer.status == status
     assert answer.headers["x-should-retry"] == "false"
 
 

@@ -269,7 +269,7 @@ async def test_an_agent_that_raises() -> None:
     async with idle_harness([Text("Hi")], ValueError("token=sk-abcdefgh12345678")) as harness:
         await made(harness, id="s")
         answer = await harness.client.send(CHAT_PATH, HI)
-        assert (answer.status, answer.error["code"]) == (500, "agent_error")
+        assert (answer.status, answer.error["code"]) == (424, "agent_error")
         assert (answer.headers["x-should-retry"], answer.headers[ID.lower()]) == ("false", "s")
         told = events(await harness.client.send(STREAM, HI))
         assert [event["event"] for event in told[-2:]] == ["error", "done"]
@@ -282,7 +282,7 @@ async def test_an_agent_that_says_nothing() -> None:
     async with idle_harness([], Result("", Verdict.FAILED, "no luck")) as harness:
         await made(harness, id="s")
         answer = await harness.client.send(CHAT_PATH, HI)
-        assert (answer.status, answer.error["code"]) == (502, "agent_incomplete")
+        assert (answer.status, answer.error["code"]) == (424, "agent_incomplete")
 
 
 async def test_an_agent_that_moves_on() -> None:

@@ -1,7 +1,10 @@
 """Chat Completions: changes rendered as a stream of chunks, or collected into one reply.
 
 The order of a stream: the role chunk at once; content, reasoning and tool progress as they come;
-one finish chunk; the usage chunk if requested; ``[DONE]``.
+the error, if the run failed; one finish chunk; the usage chunk if requested; ``[DONE]``.
+
+An error is a frame of its own without ``choices``: the OpenAI SDKs raise on it in any frame, but
+the AI SDK and Open WebUI overlook it in a chunk.
 
 Tool progress and approval events are also complete chunks with an empty delta. SDKs ignore the name
 of an event and parse its data as a chunk, so anything less breaks the plain loops of both OpenAI
@@ -52,8 +55,10 @@ PROGRESS = "hermes.tool.progress"
 APPROVAL_REQUEST = "hermes.approval.request"
 APPROVAL_RESPONDED = "hermes.approval.responded"
 
-# A repeated POST would run the agent, and its tools, a second time.
+# A repeated POST would run the agent, and its tools, a second time. The OpenAI SDKs obey this
+# header; other clients go by the status alone and retry 408, 409, 429 and everything from 500 on.
 NO_RETRY = {"x-should-retry": "false"}
+AGENT_FAILED = 424
 
 # A cancelled run is not an error: it was stopped on request, and the hermes block says so.
 _ERRORS = (Status.INCOMPLETE, Status.FAILED)
@@ -121,22 +126,20 @@ def hermes_block(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def error_block(outcome: Outcome) -> dict[str, Any]:
-    """Return the ``error`` field of a fatal end.
+def error_frame(outcome: Outcome) -> bytes:
+    """Return the frame that reports a fatal end, empty for any other end.
 
     SDKs raise on it, so truncated and stopped answers have none.
     """
     if finish_reason(outcome) != "error":
-        return {}
-    failure = outcome.failure
-    return {
-        "error": {
-            "message": failure.message,
-            "type": failure.kind,
-            "code": _error_code(outcome),
-            "param": None,
-        }
+        return b""
+    error = {
+        "message": outcome.failure.message,
+        "type": outcome.failure.kind,
+        "code": _error_code(outcome),
+        "param": None,
     }
+    return data_frame(encode({"error": error}))
 
 
 def _error_code(outcome: Outcome) -> str:
@@ -264,11 +267,12 @@ class ChatStream:
         if self._options.include_usage:
             usage_chunk = f'{self._before_choices}], "usage": {usage}}}\n\n'.encode("ascii")
             usage = "null"
-        blocks = {**hermes_block(outcome), **error_block(outcome)}
+        blocks = hermes_block(outcome)
         more = f", {encode(blocks)[1:-1]}" if blocks else ""
         reason = finish_reason(outcome, self._client_calls > 0)
         end = f'{{}}, "finish_reason": "{reason}"}}], "usage": {usage}{more}}}\n\n'
-        return f"{self._before_delta}{end}".encode("ascii") + usage_chunk + DONE
+        finish = f"{self._before_delta}{end}".encode("ascii")
+        return error_frame(outcome) + finish + usage_chunk + DONE
 
     def _event(self, name: str, fields: Mapping[str, Any]) -> bytes:
         return named_frame(name, encode({**self._chunk({}), **fields}))
@@ -314,8 +318,9 @@ class BatchReply:
 class ChatCollector:
     """Collects the changes of one run into a reply."""
 
-    def __init__(self, stamp: Stamp) -> None:
+    def __init__(self, stamp: Stamp, failure_status: int = AGENT_FAILED) -> None:
         self._stamp = stamp
+        self._failure_status = failure_status
         self._texts: dict[int, list[str]] = {}
         self._reasoning: list[str] = []
         self._client_calls: list[dict[str, Any]] = []
@@ -351,18 +356,19 @@ class ChatCollector:
         """Return the reply, with ``answer`` as its text.
 
         Raises:
-            ApiError: 500 if the agent raised, 502 if it ended early and without text.
+            ApiError: the agent raised, or ended early and without text. The status is the one for
+                failures; where that is 500, a turn that ended early has 502.
         """
-        outcome = self._outcome
+        outcome, status = self._outcome, self._failure_status
         headers = outcome_headers(outcome)
         if outcome.raised:
             message = outcome.failure.message
             raise ApiError(
-                500, message, SERVER_ERROR, code="agent_error", headers=headers | NO_RETRY
+                status, message, SERVER_ERROR, code="agent_error", headers=headers | NO_RETRY
             )
         if not answer and outcome.status is not Status.COMPLETED:
             raise ApiError(
-                502,
+                502 if status == 500 else status,
                 outcome.failure.message or "The agent ended without an answer.",
                 SERVER_ERROR,
                 code="agent_incomplete",

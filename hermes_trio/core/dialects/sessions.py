@@ -32,7 +32,7 @@ from hermes_trio.core.changes import (
     TextAdded,
     ToolOutputAdded,
 )
-from hermes_trio.core.dialects.chat import ChatCollector
+from hermes_trio.core.dialects.chat import AGENT_FAILED, ChatCollector
 from hermes_trio.core.dialects.responses import usage_block
 from hermes_trio.core.dialects.runs import STARTED, Timestamps, event_name, final_state, final_text
 from hermes_trio.core.dialects.wire import (
@@ -325,8 +325,8 @@ class SessionCollector(ChatCollector):
     Failures are reported as in Chat Completions.
     """
 
-    def __init__(self, header: RunHeader) -> None:
-        super().__init__(header.stamp)
+    def __init__(self, header: RunHeader, failure_status: int = AGENT_FAILED) -> None:
+        super().__init__(header.stamp, failure_status)
         self._header = header
 
     def _body(self, answer: str) -> dict[str, Any]:

@@ -72,7 +72,7 @@ async def chat_completions() -> Response:
         # As the first request had them: a replay is the same to the byte.
         options = ChatOptions(header.request["include_usage"], header.request[STATUS_LINE])
         return sse_response(started, ChatStream(header.stamp, options))
-    collector = ChatCollector(header.stamp)
+    collector = ChatCollector(header.stamp, app_state().options.agent_failure_status)
     return await collected_response(
         started, collector, partial(reply_with_media, collector, chat.model)
     )

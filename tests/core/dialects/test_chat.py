@@ -17,7 +17,13 @@ from hermes_trio.core.changes import (
     TextAdded,
     ToolOutputAdded,
 )
-from hermes_trio.core.dialects.chat import PROGRESS, ChatCollector, ChatOptions, ChatStream
+from hermes_trio.core.dialects.chat import (
+    AGENT_FAILED,
+    PROGRESS,
+    ChatCollector,
+    ChatOptions,
+    ChatStream,
+)
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.events import (
     AgentFailed,
@@ -166,13 +172,13 @@ def test_usage_comes_in_its_own_chunk_when_asked_for() -> None:
     ],
 )
 def test_other_ends_say_so(outcome: Outcome, finish: str, code: str, has_error: bool) -> None:
-    last = render(Ended(outcome))[0].data
+    *failures, last, _ = [frame.data for frame in render(Ended(outcome))]
     assert last["choices"][0]["finish_reason"] == finish
     assert last["hermes"]["error_code"] == code
     assert last["hermes"]["completed"] is False
-    assert ("error" in last) is has_error
-    if has_error:
-        assert set(last["error"]) == {"message", "type", "code", "param"}
+    assert "error" not in last
+    error = {"message": outcome.failure.message, "type": outcome.failure.kind, "code": code}
+    assert failures == ([{"error": {**error, "param": None}}] if has_error else [])
 
 
 @given(scripts, cuts)
@@ -181,7 +187,9 @@ def test_streams_of_all_scripts_keep_the_promises(script: list[Event], reason: R
     stream = ChatStream(STAMP)
     frames = parse(stream.opening() + stream.render(changes))
     assert frames[-1].data == "[DONE]"
-    chunks = frames[:-1]
+    chunks = [frame for frame in frames[:-1] if "choices" in frame.data]
+    failures = [frame.data for frame in frames[:-1] if frame not in chunks]
+    assert [list(failure) for failure in failures] == [["error"]] * len(failures)
     assert "".join(_delta(frame).get("content", "") for frame in chunks) == turn.text
     assert [frame.data["choices"][0]["finish_reason"] for frame in chunks].count(None) == len(
         chunks
@@ -213,8 +221,8 @@ def _check_lifecycle(progress: list[dict[str, Any]]) -> None:
         assert statuses in (["running", "completed"], ["running", "cancelled"])
 
 
-def collected(*events: Event) -> ChatCollector:
-    collector = ChatCollector(STAMP)
+def collected(*events: Event, failure_status: int = AGENT_FAILED) -> ChatCollector:
+    collector = ChatCollector(STAMP, failure_status)
     collector.take(feed(Turn(), events))
     return collector
 
@@ -274,17 +282,18 @@ def test_reasoning_is_part_of_the_reply() -> None:
     ],
 )
 def test_failures_are_never_successes(events: list[Event], status: int, code: str) -> None:
-    collector = collected(*events)
-    with pytest.raises(ApiError) as caught:
-        collector.reply(collector.answer)
-    assert (caught.value.status, caught.value.code) == (status, code)
-    assert caught.value.headers["x-should-retry"] == "false"
+    for configured, shown in ((424, 424), (422, 422), (500, status)):
+        collector = collected(*events, failure_status=configured)
+        with pytest.raises(ApiError) as caught:
+            collector.reply(collector.answer)
+        assert (caught.value.status, caught.value.code) == (shown, code)
+        assert caught.value.headers["x-should-retry"] == "false"
 
 
 def test_an_end_that_never_came_is_a_failure() -> None:
     with pytest.raises(ApiError) as caught:
         ChatCollector(STAMP).reply("")
-    assert caught.value.status == 502
+    assert caught.value.status == AGENT_FAILED
 
 
 def test_a_stop_without_text_still_has_a_message() -> None:
