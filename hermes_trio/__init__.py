@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         AsyncAgent,
         TurnRequest,
         UpstreamLimits,
+        can_continue,
         nonblocking,
     )
     from hermes_trio.bootstrap import create_app
@@ -69,6 +70,7 @@ __all__ = [
     "Usage",
     "Verdict",
     "__version__",
+    "can_continue",
     "create_app",
     "find_tools",
     "nonblocking",
@@ -82,7 +84,7 @@ _MODULES = {
     "agent.event_queue": ("RunEnded",),
     "agent.interface": (
         "Agent", "AgentConfig", "AgentContext", "AgentFactory", "AgentProvider", "AsyncAgent", "TurnRequest",
-        "UpstreamLimits", "nonblocking",
+        "UpstreamLimits", "can_continue", "nonblocking",
     ),
     "bootstrap": ("create_app",),
     "core.approvals": ("Decision",),

@@ -96,6 +96,14 @@ class TurnRequest:
             return self.message
         return "\n".join(str(part["text"]) for part in self.message if part.get("type") == "text")
 
+    @property
+    def is_continuation(self) -> bool:
+        """Whether the history ends with the start of the answer, for the agent to continue.
+
+        There is no message then. Only agents of a factory marked ``@can_continue`` get such a turn.
+        """
+        return self.message == "" and bool(self.history) and self.history[-1].is_answer
+
 
 @frozen
 class AgentContext:
@@ -143,6 +151,16 @@ def nonblocking(factory: FactoryT) -> FactoryT:
     It is then called in the Trio thread, so an asynchronous agent needs no thread at all.
     """
     factory.is_nonblocking = True  # type: ignore[attr-defined]  # functions take attributes
+    return factory
+
+
+def can_continue(factory: FactoryT) -> FactoryT:
+    """Mark a factory whose agents continue an answer that has begun.
+
+    Without the mark, a request that ends with an assistant message is refused: an agent that does
+    not look for it would answer something else, or take it for the user's words.
+    """
+    factory.can_continue = True  # type: ignore[attr-defined]  # functions take attributes
     return factory
 
 

@@ -52,6 +52,11 @@ class AgentRuntime:
     grace_seconds: float = 5.0
     config: AgentConfig = DEFAULT_CONFIG
 
+    @property
+    def can_continue(self) -> bool:
+        """Whether the agents continue an answer that has begun."""
+        return bool(getattr(self.factory, "can_continue", False))
+
 
 class _ThreadState(Enum):
     """The state of the worker thread. One that is cancelled before it began must never begin."""

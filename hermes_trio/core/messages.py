@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from hermes_trio.core.state import CallState
 
@@ -33,6 +33,11 @@ class Message:
     tool_call_id: str = ""
     name: str = ""
     reasoning: str = ""
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it is the assistant's and calls no tools."""
+        return self.role == "assistant" and not self.tool_calls
 
 
 @frozen
@@ -133,6 +138,54 @@ def transcript(items: tuple[Item, ...]) -> tuple[Message, ...]:
             case _:
                 rounds[-1].calls.append(item)
     return tuple(message for each in rounds for message in each.messages())
+
+
+def join_continued(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Join each answer with its continuation, which a later turn added as a message of its own."""
+    joined: list[Message] = []
+    for message in messages:
+        if joined and joined[-1].is_answer and message.role == "assistant":
+            joined.append(_continued(joined.pop(), message))
+        else:
+            joined.append(message)
+    return tuple(joined)
+
+
+def _continued(start: Message, rest: Message) -> Message:
+    content: Content
+    if isinstance(start.content, str) and isinstance(rest.content, str):
+        content = start.content + rest.content
+    else:
+        content = (*_parts(start.content), *_parts(rest.content))
+    return evolve(rest, content=content, reasoning=start.reasoning + rest.reasoning)
+
+
+def _parts(content: Content) -> tuple[Mapping[str, Any], ...]:
+    return ({"type": "text", "text": content},) if isinstance(content, str) else content
+
+
+def continue_answer(
+    stored: tuple[Message, ...], sent: tuple[Message, ...]
+) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """Return the history for continuing an answer in a session, and the messages that are new in it.
+
+    Args:
+        stored: the transcript of the session.
+        sent: the last question and the start of its answer, as the client has them. That is
+            without the calls of the server's tools, so an answer that reads the same is the stored
+            one, and nothing is new. The same question with another answer replaces the last one.
+    """
+    *_, start = (0, *(n for n, message in enumerate(stored) if message.role == "user"))
+    if _spoken(stored[start:]) == _spoken(sent):
+        return stored, ()
+    is_same_question = stored[start:][:1] == sent[:1]
+    return (*(stored[:start] if is_same_question else stored), *sent), sent
+
+
+def _spoken(messages: tuple[Message, ...]) -> str:
+    """Return what the assistant said, as far as it is text."""
+    texts = [message.content for message in messages if message.role == "assistant"]
+    return "".join(text for text in texts if isinstance(text, str)).strip()
 
 
 def _tool_call(call: CallItem | ClientCallItem) -> ToolCall:

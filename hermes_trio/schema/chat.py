@@ -106,7 +106,7 @@ _OPTIONS = (
 class ChatRequest:
     """A parsed request."""
 
-    message: Content  # "" if the client returns results of its own tools
+    message: Content  # "" if the client returns results of its own tools, or continues an answer
     history: tuple[Message, ...]  # what precedes the message
     messages: tuple[Message, ...]  # what is new in this turn
     instructions: str
@@ -116,6 +116,11 @@ class ChatRequest:
     options: Mapping[str, Any]
     derived_session_id: str
     ids: BodyIds  # of its end user and its chat
+
+    @property
+    def is_continuation(self) -> bool:
+        """Whether the last message is the start of the answer, which the agent is to continue."""
+        return self.messages[-1].role == "assistant"
 
 
 def parse_chat(raw: bytes) -> ChatRequest:
@@ -130,9 +135,9 @@ def parse_chat(raw: bytes) -> ChatRequest:
     conversation = _conversation_messages(body.messages)
     instructions = _instructions(body.messages)
     new = _new_messages(conversation)
-    is_question = new[0].role != "tool"
+    is_question = new[-1].role == "user"
     return ChatRequest(
-        message=new[0].content if is_question else "",
+        message=new[-1].content if is_question else "",
         history=tuple(conversation[:-1] if is_question else conversation),
         messages=new,
         instructions=instructions,
@@ -211,7 +216,10 @@ def read_message(body: MessageBody | HistoryBody, param: str) -> Message:
 
 
 def _new_messages(conversation: list[Message]) -> tuple[Message, ...]:
-    """Return what is new in this turn: the last message, or all trailing results of the client's tools."""
+    """Return what is new in this turn: the last message, or all trailing results of the client's tools.
+
+    If the last message is the start of an answer, the question is new as well.
+    """
     first = len(conversation)
     while first and conversation[first - 1].role == "tool":
         first -= 1
@@ -219,7 +227,23 @@ def _new_messages(conversation: list[Message]) -> tuple[Message, ...]:
         return tuple(results)
     if not conversation or not has_visible_payload(conversation[-1].content):
         raise bad_request("No user message found in 'messages'.", "messages")
-    return (Message("user", conversation[-1].content),)
+    if conversation[-1].role == "user":
+        return (Message("user", conversation[-1].content),)
+    check_answer(conversation[-1], "messages")
+    asked = [n for n, message in enumerate(conversation) if message.role == "user"]
+    return tuple(conversation[asked[-1] if asked else -1 :])
+
+
+def check_answer(last: Message, param: str) -> None:
+    """Check that an assistant message in the last place can be continued.
+
+    Raises:
+        ApiError: 400, if it calls tools.
+    """
+    if last.tool_calls:
+        raise bad_request(
+            f"The last message in '{param}' calls tools: send their results after it.", param
+        )
 
 
 def _options(body: ChatBody, given: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,12 @@ from hermes_trio.core.dialects.responses import ECHO
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.messages import Content, Message
 from hermes_trio.core.records import NOTHING
-from hermes_trio.schema.chat import CONVERSATION_ROLES, HistoryBody, read_message
+from hermes_trio.schema.chat import (
+    CONVERSATION_ROLES,
+    HistoryBody,
+    check_answer,
+    read_message,
+)
 from hermes_trio.schema.content import has_visible_payload, system_text
 from hermes_trio.schema.conversations import (
     SYSTEM_ROLES,
@@ -100,7 +105,7 @@ _NUMBERS = {
 class ResponsesRequest:
     """A parsed request."""
 
-    message: Content  # "" if the client returns results of its own tools
+    message: Content  # "" if the client returns results of its own tools, or continues an answer
     history: tuple[Message, ...]  # what precedes the message in the input
     messages: tuple[Message, ...]  # everything the client sent in this turn, including the message
     # the input as the API shows it, without ids; while it has references, the three above are empty
@@ -126,6 +131,11 @@ class ResponsesRequest:
     def is_chained(self) -> bool:
         """Whether it continues a conversation or a response that the server has."""
         return bool(self.conversation or self.previous_response_id)
+
+    @property
+    def is_continuation(self) -> bool:
+        """Whether the last message is the start of the answer, which the agent is to continue."""
+        return self.messages[-1].role == "assistant"
 
 
 def parse_responses(raw: bytes) -> ResponsesRequest:
@@ -240,11 +250,17 @@ def _instructions(given: str, items: Iterable[InputItem]) -> str:
 
 
 def _is_question(messages: tuple[Message, ...]) -> bool:
-    """Return whether the last message is a question: False if the client returns results of its own tools."""
+    """Return whether the last message is a question.
+
+    It is not if the client returns results of its own tools, or continues an answer.
+    """
     if messages and messages[-1].role == "tool":
         return False
     if not messages or not has_visible_payload(messages[-1].content):
         raise bad_request("No user message found in 'input'.", "input")
+    if messages[-1].role == "assistant":
+        check_answer(messages[-1], "input")
+        return False
     return True
 
 

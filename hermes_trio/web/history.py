@@ -14,7 +14,7 @@ from itertools import dropwhile
 from attrs import evolve, frozen
 
 from hermes_trio.core.errors import ApiError, bad_request
-from hermes_trio.core.messages import Message
+from hermes_trio.core.messages import Message, join_continued
 from hermes_trio.core.records import EndedRun, LiveRun, NoConversation, NoRun
 from hermes_trio.core.shorten import shorten
 from hermes_trio.runs.admission import RETRY_SOON, Slot
@@ -155,7 +155,9 @@ async def _of_response(response_id: str) -> TurnHistory:
     if isinstance(run, LiveRun):
         raise _in_progress(response_id)
     messages = await app_state().services.store.load_history(principal(), response_id)
-    return TurnHistory(_final_session(run), messages, run.header.instructions, response_id)
+    return TurnHistory(
+        _final_session(run), join_continued(messages), run.header.instructions, response_id
+    )
 
 
 async def _find_previous(response_id: str) -> LiveRun | EndedRun:

@@ -82,6 +82,8 @@ class TurnInput:
     conversation: str = ""
     echo: Mapping[str, Any] = NOTHING  # fields of the request that replies repeat
     input_items: tuple[InputItem, ...] = ()
+    # the field of the request that ends with the start of an answer, "" if none does
+    continues: str = ""
 
 
 NO_CLIENT_IDS = ClientIds()
@@ -205,6 +207,12 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
     slot = current_request().run_slot(state.admission)
     given = await new.load_input(run_id)
     chosen = choose_task_agent(given.model) if new.is_task else choose_agent(given.model)
+    if given.continues and not state.services.environment(chosen.profile).runtime.can_continue:
+        message = (
+            f"The last message in '{given.continues}' is the assistant's, "
+            "and the agent cannot continue an answer."
+        )
+        raise bad_request(message, given.continues, "cannot_continue")
     turn = TurnRequest(
         run_id=run_id,
         session_id=given.session_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 
 from hermes_trio.core.events import Event
@@ -14,6 +15,8 @@ from hermes_trio.core.messages import (
     ReasoningItem,
     ToolCall,
     Usage,
+    continue_answer,
+    join_continued,
     transcript,
 )
 from hermes_trio.core.state import CallState
@@ -59,6 +62,54 @@ def test_a_transcript_is_what_was_said(script: list[Event]) -> None:
 def test_an_empty_turn_has_no_messages() -> None:
     turn, _ = played([])
     assert transcript(turn.items) == ()
+
+
+IMAGE: dict[str, str] = {"type": "image_url"}
+QUESTION, CALLED = Message("user", "Count."), ToolCall("c", "t", "{}")
+FOUND = Message("tool", "2", tool_call_id="c", name="t")
+
+
+def test_an_answer_and_its_continuation_are_one_message() -> None:
+    start, rest = Message("assistant", "One,", reasoning="Hm. "), Message("assistant", " two.")
+    end = Message("assistant", " Three?", (CALLED,), reasoning="So.")
+    assert join_continued((QUESTION, start, rest, end, FOUND, rest)) == (
+        QUESTION,
+        Message("assistant", "One, two. Three?", (CALLED,), reasoning="Hm. So."),
+        FOUND,
+        rest,
+    )
+    assert join_continued((start, Message("assistant", (IMAGE,)))) == (
+        Message("assistant", ({"type": "text", "text": "One,"}, IMAGE), reasoning="Hm. "),
+    )
+    assert join_continued(()) == ()
+
+
+LOOKING = (Message("assistant", "Let me see. ", (CALLED,)), FOUND, Message("assistant", "One,"))
+SEEN = Message("assistant", "Let me see. One,\n")
+OTHER, OLD = Message("assistant", "First,"), (Message("user", "Hi"), Message("assistant", "Hello"))
+
+
+@pytest.mark.parametrize(
+    ("stored", "sent", "history", "is_new"),
+    [
+        # What the client shows of the stored answer: the stored one has its tools.
+        ((*OLD, QUESTION, *LOOKING), (QUESTION, SEEN), (*OLD, QUESTION, *LOOKING), False),
+        # The client has edited the answer.
+        ((*OLD, QUESTION, *LOOKING), (QUESTION, OTHER), (*OLD, QUESTION, OTHER), True),
+        # The question is new, and the client has begun the answer.
+        (OLD, (QUESTION, OTHER), (*OLD, QUESTION, OTHER), True),
+        ((), (QUESTION, OTHER), (QUESTION, OTHER), True),
+        ((), (OTHER,), (OTHER,), True),
+        (OLD, (Message("assistant", (IMAGE,)),), (*OLD, Message("assistant", (IMAGE,))), True),
+    ],
+)
+def test_an_answer_is_continued_where_the_session_has_it(
+    stored: tuple[Message, ...],
+    sent: tuple[Message, ...],
+    history: tuple[Message, ...],
+    is_new: bool,
+) -> None:
+    assert continue_answer(stored, sent) == (history, sent if is_new else ())
 
 
 def test_total_tokens() -> None:

@@ -52,6 +52,28 @@ def test_results_of_the_clients_tools_are_no_question() -> None:
     assert [message.tool_call_id for message in chat.messages] == ["a", "b"]
 
 
+def test_the_start_of_an_answer_is_no_question() -> None:
+    start = {"role": "assistant", "content": "One, two,"}
+    chat = parsed({"role": "user", "content": "Hi"}, start, USER, start)
+    assert (chat.message, chat.is_continuation) == ("", True)
+    assert chat.messages == (Message("user", "hello"), Message("assistant", "One, two,"))
+    assert chat.history[-2:] == chat.messages
+    assert len(chat.history) == 4
+    alone = parsed(start)
+    assert alone.messages == alone.history == (Message("assistant", "One, two,"),)
+    assert not parsed(start, USER).is_continuation
+
+
+def test_calls_without_results_cannot_be_continued() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "t", "arguments": "{}"}}
+    said = {"role": "assistant", "content": "Let me see.", "tool_calls": [call]}
+    error = refused({"messages": [USER, said]})
+    assert (error.param, error.message) == (
+        "messages",
+        "The last message in 'messages' calls tools: send their results after it.",
+    )
+
+
 def test_system_and_developer_messages_are_the_instructions() -> None:
     request = parsed(
         {"role": "system", "content": "be brief"},

@@ -83,6 +83,18 @@ def test_results_of_the_clients_own_tools_need_no_question() -> None:
     assert request.history == request.messages == (Message("tool", "r", tool_call_id="c1"),)
 
 
+def test_the_start_of_an_answer_is_no_question() -> None:
+    start = {"role": "assistant", "content": "1, 2,"}
+    request = parsed(["Count.", start])
+    assert (request.message, request.is_continuation) == ("", True)
+    told = (Message("user", "Count."), Message("assistant", "1, 2,"))
+    assert request.history == request.messages == told
+    assert not parsed([start, "Count."]).is_continuation
+    with pytest.raises(ApiError, match="calls tools: send their results") as caught:
+        parsed([start, CALL])
+    assert (caught.value.status, caught.value.param) == (400, "input")
+
+
 def test_system_messages_are_instructions_too() -> None:
     said = [{"role": "developer", "content": "be kind"}, {"role": "system", "content": ""}, "hello"]
     request = parsed(said, instructions="be brief")

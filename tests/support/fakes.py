@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from attrs import define, evolve, field, frozen
 from quart_trio import QuartTrio
 
 from hermes_trio.agent.emitter import AsyncEmitter, Emitter
-from hermes_trio.agent.interface import AgentContext, TurnRequest
+from hermes_trio.agent.interface import AgentContext, AgentFactory, TurnRequest, can_continue
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.agents.demo import DemoAgent
 from hermes_trio.core.approvals import Decision
@@ -139,6 +140,7 @@ class ScriptedAgentFactory:
     end: End = None
     is_async: bool = False
     factory_pause: Pause | None = None  # holds the factory
+    can_continue: bool = False  # the agents continue an answer that has begun
     turns: list[TurnRequest] = field(factory=list)
     interrupts: list[str] = field(factory=list)
     exits: list[str] = field(factory=list)  # how each agent's run was left
@@ -358,7 +360,7 @@ def make_harness(
         ends.append((str(outcome.status), str(outcome.reason)))
         metrics.run_ended(*ends[-1], seconds, outcome.usage.output_tokens)
 
-    host = AgentRuntime(agents.factory, trio.CapacityLimiter(10), trio.CapacityLimiter(10))
+    host = AgentRuntime(_marked_factory(agents), trio.CapacityLimiter(10), trio.CapacityLimiter(10))
     services = Services(
         host,
         store,
@@ -394,6 +396,10 @@ def make_harness(
     # As a client of hermes-agent: most tests look at both items of a tool call.
     client = Client(app, {**bearer(KEY), "X-Hermes-Tool-Items": "function_call"})
     return AppHarness(state, client, agents, store, ends)
+
+
+def _marked_factory(agents: ScriptedAgentFactory) -> AgentFactory:
+    return can_continue(partial(agents.factory)) if agents.can_continue else agents.factory
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ from hermes_trio.agent.interface import (
     AgentFactory,
     AsyncAgent,
     TurnRequest,
+    can_continue,
 )
 from hermes_trio.agents.local.supervisor import LaunchSpec, ModelDown, ModelSupervisor, supervised
 from hermes_trio.agents.upstream.provider import provider as upstream
@@ -82,6 +83,7 @@ class LocalProvider:
             )
             async with upstream.open(connected, workspace) as factory:
 
+                @can_continue
                 def local(context: AgentContext) -> LocalAgent:
                     return LocalAgent(supervisor, cast("AsyncAgent", factory(context)))
 

@@ -14,7 +14,13 @@ from pathlib import Path
 import httpx2
 
 from hermes_trio import __version__
-from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, nonblocking
+from hermes_trio.agent.interface import (
+    AgentConfig,
+    AgentContext,
+    AgentFactory,
+    can_continue,
+    nonblocking,
+)
 from hermes_trio.agents.upstream.client import HttpClients, ModelClient, chat_url
 from hermes_trio.agents.upstream.errors import SecretMasker
 from hermes_trio.agents.upstream.loop import UpstreamAgent
@@ -42,6 +48,7 @@ class UpstreamProvider:
         async with open_servers(config.mcp, workspace) as others, open_model(config) as model:
             tools = {tool.name: tool for tool in apply_approval_rules((*others, *own), rules)}
 
+            @can_continue
             @nonblocking
             def factory(context: AgentContext) -> UpstreamAgent:
                 return UpstreamAgent(config, model, tools, context.workspace)

@@ -136,7 +136,8 @@ def initial_messages(config: AgentConfig, turn: TurnRequest) -> list[Json]:
     messages += [
         sent for message in _with_results(history) for sent in _message(message, keep_reasoning)
     ]
-    # An empty message with a history: the client returned the results of its own tools.
+    # An empty message with a history: the client returned the results of its own tools, or the
+    # history ends with the start of an answer, which model servers continue when it comes last.
     return (
         messages
         if turn.message == "" and history

@@ -8,7 +8,7 @@ from quart import Blueprint, Response
 
 from hermes_trio.core.dialects.chat import ChatCollector, ChatOptions, ChatStream
 from hermes_trio.core.dialects.wire import STATUS_LINE
-from hermes_trio.core.messages import Message
+from hermes_trio.core.messages import Message, continue_answer, join_continued
 from hermes_trio.core.sessions import restore_tool_calls
 from hermes_trio.runs.disconnects import INTERRUPT
 from hermes_trio.runs.spec import Persistence
@@ -86,33 +86,40 @@ async def _load_input(chat: ChatRequest, given_id: str, ids: ClientIds, _: str) 
     once, and clients whose chats begin alike must not wait for each other.
     """
     lock = await lock_session(session_target(given_id, SESSION_ID_HEADER)) if given_id else None
+    history, new = await _load_history(chat, given_id, ids)
     return TurnInput(
         session_id=given_id or ids.session_id or ids.derived_id,
         message=chat.message,
-        history=await _load_history(chat, given_id, ids),
+        history=history,
         instructions=chat.instructions,
         model=chat.model,
-        messages=chat.messages,
+        messages=new,
         session_lock=lock,
         options=chat.options,
         echo=_echo(chat),
+        continues=_continues(chat),
     )
 
 
-async def _load_history(chat: ChatRequest, given_id: str, ids: ClientIds) -> tuple[Message, ...]:
-    """Return the stored transcript of the session that the client names, else what the client sent.
+async def _load_history(
+    chat: ChatRequest, given_id: str, ids: ClientIds
+) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """Return what the agent is told of the past, and the messages that are new in this turn.
 
-    In a front end's chat, that is completed by the tool calls that the record has.
+    The past is the stored transcript of the session that the client names, else what the client
+    sent. In a front end's chat, that is completed by the tool calls that the record has.
     """
-    store = app_state().services.store
-    if given_id:
-        stored = await store.load_messages(principal(), given_id)
-        return stored if chat.message else (*stored, *chat.messages)
-    if ids.session_id and chat.history:
-        return restore_tool_calls(
-            chat.history, await store.load_messages(principal(), ids.session_id)
-        )
-    return chat.history
+    history, new = chat.history, chat.messages
+    session_id = given_id or (ids.session_id if history else "")
+    if not session_id:
+        return history, new
+    stored = join_continued(await app_state().services.store.load_messages(principal(), session_id))
+    if not given_id:
+        history = restore_tool_calls(history, stored)
+        return history, continue_answer(stored, new)[1] if chat.is_continuation else new
+    if chat.is_continuation:
+        return continue_answer(stored, new)
+    return stored if chat.message else (*stored, *new), new
 
 
 async def _load_task(chat: ChatRequest, _: str) -> TurnInput:
@@ -126,7 +133,12 @@ async def _load_task(chat: ChatRequest, _: str) -> TurnInput:
         messages=chat.messages,
         options=chat.options,
         echo={**_echo(chat), "store": False},
+        continues=_continues(chat),
     )
+
+
+def _continues(chat: ChatRequest) -> str:
+    return "messages" if chat.is_continuation else ""
 
 
 def _echo(chat: ChatRequest) -> dict[str, bool]:

@@ -191,6 +191,7 @@ def turn_input(
         conversation=asked.conversation,
         echo=asked.echo,
         input_items=with_ids(run_id, asked.input_items),
+        continues="input" if asked.is_continuation else "",
     )
 
 

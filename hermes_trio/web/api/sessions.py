@@ -21,7 +21,7 @@ from hermes_trio.core.dialects.sessions import (
     session_object,
 )
 from hermes_trio.core.errors import ApiError, bad_request
-from hermes_trio.core.messages import Message
+from hermes_trio.core.messages import Message, join_continued
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun
 from hermes_trio.core.sessions import (
@@ -274,7 +274,9 @@ async def _load_input(session_id: str, asked: SessionChatRequest, _: str) -> Tur
     return TurnInput(
         session_id=session_id,
         message=asked.message,
-        history=await app_state().services.store.load_messages(principal(), session_id),
+        history=join_continued(
+            await app_state().services.store.load_messages(principal(), session_id)
+        ),
         instructions="\n\n".join(filter(None, (session.system_prompt, asked.system_message))),
         model=session.model,
         messages=(Message("user", asked.message),),

@@ -50,7 +50,7 @@ class Behind(fakes.ScriptedAgentFactory):
     """In the place of a scripted agent: the real one."""
 
     def __init__(self, factory: AgentFactory) -> None:
-        super().__init__(())
+        super().__init__((), can_continue=getattr(factory, "can_continue", False))
         self._factory = factory
 
     def factory(self, context: AgentContext) -> Any:
@@ -329,6 +329,49 @@ async def test_tools_of_the_client_on_chat() -> None:
     assert (chat_api.reason(second), chat_api.said(second)) == ("stop", "In Oslo.")
     told = upstream.requests[-1].json["messages"]
     assert [message["content"] for message in told] == ["Where am I?", None, "Oslo"]
+
+
+START = [
+    {"role": "user", "content": "Count."},
+    {"role": "assistant", "content": "One, two,"},
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [(CHAT, {"messages": START}), (RESPONSES, {"input": START})],
+    ids=["chat", "responses"],
+)
+async def test_an_answer_that_has_begun_comes_last(path: str, body: dict[str, Any]) -> None:
+    async with serving(says(" three.")) as (harness, upstream):
+        answer = await harness.client.send(path, {**body, "stream": True})
+    assert upstream.requests[0].json["messages"] == START
+    assert b" three." in answer.body
+    assert b"One" not in answer.body
+
+
+async def test_a_session_goes_on_from_the_answer_that_was_continued() -> None:
+    named = {"X-Hermes-Session-Id": "s"}
+    scripts = FIRST, says("One, two,"), says(" three."), says("Four.")
+    async with serving(*scripts) as (harness, upstream):
+        await harness.client.send(CHAT, ask_stream("Count."), named)
+        # A client knows the text of an answer, and nothing of the tools in it.
+        start = {"role": "assistant", "content": "Looking. One, two,"}
+        await harness.client.send(CHAT, {"messages": [START[0], start], "stream": True}, named)
+        await harness.client.send(CHAT, ask_stream("And then?"), named)
+    past = [
+        ("user", "Count."),
+        ("assistant", "Looking. "),
+        ("tool", "took 1"),
+    ]
+    told = [
+        [(message["role"], message["content"]) for message in asked.json["messages"]]
+        for asked in upstream.requests[2:]
+    ]
+    assert told == [
+        [*past, ("assistant", "One, two,")],
+        [*past, ("assistant", "One, two, three."), ("user", "And then?")],
+    ]
 
 
 async def test_a_stop_closes_the_connection_to_the_model() -> None:
