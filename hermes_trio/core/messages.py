@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import dropwhile
 from typing import Any
 
 from attrs import define, evolve, field, frozen
@@ -186,6 +188,37 @@ def _spoken(messages: tuple[Message, ...]) -> str:
     """Return what the assistant said, as far as it is text."""
     texts = [message.content for message in messages if message.role == "assistant"]
     return "".join(text for text in texts if isinstance(text, str)).strip()
+
+
+def restore_calls(
+    history: tuple[Message, ...], turns: Iterable[tuple[Message, ...]]
+) -> tuple[Message, ...]:
+    """Put back the calls of the server's tools into turns that ended with calls of the client's.
+
+    A client has only its own calls of such a turn, and would have the agent do the rest again.
+
+    Args:
+        history: what the client sent.
+        turns: the messages of the turns on record. A turn is known by the ids and the names of the
+            client's calls. If different turns have the same, none of them is put back.
+    """
+    recorded: defaultdict[frozenset[tuple[str, str]], list[tuple[Message, ...]]] = defaultdict(list)
+    for turn in turns:
+        done = tuple(dropwhile(lambda message: message.role != "assistant", turn))
+        answered = {message.tool_call_id for message in done if message.role == "tool"}
+        calls = [call for message in done for call in message.tool_calls]
+        handed_over = _call_keys(call for call in calls if call.call_id not in answered)
+        if answered and done not in recorded[handed_over]:
+            recorded[handed_over].append(done)
+    restored: list[Message] = []
+    for message in history:
+        found = recorded[_call_keys(message.tool_calls)] if message.tool_calls else ()
+        restored += found[0] if len(found) == 1 else (message,)
+    return tuple(restored)
+
+
+def _call_keys(calls: Iterable[ToolCall]) -> frozenset[tuple[str, str]]:
+    return frozenset((call.call_id, call.name) for call in calls)
 
 
 def _tool_call(call: CallItem | ClientCallItem) -> ToolCall:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections import defaultdict
 from itertools import dropwhile
 
 from attrs import evolve, frozen
 
 from hermes_trio.core.errors import ApiError, bad_request
-from hermes_trio.core.messages import Message, join_continued
+from hermes_trio.core.messages import Message, join_continued, restore_calls
 from hermes_trio.core.records import EndedRun, LiveRun, NoConversation, NoRun
+from hermes_trio.core.sessions import NoSession
 from hermes_trio.core.shorten import shorten
 from hermes_trio.runs.admission import RETRY_SOON, Slot
 from hermes_trio.schema.conversations import find_references, items_to_messages
@@ -23,6 +25,7 @@ from hermes_trio.schema.responses import ResponsesRequest, with_input
 from hermes_trio.web.request import app_state, current_request, principal
 
 MAX_TRUNCATED = 100  # messages that `truncation: auto` keeps
+MAX_RECORDED = 1000  # messages of a session, the latest, in which turns are looked up
 CONVERSATION_PREFIX = "conv_"
 
 
@@ -59,6 +62,23 @@ async def lock_session(target: SessionTarget) -> Slot:
     lock = current_request().release_on_close(slot)
     state.admission.require_open()
     return lock
+
+
+async def restore_turns(session_id: str, history: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Put back, from the record of a session, what its turns did besides calling the client's tools.
+
+    Chat Completions has no item for it, so a client cannot send it back.
+    """
+    store, owner = app_state().services.store, principal()
+    session = await store.find_session(owner, session_id)
+    if isinstance(session, NoSession):
+        return history
+    after = max(0, session.counters.message_count - MAX_RECORDED)
+    page = await store.list_messages(owner, session_id, after, MAX_RECORDED)
+    turns: defaultdict[str, list[Message]] = defaultdict(list)
+    for stored in page.messages:
+        turns[stored.run_id].append(stored.message)
+    return restore_calls(history, map(tuple, turns.values()))
 
 
 @frozen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 
 from hermes_trio.core.events import Event
@@ -17,6 +18,7 @@ from hermes_trio.core.messages import (
     Usage,
     continue_answer,
     join_continued,
+    restore_calls,
     transcript,
 )
 from hermes_trio.core.state import CallState
@@ -110,6 +112,39 @@ def test_an_answer_is_continued_where_the_session_has_it(
     is_new: bool,
 ) -> None:
     assert continue_answer(stored, sent) == (history, sent if is_new else ())
+
+
+MINE, OURS = ToolCall("a", "locate", "{}"), ToolCall("b", "terminal", "{}")
+SENT = (
+    QUESTION,
+    Message("assistant", "See. Here.", (ToolCall("a", "locate", "{ }"),)),
+    Message("tool", "Oslo", tool_call_id="a"),
+)
+DONE = (
+    Message("assistant", "See.", (CALLED,)),
+    FOUND,
+    Message("assistant", "Here.", (OURS, MINE)),
+    Message("tool", "ran", tool_call_id="b", name="terminal"),
+)
+AGAIN = (DONE[0], evolve(FOUND, content="3"), *DONE[2:])
+
+
+@pytest.mark.parametrize(
+    ("turns", "is_restored"),
+    [
+        ([(QUESTION, *DONE)], True),
+        ([(QUESTION, *DONE), (QUESTION, *DONE)], True),  # the same request was sent twice
+        ([], False),
+        ([OLD, (QUESTION, Message("assistant", "See.", (CALLED,)), FOUND)], False),
+        ([(QUESTION, Message("assistant", "Here.", (MINE,)))], False),  # nothing else was done
+        ([(QUESTION, *DONE), (QUESTION, *AGAIN)], False),  # one of them may be somebody else's
+    ],
+)
+def test_what_was_done_besides_the_clients_calls_is_put_back(
+    turns: list[tuple[Message, ...]], is_restored: bool
+) -> None:
+    expected = (QUESTION, *DONE, SENT[-1]) if is_restored else SENT
+    assert restore_calls(SENT, turns) == expected
 
 
 def test_total_tokens() -> None:

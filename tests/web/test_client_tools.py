@@ -8,13 +8,23 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
 from hermes_trio.core.events import ClientCall, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.messages import Message, ToolCall
 from tests.support.chat_api import chunks
-from tests.support.fakes import CHAT, DemoAgentFactory, Step, ask, ask_stream, make_harness
+from tests.support.fakes import (
+    CHAT,
+    OTHER_KEY,
+    DemoAgentFactory,
+    Step,
+    ask,
+    ask_stream,
+    bearer,
+    make_harness,
+)
 from tests.support.responses_api import RESPONSES, idle_harness, say, stream, text_of
 
 Json = dict[str, Any]
@@ -154,3 +164,42 @@ async def test_the_demo_does_so_on_responses() -> None:
         asked = say([result], previous_response_id=first["id"], tools=[TOOL])
         second = (await harness.client.send(RESPONSES, asked)).json
         assert text_of(second).endswith("- `lookup`: three")
+
+
+async def test_chat_knows_what_the_server_did_before_the_clients_call() -> None:
+    script: list[Step] = [
+        ToolStarted("b", "terminal", {"command": "ls"}),
+        ToolCompleted("b", "a.txt"),
+        ClientCall("call_a", "get_weather", ARGUMENTS),
+    ]
+    harness = make_harness(script)
+    first = await harness.client.send(CHAT, ask("Go"))
+    said = first.json["choices"][0]["message"]
+    body = {"messages": [{"role": "user", "content": "Go"}, said, RESULTS[0]]}
+    await harness.client.send(CHAT, body)
+    calls = (
+        ToolCall("b", "terminal", '{"command": "ls"}'),
+        ToolCall("call_a", "get_weather", ARGUMENTS),
+    )
+    assert harness.agents.turns[-1].history == (
+        Message("user", "Go"),
+        Message("assistant", "", calls),
+        Message("tool", "a.txt", tool_call_id="b", name="terminal"),
+        Message("tool", "rain", tool_call_id="call_a"),
+    )
+
+
+@pytest.mark.parametrize("headers", [bearer(OTHER_KEY), {"X-Hermes-Session-Id": "another"}])
+async def test_chat_puts_back_only_what_is_on_record_for_the_session(
+    headers: dict[str, str],
+) -> None:
+    script: list[Step] = [
+        ToolStarted("b", "terminal"),
+        ToolCompleted("b", "ann's secret"),
+        ClientCall("call_a", "get_weather", ARGUMENTS),
+    ]
+    harness = make_harness(script)
+    said = (await harness.client.send(CHAT, ask("Go"))).json["choices"][0]["message"]
+    body = {"messages": [{"role": "user", "content": "Go"}, said, RESULTS[0]]}
+    await harness.client.send(CHAT, body, headers)
+    assert "secret" not in str(harness.agents.turns[-1].history)

@@ -15,7 +15,7 @@ from hermes_trio.runs.spec import Persistence
 from hermes_trio.schema.chat import ChatRequest, parse_chat
 from hermes_trio.schema.front_ends import ClientIds
 from hermes_trio.schema.parsing import SESSION_ID_HEADER
-from hermes_trio.web.history import lock_session, session_target
+from hermes_trio.web.history import lock_session, restore_turns, session_target
 from hermes_trio.web.media import reply_with_media
 from hermes_trio.web.request import (
     SessionHeaders,
@@ -107,19 +107,27 @@ async def _load_history(
     """Return what the agent is told of the past, and the messages that are new in this turn.
 
     The past is the stored transcript of the session that the client names, else what the client
-    sent. In a front end's chat, that is completed by the tool calls that the record has.
+    sent. That is completed by the calls of the server's tools that the record has: in a front end's
+    chat all of them, else those before a call of the client's tools.
     """
     history, new = chat.history, chat.messages
-    session_id = given_id or (ids.session_id if history else "")
-    if not session_id:
-        return history, new
-    stored = join_continued(await app_state().services.store.load_messages(principal(), session_id))
-    if not given_id:
+    if given_id:
+        stored = await _load_transcript(given_id)
+        if chat.is_continuation:
+            return continue_answer(stored, new)
+        return stored if chat.message else (*stored, *new), new
+    if any(message.tool_calls for message in history):
+        history = await restore_turns(ids.session_id or ids.derived_id, history)
+    if ids.session_id and history:
+        stored = await _load_transcript(ids.session_id)
         history = restore_tool_calls(history, stored)
-        return history, continue_answer(stored, new)[1] if chat.is_continuation else new
-    if chat.is_continuation:
-        return continue_answer(stored, new)
-    return stored if chat.message else (*stored, *new), new
+        if chat.is_continuation:
+            new = continue_answer(stored, new)[1]
+    return history, new
+
+
+async def _load_transcript(session_id: str) -> tuple[Message, ...]:
+    return join_continued(await app_state().services.store.load_messages(principal(), session_id))
 
 
 async def _load_task(chat: ChatRequest, _: str) -> TurnInput:

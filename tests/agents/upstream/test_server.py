@@ -315,20 +315,42 @@ async def test_tools_of_the_client_on_responses() -> None:
     assert [call["id"] for call in told[1]["tool_calls"]] == ["c2", "c1"]
 
 
-async def test_tools_of_the_client_on_chat() -> None:
+@pytest.mark.parametrize("named", [{}, {"X-Hermes-Session-Id": "s"}], ids=["unnamed", "named"])
+async def test_tools_of_the_client_on_chat(named: dict[str, str]) -> None:
     asked = {"role": "user", "content": "Where am I?"}
-    async with serving(BOTH, says("In Oslo.")) as (harness, upstream):
+    scripts = (
+        (Say("Looking. "), Call("paced", {"steps": 1}, "c0"), CALLED),
+        (Say("And here. "), *BOTH),
+        says("In Oslo."),
+        says("Bye."),
+    )
+    async with serving(*scripts) as (harness, upstream):
         body = {"messages": [asked], "tools": [GIVEN], "stream": True}
-        first = await harness.client.send(CHAT, body)
+        first = await harness.client.send(CHAT, body, named)
         assert chat_api.reason(first) == "tool_calls"
         made = [call for delta in chat_api.deltas(first) for call in delta.get("tool_calls", ())]
         assert [(call["id"], call["function"]["name"]) for call in made] == [("c1", "locate")]
-        said = {"role": "assistant", "content": None, "tool_calls": made}
+        said = {"role": "assistant", "content": chat_api.said(first), "tool_calls": made}
         result = {"role": "tool", "tool_call_id": "c1", "content": "Oslo"}
-        second = await harness.client.send(CHAT, {**body, "messages": [asked, said, result]})
-    assert (chat_api.reason(second), chat_api.said(second)) == ("stop", "In Oslo.")
-    told = upstream.requests[-1].json["messages"]
-    assert [message["content"] for message in told] == ["Where am I?", None, "Oslo"]
+        past = [asked, said, result]
+        second = await harness.client.send(CHAT, {**body, "messages": past}, named)
+        assert (chat_api.reason(second), chat_api.said(second)) == ("stop", "In Oslo.")
+        past += [{"role": "assistant", "content": "In Oslo."}, {"role": "user", "content": "Bye!"}]
+        await harness.client.send(CHAT, {**body, "messages": past}, named)
+    # The server's calls and their results are there again, in their order, in every later turn.
+    rounds = [
+        ("user", "Where am I?"),
+        ("assistant", "Looking. "),
+        ("tool", "took 1"),
+        ("assistant", "And here. "),
+        ("tool", "took 1"),
+        ("tool", "Oslo"),
+    ]
+    for request in upstream.requests[2:]:
+        told = request.json["messages"]
+        assert [(message["role"], message["content"]) for message in told][:6] == rounds
+        assert [call["id"] for n in (1, 3) for call in told[n]["tool_calls"]] == ["c0", "c2", "c1"]
+        assert [told[n]["tool_call_id"] for n in (2, 4, 5)] == ["c0", "c2", "c1"]
 
 
 START = [
