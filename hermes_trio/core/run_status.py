@@ -26,14 +26,14 @@ def final_transition(outcome: Outcome) -> RunTransition:
     """Return the transition that ends a run, in the terms of the Runs API.
 
     A run that its agent ended without an error is completed, even if the answer is unfinished. A
-    run stopped on request is cancelled. Everything else (errors, a time limit, a shutdown, a
-    process that died) is a failure.
+    run that was stopped, or whose client left, is cancelled. Everything else (errors, a time limit,
+    a shutdown, a process that died) is a failure.
     """
-    return (
-        RunTransition.COMPLETE
-        if outcome.reason in _COMPLETED_REASONS
-        else _BY_STATUS[outcome.status]
-    )
+    if outcome.reason in _COMPLETED_REASONS:
+        return RunTransition.COMPLETE
+    if outcome.reason is Reason.CLIENT_DISCONNECTED:  # the stop button of most front ends
+        return RunTransition.CANCEL
+    return _BY_STATUS[outcome.status]
 
 
 @frozen

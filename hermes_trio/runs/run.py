@@ -62,6 +62,7 @@ class Run:
         self.ended = trio.Event()
         self._begun_or_not = trio.Event()
         self._has_begun = False
+        self._is_inserted = self._is_started = False
         callbacks = RunCallbacks(
             save=self._save,
             save_later=self._save_later,
@@ -125,12 +126,12 @@ class Run:
 
         Leaves nothing behind but an abandoned thread.
         """
+        self._is_started = True
         with structlog.contextvars.bound_contextvars(run_id=self.header.run_id):
             self._services.registry.add(self.header, self)
             try:
                 self._hold_slots()
-                if self.is_stored:
-                    await self._begin()
+                await self.begin()
                 self._has_begun = True
                 self._begun_or_not.set()
                 task_status.started()
@@ -143,11 +144,16 @@ class Run:
         if self._spec.session_lock is not None:
             self._spec.session_lock.activate()
 
-    async def _begin(self) -> None:
+    async def begin(self) -> None:
         """Insert the run into the store before any client learns of it.
 
-        If the store refuses, there was no run.
+        ``main`` does it, too. A run that has begun otherwise must be started, or else abandoned.
+
+        Raises:
+            StoreError: the store does not take it. Then there was no run.
         """
+        if not self.is_stored or self._is_inserted:
+            return
         try:
             with trio.CancelScope(shield=True), trio.fail_after(self._services.limits.save):
                 await self._services.store.begin_run(self.header, self._services.owner)
@@ -160,6 +166,15 @@ class Run:
         except BaseException:
             self._spec.slot.release()
             raise
+        self._is_inserted = True
+
+    def abandon(self) -> None:
+        """End a run that has begun and that nothing will start: its client left in between.
+
+        Does nothing for any other run.
+        """
+        if self._is_inserted and not self._is_started:
+            self._save_later(Turn(), Ended(Outcome.from_cancellation(Reason.CLIENT_DISCONNECTED)))
 
     async def _run(self) -> None:
         log.info("run started", kind=self.header.kind, model=self.header.stamp.model)

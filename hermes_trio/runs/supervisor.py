@@ -21,13 +21,16 @@ from hermes_trio.runs.spec import RunSpec, Services
 
 
 @asynccontextmanager
-async def request_scoped_run(services: Services, spec: RunSpec) -> AsyncIterator[Subscriber]:
+async def request_scoped_run(
+    services: Services, spec: RunSpec, begun: Run | None = None
+) -> AsyncIterator[Subscriber]:
     """Run an agent for as long as the block lasts, in a nursery of its own, and subscribe to it.
 
-    The subscriber applies back-pressure. Leaving the block ends the run, unless it has ended, and
-    waits for that in spite of cancellation; the run bounds how long its end takes.
+    ``begun`` is the run if the store knows of it already. The subscriber applies back-pressure.
+    Leaving the block ends the run, unless it has ended, and waits for that in spite of
+    cancellation; the run bounds how long its end takes.
     """
-    run = Run(services, spec, has_owner=True)
+    run = begun or Run(services, spec, has_owner=True)
     async with trio.open_nursery() as nursery:
         with run.log.subscribe(applies_backpressure=True) as subscriber:
             nursery.start_soon(run.main)

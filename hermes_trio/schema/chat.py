@@ -109,6 +109,7 @@ class ChatRequest:
     message: Content  # "" if the client returns results of its own tools, or continues an answer
     history: tuple[Message, ...]  # what precedes the message
     messages: tuple[Message, ...]  # what is new in this turn
+    is_continuation: bool  # the last message is the start of the answer
     instructions: str
     model: str  # "" if the client named none
     stream: bool
@@ -116,11 +117,6 @@ class ChatRequest:
     options: Mapping[str, Any]
     derived_session_id: str
     ids: BodyIds  # of its end user and its chat
-
-    @property
-    def is_continuation(self) -> bool:
-        """Whether the last message is the start of the answer, which the agent is to continue."""
-        return self.messages[-1].role == "assistant"
 
 
 def parse_chat(raw: bytes) -> ChatRequest:
@@ -140,6 +136,7 @@ def parse_chat(raw: bytes) -> ChatRequest:
         message=new[-1].content if is_question else "",
         history=tuple(conversation[:-1] if is_question else conversation),
         messages=new,
+        is_continuation=new[-1].role == "assistant",
         instructions=instructions,
         model=body.model or "",
         stream=parse_bool(body.stream, default=False),

@@ -106,6 +106,7 @@ class NewRun:
     persistence: Persistence = Persistence.FINAL
     on_disconnect: DisconnectPolicy = INTERRUPT
     is_background: bool = False
+    ends_with_request: bool = False  # even if it is stored from its beginning
     can_ask: bool = False  # the client sees approval requests in time to answer them
     to_items: Callable[[EndedRun], Items] = _no_items  # what the run's conversation gains
     ids: ClientIds = NO_CLIENT_IDS
@@ -177,7 +178,8 @@ async def start_run(new: NewRun) -> StartedRun:
     run_id = new.kind.new_id()
     key = _idempotency_key()
     if not key:
-        return _with_headers(await _begin(await _make_spec(new, run_id)), new)
+        spec = await _make_spec(new, run_id)
+        return _with_headers(await _begin(spec, new.ends_with_request), new)
     claim = _make_claim(key, new.body, run_id)
     first = await app_state().services.store.claim_key(claim)
     if first.run_id != claim.run_id:
@@ -252,14 +254,20 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
     )
 
 
-async def _begin(spec: RunSpec) -> StartedRun:
+async def _begin(spec: RunSpec, ends_with_request: bool = False) -> StartedRun:
     """Start a stored run in the server's nursery.
 
-    Any other run starts, and ends, with the block that reads it.
+    Any other run, and one that is to end with its request, starts and ends with the block that
+    reads it.
     """
     state = app_state()
     if spec.persistence is not Persistence.FULL:
         return StartedRun(spec.header, partial(request_scoped_run, state.services, spec))
+    if ends_with_request:
+        owned = Run(state.services, spec, has_owner=True)
+        current_request().on_close(owned.abandon)
+        await owned.begin()
+        return StartedRun(spec.header, partial(request_scoped_run, state.services, spec, owned))
     run, client = await state.supervisor.start(spec)
     current_request().on_close(client.disconnect)
     return StartedRun(

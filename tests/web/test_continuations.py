@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hermes_trio.core.events import Text
+from hermes_trio.core.events import Text, ToolCompleted, ToolStarted
 from hermes_trio.core.messages import Message
 from tests.support.chat_api import said
-from tests.support.fakes import CHAT, ScriptedAgentFactory, ask_stream, make_harness
+from tests.support.fakes import CHAT, ScriptedAgentFactory, Step, ask_stream, make_harness
 from tests.support.responses_api import RESPONSES, final, idle_harness, stream, text_of
 
 Json = dict[str, Any]
@@ -81,6 +81,25 @@ async def test_a_session_keeps_the_rest_of_an_answer_that_it_has() -> None:
         ("user", "Go on."),
         ("assistant", "One, two,"),
     ]
+
+
+async def test_a_front_end_continues_the_answer_of_its_chat() -> None:
+    chat = {"X-OpenWebUI-Chat-Id": "c-1", "X-OpenWebUI-User-Id": "u-1"}
+    script: list[Step] = [ToolStarted("t", "terminal"), ToolCompleted("t", "2"), Text("One,")]
+    harness = make_harness(ScriptedAgentFactory(script, can_continue=True))
+    count, start = {"role": "user", "content": "Count."}, {"role": "assistant", "content": "One,"}
+    first = await harness.client.send(CHAT, ask_stream("Count."), chat)
+    await harness.client.send(CHAT, {"messages": [count, start]}, chat)
+    turn = harness.agents.turns[-1]
+    assert turn.is_continuation
+    assert [(said.role, said.content) for said in turn.history] == [
+        ("user", "Count."),
+        ("assistant", ""),
+        ("tool", "2"),
+        ("assistant", "One,"),
+    ]
+    told = await harness.transcript(first.headers["x-hermes-session-id"])
+    assert [role for role, _ in told].count("user") == 1
 
 
 async def test_a_session_keeps_an_answer_that_the_client_began() -> None:

@@ -50,6 +50,7 @@ async def chat_completions() -> Response:
     raw = await body()
     chat, session = parse_chat(raw), SessionHeaders.from_request()
     ids, policy = client_ids(chat.ids, chat.derived_session_id), disconnect_policy()
+    is_named = bool(session.session_id or ids.session_id)
     new = (
         task_run(CHAT, raw, session, partial(_load_task, chat))
         if is_background_task(chat, ids)
@@ -58,10 +59,12 @@ async def chat_completions() -> Response:
             raw,
             session,
             partial(_load_input, chat, session.session_id, ids),
-            # A turn that may outlive its client is logged while it runs, so that it survives a
-            # crash, too.
-            persistence=Persistence.FINAL if policy == INTERRUPT else Persistence.FULL,
+            # What a session is to remember, and what may outlive its client, is logged while it
+            # runs, so that it survives a crash, too.
+            persistence=Persistence.FULL if is_named or policy != INTERRUPT else Persistence.FINAL,
             on_disconnect=policy,
+            # Whoever watches it: a front end's stop button is a disconnect.
+            ends_with_request=policy == INTERRUPT,
             can_ask=chat.stream,
             ids=ids,
         )
