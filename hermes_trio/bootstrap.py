@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -400,6 +400,8 @@ async def _open_agent(
 
 _PREPARED_KEY = "hermes_trio.prepared"  # in ``app.extensions``
 
+WhileOpen = Callable[..., Awaitable[None]]  # takes the server, and ``task_status`` as in Trio
+
 
 def create_app(
     settings: Settings | None = None,
@@ -444,7 +446,7 @@ def create_app(
     prepared = prepare(settings, found)
     app = make_app(web_options(settings))
     app.extensions[_PREPARED_KEY] = prepared
-    app.asgi_app = _Lifespan(app, prepared)  # type: ignore[method-assign]  # Quart's documented place for middleware
+    open_in_lifespan(app, lambda: prepared)
     return app
 
 
@@ -461,13 +463,32 @@ def prepared_of(app: Application) -> Prepared:
     return prepared
 
 
-class _Lifespan:
+def open_in_lifespan(
+    app: Application, prepare: Callable[[], Prepared], while_open: WhileOpen | None = None
+) -> None:
+    """Open the server of an application when its lifespan starts, and close it at the end.
+
+    A server that is open already stays as it is.
+
+    Args:
+        app: the application.
+        prepare: called at the start of the lifespan.
+        while_open: runs for as long as the server is open; the lifespan waits until it has started.
+    """
+    app.asgi_app = LifespanMiddleware(app, prepare, while_open)  # type: ignore[method-assign]  # Quart's documented place for middleware
+
+
+class LifespanMiddleware:
     """ASGI middleware that opens the server when the lifespan starts, unless it is open, and closes it at the end."""
 
-    def __init__(self, app: Application, prepared: Prepared) -> None:
-        self._app, self._inner, self._prepared = app, app.asgi_app, prepared
+    def __init__(
+        self, app: Application, prepare: Callable[[], Prepared], while_open: WhileOpen | None
+    ) -> None:
+        self._app, self._inner = app, app.asgi_app
+        self._prepare, self._while_open = prepare, while_open
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Handle one connection scope."""
         if scope["type"] == "lifespan" and not has_state(self._app):
             await self._run(scope, receive, send)
         else:
@@ -486,10 +507,14 @@ class _Lifespan:
                 await send(message)
 
         try:
-            async with open_server(self._prepared, self._app) as server:
-                phase = "shutdown"
-                server.readiness.not_ready = ""
-                await self._inner(scope, receive, hold_back_end)
+            async with open_server(self._prepare(), self._app) as server:
+                async with trio.open_nursery() as nursery:
+                    if self._while_open is not None:
+                        await nursery.start(self._while_open, server)
+                    phase = "shutdown"
+                    server.readiness.not_ready = ""
+                    await self._inner(scope, receive, hold_back_end)
+                    nursery.cancel_scope.cancel()
                 server.registry.stop_all(Reason.SERVER_SHUTDOWN)
                 await server.registry.wait_empty()
         except Exception as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from functools import partial
 from typing import Any
 
 import structlog
@@ -16,15 +17,15 @@ import trio
 from attrs import evolve
 
 from hermes_trio import logs
-from hermes_trio.bootstrap import Server, key_sources, open_server, prepare
+from hermes_trio.bootstrap import Server, key_sources, open_in_lifespan, prepare, web_options
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.core.outcome import Reason
 from hermes_trio.keys import check_keys
 from hermes_trio.server.guards import Guards, install
 from hermes_trio.server.shutdown import Shutdown, ShutdownTimeouts
 from hermes_trio.server.tuning import tune_process
 from hermes_trio.server.versions import check_versions
 from hermes_trio.settings import Settings, load
+from hermes_trio.web import app as web_app
 
 log = structlog.get_logger(__name__)
 
@@ -39,42 +40,23 @@ class LifespanApp:
 
     def __init__(self, settings: Settings, guards: Guards) -> None:
         self._settings, self._guards = settings, guards
-        self._server: Server | None = None
+        self._app = web_app.make_app(web_options(settings))
+        open_in_lifespan(self._app, partial(prepare, settings), self._end_runs_on_termination)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve a request, or run for as long as the worker does."""
-        if scope["type"] == "lifespan":
-            await self._run(receive, send)
-        elif self._server is not None:
-            await self._server.app(scope, receive, send)
-
-    async def _run(self, receive: Any, send: Any) -> None:
-        await receive()
-        if not trio.lowlevel.in_trio_run():
+        if scope["type"] == "lifespan" and not trio.lowlevel.in_trio_run():
+            await receive()
             await send({"type": "lifespan.startup.failed", "message": NEEDS_TRIO})
-            return
-        try:
-            async with (
-                open_server(prepare(self._settings)) as server,
-                trio.open_nursery() as nursery,
-            ):
-                self._server = server
-                nursery.start_soon(self._end_runs_on_termination, server)
-                tune_process()
-                server.readiness.not_ready = ""
-                await send({"type": "lifespan.startup.complete"})
-                await receive()  # comes when the last connection is closed
-                nursery.cancel_scope.cancel()
-                server.registry.stop_all(Reason.SERVER_SHUTDOWN)
-                await server.registry.wait_empty()
-        except Exception as error:
-            log.exception("the server cannot run")
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
-        else:
-            await send({"type": "lifespan.shutdown.complete"})
+        elif scope["type"] == "lifespan" or web_app.has_state(self._app):
+            await self._app(scope, receive, send)
 
-    async def _end_runs_on_termination(self, server: Server) -> None:
+    async def _end_runs_on_termination(
+        self, server: Server, *, task_status: trio.TaskStatus[None]
+    ) -> None:
         """End the runs before Hypercorn cancels their connections, so that each sends its last frames."""
+        tune_process()
+        task_status.started()
         seconds = await self._guards.wait_terminated()
         wanted = ShutdownTimeouts.from_settings(self._settings)
         drain = min(wanted.drain, max(seconds - STOP_SECONDS, seconds / 2))

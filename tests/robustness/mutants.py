@@ -172,7 +172,7 @@ MUTANTS = (
     Mutant(
         "repeat secrets in errors",
         "web/errors.py",
-        "    param = error.param if error.param is None else redact(error.param)\n",
+        "    param = error.param if error.param is None else redact_message(error.param)\n",
         "    param = error.param\n",
         "test_bad_input.py",
     ),
@@ -319,8 +319,8 @@ MUTANTS = (
     Mutant(
         "let Hypercorn cut the streams at a shutdown",
         "server/lifespan.py",
-        "                nursery.start_soon(self._end_runs_on_termination, server)\n",
-        "",
+        "partial(prepare, settings), self._end_runs_on_termination)",
+        "partial(prepare, settings))",
         f"{UNDER_HYPERCORN}::test_a_shutdown_ends_every_stream_in_order",
     ),
 )  # fmt: skip
