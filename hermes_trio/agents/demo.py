@@ -23,6 +23,7 @@ from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import Content, Usage
 from hermes_trio.core.shorten import shorten
+from hermes_trio.tools.base import approval_pattern
 from hermes_trio.tools.danger import Danger, find_dangers
 from hermes_trio.tools.files import FileError, read_lines, write_text
 from hermes_trio.tools.terminal import CommandResult, Terminal
@@ -184,7 +185,11 @@ class DemoAgent:
         self, command: str, call: ToolCallHandle, description: str, found: Iterable[Danger] = ()
     ) -> bool:
         decision = self._emitter.ask(
-            command, description, [danger.key for danger in found], call.call_id
+            command,
+            description,
+            [approval_pattern("terminal", command)],
+            call.call_id,
+            all(danger.allows_permanent for danger in found),
         )
         if not decision.approved:
             call.result, call.is_error = f"not approved ({decision.by})", True

@@ -14,6 +14,7 @@ validated against that schema before the function is called.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -25,8 +26,13 @@ import msgspec
 import trio
 from attrs import define, field, frozen
 
+from hermes_trio.core.redact import redact
+from hermes_trio.core.shorten import shorten
+
 NOT_APPROVED = "the user did not approve"
 MAX_THREADS = 100
+_MAX_EXACT_PATTERN_CHARS = 200
+_SHOWN_PATTERN_CHARS = 80
 
 # The server's environment holds keys. A deny list of names that look secret would miss some, so
 # child processes receive only what this allow list names.
@@ -55,14 +61,16 @@ class ToolError(Exception):
 
 
 OutputListener = Callable[[str], Awaitable[None]]
-Approver = Callable[[str, str, tuple[str, ...]], Awaitable[bool]]
+Approver = Callable[[str, str, tuple[str, ...], bool], Awaitable[bool]]
 
 
 async def _discard_output(_text: str) -> None:
     pass
 
 
-async def _deny(_command: str, _description: str, _patterns: tuple[str, ...]) -> bool:
+async def _deny(
+    _command: str, _description: str, _patterns: tuple[str, ...], _allow_permanent: bool
+) -> bool:
     return False
 
 
@@ -82,17 +90,22 @@ class ToolUse:
         await self._output(text)
 
     async def ask(
-        self, command: str, description: str = "", patterns: tuple[str, ...] = ()
+        self,
+        command: str,
+        description: str = "",
+        patterns: tuple[str, ...] = (),
+        allow_permanent: bool = True,
     ) -> bool:
         """Ask the user for approval and return the decision; False if there is no user to ask.
 
         Args:
             command: what is about to be done, in one exact line.
             description: why approval is needed.
-            patterns: keys of the rules that triggered the question. The user may approve these keys
-                permanently.
+            patterns: what a lasting approval is remembered by; by default the command. Later
+                requests with the same patterns are approved without asking.
+            allow_permanent: whether the user may approve for all sessions.
         """
-        return await self._ask(command, description, patterns)
+        return await self._ask(command, description, patterns, allow_permanent)
 
 
 Run = Callable[[Mapping[str, Any], ToolUse], Awaitable[str]]
@@ -250,6 +263,22 @@ def _explain(error: str) -> str:
             f"{'missing' if 'missing' in found['what'] else 'unknown'} argument {found['name']!r}"
         )
     return error
+
+
+def approval_pattern(kind: str, action: str) -> str:
+    """Return what the approval of an action is remembered by: this action and no other.
+
+    An action that is long, or contains a secret, is replaced by its beginning and a digest.
+
+    Args:
+        kind: what kind of action it is, such as ``terminal``.
+        action: the whole action.
+    """
+    shown = redact(action)
+    if shown == action and len(action) <= _MAX_EXACT_PATTERN_CHARS:
+        return f"{kind}: {action}"
+    digest = hashlib.sha256(action.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{kind}: {shorten(shown, _SHOWN_PATTERN_CHARS)} [sha256 {digest}]"
 
 
 def safe_environment(environ: Mapping[str, str], also: Collection[str] = ()) -> dict[str, str]:

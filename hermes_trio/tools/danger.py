@@ -1,57 +1,34 @@
-"""Detect shell commands that need a person's approval before they run.
+"""Decide which shell commands need a person's approval before they run.
 
-A command is parsed as a shell would parse it, and each program that it would start is matched
-against the rules, including programs started by other programs. A command that cannot be parsed
-counts as dangerous. This guards against a model that goes astray, not against one that hides what
-it does: no analysis can tell what a script generated at run time will do.
+A command runs unasked only if all of it is understood and every program that it starts is on the
+reviewed list of :mod:`hermes_trio.tools.harmless`. Everything else asks: programs that are not on
+the list, output that goes to a file, and whatever :mod:`hermes_trio.tools.shell_syntax` refuses.
+The rules in this module do not decide; they give the reason for asking a better name.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from posixpath import basename, normpath
 
 from attrs import frozen
 
-from hermes_trio.tools.shell_parser import (
-    COMPUTED,
-    Pipeline,
-    SimpleCommand,
-    UnparsableScript,
-    parse_script,
+from hermes_trio.core.shorten import shorten
+from hermes_trio.tools.harmless import Word, find_review, is_harmless
+from hermes_trio.tools.shell_syntax import (
+    Assignment,
+    ParsedCommand,
+    ProgramStart,
+    Redirection,
+    UnreadableCommand,
+    parse_command,
 )
 
-SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish", "ash", ".", "source"})
-INTERPRETERS = frozenset(
-    {
-        "python", "python2", "python3", "perl", "ruby", "node", "nodejs", "php", "deno", "bun", "lua",
-        "osascript", "pwsh", "awk", "gawk",
-    }
-)  # fmt: skip
-# They run a command that is among their arguments.
-WRAPPERS = frozenset(
-    {
-        "sudo", "doas", "pkexec", "env", "nohup", "nice", "ionice", "timeout", "time", "exec", "command",
-        "builtin", "xargs", "stdbuf", "setsid", "chroot", "busybox", "toybox", "flock", "strace", "unshare",
-        "nsenter", "runuser", "parallel", "systemd-run", "caffeinate", "chronic", "taskset", "chrt",
-    }
-)  # fmt: skip
-# They only display their arguments or input: SQL in their arguments is not executed.
-DISPLAY_PROGRAMS = frozenset(
-    {
-        "grep", "egrep", "fgrep", "rg", "ag", "ack", "echo", "printf", "cat", "less", "head", "tail", "wc",
-        "sort", "uniq", "git", "ls", "find", "tee", "sed", "awk", "cut", "diff",
-    }
-)  # fmt: skip
-DESTRUCTIVE_SQL = re.compile(
-    r"\bdrop\s+(table|database|schema|keyspace)\b|\btruncate\s+(table\s+)?\w+\s*(;|$)"
-    r"|\bdelete\s+from\s+[\w.\"`]+\s*(;|$)|\bdropDatabase\(|\bflushall\b|\bflushdb\b",
-    re.IGNORECASE | re.MULTILINE,
-)
-SIDE_EFFECT_CODE = re.compile(
-    r"rmtree|\bunlink\b|os\.remove|removedirs|rmSync|rmdirSync|rm_rf|remove_entry"
-    r"|os\.system|os\.exec|os\.popen|subprocess|child_process|\bsystem\s*\(|\bexec\s*\("
+_SECRETS = re.compile(
+    r"(^|[/=:~])(\.ssh|\.gnupg|\.aws|\.kube|\.docker|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials)(/|$)"
+    r"|/etc/(g?shadow|sudoers)|/proc/[^/]+/(environ|mem|maps|root|cwd|fd|task)\b|(^|/)\.env(\.|$)"
 )
 
 _HOME = re.compile(r"^(?:~\w*|\$HOME|/home/[^/]+|/Users/[^/]+)(?=/|$)")
@@ -212,188 +189,134 @@ RULES: tuple[DangerRule, ...] = (
     _rule("sql-destroy", "drops or empties a database table", "dropdb|dropuser"),
     _rule("publish", "publishes a package", "npm|yarn|pnpm|cargo|poetry|uv|flit|hatch|gem", _has("publish|push|unpublish|yank")),
     _rule("publish", "publishes a package", "twine", _has("upload")),
-    _rule("computed-program", "starts a program that is only known at run time", "alias", bool),
+    _rule("sets-variable", "sets a variable that can change what programs do", "export|declare|typeset|local|readonly|unset|unsetenv|read|getopts"),
+    # code
+    _rule("code", "runs code that is among its arguments, in a file or in its input",
+          r"(ba|da|z|k|fi|a)?sh|\.|source|eval|exec|trap|alias|(python|pypy|perl|ruby|node|php|lua|deno|bun)[\d.]*|nodejs|[gm]?awk|osascript|pwsh"),
+    _rule("starts-programs", "starts a program that is among its arguments",
+          "env|nohup|nice|ionice|timeout|time|command|builtin|xargs|stdbuf|setsid|chroot|busybox|toybox|flock|strace"
+          "|unshare|nsenter|parallel|systemd-run|taskset|chrt|watch|ssh|script"),
+    _rule("starts-programs", "starts a program that is among its arguments", "find", _has(r"-(exec|ok)(dir)?")),
+    _rule("network", "uses the network", "curl|wget|nc|ncat|socat|telnet|ftp|sftp|scp|rsync|aria2c|ping|dig|nslookup"),
+    _rule("install", "installs packages", "pip[23]?|uv|npm|pnpm|yarn|apt|apt-get|dnf|yum|apk|brew|cargo|gem|conda|pipx",
+          _has("install|add|i|sync|upgrade|update|remove|uninstall")),
+    _rule("changes-files", "creates, changes or deletes files",
+          "rm|rmdir|unlink|mv|cp|ln|install|touch|mkdir|truncate|tee|sponge|dd|chmod|chown|patch|tar|unzip|gzip|split"),
+    _rule("changes-files", "creates, changes or deletes files", "sed", _has(r"-\w*i.*|--in-place.*")),
 )  # fmt: skip
 
 
 @frozen
 class Danger:
-    """One reason to ask for approval: a stable key, and a description for the user."""
+    """One reason to ask for approval: a stable key, and a description for the user.
+
+    Without ``allows_permanent``, the same words can do something else the next time, so that an
+    approval must not be remembered for all sessions.
+    """
 
     key: str
     description: str
+    allows_permanent: bool = True
 
 
-UNREADABLE = Danger("unreadable", "cannot be analysed before it runs")
-COMPUTED_PROGRAM = Danger("computed-program", "starts a program that is only known at run time")
-FORK_BOMB = Danger("fork-bomb", "starts processes without limit")
-PIPE_TO_SHELL = Danger("pipe-to-shell", "runs the output of another program as code")
-SQL_DESTROY = Danger("sql-destroy", "drops or empties a database table")
-CODE_ACTS = Danger("code-acts", "runs code that deletes files or starts programs")
+UNREADABLE = Danger("unreadable", "cannot be analysed before it runs", allows_permanent=False)
+COMPUTED_PROGRAM = Danger(
+    "computed-program", "starts a program that is only known at run time", allows_permanent=False
+)
+COMPUTED_ARGUMENTS = Danger(
+    "computed-arguments", "has arguments that are only known at run time", allows_permanent=False
+)
+PIPED = Danger(
+    "piped", "passes output to a program that is not known to be harmless", allows_permanent=False
+)
+PIPE_TO_SHELL = Danger(
+    "pipe-to-shell", "runs the output of another program as code", allows_permanent=False
+)
+WRITES_FILE = Danger("writes-file", "writes its output to a file")
 SYSTEM_FILES = Danger("system-files", "writes to system files, keys or shell startup files")
-
-_MAX_DEPTH = 8
-_MAX_INNER_WORDS = 200
-_WORK_BUDGET = 1_000_000  # characters of scripts
-_COMMAND_COST = 200  # in the same unit
-_FORK_BOMB_PATTERN = re.compile(r"(?<![\w:.])([\w:.]{1,40})\(\)\{\1\|\1&\};?\1")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
-_RESERVED = frozenset(
-    {
-        "!", "{", "}", "if", "then", "elif", "else", "fi", "do", "done", "while", "until", "time", "case", "esac",
-    }
-)  # fmt: skip
-_SCRIPT_PROGRAMS = frozenset({"eval", "ssh", "watch", "trap", "parallel"})
-_OPTION_C_PROGRAMS = SHELLS | {"su", "runuser", "script"}
-_STARTERS = WRAPPERS | _SCRIPT_PROGRAMS | _OPTION_C_PROGRAMS | {"find"}
-_DOWNLOADS = frozenset({"curl", "wget", "fetch", "aria2c", "http", "nc"})
+READS_SECRETS = Danger("reads-secrets", "reads keys or passwords")
+# Lower-case variables change nothing but the script itself; PATH, IFS or LD_PRELOAD change what
+# programs do.
+_HARMLESS_VARIABLE = re.compile(r"[a-z_][a-z0-9_]*|LC_[A-Z]+|LANG|TZ")
+SETS_VARIABLE = Danger("sets-variable", "sets a variable that can change what programs do")
 
 
-def find_dangers(command: str) -> tuple[Danger, ...]:
-    """Return the dangers of a command without duplicates; empty if it needs no approval."""
-    found = [FORK_BOMB] if _FORK_BOMB_PATTERN.search(re.sub(r"\s", "", command)) else []
+def find_dangers(command: str, allowed: Sequence[str] = ()) -> tuple[Danger, ...]:
+    """Return the reasons to ask before a command runs, without duplicates; none if it is harmless.
+
+    Never raises, and takes at most a fraction of a second.
+
+    Args:
+        command: for ``/bin/sh -c``.
+        allowed: commands that the operator considers harmless, such as ``make test``. More words
+            may follow.
+    """
+    prefixes = tuple(prefix for each in allowed if (prefix := tuple(shlex.split(each))))
     try:
-        found.extend(_DangerFinder().in_script(command, 0))
-    except UnparsableScript:
-        found.append(UNREADABLE)
-    return tuple(dict.fromkeys(found))
+        parsed = parse_command(command)
+    except UnreadableCommand:
+        return (UNREADABLE,)
+    return tuple(dict.fromkeys(_in_command(parsed, prefixes)))
 
 
-class _DangerFinder:
-    """Walks a command and everything it would start, within a work budget, and visits the same words only once.
-
-    Its methods raise :class:`UnparsableScript`.
-    """
-
-    def __init__(self) -> None:
-        self._seen: set[tuple[str, ...]] = set()
-        self._budget = _WORK_BUDGET
-
-    def in_script(self, script: str, depth: int) -> Iterator[Danger]:
-        """Yield the dangers of a script."""
-        self._spend(len(script))
-        if depth > _MAX_DEPTH:
-            raise UnparsableScript("nested too deeply")
-        for pipeline in parse_script(script):
-            yield from self._in_pipeline(pipeline, depth)
-
-    def _spend(self, cost: int) -> None:
-        self._budget -= cost
-        if self._budget < 0:
-            raise UnparsableScript("too complex")
-
-    def _in_pipeline(self, pipeline: Pipeline, depth: int) -> Iterator[Danger]:
-        names = [_program_name(_strip_prefix(command.words)) for command in pipeline]
-        for number, command in enumerate(pipeline):
-            yield from self._in_command(command, depth)
-            if number and _runs_input(_strip_prefix(command.words), names[:number]):
-                yield PIPE_TO_SHELL
-        texts = [text for command in pipeline for text in (*command.words, *command.documents)]
-        if not set(names) <= DISPLAY_PROGRAMS and any(
-            DESTRUCTIVE_SQL.search(text) for text in texts
-        ):
-            yield SQL_DESTROY
-
-    def _in_command(self, command: SimpleCommand, depth: int) -> Iterator[Danger]:
-        if any(
-            "<" not in each.operator and is_protected_path(each.target)
-            for each in command.redirects
-        ):
-            yield SYSTEM_FILES
-        words = _strip_prefix(command.words)
-        yield from self._in_words(words, depth)
-        if _program_name(words) in SHELLS:
-            for document in command.documents:
-                yield from self.in_script(document, depth + 1)
-
-    def _in_words(self, words: Sequence[str], depth: int) -> Iterator[Danger]:
-        """Yield the dangers of the program that these words start, and of the programs that it starts."""
-        if not words or tuple(words) in self._seen:
-            return
-        self._seen.add(tuple(words))
-        self._spend(_COMMAND_COST + len(words))
-        name, arguments = _program_name(words), list(words[1:])
-        if _is_computed(words[0]):
-            yield COMPUTED_PROGRAM
-        yield from (
-            Danger(rule.key, rule.description) for rule in RULES if rule.applies(name, arguments)
-        )
-        if name in INTERPRETERS and any(
-            SIDE_EFFECT_CODE.search(argument) for argument in arguments
-        ):
-            yield CODE_ACTS
-        yield from self._in_arguments(name, arguments, depth)
-
-    def _in_arguments(self, name: str, arguments: list[str], depth: int) -> Iterator[Danger]:
-        if name in _STARTERS and len(arguments) > _MAX_INNER_WORDS:
-            raise UnparsableScript("too many words")
-        for script in _scripts(name, arguments):
-            yield from self.in_script(script, depth + 1)
-        for words in _inner_commands(name, arguments):
-            yield from self._in_words(words, depth)
+def _in_command(parsed: ParsedCommand, allowed: Sequence[tuple[str, ...]]) -> Iterator[Danger]:
+    for assignment in parsed.assignments:
+        yield from _in_assignment(assignment)
+    for redirection in parsed.redirections:
+        yield from _in_redirection(redirection)
+    for program in parsed.programs:
+        if any(_SECRETS.search(word.text) for word in program.words):
+            yield READS_SECRETS
+        if not (is_harmless(program.words) or _is_allowed(program.words, allowed)):
+            yield from _in_program(program)
 
 
-def _scripts(name: str, arguments: list[str]) -> Sequence[str]:
-    """Return the arguments that are scripts themselves."""
-    if name in _OPTION_C_PROGRAMS and any(re.match(r"-\w*c|--command", each) for each in arguments):
-        return [
-            each.removeprefix("--command=")
-            for each in arguments
-            if not re.match(r"-(?!-command=)", each)
-        ]
-    if name in _SCRIPT_PROGRAMS:
-        return [" ".join(arguments), *arguments]
-    return ()
+def _in_assignment(assignment: Assignment) -> Iterator[Danger]:
+    value = assignment.value or Word("")
+    # Bash can evaluate a dollar sign in a value when the variable is used.
+    is_literal_code = not value.is_computed and "$" in value.text
+    if is_literal_code or not _HARMLESS_VARIABLE.fullmatch(assignment.name):
+        yield SETS_VARIABLE
 
 
-def _inner_commands(name: str, arguments: list[str]) -> Sequence[Sequence[str]]:
-    """Return commands among the arguments.
-
-    Where options end is unknown, so every argument may start one.
-    """
-    if name == "find":
-        marks = [
-            index for index, word in enumerate(arguments) if re.fullmatch(r"-(exec|ok)(dir)?", word)
-        ]
-        return [arguments[index + 1 :] for index in marks]
-    if name in WRAPPERS | _SCRIPT_PROGRAMS:
-        return [
-            rest for index in range(len(arguments)) if (rest := _strip_prefix(arguments[index:]))
-        ]
-    return ()
-
-
-def _runs_input(words: Sequence[str], sources: Sequence[str]) -> bool:
-    """Return True if a program executes what it reads from a pipe."""
-    programs = (
-        {_program_name(words[index:]) for index in range(len(words))}
-        if _is_wrapper(words)
-        else {_program_name(words)}
-    )
-    files = [word for word in words[1:] if not word.startswith("-") and word != "/dev/stdin"]
-    if programs & SHELLS:
-        return not files or "-s" in words or _is_wrapper(words)
-    return bool(programs & INTERPRETERS and set(sources) & _DOWNLOADS)
+def _in_redirection(redirection: Redirection) -> Iterator[Danger]:
+    target = redirection.target
+    match redirection.operator:
+        case "<":
+            if _SECRETS.search(target.text):
+                yield READS_SECRETS
+        case ">&" | "<&" if target in (Word("0"), Word("1"), Word("2")):
+            pass
+        case ">" | ">>" if target == Word("/dev/null"):
+            pass
+        case _:
+            yield SYSTEM_FILES if is_protected_path(target.text) else WRITES_FILE
+            if target.is_computed:
+                yield COMPUTED_ARGUMENTS
 
 
-def _is_wrapper(words: Sequence[str]) -> bool:
-    return _program_name(words) in WRAPPERS
+def _in_program(program: ProgramStart) -> Iterator[Danger]:
+    """Yield the reasons to ask about a program that is not known to be harmless."""
+    first, arguments = program.words[0], program.words[1:]
+    if first.is_computed:
+        yield COMPUTED_PROGRAM
+        return
+    name, texts = basename(first.text), [word.text for word in arguments]
+    matching = [rule for rule in RULES if rule.applies(name, texts)]
+    for rule in matching:
+        yield Danger(rule.key, rule.description)
+    if not matching:
+        shown = shorten(name, 60)
+        if find_review(first):
+            description = f"runs {shown} with arguments that are not known to be harmless"
+            yield Danger("unknown-arguments", description)
+        else:
+            yield Danger("unknown-program", f"runs {shown}, which is not known to be harmless")
+    if any(word.is_computed for word in arguments):
+        yield COMPUTED_ARGUMENTS
+    if program.reads_pipe:
+        yield PIPE_TO_SHELL if any(rule.key == "code" for rule in matching) else PIPED
 
 
-def _strip_prefix(words: Sequence[str]) -> list[str]:
-    """Return the words without leading assignments and reserved words."""
-    first = 0
-    while first < len(words) and (words[first] in _RESERVED or _ASSIGNMENT.match(words[first])):
-        first += 3 if words[first] == "case" else 1  # case WORD in
-    return list(words[first:])
-
-
-def _program_name(words: Sequence[str]) -> str:
-    return basename(words[0]) if words else ""
-
-
-def _is_computed(word: str) -> bool:
-    """Return True if the name of a program is only known at run time."""
-    return word != "()" and (
-        COMPUTED in word or any(mark in word for mark in "$*?") or "{" in word[:1]
-    )
+def _is_allowed(words: Sequence[Word], allowed: Sequence[tuple[str, ...]]) -> bool:
+    return any(words[: len(prefix)] == tuple(Word(text) for text in prefix) for prefix in allowed)

@@ -170,6 +170,9 @@ def write_text(workspace: Path, path: str, text: str) -> int:
     with _translate_errors(path):
         data = text.encode()
         target = resolve_path(workspace, path)
+        if ".git" in (part.lower() for part in target.relative_to(Path(workspace).resolve()).parts):
+            # Git starts the programs that its configuration and its hooks name.
+            raise FileError(f"{path}: files of git are changed with git")
         mode = None
         with suppress(FileNotFoundError):
             existing = os.lstat(target).st_mode

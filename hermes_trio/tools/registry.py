@@ -30,6 +30,7 @@ from hermes_trio.tools.base import (
     Tool,
     ToolError,
     ToolUse,
+    approval_pattern,
     read_signature,
 )
 
@@ -151,12 +152,20 @@ def _guard(tool: Tool, rule: ApprovalRule) -> Tool:
                 encoded = msgspec.json.encode(arguments, enc_hook=str).decode()
                 command = f"{tool.name} {shorten(encoded, _SHOWN_CHARS)}"
             description = f"the tool {tool.name} asks before every call"
-            if not await use.ask(command, description, (f"tool:{tool.name}",)):
+            if not await use.ask(command, description, (_call_pattern(tool.name, arguments),)):
                 raise ToolError(NOT_APPROVED)
         return await tool.run(arguments, evolve(use, ask=_approve))
 
     return evolve(tool, run=run)
 
 
-async def _approve(_command: str, _description: str, _patterns: tuple[str, ...]) -> bool:
+def _call_pattern(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return what an approval of a call is remembered by: the same call, with the same arguments."""
+    encoded = msgspec.json.encode(arguments, enc_hook=str, order="sorted").decode()
+    return approval_pattern(f"tool {name}", encoded)
+
+
+async def _approve(
+    _command: str, _description: str, _patterns: tuple[str, ...], _allow_permanent: bool
+) -> bool:
     return True

@@ -43,12 +43,14 @@ from hermes_trio.tools.base import (
     Tool,
     ToolError,
     ToolUse,
+    approval_pattern,
     safe_environment,
     tool,
     tool_thread_limiter,
 )
 from hermes_trio.tools.danger import find_dangers
 from hermes_trio.tools.files import FileError, resolve_path
+from hermes_trio.tools.harmless import UNASKED_ENVIRONMENT
 
 DEFAULT_SECONDS = 120.0
 MAX_SECONDS = 600.0
@@ -72,6 +74,7 @@ def make_terminal(
     most_seconds: float = MAX_SECONDS,
     characters: int = TOOL_OUTPUT_CHARS,
     environment: tuple[str, ...] = (),
+    allow: tuple[str, ...] = (),
 ) -> Tool:
     """Create a terminal tool, which remembers each session's working directory.
 
@@ -80,6 +83,8 @@ def make_terminal(
         most_seconds: the largest time limit that the model can set.
         characters: how much of the output is kept.
         environment: names of variables that commands may see in addition to the safe ones.
+        allow: commands that run without approval, such as ``make test``, in addition to the
+            harmless ones. More arguments may follow.
     """
     directories, default = _WorkingDirectories(), seconds
 
@@ -95,18 +100,31 @@ def make_terminal(
             seconds: the time limit.
             use: the call.
         """
-        found = await trio.to_thread.run_sync(find_dangers, command, limiter=tool_thread_limiter())
-        if found:
-            description = "; ".join(danger.description for danger in found)
-            if not await use.ask(command, description, tuple(danger.key for danger in found)):
-                raise ToolError(NOT_APPROVED)
+        directory = directories.current(use)
         environ = safe_environment(os.environ, environment)
+        found = await trio.to_thread.run_sync(
+            find_dangers, command, allow, limiter=tool_thread_limiter()
+        )
+        if not found:
+            environ |= UNASKED_ENVIRONMENT
+        else:
+            description = "; ".join(danger.description for danger in found)
+            pattern = approval_pattern(_approval_kind(use.workspace, directory), command)
+            is_permanent = all(danger.allows_permanent for danger in found)
+            if not await use.ask(command, description, (pattern,), is_permanent):
+                raise ToolError(NOT_APPROVED)
         limit = max(min(seconds, most_seconds), 0.0)
-        job = _CommandJob(command, directories.current(use), limit, characters, environ)
-        result, directory = await job.run(use)
-        return _report(result, limit, directories.update(use, directory))
+        job = _CommandJob(command, directory, limit, characters, environ)
+        result, ended_in = await job.run(use)
+        return _report(result, limit, directories.update(use, ended_in))
 
     return terminal
+
+
+def _approval_kind(workspace: Path, directory: Path) -> str:
+    """Return what distinguishes the same command in different directories."""
+    place = directory.resolve().relative_to(workspace.resolve())
+    return "terminal" if place == Path() else f"terminal in {place}"
 
 
 @frozen

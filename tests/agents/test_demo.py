@@ -253,7 +253,8 @@ class TestCommands:
         ]
         (wish,) = [event for event in recorder.events if isinstance(event, ApprovalRequest)]
         assert wish.description
-        assert "rm -rf precious" not in wish.patterns, "its kind is remembered, not the command"
+        assert wish.patterns == ("terminal: rm -rf precious",)
+        assert wish.allow_permanent
         heard(tmp_path, "/terminal rm -rf precious", Decision(Choice.ONCE, AnsweredBy.CLIENT))
         assert not list(tmp_path.iterdir())
 
@@ -278,9 +279,14 @@ class TestCommands:
 
     def test_several_run_in_order(self, tmp_path: Path) -> None:
         recorder, _ = heard(
-            tmp_path, "please do\n  /write x 1\n/terminal cat x; echo 2 > x\nand then\n/read x"
+            tmp_path, "please do\n  /write x 1\n/terminal cat x\nand then\n/write x 2\n/read x"
         )
-        assert [call[2] for call in recorder.calls] == ["wrote 1 bytes to x", "1", "2\n"]
+        assert [call[2] for call in recorder.calls] == [
+            "wrote 1 bytes to x",
+            "1",
+            "wrote 1 bytes to x",
+            "2",
+        ]
 
     def test_long_results_are_quoted_in_part(self, tmp_path: Path) -> None:
         recorder, _ = heard(tmp_path, "/terminal seq 1000")

@@ -48,6 +48,7 @@ class Question:
     description: str
     patterns: tuple[str, ...]
     call_id: str
+    allow_permanent: bool = True
 
 
 @frozen
@@ -88,9 +89,14 @@ class RecordingEmitter:
         await self._hear(ClientCall(call_id, name, arguments))
 
     async def ask(
-        self, command: str, description: str, patterns: tuple[str, ...], call_id: str
+        self,
+        command: str,
+        description: str,
+        patterns: tuple[str, ...],
+        call_id: str,
+        allow_permanent: bool,
     ) -> Approval:
-        await self._hear(Question(command, description, patterns, call_id))
+        await self._hear(Question(command, description, patterns, call_id, allow_permanent))
         return Approval(self.is_approving)
 
     async def until(self, kind: type) -> None:

@@ -13,7 +13,15 @@ from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_trio.tools.base import InvalidArguments, Tool, ToolError, ToolUse, read_signature, tool
+from hermes_trio.tools.base import (
+    InvalidArguments,
+    Tool,
+    ToolError,
+    ToolUse,
+    approval_pattern,
+    read_signature,
+    tool,
+)
 
 USE = ToolUse("call_1", Path("/nowhere"))
 
@@ -192,12 +200,27 @@ async def test_without_a_user_approval_is_denied() -> None:
 
 
 async def test_questions_reach_the_judge() -> None:
-    async def judge(command: str, description: str, patterns: tuple[str, ...]) -> bool:
-        return (command, description, patterns) == ("rm x", "deletes", ("delete",))
+    async def judge(
+        command: str, description: str, patterns: tuple[str, ...], allow_permanent: bool
+    ) -> bool:
+        asked = (command, description, patterns, allow_permanent)
+        return asked == ("rm x", "deletes", ("delete",), False)
 
     use = ToolUse("call_1", Path("/nowhere"), ask=judge)
-    assert await use.ask("rm x", "deletes", ("delete",))
+    assert await use.ask("rm x", "deletes", ("delete",), allow_permanent=False)
     assert not await use.ask("rm x")
+
+
+def test_approvals_are_remembered_by_one_action() -> None:
+    assert approval_pattern("terminal", "make test") == "terminal: make test"
+    long = [approval_pattern("terminal", "x" * 1000 + end) for end in "ab"]
+    assert long[0] != long[1]
+    assert all(len(each) < 200 for each in long)
+    secret = approval_pattern(
+        "terminal", "curl -H 'Authorization: Bearer sk-abcdefghijklmnopqrstuv'"
+    )
+    assert "abcdefghijklmnop" not in secret
+    assert approval_pattern("terminal", "\ud800" * 300)
 
 
 def test_functions_that_cannot_be_tools() -> None:

@@ -132,6 +132,13 @@ class TestWriting:
             name for _, _, names in os.walk(place) for name in names if name.endswith(".tmp")
         ]
 
+    @pytest.mark.parametrize("path", [".git", ".git/config", "sub/.git/hooks/x", "in/.GIT/config"])
+    def test_files_of_git_are_refused(self, place: Path, path: str) -> None:
+        """A program that git starts could be named in them, and git status runs unasked."""
+        with pytest.raises(FileError, match="changed with git"):
+            write_text(place, path, "[core]")
+        assert write_text(place, ".gitignore", "x")
+
     def test_through_a_link_the_link_stays(self, place: Path) -> None:
         write_text(place, "in_file", "new")
         assert (place / "in_file").is_symlink()

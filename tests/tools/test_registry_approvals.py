@@ -40,7 +40,7 @@ ARGUMENTS = {"what": "it"}
             AskedApproval(
                 'careful {"what":"it"}',
                 "the tool careful asks before every call",
-                ("tool:careful",),
+                ('tool careful: {"what":"it"}',),
             ),
         ),
         (
@@ -48,7 +48,7 @@ ARGUMENTS = {"what": "it"}
             AskedApproval(
                 'careful {"what":"it"}',
                 "the tool careful asks before every call",
-                ("tool:careful",),
+                ('tool careful: {"what":"it"}',),
             ),
         ),
         ({"*": "always", "careful": "dangerous"}, AskedApproval("it", "own question", ())),

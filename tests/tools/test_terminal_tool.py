@@ -6,6 +6,7 @@ Real commands, streamed, bounded, cancelled at once, with nothing left behind.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -165,9 +166,49 @@ class TestApproval:
         (recorder.workspace / "old").mkdir()
         await make_terminal().run({"command": "rm -rf old"}, recorder.use())
         assert recorder.asked == [
-            AskedApproval("rm -rf old", "deletes directories recursively", ("delete-recursive",))
+            AskedApproval(
+                "rm -rf old",
+                "deletes directories recursively; creates, changes or deletes files",
+                ("terminal: rm -rf old",),
+            )
         ]
         assert not (recorder.workspace / "old").exists()
+
+    async def test_an_approval_is_for_one_command_in_one_directory(
+        self, recorder: UseRecorder
+    ) -> None:
+        (recorder.workspace / "sub").mkdir()
+        terminal = make_terminal()
+        for command in ("touch a", "touch b", "cd sub", "touch a"):
+            await terminal.run({"command": command}, recorder.use())
+        assert [asked.patterns for asked in recorder.asked] == [
+            ("terminal: touch a",),
+            ("terminal: touch b",),
+            ("terminal in sub: touch a",),
+        ]
+        assert all(asked.allow_permanent for asked in recorder.asked)
+
+    @pytest.mark.parametrize("command", ["$(echo ls)", "${X}ho x", "echo ls | sh", "cat <<E\nE"])
+    async def test_always_is_not_offered_for_what_can_change(
+        self, command: str, recorder: UseRecorder
+    ) -> None:
+        with suppress(ToolError):
+            await make_terminal().run({"command": command}, recorder.use())
+        [asked] = recorder.asked
+        assert (asked.patterns, asked.allow_permanent) == ((f"terminal: {command}",), False)
+
+    async def test_commands_that_the_operator_allows(self, recorder: UseRecorder) -> None:
+        await make_terminal(allow=("touch",)).run({"command": "touch a"}, recorder.use())
+        assert recorder.asked == []
+        assert (recorder.workspace / "a").exists()
+
+    async def test_git_ignores_dangerous_configuration_unless_asked(
+        self, recorder: UseRecorder
+    ) -> None:
+        shown = await make_terminal().run({"command": "printenv"}, recorder.use())
+        assert "core.fsmonitor" in shown
+        asked = await make_terminal().run({"command": "sh -c printenv"}, recorder.use())
+        assert "core.fsmonitor" not in asked
 
     async def test_a_refusal_ends_the_call(self, recorder: UseRecorder) -> None:
         recorder.agrees = False

@@ -17,6 +17,7 @@ class AskedApproval:
     command: str
     description: str
     patterns: tuple[str, ...]
+    allow_permanent: bool = True
 
 
 @define
@@ -40,6 +41,8 @@ class UseRecorder:
         if "\n" in text:
             self.happened.set()
 
-    async def _answer(self, command: str, description: str, patterns: tuple[str, ...]) -> bool:
-        self.asked.append(AskedApproval(command, description, patterns))
+    async def _answer(
+        self, command: str, description: str, patterns: tuple[str, ...], allow_permanent: bool
+    ) -> bool:
+        self.asked.append(AskedApproval(command, description, patterns, allow_permanent))
         return self.agrees

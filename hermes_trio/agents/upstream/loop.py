@@ -206,8 +206,13 @@ class ToolExecutor:
         async def output(text: str) -> None:
             await self.emitter.tool_output(call_id, text)
 
-        async def ask(command: str, description: str, patterns: tuple[str, ...]) -> bool:
-            return (await self.emitter.ask(command, description, patterns, call_id)).approved
+        async def ask(
+            command: str, description: str, patterns: tuple[str, ...], allow_permanent: bool
+        ) -> bool:
+            decision = await self.emitter.ask(
+                command, description, patterns, call_id, allow_permanent
+            )
+            return decision.approved
 
         turn = self.turn
         return ToolUse(

@@ -189,14 +189,14 @@ async def test_a_tool_without_arguments() -> None:
 async def test_a_tool_may_ask(is_approving: bool) -> None:
     @tool
     async def careful(*, use: ToolUse) -> str:
-        return "did it" if await use.ask("rm x", "deletes", ("rm",)) else "did not"
+        return "did it" if await use.ask("rm x", "deletes", ("rm",), False) else "did not"
 
     async with open_upstream_harness(
         calls(Call("careful")), says("Done"), tools=[careful]
     ) as harness:
         harness.emitter.is_approving = is_approving
         await harness.turn()
-    assert harness.emitter.all(Question) == [Question("rm x", "deletes", ("rm",), "call_1")]
+    assert harness.emitter.all(Question) == [Question("rm x", "deletes", ("rm",), "call_1", False)]
     assert harness.emitter.ends == [("call_1", "did it" if is_approving else "did not", False)]
 
 
