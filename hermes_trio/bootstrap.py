@@ -334,6 +334,7 @@ def web_options(settings: Settings) -> WebOptions:
         open_webui_status=settings.open_webui_status,
         open_webui_tasks=settings.open_webui_tasks,
         task_profile=settings.task_profile,
+        approval_replies=settings.approval_replies,
         tool_items=settings.tool_items,
         agent_failure_status=settings.agent_failure_status,
         on_disconnect=parse_policy(settings.on_disconnect),

@@ -8,6 +8,10 @@ from attrs import frozen
 
 from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved
 from hermes_trio.core.events import AnsweredBy, ApprovalAnswered, ApprovalRequest, Choice
+from hermes_trio.core.shorten import shorten
+
+QUESTION_CHARACTERS = 4_000  # of a command that is shown in a chat
+_REMEMBERED = (Choice.SESSION, Choice.ALWAYS)
 
 
 @frozen
@@ -38,6 +42,33 @@ def offered_choices(request: ApprovalRequested) -> tuple[Choice, ...]:
     """Return the answers that a request accepts."""
     permanent = (Choice.ALWAYS,) if request.allow_permanent else ()
     return (Choice.ONCE, Choice.SESSION, *permanent, Choice.DENY)
+
+
+_REPLIES = {
+    **dict.fromkeys(("yes", "y", "ok", "okay", "allow", "approve", "once"), Choice.ONCE),
+    **dict.fromkeys(("no", "n", "deny"), Choice.DENY),
+    "session": Choice.SESSION,
+    "always": Choice.ALWAYS,
+}
+
+
+def parse_reply(text: str) -> Choice | None:
+    """Return the choice that a plain reply in a chat makes, None if it is about something else."""
+    return _REPLIES.get(text.strip().rstrip(".!").lower())
+
+
+def question_text(request: ApprovalRequested) -> str:
+    """Return an approval request as a question in a chat, in Markdown, to be answered by a reply."""
+    fence = "```"
+    while fence in request.command:
+        fence += "`"
+    others = [choice for choice in offered_choices(request) if choice in _REMEMBERED]
+    lines = [
+        f"**Approval needed.** {request.description}".rstrip(),
+        f"{fence}\n{shorten(request.command, QUESTION_CHARACTERS)}\n{fence}",
+        f"Reply **yes** or **no** ({', '.join(others)}: yes, and do not ask again).",
+    ]
+    return "\n\n".join(lines)
 
 
 class OpenApprovals:

@@ -56,6 +56,14 @@ class ApprovalContext:
     wall_clock: Callable[[], float]
 
 
+@frozen
+class OpenQuestion:
+    """An approval request with which a reply ended, to be answered by the next message."""
+
+    approval_id: str
+    position: int  # the number of the change after the request, where the next reply begins
+
+
 class Approvals:
     """Handles the approval requests of one run. Create it in a Trio task."""
 
@@ -100,6 +108,11 @@ class Approvals:
             return
         async with self._lock:
             self._resolve(request.approval_id, Choice.DENY, self._why_not())
+
+    async def wait_resolved(self, approval_id: str) -> None:
+        """Wait until a request is not open any more."""
+        if approval_id in self._answered:
+            await self._answered[approval_id].wait()
 
     async def answer(self, answer: ApprovalResponse) -> int:
         """Answer requests.

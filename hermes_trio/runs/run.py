@@ -25,8 +25,13 @@ from hermes_trio.core.outcome import Outcome, Reason
 from hermes_trio.core.records import EndedRun, LogBatch
 from hermes_trio.core.run_status import RunStatus
 from hermes_trio.core.turn import Turn
-from hermes_trio.runs.approvals import ApprovalContext, ApprovalResponse, Approvals
-from hermes_trio.runs.disconnects import ConnectedClients
+from hermes_trio.runs.approvals import (
+    ApprovalContext,
+    ApprovalResponse,
+    Approvals,
+    OpenQuestion,
+)
+from hermes_trio.runs.disconnects import ClientHandle, ConnectedClients
 from hermes_trio.runs.log import Load, RunLog, load_changes
 from hermes_trio.runs.persistence import UnsavedEnd, UnsavedLog
 from hermes_trio.runs.spec import Persistence, RunSpec, Services
@@ -63,6 +68,7 @@ class Run:
         self._begun_or_not = trio.Event()
         self._has_begun = False
         self._is_inserted = self._is_started = False
+        self.question: OpenQuestion | None = None  # that the last reply ended with
         callbacks = RunCallbacks(
             save=self._save,
             save_later=self._save_later,
@@ -93,6 +99,38 @@ class Run:
     def status(self) -> RunStatus:
         """The state of the run."""
         return self._tracker.status
+
+    @property
+    def end_user(self) -> str:
+        """Whose run it is, "" if unknown."""
+        return self._spec.end_user
+
+    @property
+    def asks_in_chat(self) -> bool:
+        """Whether an approval request ends the reply, to be answered by the next message."""
+        return self._spec.asks_in_chat
+
+    def pause(self, question: OpenQuestion) -> bool:
+        """End a reply with an approval request: until it is answered, the run needs no client.
+
+        Return False if it has been answered already.
+        """
+        is_open = any(
+            each.approval_id == question.approval_id for each in self.status.open_approvals
+        )
+        if not is_open or self._nursery is None:
+            return False
+        self.question = question
+        self._nursery.start_soon(self._wait_without_client, self.clients.connect(), question)
+        return True
+
+    async def _wait_without_client(self, stand_in: ClientHandle, question: OpenQuestion) -> None:
+        try:
+            await self._approvals.wait_resolved(question.approval_id)
+        finally:
+            # Whoever answered is connected by now; if nobody did in time, the policy applies.
+            self.question = None
+            stand_in.disconnect()
 
     async def answer(self, answer: ApprovalResponse) -> int:
         """Answer approval requests of the agent; return how many.

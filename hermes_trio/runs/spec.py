@@ -96,6 +96,7 @@ class RunSpec:
     on_disconnect: DisconnectPolicy = DETACH
     can_ask: bool = False  # a client sees approval requests in time to answer them
     to_items: Callable[[EndedRun], Items] = lambda ended: ()  # noqa: ARG005 - the items its conversation gains
-    end_user: str = (
-        ""  # who uses the principal's key, "" if unknown; approvals are remembered for them
-    )
+    # who uses the principal's key, "" if unknown; approvals are remembered for them
+    end_user: str = ""
+    # an approval request ends the reply, and the next message answers it
+    asks_in_chat: bool = False

@@ -314,6 +314,12 @@ class Settings:
         Option("How long an approval request waits for an answer before it is denied."),
         validators.validate_positive,
     )
+    approval_replies: bool = _setting(
+        False,
+        Option(
+            "Ask for approvals in the text of a chat, to be answered by the next message: on or off."
+        ),
+    )
     interrupt_grace_seconds: float = _setting(
         5.0,
         Option("How long an interrupted agent may take to return before it is abandoned.",

@@ -37,6 +37,7 @@ STATE_KEY = "hermes_trio"  # where the application keeps its state, in ``app.ext
 ANONYMOUS = Principal("")
 NO_IDS = BodyIds()
 LAST_EVENT_HEADER = "Last-Event-ID"
+APPROVAL_REPLIES_HEADER = "X-Hermes-Approval-Replies"
 MAX_INTEGER = 2**53  # what JavaScript clients can count to
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
@@ -145,6 +146,22 @@ def is_same_origin(origin: str, host: str) -> bool:
     The scheme is not compared: behind a proxy that terminates TLS, the server does not know it.
     """
     return origin.isprintable() and origin.partition("://")[2] == host != ""
+
+
+def wants_approval_replies() -> bool:
+    """Whether approval requests are to be asked and answered as messages of the chat.
+
+    Raises:
+        ApiError: 400.
+    """
+    given = header(APPROVAL_REPLIES_HEADER).strip().lower()
+    if given not in {"", "on", "off"}:
+        raise bad_request(
+            f"'{APPROVAL_REPLIES_HEADER}' must be 'on' or 'off'.",
+            APPROVAL_REPLIES_HEADER,
+            "invalid_approval_replies",
+        )
+    return given == "on" if given else app_state().options.approval_replies
 
 
 def principal() -> str:

@@ -24,15 +24,17 @@ from quart import request
 from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.core.changes import Change
 from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.events import Choice
 from hermes_trio.core.messages import Content, Message
 from hermes_trio.core.records import NOTHING, EndedRun, IdempotencyRecord, LiveRun, RunHeader, Stamp
 from hermes_trio.runs.admission import Slot
+from hermes_trio.runs.approvals import ApprovalResponse, NotOffered, NotPending
 from hermes_trio.runs.disconnects import HEADER as POLICY_HEADER
 from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy, parse_policy
 from hermes_trio.runs.log import ChangeReader, StoredReader, load_changes
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Items, Persistence, RunSpec
-from hermes_trio.runs.supervisor import attach, request_scoped_run
+from hermes_trio.runs.supervisor import attach, attach_until_question, request_scoped_run
 from hermes_trio.schema.conversations import InputItem
 from hermes_trio.schema.front_ends import ClientIds
 from hermes_trio.stores.base import Store, StoreError
@@ -110,6 +112,9 @@ class NewRun:
     can_ask: bool = False  # the client sees approval requests in time to answer them
     to_items: Callable[[EndedRun], Items] = _no_items  # what the run's conversation gains
     ids: ClientIds = NO_CLIENT_IDS
+    asks_in_chat: bool = (
+        False  # an approval request ends the reply, and the next message answers it
+    )
     is_task: bool = (
         False  # for the front end itself: without tools, and by the agent for such tasks
     )
@@ -251,6 +256,7 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
         can_ask=new.can_ask,
         to_items=new.to_items,
         end_user=new.ids.end_user,
+        asks_in_chat=new.asks_in_chat,
     )
 
 
@@ -270,9 +276,10 @@ async def _begin(spec: RunSpec, ends_with_request: bool = False) -> StartedRun:
         return StartedRun(spec.header, partial(request_scoped_run, state.services, spec, owned))
     run, client = await state.supervisor.start(spec)
     current_request().on_close(client.disconnect)
+    open_run = attach_until_question if spec.asks_in_chat else attach
     return StartedRun(
         spec.header,
-        partial(attach, run, client, applies_backpressure=spec.on_disconnect == INTERRUPT),
+        partial(open_run, run, client, applies_backpressure=spec.on_disconnect == INTERRUPT),
     )
 
 
@@ -354,7 +361,47 @@ async def _attach(run: Run) -> StartedRun:
     await run.wait_begun()
     client = run.clients.connect()
     current_request().on_close(client.disconnect)
-    return StartedRun(run.header, partial(attach, run, client))
+    open_run = attach_until_question if run.asks_in_chat else attach
+    return StartedRun(run.header, partial(open_run, run, client))
+
+
+def find_question(session_id: str, model: str, end_user: str) -> Run | None:
+    """Return the run of an end user that waits, in a session, for the next message to answer it.
+
+    A front end may ask several models in one chat, and then sends the answer to each.
+    """
+    for run in app_state().services.registry.in_session(principal(), session_id):
+        is_asked = (run.end_user, run.header.stamp.model) == (end_user, choose_agent(model).model)
+        if run.question is not None and is_asked:
+            return run
+    return None
+
+
+async def answer_question(run: Run, choice: Choice, session: SessionHeaders) -> StartedRun:
+    """Answer the question that the last reply of a run ended with, and read on from there.
+
+    Raises:
+        ApiError: 409 if it has been answered in the meantime; 400 if it does not offer the choice.
+        StoreError: the answer was to be remembered and cannot be.
+    """
+    question = run.question
+    client = run.clients.connect()  # before the answer, or the run would be without a client
+    current_request().on_close(client.disconnect)
+    try:
+        if question is None:
+            raise NotPending
+        await run.answer(ApprovalResponse(choice, question.approval_id))
+    except NotPending:
+        message = "The question has been answered in the meantime."
+        raise ApiError(409, message, code="approval_not_pending") from None
+    except NotOffered:
+        message = f"'{choice}' is not among the choices of this question."
+        raise bad_request(message, "messages", "invalid_approval_choice") from None
+    return StartedRun(
+        run.header,
+        partial(attach_until_question, run, client, first=question.position),
+        session.response_headers(run.header.session_id),
+    )
 
 
 async def load_log(run_id: str) -> list[Change]:

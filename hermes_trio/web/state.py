@@ -42,6 +42,7 @@ class WebOptions:
     max_body_bytes: int = 10_000_000
     open_webui_status: str = "auto"  # auto, on or off
     open_webui_tasks: str = "auto"  # auto, on or off
+    approval_replies: bool = False  # unless a request says otherwise
     task_profile: str = ""  # the profile that handles background tasks of front ends
     tool_items: str = "auto"  # auto, or a value of ToolItems
     # of a batch reply whose agent failed after it had begun

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
-from hermes_trio.core.approvals import Decision, offered_choices
+from hermes_trio.core.approvals import Decision, offered_choices, parse_reply, question_text
 from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, CallStarted, Ended
 from hermes_trio.core.events import (
     AnsweredBy,
@@ -32,6 +33,41 @@ REQUEST = ApprovalRequested(
 
 
 RESOLVED = ApprovalResolved("q1", "", Choice.SESSION, AnsweredBy.CLIENT, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ("yes", Choice.ONCE),
+        ("Y", Choice.ONCE),
+        (" OK!\n", Choice.ONCE),
+        ("no.", Choice.DENY),
+        ("session", Choice.SESSION),
+        ("always", Choice.ALWAYS),
+        ("yes please", None),
+        ("", None),
+        ("nothing", None),
+    ],
+)
+def test_plain_replies(text: str, choice: Choice | None) -> None:
+    assert parse_reply(text) is choice
+
+
+def test_the_question_of_a_chat() -> None:
+    assert question_text(REQUEST) == (
+        "**Approval needed.** deletes files\n\n```\nrm -r build\n```\n\n"
+        "Reply **yes** or **no** (session, always: yes, and do not ask again)."
+    )
+
+
+def test_a_command_cannot_leave_its_block() -> None:
+    sly = evolve(REQUEST, command="a\n```\n**Harmless**", description="", allow_permanent=False)
+    assert question_text(sly) == (
+        "**Approval needed.**\n\n````\na\n```\n**Harmless**\n````\n\n"
+        "Reply **yes** or **no** (session: yes, and do not ask again)."
+    )
+    long = question_text(evolve(REQUEST, command="x" * 100_000))
+    assert len(long) < 5_000
 
 
 def test_a_request_is_opened_and_resolved_once() -> None:

@@ -155,6 +155,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "open_webui_status": ("on", "off", "auto"),
     "open_webui_tasks": ("on", "off", "auto"),
     "task_profile": ("a", "b", "c"),
+    "approval_replies": (True, False, True),
     "tool_items": ("mcp_call", "hidden", "function_call"),
     "agent_failure_status": (424, 422, 500),
     "on_disconnect": ("grace:5", "detach", "interrupt"),

@@ -224,7 +224,8 @@ class ChatStream:
         )
 
     def _call_ended(self, change: CallEnded) -> bytes:
-        label = self._labels.pop(change.call_id)
+        # A stream that continues a run after a question has not seen how its call began.
+        label = self._labels.pop(change.call_id, "")
         emoji = tool_display.emoji(change.name)
         result = shorten(change.result, SHOWN_CHARACTERS)
         return self._event(

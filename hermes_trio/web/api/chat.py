@@ -6,10 +6,13 @@ from functools import partial
 
 from quart import Blueprint, Response
 
+from hermes_trio.core.approvals import parse_reply
 from hermes_trio.core.dialects.chat import ChatCollector, ChatOptions, ChatStream
 from hermes_trio.core.dialects.wire import STATUS_LINE
+from hermes_trio.core.errors import bad_request
 from hermes_trio.core.messages import Message, continue_answer, join_continued
-from hermes_trio.core.sessions import restore_tool_calls
+from hermes_trio.core.outcome import Reason
+from hermes_trio.core.sessions import is_derived, restore_tool_calls
 from hermes_trio.runs.disconnects import INTERRUPT
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.schema.chat import ChatRequest, parse_chat
@@ -18,20 +21,26 @@ from hermes_trio.schema.parsing import SESSION_ID_HEADER
 from hermes_trio.web.history import lock_session, restore_turns, session_target
 from hermes_trio.web.media import reply_with_media
 from hermes_trio.web.request import (
+    APPROVAL_REPLIES_HEADER,
     SessionHeaders,
     app_state,
     body,
     client_ids,
+    header,
     is_background_task,
     principal,
+    wants_approval_replies,
     wants_status_line,
 )
 from hermes_trio.web.sse import collected_response, sse_response
 from hermes_trio.web.start_run import (
     NewRun,
     RunKind,
+    StartedRun,
     TurnInput,
+    answer_question,
     disconnect_policy,
+    find_question,
     new_task_id,
     reserve_slot,
     start_run,
@@ -46,39 +55,84 @@ blueprint = Blueprint("chat", __name__)
 @blueprint.post("/v1/chat/completions")
 async def chat_completions() -> Response:
     """Run one turn, streamed or collected."""
-    reserve_slot()
+    takes_replies = wants_approval_replies()
+    if not takes_replies:  # a reply needs no slot: its run has one
+        reserve_slot()
     raw = await body()
     chat, session = parse_chat(raw), SessionHeaders.from_request()
     ids, policy = client_ids(chat.ids, chat.derived_session_id), disconnect_policy()
-    is_named = bool(session.session_id or ids.session_id)
-    new = (
-        task_run(CHAT, raw, session, partial(_load_task, chat))
-        if is_background_task(chat, ids)
-        else NewRun(
-            CHAT,
-            raw,
-            session,
-            partial(_load_input, chat, session.session_id, ids),
-            # What a session is to remember, and what may outlive its client, is logged while it
-            # runs, so that it survives a crash, too.
-            persistence=Persistence.FULL if is_named or policy != INTERRUPT else Persistence.FINAL,
-            on_disconnect=policy,
-            # Whoever watches it: a front end's stop button is a disconnect.
-            ends_with_request=policy == INTERRUPT,
-            can_ask=chat.stream,
-            ids=ids,
-        )
+    if is_background_task(chat, ids):
+        new = task_run(CHAT, raw, session, partial(_load_task, chat))
+        return await _respond(chat, await start_run(new))
+    session_id = session.session_id or ids.session_id
+    asks_in_chat = takes_replies and _can_ask_in_chat(session_id)
+    if asks_in_chat and (answered := await _answer_question(chat, session, ids)):
+        return await _respond(chat, answered)
+    new = NewRun(
+        CHAT,
+        raw,
+        session,
+        partial(_load_new_turn if asks_in_chat else _load_input, chat, session.session_id, ids),
+        # What a session is to remember, and what may outlive its client, is logged while it runs,
+        # so that it survives a crash, too.
+        persistence=Persistence.FULL if session_id or policy != INTERRUPT else Persistence.FINAL,
+        on_disconnect=policy,
+        # Whoever watches it: a front end's stop button is a disconnect. Only a question may wait.
+        ends_with_request=policy == INTERRUPT and not asks_in_chat,
+        can_ask=chat.stream or asks_in_chat,
+        ids=ids,
+        asks_in_chat=asks_in_chat,
     )
-    started = await start_run(new)
-    header = started.header
+    return await _respond(chat, await start_run(new))
+
+
+def _can_ask_in_chat(session_id: str) -> bool:
+    """Whether the next message of a session can answer a question.
+
+    Anybody may write in a session that is derived from how a conversation begins.
+
+    Raises:
+        ApiError: 400 if the request insists and does not name its session.
+    """
+    can_ask = bool(session_id) and not is_derived(session_id)
+    if not can_ask and header(APPROVAL_REPLIES_HEADER):
+        message = f"'{APPROVAL_REPLIES_HEADER}' needs a session: send '{SESSION_ID_HEADER}'."
+        raise bad_request(message, APPROVAL_REPLIES_HEADER, "session_required")
+    return can_ask
+
+
+async def _answer_question(
+    chat: ChatRequest, session: SessionHeaders, ids: ClientIds
+) -> StartedRun | None:
+    """Answer the question that the last reply ended with, if there is one and the message does."""
+    choice = parse_reply(chat.message) if isinstance(chat.message, str) else None
+    run = find_question(session.session_id or ids.session_id, chat.model, ids.end_user)
+    if choice is None or run is None:
+        return None
+    return await answer_question(run, choice, session)
+
+
+async def _respond(chat: ChatRequest, started: StartedRun) -> Response:
+    run = started.header
     if chat.stream:
         # As the first request had them: a replay is the same to the byte.
-        options = ChatOptions(header.request["include_usage"], header.request[STATUS_LINE])
-        return sse_response(started, ChatStream(header.stamp, options))
-    collector = ChatCollector(header.stamp, app_state().options.agent_failure_status)
+        options = ChatOptions(run.request["include_usage"], run.request[STATUS_LINE])
+        return sse_response(started, ChatStream(run.stamp, options))
+    collector = ChatCollector(run.stamp, app_state().options.agent_failure_status)
     return await collected_response(
         started, collector, partial(reply_with_media, collector, chat.model)
     )
+
+
+async def _load_new_turn(
+    chat: ChatRequest, given_id: str, ids: ClientIds, run_id: str
+) -> TurnInput:
+    """Withdraw the question that the last reply ended with, and stop its run. Then load the input."""
+    run = find_question(given_id or ids.session_id, chat.model, ids.end_user)
+    if run is not None:
+        run.stop(Reason.STOP_REQUESTED)
+        await run.ended.wait()
+    return await _load_input(chat, given_id, ids, run_id)
 
 
 async def _load_input(chat: ChatRequest, given_id: str, ids: ClientIds, _: str) -> TurnInput:
