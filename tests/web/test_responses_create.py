@@ -230,7 +230,11 @@ async def test_a_failure_is_never_completed(end: Any, message: str, is_async: bo
             *[await get(harness, r["id"]) for r in (streamed, batch, begun)],
         ):
             assert reason_of(told) == ("failed", "agent_error")
-            assert told["error"] == {"code": "server_error", "message": message}
+            assert told["error"] == {
+                "code": "server_error",
+                "type": "server_error",
+                "message": message,
+            }
             assert told["completed_at"] is None
 
 

@@ -195,6 +195,7 @@ def _end_fields(header: RunHeader, outcome: Outcome | None, ended_after: float) 
         elif outcome.status is Status.FAILED:
             error = {
                 "code": "server_error",
+                "type": "server_error",  # the AI SDK rejects a response without it
                 "message": outcome.failure.message or "The agent failed.",
             }
         if outcome.reason is Reason.MAX_OUTPUT_TOKENS:

@@ -143,8 +143,12 @@ def test_a_failure_has_a_code_that_sdks_know_and_always_a_message() -> None:
     silent = response_object(
         HEADER, (), Outcome(Status.FAILED, Reason.AGENT_ERROR, Failure("", "x"))
     )
-    assert told["error"] == {"code": "server_error", "message": "boom"}
-    assert silent["error"] == {"code": "server_error", "message": "The agent failed."}
+    assert told["error"] == {"code": "server_error", "type": "server_error", "message": "boom"}
+    assert silent["error"] == {
+        "code": "server_error",
+        "type": "server_error",
+        "message": "The agent failed.",
+    }
 
 
 def test_a_session_that_moved_is_told_even_of_a_completed_run() -> None:
