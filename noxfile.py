@@ -28,10 +28,16 @@ SHOW_VERSIONS = (
 PEER = ("hermes-agent==0.19.*", "aiohttp==3.14.*")
 PLAIN = ("starlette==1.*", "uvicorn[standard]==0.*")
 
-# Agent frameworks as clients of our server, at the versions that were tried.
+# Clients of our server, at the versions that were tried. Some need the OpenAI SDK 2, so they have an
+# environment of their own; those in JavaScript are in tests/clients/node/package.json.
 CLIENTS = (
     "openai-agents==0.24.*", "pydantic-ai-slim[openai]==2.66.*", "langchain==1.4.*", "langchain-openai==1.7.*",
 )  # fmt: skip
+CLIENTS_OPENAI_2 = (
+    "litellm==1.106.*", "mcp==2.3.*", "llama-index-llms-openai==0.8.*", "llama-index-llms-openai-like==0.8.*",
+)  # fmt: skip
+OPEN_RESPONSES = "openresponses-types==2.4.*"
+OPEN_WEBUI = "open-webui==0.12.4"
 
 
 def install(session: nox.Session, *groups: str, package: bool = True) -> None:
@@ -130,13 +136,32 @@ def mcp(session: nox.Session) -> None:
 
 @nox.session
 def clients(session: nox.Session) -> None:
-    """Drive a real server with the agent frameworks that people put in front of it.
+    """Drive a real server with real clients, and write the table of the documentation; needs node and npm.
 
-    The normal suite skips them.
+    The normal suite skips them. With arguments for pytest, the table is only printed.
     """
     install(session, "test")
     session.install(*CLIENTS)
-    session.run("pytest", "tests/clients", *session.posargs)
+    pythons = {
+        "main": str(Path(session.bin) / "python"),
+        "openai_2": other_environment(session, "openai_2", *CLIENTS_OPENAI_2),
+    }
+    with session.chdir("tests/clients/node"):
+        session.run("npm", "ci", "--no-audit", "--no-fund", external=True)
+    given = [f"--client-python={name}={path}" for name, path in pythons.items()]
+    chosen = session.posargs or ["--client-table=docs/reference/clients.md"]
+    session.run("pytest", "tests/clients", *given, *chosen)
+
+
+@nox.session
+def open_responses(session: nox.Session) -> None:
+    """Hold responses and their streams to the types of the Open Responses specification.
+
+    The normal suite skips these tests.
+    """
+    install(session, "test")
+    session.install(OPEN_RESPONSES)
+    session.run("pytest", "tests/open_responses", *session.posargs)
 
 
 @nox.session
@@ -178,6 +203,18 @@ def page(session: nox.Session) -> None:
     """
     install(session, "test")
     session.run("python", "-m", "tests.page.run", *session.posargs)
+
+
+@nox.session
+def openwebui(session: nox.Session) -> None:
+    """Drive Open WebUI in a real browser against our server; needs node, npm and chromium.
+
+    Installs Open WebUI with all that it needs, which is several gigabytes.
+    """
+    install(session, "test")
+    python = other_environment(session, "open_webui", OPEN_WEBUI)
+    program = str(Path(python).parent / "open-webui")
+    session.run("python", "-m", "tests.open_webui.run", program, *session.posargs)
 
 
 @nox.session
