@@ -56,6 +56,10 @@ class EventFactory:
         """Return the seconds since the run began."""
         return self._clock() - self._began
 
+    def restart(self) -> None:
+        """Count the seconds from now on: another run continues with the agent."""
+        self._began = self._clock()
+
     def new_call_id(self) -> str:
         """Return an id that is unique in this run and can be reproduced from its id."""
         return f"call_{self._run_id[-12:]}_{next(self._call_numbers)}"

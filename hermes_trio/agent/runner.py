@@ -35,6 +35,7 @@ from hermes_trio.agent.interface import (
     AsyncAgent,
 )
 from hermes_trio.core.events import AgentFailed, Event, Finished, Result
+from hermes_trio.core.outcome import Reason
 from hermes_trio.core.shorten import safe_str
 
 _NO_THREAD = "The server has no thread left to run the agent in."
@@ -255,6 +256,40 @@ class AgentRunner:
         return AgentFailed(
             safe_str(error) or type(error).__name__, type(error).__name__, self._events.now()
         )
+
+
+class Execution:
+    """An agent at work, with what links it to a run. It may outlive the run that started it."""
+
+    def __init__(
+        self, queue: EventQueue, events: EventFactory, approvals: PendingApprovals
+    ) -> None:
+        self.queue, self.events, self.approvals = queue, events, approvals
+        self.over = trio.Event()  # the agent has exited, or was abandoned
+        self._scope = trio.CancelScope()
+        self._reason = Reason.NONE
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the agent was told to stop."""
+        return self._scope.cancel_called
+
+    def cancel(self, reason: Reason) -> None:
+        """Interrupt the agent. The first reason counts."""
+        self._reason = self._reason or reason
+        self._scope.cancel(reason=str(reason))
+
+    async def run(self, runner: AgentRunner, on_exit: Callable[[], None]) -> None:
+        """Run the agent to its end, in a nursery that no run owns."""
+        try:
+            with self._scope:
+                await runner.run(lambda: self._reason or Reason.SERVER_SHUTDOWN, on_exit)
+        except Exception:
+            log.exception("an agent runner failed")
+        finally:
+            if runner.thread_abandoned:
+                log.warning("an agent did not stop and was abandoned; its slot stays taken")
+            self.over.set()
 
 
 def _is_async(agent: Agent | AsyncAgent) -> bool:

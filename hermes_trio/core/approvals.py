@@ -102,6 +102,16 @@ class OpenApprovals:
                 request.approval_id, request.call_id, answer.choice, answer.by, answer.at
             )
 
+    @property
+    def values(self) -> tuple[ApprovalRequested, ...]:
+        """The open requests, oldest first."""
+        return tuple(self._open.values())
+
+    def defer(self, approval_id: str, call_id: str, at: float) -> ApprovalResolved:
+        """Close a request that the next turn continues, with the call that waits for it."""
+        del self._open[approval_id]
+        return ApprovalResolved(approval_id, call_id, Choice.DENY, AnsweredBy.DEFERRED, at)
+
     def close(self, at: float) -> Iterator[ApprovalResolved]:
         """Deny every open request, because the turn has ended."""
         for approval_id in tuple(self._open):

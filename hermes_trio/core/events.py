@@ -96,6 +96,7 @@ class AnsweredBy(StrEnum):
     TIMEOUT = "timeout"
     NOBODY = "nobody"  # the route cannot ask a client
     RUN_ENDED = "run_ended"
+    DEFERRED = "deferred"  # the run ended with the request; the next one has the answer
 
 
 @frozen

@@ -132,7 +132,10 @@ def _encode(tags: Mapping[type[Any], str], values: Iterable[Any]) -> bytes:
     rows = []
     for value in values:
         kind = value.__class__
-        rows.append([tags[kind], *(_jsonable(getattr(value, name)) for name in field_names(kind))])
+        row = [tags[kind], *(_jsonable(getattr(value, name)) for name in field_names(kind))]
+        if kind is CallItem and not value.approval_id:
+            del row[-2:]  # as in versions without these fields
+        rows.append(row)
     return compress(_ENCODER.encode(rows))
 
 

@@ -90,6 +90,9 @@ class CallItem:
     # `rank`.
     after: int = 0
     rank: int = 0
+    approval_id: str = ""  # the latest approval request about it
+    # It waits for that approval. The run that continues this one has the call, and its result.
+    is_deferred: bool = False
 
 
 @frozen
@@ -126,10 +129,13 @@ class _Round:
 def transcript(items: tuple[Item, ...]) -> tuple[Message, ...]:
     """Convert items to messages, each call before its result.
 
-    Calls of the client's tools have no result here: it is part of the client's next request.
+    Calls of the client's tools have no result here: it is part of the client's next request. A
+    deferred call is part of the run that continues this one.
     """
     rounds = [_Round()]
     for item in items:
+        if isinstance(item, CallItem) and item.is_deferred:
+            continue
         if not isinstance(item, CallItem | ClientCallItem) and rounds[-1].calls:
             rounds.append(_Round())
         match item:

@@ -13,6 +13,7 @@ from typing import Any
 
 from attrs import define, field
 
+from hermes_trio.core.changes import ApprovalRequested
 from hermes_trio.core.events import ToolAnnounced, ToolStarted
 from hermes_trio.core.messages import CallItem
 from hermes_trio.core.shorten import HeadTailBuffer
@@ -36,6 +37,9 @@ class Call:
     duration: float = 0.0
     after: int = 0
     rank: int = 0
+    agent_id: str = ""  # how the agent refers to it, "" for none
+    approval_id: str = ""  # the latest approval request about it
+    is_deferred: bool = False  # the next turn continues it
 
     def start(self) -> None:
         """Mark the call as running."""
@@ -65,6 +69,8 @@ class Call:
             self.duration,
             self.after,
             self.rank,
+            self.approval_id,
+            self.is_deferred,
         )
 
 
@@ -89,12 +95,13 @@ class ToolCalls:
             # The call is visible already. From now on this id refers to it, and its end will be
             # reported.
             call = self._without_id[event.name].pop(0)
-            call.reports_end = True
+            call.reports_end, call.agent_id = True, event.call_id
             self._by_agent_id[event.call_id] = call
             return None
         self._with_id[event.name] += 1
         call_id = self._unique_id(event.call_id)
-        call = self._open(Call(item, call_id, event.name, event.args, event.at, reports_end=True))
+        call = Call(item, call_id, event.name, event.args, event.at, reports_end=True)
+        self._open(call).agent_id = event.call_id
         self._by_agent_id[event.call_id] = call
         return call
 
@@ -107,6 +114,12 @@ class ToolCalls:
         call = self._open(Call(item, call_id, event.name, event.args, event.at, reports_end=False))
         self._without_id[event.name].append(call)
         return call
+
+    def open_for(self, request: ApprovalRequested, item: int, at: float) -> Call:
+        """Open a call that stands for an approval request which belongs to none."""
+        args = {"command": request.command, "description": request.description}
+        call_id = self._unique_id(request.approval_id)
+        return self._open(Call(item, call_id, "approval", args, at, reports_end=True))
 
     def client_call_id(self, wanted: str) -> str:
         """Return the id under which to show a call of a client's tool.

@@ -16,9 +16,10 @@ pending.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, ClassVar
 
-from attrs import asdict, define, field
+from attrs import asdict, define, field, frozen
 
 from hermes_trio.core.approvals import OpenApprovals
 from hermes_trio.core.changes import (
@@ -78,6 +79,14 @@ class _ClientCall:
         return self.item
 
 
+@frozen
+class Continuation:
+    """What a suspended turn leaves to the turn that continues it: the events of what waits."""
+
+    calls: tuple[ToolStarted, ...]
+    requests: tuple[ApprovalRequest, ...]
+
+
 class NotEnded(Exception):
     """The outcome of a turn was requested before it ended."""
 
@@ -131,6 +140,60 @@ class Turn:
             return ()
         return self._end(Outcome.from_cancellation(reason), at)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing goes on until an approval request is answered: every running call waits for one."""
+        return bool(self._approvals.values) and not self._waiting_calls()[1]
+
+    def suspend(self, at: float) -> tuple[tuple[Change, ...], Continuation]:
+        """End a turn that waits as completed, and leave what waits to the next one.
+
+        An approval request that belongs to no call gets one that stands for it.
+        """
+        calls, _ = self._waiting_calls()
+        requests = self._approvals.values
+        changes: list[Change] = []
+        for request in requests:
+            if request.approval_id not in calls:
+                call = self._calls.open_for(request, len(self._parts), at)
+                calls[request.approval_id] = call
+                changes += self._show(call)
+            call = calls[request.approval_id]
+            call.approval_id, call.is_deferred = request.approval_id, True
+        continuation = Continuation(
+            tuple(
+                ToolStarted(call.agent_id, call.name, call.args)
+                for call in sorted(calls.values(), key=attrgetter("item"))
+                if call.agent_id
+            ),
+            tuple(_to_event(request, calls[request.approval_id]) for request in requests),
+        )
+        # Calls whose end is never reported are done; those that wait come after them.
+        for call in [each for each in self._calls.still_running() if not each.reports_end]:
+            call.finish(call.output.text, is_error=False, at=at)
+            changes.append(self._close(call))
+        for approval_id, call in sorted(calls.items(), key=lambda pair: pair[1].item):
+            call.abandon(at)
+            changes.append(self._approvals.defer(approval_id, call.call_id, at))
+            changes.append(self._close(call))
+        return (*changes, *self._end(Outcome(Status.COMPLETED), at)), continuation
+
+    def _waiting_calls(self) -> tuple[dict[str, Call], list[Call]]:
+        """Return the call that waits for each approval request, and the running calls that wait for none.
+
+        A request that names no call is taken to be about the oldest one that does not wait yet. At
+        most one request belongs to a call.
+        """
+        running = {call.call_id: call for call in self._calls.still_running() if call.reports_end}
+        calls: dict[str, Call] = {}
+        for request in self._approvals.values:
+            if request.call_id in running:
+                calls[request.approval_id] = running.pop(request.call_id)
+        for request in self._approvals.values:
+            if not request.call_id and running:
+                calls[request.approval_id] = running.pop(next(iter(running)))
+        return calls, list(running.values())
+
     # The handlers of frequent events return tuples: creating a generator would cost more than the
     # rest of the work.
 
@@ -173,7 +236,10 @@ class Turn:
 
     def _take_request(self, event: ApprovalRequest) -> Iterator[Change]:
         call = self._calls.running(event.call_id)
-        yield from self._approvals.request(event, "" if call is None else call.call_id)
+        for request in self._approvals.request(event, "" if call is None else call.call_id):
+            if call is not None:
+                call.approval_id = event.approval_id
+            yield request
 
     def _take_answer(self, event: ApprovalAnswered) -> Iterator[Change]:
         yield from self._approvals.resolve(event)
@@ -267,6 +333,15 @@ class Turn:
         return None
 
 
+def _to_event(request: ApprovalRequested, call: Call) -> ApprovalRequest:
+    """Return the event of an approval request, for another turn in which its call has the agent's id."""
+    fields = {**asdict(request, recurse=False), "call_id": call.agent_id, "at": 0.0}
+    return ApprovalRequest(**fields)
+
+
+_BY_THE_END = frozenset({AnsweredBy.RUN_ENDED, AnsweredBy.DEFERRED})
+
+
 class ReplayedTurn:
     """A turn fed with the changes it once reported, so that it reaches the same state."""
 
@@ -308,7 +383,7 @@ class ReplayedTurn:
                 event = ClientCall(change.call_id, change.name, change.arguments)
             case ApprovalRequested():
                 event = ApprovalRequest(**asdict(change, recurse=False))
-            case ApprovalResolved() if change.by is not AnsweredBy.RUN_ENDED:
+            case ApprovalResolved() if change.by not in _BY_THE_END:
                 event = ApprovalAnswered(change.approval_id, change.choice, change.by, change.at)
             case _:
                 pass  # caused by the end of the turn

@@ -18,13 +18,14 @@ from hermes_trio.agent.approvals import PendingApprovals
 from hermes_trio.agent.emitter import EventFactory
 from hermes_trio.agent.event_queue import EventQueue
 from hermes_trio.agent.interface import AgentContext
-from hermes_trio.agent.runner import AgentRunner
+from hermes_trio.agent.runner import AgentRunner, Execution
+from hermes_trio.core.approvals import Decision
 from hermes_trio.core.changes import Ended
-from hermes_trio.core.events import ApprovalRequest
+from hermes_trio.core.events import AnsweredBy, ApprovalAnswered, ApprovalRequest
 from hermes_trio.core.outcome import Outcome, Reason
 from hermes_trio.core.records import EndedRun, LogBatch
 from hermes_trio.core.run_status import RunStatus
-from hermes_trio.core.turn import Turn
+from hermes_trio.core.turn import Continuation, Turn
 from hermes_trio.runs.approvals import (
     ApprovalContext,
     ApprovalResponse,
@@ -34,7 +35,8 @@ from hermes_trio.runs.approvals import (
 from hermes_trio.runs.disconnects import ClientHandle, ConnectedClients
 from hermes_trio.runs.log import Load, RunLog, load_changes
 from hermes_trio.runs.persistence import UnsavedEnd, UnsavedLog
-from hermes_trio.runs.spec import Persistence, RunSpec, Services
+from hermes_trio.runs.spec import ContinuedRun, Persistence, RunSpec, Services
+from hermes_trio.runs.suspension import SuspendedRun
 from hermes_trio.runs.tracing import traced
 from hermes_trio.runs.tracker import RunCallbacks, Tracker
 from hermes_trio.stores.base import StoreError
@@ -45,19 +47,32 @@ log = structlog.get_logger(__name__)
 class Run:
     """Create and run it in Trio. It may be stopped at any time."""
 
-    def __init__(self, services: Services, spec: RunSpec, has_owner: bool = False) -> None:
+    def __init__(
+        self,
+        services: Services,
+        spec: RunSpec,
+        has_owner: bool = False,
+        agent_nursery: trio.Nursery | None = None,
+    ) -> None:
         self._services, self._spec = services, spec
+        self._agent_nursery = agent_nursery  # for agents that may outlive their run
         self.header = spec.header
         self.is_stored = (
             spec.persistence is Persistence.FULL
         )  # the store knows of it, so other clients may too
         # A block of code that owns the run is its only subscriber, and ends it anyway.
         self._ends_with_clients = not has_owner and not spec.on_disconnect.is_detached
-        self._events = EventFactory(self.header.run_id, services.clock)
-        self._queue, self._pending_approvals = (
-            EventQueue(max_chars=services.limits.ahead),
-            PendingApprovals(),
+        self._execution = (
+            Execution(
+                EventQueue(max_chars=services.limits.ahead),
+                EventFactory(self.header.run_id, services.clock),
+                PendingApprovals(),
+            )
+            if spec.continues is None
+            else spec.continues.run.execution
         )
+        self._events = self._execution.events
+        self._is_suspended = False  # its agent waits for another run
         self._nursery: trio.Nursery | None = None
         self._deadline = math.inf
         self._reason = Reason.NONE
@@ -77,8 +92,9 @@ class Run:
             now=self._events.now,
             request_approval=self._request_approval,
             first_text=services.on_first_text,
+            suspend=self._suspend if spec.can_suspend else None,
         )
-        self._tracker = Tracker(self._queue, self.log, callbacks, services.limits)
+        self._tracker = Tracker(self._execution.queue, self.log, callbacks, services.limits)
 
     @cached_property
     def clients(self) -> ConnectedClients:
@@ -216,19 +232,12 @@ class Run:
 
     async def _run(self) -> None:
         log.info("run started", kind=self.header.kind, model=self.header.stamp.model)
-        environment = self._services.environment(self._spec.turn.profile)
-        context = AgentContext(self._spec.turn, environment.workspace, environment.runtime.config)
-        runner = AgentRunner(
-            environment.runtime, context, self._queue, self._events, self._pending_approvals
-        )
         self._tracker.begin()
         try:
             with traced(self.header) as span:
                 async with trio.open_nursery() as self._nursery:
                     self._begin_scope(self._nursery.cancel_scope)
-                    self._nursery.start_soon(
-                        runner.run, self._cancel_reason, self._spec.slot.release
-                    )
+                    self._start_agent(self._nursery)
                     if self._ends_with_clients:
                         self._nursery.start_soon(self._stop_when_abandoned)
                     await self._tracker.run()
@@ -240,8 +249,79 @@ class Run:
             log.exception("a run failed")
         finally:
             self._nursery = None
+
+    def _start_agent(self, nursery: trio.Nursery) -> None:
+        """Start the agent, or continue with the one of a suspended run."""
+        spec, execution = self._spec, self._execution
+        if spec.continues is not None:
+            nursery.start_soon(self._hold_agent)
+            self._continue(spec.continues)
+            return
+        environment = self._services.environment(spec.turn.profile)
+        context = AgentContext(spec.turn, environment.workspace, environment.runtime.config)
+        runner = AgentRunner(
+            environment.runtime, context, execution.queue, execution.events, execution.approvals
+        )
+        if spec.can_suspend:
+            assert self._agent_nursery is not None  # such a run is started by the supervisor
+            self._agent_nursery.start_soon(execution.run, runner, spec.slot.release)
+            nursery.start_soon(self._hold_agent)
+        else:
+            nursery.start_soon(self._run_agent, runner)
+
+    async def _run_agent(self, runner: AgentRunner) -> None:
+        try:
+            await runner.run(self._cancel_reason, self._spec.slot.release)
+        finally:
             if runner.thread_abandoned:
                 log.warning("an agent did not stop and was abandoned; its slot stays taken")
+
+    async def _hold_agent(self) -> None:
+        """Wait for an agent that lives outside of this run, and stop it with the run.
+
+        Its grace period bounds how long that takes.
+        """
+        try:
+            await self._execution.over.wait()
+        except trio.Cancelled:
+            if not self._is_suspended:
+                self._execution.cancel(self._cancel_reason())
+                with trio.CancelScope(shield=True):
+                    await self._execution.over.wait()
+            raise
+
+    # -- suspension --
+
+    def _suspend(self, continuation: Continuation) -> None:
+        """Leave the agent, which waits for approvals, to the run that brings the answers."""
+        if self._execution.is_cancelled:
+            return
+        self._is_suspended = True
+        assert self._agent_nursery is not None  # see above
+        suspended = SuspendedRun(self.header, continuation, self._execution, self._spec.end_user)
+        self._services.suspended.add(suspended)
+        self._agent_nursery.start_soon(
+            self._services.suspended.keep, suspended, self._services.limits.approval
+        )
+
+    def _continue(self, continued: ContinuedRun) -> None:
+        """Repeat what waited in the suspended run, and answer it."""
+        self._services.suspended.take(continued.run)
+        self._events.restart()
+        continuation = continued.run.continuation
+        for call in continuation.calls:
+            self._tracker.record(call)
+        for request in continuation.requests:
+            choice = continued.choices.get(request.approval_id)
+            if choice is None:
+                self._request_approval(request)
+                continue
+            self._tracker.record(request)
+            by = AnsweredBy.CLIENT
+            self._tracker.record(ApprovalAnswered(request.approval_id, choice, by, 0.0))
+            self._execution.approvals.resolve(request.approval_id, Decision(choice, by))
+
+    # -- the scope --
 
     def _begin_scope(self, scope: trio.CancelScope) -> None:
         """Set the time limit. A run that was stopped before it had a scope does not begin."""
@@ -305,7 +385,7 @@ class Run:
         return Approvals(
             self.header,
             self._services.store,
-            self._pending_approvals,
+            self._execution.approvals,
             context,
             seconds,
             self._spec.end_user,

@@ -13,12 +13,14 @@ from attrs import define, field, frozen
 
 from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.agent.runner import AgentRuntime
+from hermes_trio.core.events import Choice
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.records import EndedRun, RunHeader
 from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.disconnects import DETACH, DisconnectPolicy
 from hermes_trio.runs.persistence import LogFlusher
 from hermes_trio.runs.registry import RunRegistry
+from hermes_trio.runs.suspension import SuspendedRun, SuspendedRuns
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, RunLimits
 from hermes_trio.stores.base import Store
 
@@ -73,6 +75,7 @@ class Services:
     environments: Mapping[str, AgentEnvironment] = NO_ENVIRONMENTS
     on_first_text: Callable[[float], None] = lambda seconds: None  # noqa: ARG005 - seconds after the run began
     stats: RunStats = field(factory=RunStats)
+    suspended: SuspendedRuns = field(factory=SuspendedRuns)
     _default_environment: AgentEnvironment = field(init=False)
 
     def environment(self, profile: str) -> AgentEnvironment:
@@ -82,6 +85,14 @@ class Services:
     @_default_environment.default
     def _make_default_environment(self) -> AgentEnvironment:
         return AgentEnvironment(self.runtime, self.workspace)
+
+
+@frozen
+class ContinuedRun:
+    """The suspended run that a new run continues, and the answers to its approval requests."""
+
+    run: SuspendedRun
+    choices: Mapping[str, Choice]  # by the id of the request; the others are asked again
 
 
 @frozen
@@ -100,3 +111,6 @@ class RunSpec:
     end_user: str = ""
     # an approval request ends the reply, and the next message answers it
     asks_in_chat: bool = False
+    # Ends with approval requests instead of waiting for the answers; for runs in the server's nursery
+    can_suspend: bool = False
+    continues: ContinuedRun | None = None  # instead of starting an agent

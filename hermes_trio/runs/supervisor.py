@@ -65,7 +65,7 @@ class RunSupervisor:
         Raises:
             StoreError: the store does not take it. Then there is no run.
         """
-        run = Run(self.services, spec)
+        run = Run(self.services, spec, agent_nursery=self.nursery)
         client = run.clients.connect()
         # If the client leaves before the store has answered, the run's policy decides too, not this
         # request.
@@ -145,4 +145,5 @@ async def open_supervisor(services: Services) -> AsyncIterator[RunSupervisor]:
             yield RunSupervisor(nursery, services)
         finally:
             services.registry.stop_all(Reason.SERVER_SHUTDOWN)
+            services.suspended.stop_all(Reason.SERVER_SHUTDOWN)
         nursery.cancel_scope.cancel()

@@ -20,7 +20,7 @@ from hermes_trio.core.events import ApprovalRequest, Event, Finished
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.run_status import RunStateMachine, RunStatus
 from hermes_trio.core.state import ENDED_STATES
-from hermes_trio.core.turn import Turn
+from hermes_trio.core.turn import Continuation, Turn
 from hermes_trio.runs.log import RunLog
 from hermes_trio.stores.base import StoreError
 
@@ -40,6 +40,8 @@ class RunCallbacks:
     now: Callable[[], float]  # seconds since the run began
     request_approval: Callable[[ApprovalRequest], None]
     first_text: Callable[[float], None] = lambda seconds: None  # noqa: ARG005 - called once, with the first text
+    # what is left to the next run; None if the run waits for the answers to its approval requests
+    suspend: Callable[[Continuation], None] | None = None
 
 
 @frozen
@@ -72,6 +74,8 @@ class Tracker:
         self._is_saved = False
         self._progress = RunStateMachine()
         self._has_text = False
+        self._can_suspend = callbacks.suspend is not None
+        self._receiving = trio.CancelScope()
 
     @property
     def status(self) -> RunStatus:
@@ -99,6 +103,8 @@ class Tracker:
     def record(self, event: Event) -> None:
         """Record an event that does not come from the agent."""
         self._feed([event])
+        if self._can_suspend and self._turn.is_waiting:
+            self._receiving.cancel()
 
     async def run(self) -> None:
         """Follow the run to its end, and end it."""
@@ -120,8 +126,11 @@ class Tracker:
 
     async def _follow(self) -> None:
         while self._turn.is_open:
+            if self._can_suspend and self._turn.is_waiting:
+                await self._suspend()
+                return
             try:
-                events = await self._queue.receive()
+                events = await self._receive()
             except trio.EndOfChannel:
                 break
             self._handle(events)
@@ -129,6 +138,14 @@ class Tracker:
             if not self._out.has_room:
                 await self._wait_for_readers()
         await self._finish(Reason.SERVER_ERROR)
+
+    async def _receive(self) -> list[Event]:
+        """Return what the agent has emitted; nothing if the run is to be suspended before there is anything."""
+        if not self._can_suspend:
+            return await self._queue.receive()
+        with trio.CancelScope() as self._receiving:
+            return await self._queue.receive()
+        return []
 
     def _handle(self, events: list[Event]) -> None:
         """Record what the agent emitted.
@@ -175,6 +192,17 @@ class Tracker:
                 Reason.SERVER_ERROR if self._out.is_store_behind else Reason.STALLED_READER
             )
             await trio.sleep_forever()
+
+    async def _suspend(self) -> None:
+        """End the turn with its approval requests, save it, leave its agent to the next run, announce the end."""
+        changes, continuation = self._turn.suspend(self._callbacks.now())
+        self._append_open(list(changes))
+        await self._save()
+        self._is_saved = True
+        if self._callbacks.suspend is not None and self._end.outcome.status is Status.COMPLETED:
+            # Before clients learn of the requests: they may answer at once.
+            self._callbacks.suspend(continuation)
+        self._append((self._end,))
 
     async def _finish(self, reason: Reason) -> None:
         """End the turn if it is still open, save it, announce the end."""

@@ -35,7 +35,10 @@ _PREFIXES = {
     "function_call_output": "fco",
     "mcp_call": "mcp",
     "reasoning": "rs",
+    "mcp_approval_request": "mcpr",
+    "mcp_approval_response": "mcpa",
 }
+_APPROVAL_ITEMS = frozenset({"mcp_approval_request", "mcp_approval_response"})
 _CUT_SHORT = "[cancelled before it ended]"  # as in core.messages.transcript()
 
 
@@ -205,6 +208,30 @@ def _reasoning(value: InputItem, param: str) -> InputItem:
     return {"type": "reasoning", "summary": parts, **_status(value, param)}
 
 
+def _approval_request(value: InputItem, param: str) -> InputItem:
+    """A request of an earlier response. It keeps its id, which the answer names."""
+    given_id = read_text(value, "id", param=f"{param}.id")
+    return {
+        "type": "mcp_approval_request",
+        "server_label": read_text(value, "server_label", SERVER_LABEL, f"{param}.server_label"),
+        "name": require_text(value, "name", f"{param}.name"),
+        "arguments": read_text(value, "arguments", "{}", f"{param}.arguments"),
+        **({"id": given_id} if given_id else {}),
+    }
+
+
+def _approval_response(value: InputItem, param: str) -> InputItem:
+    if not isinstance(value.get("approve"), bool):
+        raise bad_request(f"'{param}.approve' must be true or false.", f"{param}.approve")
+    place = f"{param}.approval_request_id"
+    return {
+        "type": "mcp_approval_response",
+        "approval_request_id": require_text(value, "approval_request_id", place),
+        "approve": value["approve"],
+        "reason": read_text(value, "reason", param=f"{param}.reason") or None,
+    }
+
+
 def _status(value: InputItem, param: str, statuses: frozenset[str] = STATUSES) -> dict[str, str]:
     status = read_text(value, "status", "completed", f"{param}.status")
     if status not in statuses:
@@ -219,7 +246,27 @@ _READERS: dict[str, Callable[[InputItem, str], InputItem]] = {
     "function_call_output": _result,
     "mcp_call": _mcp_call,
     "reasoning": _reasoning,
+    "mcp_approval_request": _approval_request,
+    "mcp_approval_response": _approval_response,
 }
+
+
+@frozen
+class ApprovalReply:
+    """An answer to an approval request in the input of a turn."""
+
+    position: int  # in the input
+    request_id: str
+    is_approved: bool
+
+
+def find_approval_replies(items: Iterable[InputItem]) -> tuple[ApprovalReply, ...]:
+    """Return the answers to approval requests in an input, in its order."""
+    return tuple(
+        ApprovalReply(n, item["approval_request_id"], item["approve"])
+        for n, item in enumerate(items)
+        if item["type"] == "mcp_approval_response"
+    )
 
 
 @define
@@ -251,7 +298,8 @@ def items_to_messages(items: Sequence[InputItem]) -> tuple[Message, ...]:
     Each result follows the message that made its call, wherever it was among the items, because models require it. A result
     without a call answers a call of an earlier turn and keeps its position.
     """
-    items = _split_mcp_calls(items)
+    # What was approved shows in the calls that were run.
+    items = _split_mcp_calls([item for item in items if item["type"] not in _APPROVAL_ITEMS])
     results = _match_results(items)
     messages: list[Message] = []
     current = _AssistantRound()

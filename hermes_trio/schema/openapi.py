@@ -122,6 +122,7 @@ _RESPONSES = (
             "Idempotency-Key",
             "X-Hermes-On-Disconnect",
             "X-Hermes-Tool-Items",
+            "X-Hermes-Approvals",
         ),
     ),
     Operation(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from attrs import asdict, evolve, frozen
 
 from hermes_trio.core.dialects.responses import ECHO
+from hermes_trio.core.dialects.responses_items import SERVER_LABEL
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.messages import Content, Message
 from hermes_trio.core.records import NOTHING
@@ -135,7 +136,23 @@ class ResponsesRequest:
     @property
     def is_continuation(self) -> bool:
         """Whether the last message is the start of the answer, which the agent is to continue."""
-        return self.messages[-1].role == "assistant"
+        return bool(self.messages) and self.messages[-1].role == "assistant"
+
+    @property
+    def answers_approval(self) -> bool:
+        """Whether the input ends with an answer to an approval request, whose run it continues."""
+        return bool(self.input_items) and self.input_items[-1]["type"] == "mcp_approval_response"
+
+    @property
+    def wants_approval_items(self) -> bool:
+        """Whether the client knows this server as a hosted MCP server that may ask for approvals."""
+        tools = self.options.get("tools", ())
+        return any(
+            tool["type"] == "mcp"
+            and tool.get("server_label") == SERVER_LABEL
+            and tool.get("require_approval") != "never"
+            for tool in tools
+        )
 
 
 def parse_responses(raw: bytes) -> ResponsesRequest:
@@ -192,15 +209,17 @@ def with_input(request: ResponsesRequest, items: tuple[InputItem, ...]) -> Respo
     Raises:
         ApiError: 400 if there is nothing to answer in it.
     """
+    request = evolve(request, input_items=items)
+    if request.answers_approval:  # the agent that asked has everything else
+        return request
     messages = tuple(message for message in items_to_messages(items) if message.role != "system")
     is_question = _is_question(messages)
-    instructions = _instructions(request.instructions, items)
+    instructions = join_instructions(request.instructions, items)
     return evolve(
         request,
         message=messages[-1].content if is_question else "",
         history=messages[:-1] if is_question else messages,
         messages=messages,
-        input_items=items,
         instructions=instructions,
         has_instructions=bool(instructions),
     )
@@ -240,7 +259,8 @@ def _conversation(body: ResponsesBody) -> str:
     return (named.id if isinstance(named, ConversationRef) else named) or ""
 
 
-def _instructions(given: str, items: Iterable[InputItem]) -> str:
+def join_instructions(given: str, items: Iterable[InputItem]) -> str:
+    """Return the instructions of a request with those in the messages of its input."""
     texts = [
         system_text(item["content"])
         for item in items

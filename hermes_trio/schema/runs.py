@@ -56,7 +56,7 @@ def require_user_message(request: ResponsesRequest) -> None:
     Raises:
         ApiError: 400 if it is not the user's.
     """
-    if request.messages[-1].role != "user":
+    if not request.messages or request.messages[-1].role != "user":
         raise bad_request("The last element of 'input' must be a user message.", "input")
 
 

@@ -33,7 +33,7 @@ from hermes_trio.runs.disconnects import HEADER as POLICY_HEADER
 from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy, parse_policy
 from hermes_trio.runs.log import ChangeReader, StoredReader, load_changes
 from hermes_trio.runs.run import Run
-from hermes_trio.runs.spec import Items, Persistence, RunSpec
+from hermes_trio.runs.spec import ContinuedRun, Items, Persistence, RunSpec
 from hermes_trio.runs.supervisor import attach, attach_until_question, request_scoped_run
 from hermes_trio.schema.conversations import InputItem
 from hermes_trio.schema.front_ends import ClientIds
@@ -86,6 +86,7 @@ class TurnInput:
     input_items: tuple[InputItem, ...] = ()
     # the field of the request that ends with the start of an answer, "" if none does
     continues: str = ""
+    continued_run: ContinuedRun | None = None
 
 
 NO_CLIENT_IDS = ClientIds()
@@ -93,6 +94,10 @@ NO_CLIENT_IDS = ClientIds()
 
 def _no_items(_: EndedRun) -> Items:
     return ()
+
+
+def _nothing() -> None:
+    pass
 
 
 @frozen
@@ -118,6 +123,8 @@ class NewRun:
     is_task: bool = (
         False  # for the front end itself: without tools, and by the agent for such tasks
     )
+    can_suspend: bool = False  # the client takes approval requests at the end of a run
+    answers_approval: bool = False  # it continues with the agent of a suspended run, in its slot
 
 
 Start = Callable[[], AbstractAsyncContextManager[ChangeReader]]
@@ -211,7 +218,9 @@ def _with_headers(
 async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
     """Reserve a slot, load the input of the turn and build the specification of its run."""
     state = app_state()
-    slot = current_request().run_slot(state.admission)
+    # The agent of a suspended run still has the slot of that run.
+    has_slot = new.answers_approval
+    slot = Slot(_nothing) if has_slot else current_request().run_slot(state.admission)
     given = await new.load_input(run_id)
     chosen = choose_task_agent(given.model) if new.is_task else choose_agent(given.model)
     if given.continues and not state.services.environment(chosen.profile).runtime.can_continue:
@@ -257,6 +266,8 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
         to_items=new.to_items,
         end_user=new.ids.end_user,
         asks_in_chat=new.asks_in_chat,
+        can_suspend=new.can_suspend,
+        continues=given.continued_run,
     )
 
 
@@ -267,7 +278,7 @@ async def _begin(spec: RunSpec, ends_with_request: bool = False) -> StartedRun:
     reads it.
     """
     state = app_state()
-    if spec.persistence is not Persistence.FULL:
+    if spec.persistence is not Persistence.FULL and not spec.can_suspend:
         return StartedRun(spec.header, partial(request_scoped_run, state.services, spec))
     if ends_with_request:
         owned = Run(state.services, spec, has_owner=True)

@@ -139,6 +139,7 @@ STORED_ITEMS = """[
 ["m","Hello"],
 ["r","hm \\u00e9"],
 ["c","c1","terminal",{"command":"ls"},"completed","res",false,1.5,3,0],
+["c","c2","terminal",{},"cancelled","",true,1.5,3,1,"q1",true],
 ["k","k","f","{}"]
 ]""".replace("\n", "")
 
@@ -167,6 +168,7 @@ def test_the_stored_form_of_items_is_stable() -> None:
         MessageItem("Hello"),
         ReasoningItem("hm \N{LATIN SMALL LETTER E WITH ACUTE}"),
         CallItem("c1", "terminal", {"command": "ls"}, CallState.COMPLETED, "res", False, 1.5, 3, 0),
+        CallItem("c2", "terminal", {}, CallState.CANCELLED, "", True, 1.5, 3, 1, "q1", True),
         ClientCallItem("k", "f", "{}"),
     )
     assert decode_items(compress(STORED_ITEMS)) == items

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_trio.core.changes import (
+    ApprovalResolved,
     CallEnded,
     CallStarted,
+    Change,
     Ended,
     ReasoningAdded,
     TextAdded,
@@ -16,6 +19,10 @@ from hermes_trio.core.changes import (
 )
 from hermes_trio.core.events import (
     AgentFailed,
+    AnsweredBy,
+    ApprovalAnswered,
+    ApprovalRequest,
+    Choice,
     Event,
     Finished,
     Reasoning,
@@ -28,10 +35,10 @@ from hermes_trio.core.events import (
     Verdict,
     coalesce,
 )
-from hermes_trio.core.messages import CallItem, MessageItem, ReasoningItem, Usage
-from hermes_trio.core.outcome import Reason, Status
+from hermes_trio.core.messages import CallItem, MessageItem, ReasoningItem, Usage, transcript
+from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.state import CallState
-from hermes_trio.core.turn import NotEnded, Turn
+from hermes_trio.core.turn import Continuation, NotEnded, Turn
 from tests.support.strategies import cuts, last_words, said, scripts
 from tests.support.turn_rules import check_invariants, feed, played
 
@@ -264,3 +271,95 @@ def test_empty_pieces_are_no_changes() -> None:
     assert feed(turn, [Text(""), Reasoning(""), ToolStarted("x", "t")])[:1] != []
     assert feed(turn, [ToolOutput("x", "")]) == []
     assert feed(turn, [Reasoning("r")]) == [ReasoningAdded(1, "r")]
+
+
+# -- suspension --
+
+STARTED = ToolStarted("a", "terminal", {"command": "rm"}, 1.0)
+WANTED = ApprovalRequest("q", "a", "rm", "It deletes.", ("rm",), True, 60.0, 2.0)
+
+
+def suspended(*events: Event) -> tuple[Turn, list[Change], Continuation]:
+    turn = Turn()
+    changes = feed(turn, events)
+    assert turn.is_waiting
+    more, continuation = turn.suspend(5.0)
+    return turn, [*changes, *more], continuation
+
+
+def test_a_turn_waits_when_every_running_call_does() -> None:
+    events = (
+        STARTED,
+        ToolStarted("b", "read_file"),
+        WANTED,  # the other call goes on
+        ToolCompleted("b", "read"),
+        ApprovalAnswered("q", Choice.ONCE, AnsweredBy.CLIENT),
+    )
+    turn = Turn()
+    waiting = []
+    for event in events:
+        feed(turn, [event])
+        waiting.append(turn.is_waiting)
+    assert waiting == [False, False, False, True, False]
+
+
+def test_a_suspended_turn_leaves_its_call_to_the_next_one() -> None:
+    turn, changes, continuation = suspended(Text("Let me."), STARTED, WANTED)
+    assert turn.outcome == Outcome(Status.COMPLETED)
+    check_invariants(turn, changes)
+    assert changes[-3] == ApprovalResolved("q", "a", Choice.DENY, AnsweredBy.DEFERRED, 5.0)
+    text, call = turn.items
+    assert isinstance(call, CallItem)
+    assert (call.approval_id, call.is_deferred) == ("q", True)
+    assert transcript(turn.items) == transcript((text,)), "the next turn has the call"
+    assert continuation.calls == (evolve(STARTED, at=0.0),)
+    assert continuation.requests == (evolve(WANTED, at=0.0),)
+
+    following = Turn()
+    feed(following, [*continuation.calls, *continuation.requests])
+    assert following.is_waiting
+    feed(following, [ApprovalAnswered("q", Choice.ONCE, AnsweredBy.CLIENT)])
+    feed(following, [ToolCompleted("a", "gone", at=3.0), Finished()])
+    [done] = following.items
+    assert done == CallItem(
+        "a", "terminal", {"command": "rm"}, CallState.COMPLETED, "gone", False, 3.0, 1, 0, "q"
+    )
+
+
+def test_a_request_that_names_no_call_is_about_the_oldest_that_does_not_wait() -> None:
+    unnamed = evolve(WANTED, approval_id="q2", call_id="")
+    started = (STARTED, ToolStarted("b", "read_file"))
+    turn, changes, continuation = suspended(*started, unnamed, WANTED)
+    check_invariants(turn, changes)
+    assert [request.call_id for request in continuation.requests] == ["b", "a"]
+    resolved = [change for change in changes if isinstance(change, ApprovalResolved)]
+    assert [(each.approval_id, each.call_id) for each in resolved] == [("q", "a"), ("q2", "b")]
+
+
+@pytest.mark.parametrize("script", [[], [ToolAnnounced("terminal", {})], [STARTED, WANTED]])
+def test_a_request_without_a_call_gets_one(script: list[Event]) -> None:
+    alone = evolve(WANTED, approval_id="q2", call_id="")
+    turn, changes, continuation = suspended(*script, alone)
+    check_invariants(turn, changes)
+    call = turn.items[-1]
+    assert isinstance(call, CallItem)
+    assert (call.name, call.approval_id, call.is_deferred) == ("approval", "q2", True)
+    assert call.args == {"command": "rm", "description": "It deletes."}
+    assert len(continuation.calls) == len(script) // 2
+    assert continuation.requests[-1] == evolve(alone, at=0.0)
+
+
+@given(scripts)
+def test_every_turn_that_waits_can_be_suspended_and_continued(script: list[Event]) -> None:
+    turn = Turn()
+    changes = feed(turn, script)
+    if not turn.is_waiting:
+        return
+    more, continuation = turn.suspend(2000.0)
+    check_invariants(turn, [*changes, *more])
+    following = Turn()
+    feed(following, [*continuation.calls, *continuation.requests])
+    assert following.is_waiting
+    assert [request.approval_id for request in following.suspend(1.0)[1].requests] == [
+        request.approval_id for request in continuation.requests
+    ]

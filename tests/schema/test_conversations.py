@@ -11,7 +11,12 @@ from openai.types.conversations import Conversation as SdkConversation
 from openai.types.responses import ResponseItem
 from pydantic import TypeAdapter
 
-from hermes_trio.core.dialects.responses_items import ResultForm, ToolItems, output_items
+from hermes_trio.core.dialects.responses_items import (
+    Presentation,
+    ResultForm,
+    ToolItems,
+    output_items,
+)
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.events import Event
 from hermes_trio.core.messages import CallItem, ClientCallItem, Message, ToolCall, transcript
@@ -227,7 +232,7 @@ def test_every_form_of_a_turn_can_be_sent_back(
     tool_items: ToolItems, script: list[Event], reason: Reason
 ) -> None:
     turn, _ = played(script, reason)
-    items = output_items("resp_1", turn.items, turn.outcome, tool_items=tool_items)
+    items = output_items("resp_1", turn.items, turn.outcome, presentation=Presentation(tool_items))
     sent = items_to_messages(read_input(items)) if items else ()
     texts = [message.content for message in transcript(turn.items) if message.role == "assistant"]
     assert "".join(str(m.content) for m in sent if m.role == "assistant") == "".join(

@@ -28,6 +28,11 @@ ITEM_TYPES = {
     "response.output_text.done": "message",
     "response.function_call_arguments.delta": "function_call",
     "response.function_call_arguments.done": "function_call",
+    "response.mcp_call.in_progress": "mcp_call",
+    "response.mcp_call.completed": "mcp_call",
+    "response.mcp_call.failed": "mcp_call",
+    "response.mcp_call_arguments.delta": "mcp_call",
+    "response.mcp_call_arguments.done": "mcp_call",
     "response.reasoning_summary_part.added": "reasoning",
     "response.reasoning_summary_part.done": "reasoning",
     "response.reasoning_summary_text.delta": "reasoning",
@@ -106,8 +111,11 @@ class Reader:
         assert all(
             before.get(key) == item.get(key) for key in ("id", "type", "call_id", "name", "role")
         )
-        assert {**before, "status": item["status"]} == item, "done says what the deltas added up to"
-        assert item["status"] in {"completed", "incomplete"}
+        ends = {"output", "error"} if item["type"] == "mcp_call" else set()
+        added_up = {**before, **{key: item[key] for key in {"status", *ends} & item.keys()}}
+        assert added_up == item, "done says what the deltas added up to"
+        statuses = {"completed", "incomplete"} | ({"failed"} if ends else set())
+        assert item["type"] == "mcp_approval_request" or item["status"] in statuses
         self.items[index] = item
 
     def _inside(self, event: Json) -> None:
@@ -115,8 +123,10 @@ class Reader:
         item = self.items[event["output_index"]]
         assert event["item_id"] == item["id"]
         assert item["type"] == ITEM_TYPES[event["type"]]
-        if item["type"] == "function_call":
+        if "arguments" in event["type"]:
             self._arguments(event, item)
+        elif item["type"] == "mcp_call":
+            pass  # these events say only how far the call is
         else:
             key = "content" if item["type"] == "message" else "summary"
             self._part(event, item[key], event[f"{key}_index"])

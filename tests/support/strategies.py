@@ -39,6 +39,7 @@ noticed = st.builds(ToolAnnounced, tool_names, args, times)
 output = st.builds(ToolOutput, call_ids, texts)
 completed = st.builds(ToolCompleted, call_ids, texts, st.booleans(), times)
 questions = st.sampled_from(["q", "q2"])
+BY_THE_END = {AnsweredBy.RUN_ENDED, AnsweredBy.DEFERRED}
 wanted = st.builds(
     ApprovalRequest,
     questions,
@@ -54,7 +55,7 @@ answered = st.builds(
     ApprovalAnswered,
     questions,
     st.sampled_from(Choice),
-    st.sampled_from([by for by in AnsweredBy if by is not AnsweredBy.RUN_ENDED]),
+    st.sampled_from([by for by in AnsweredBy if by not in BY_THE_END]),
     times,
 )
 said: st.SearchStrategy[Event] = st.one_of(

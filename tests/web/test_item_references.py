@@ -145,3 +145,22 @@ async def test_runs_take_references_too() -> None:
         assert [message.content for message in history] == ["What is here?", "Yes."]
         refused = await harness.client.send("/v1/runs", {"input": [reference(said)]})
         assert (refused.status, refused.error["param"]) == (400, "input")
+
+
+async def test_a_session_that_follows_from_the_beginning_stays_the_same() -> None:
+    """The AI SDK sends system and user messages in full, and refers to the others."""
+    async with idle_harness([Text("Yes.")]) as harness:
+
+        async def session_of(*items: Any) -> str:
+            answer = await harness.client.send(RESPONSES, say([*items], prompt_cache_key="k"))
+            assert answer.status == 200
+            replies.append(answer.json["output"][0])
+            return str(answer.headers["x-hermes-session-id"])
+
+        replies: list[dict[str, Any]] = []
+        system = {"role": "system", "content": "Be brief."}
+        first = await session_of(system, "Hi")
+        assert await session_of(system, "Hi", reference(replies[0]), "And?") == first
+        assert await session_of(system, "Ho", reference(replies[0]), "And?") != first
+        alone = await session_of(reference(replies[0]), "And?")
+        assert await session_of(reference(replies[0]), "And?") != alone, "nothing to follow from"

@@ -28,6 +28,7 @@ from hermes_trio.core.dialects.responses_items import (
     McpCallSlot,
     MessageSlot,
     Output,
+    Presentation,
     ReasoningSlot,
     ResultForm,
     ServerCallSlot,
@@ -71,9 +72,16 @@ As ``function_call`` items.
 """
 
 
-def tool_items(header: RunHeader) -> ToolItems:
-    """Return how the tool calls of a run appear, to every client that reads it."""
-    return ToolItems(header.request.get(TOOL_ITEMS, ToolItems.FUNCTION_CALL))
+APPROVAL_ITEMS = "approval_items"
+"""Where the request in a run's header says that approval requests are items; absent: they are not."""
+
+
+def presentation(header: RunHeader) -> Presentation:
+    """Return the form of a response, which is the same for every client that reads it."""
+    return Presentation(
+        ToolItems(header.request.get(TOOL_ITEMS, ToolItems.FUNCTION_CALL)),
+        bool(header.request.get(APPROVAL_ITEMS)),
+    )
 
 
 IN_PROGRESS = "in_progress"
@@ -120,7 +128,7 @@ def response_object(
 
     Without an outcome it is in progress.
     """
-    output = output_items(header.run_id, items, outcome, ResultForm.TEXT, tool_items(header))
+    output = output_items(header.run_id, items, outcome, ResultForm.TEXT, presentation(header))
     return response_body(header, output, outcome, ended_after)
 
 
@@ -132,7 +140,9 @@ def response_items(ended: EndedRun) -> tuple[Mapping[str, Any], ...]:
     header = ended.header
     if header.kind != KIND or not header.is_stored:
         return ()
-    output = output_items(header.run_id, ended.items, ended.outcome, tool_items=tool_items(header))
+    output = output_items(
+        header.run_id, ended.items, ended.outcome, presentation=presentation(header)
+    )
     return (*header.input_items, *output)
 
 
@@ -258,7 +268,7 @@ class ResponsesStream:
         self._header = header
         self._after = after
         self._number = 0  # of the next event
-        self._output = Output(header.run_id, tool_items(header))
+        self._output = Output(header.run_id, presentation(header))
         self._has_status_line = bool(header.request.get(STATUS_LINE))
         self._open_approvals = _OpenRequests()
         self._around: dict[
@@ -432,7 +442,7 @@ class ResponsesCollector:
 
     def __init__(self, header: RunHeader) -> None:
         self._header = header
-        self._output = Output(header.run_id, tool_items(header))
+        self._output = Output(header.run_id, presentation(header))
         self._end: Ended | None = None
         self._open_approvals = _OpenRequests()
 

@@ -9,6 +9,8 @@ agree on items, order and ids.
 * A message or reasoning item is done when the next item of the turn begins, or when the turn ends. The result of a
   call that ran meanwhile is not such an item: the text continues after it.
 * A call is done when its tool is, and its result follows at once. A call that the client runs is done when it is made.
+* Where approval requests are items, a call is added when its tool is done: it may turn out to wait for an approval, and
+  then the response ends with the request, and the next response has the call.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from typing import Any
 from attrs import define, field, frozen
 
 from hermes_trio.core.changes import (
+    ApprovalRequested,
+    ApprovalResolved,
     CallEnded,
     CallStarted,
     Change,
@@ -32,6 +36,7 @@ from hermes_trio.core.changes import (
     TextAdded,
 )
 from hermes_trio.core.dialects.wire import encode
+from hermes_trio.core.events import AnsweredBy, Choice
 from hermes_trio.core.messages import CallItem, ClientCallItem, Item, MessageItem, ReasoningItem
 from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.core.state import CallState
@@ -70,13 +75,29 @@ class ToolItems(StrEnum):
 
 
 SERVER_LABEL = "hermes"
-"""The name of the server in an ``mcp_call`` item."""
+"""The name of the server in ``mcp_call`` and ``mcp_approval_request`` items."""
+
+
+@frozen
+class Presentation:
+    """The form in which a response shows what the server does, fixed when it starts."""
+
+    tool_items: ToolItems = ToolItems.FUNCTION_CALL
+    approval_items: bool = False  # approval requests are ``mcp_approval_request`` items
+
+
+DEFAULT_PRESENTATION = Presentation()
 
 
 def item_id(prefix: str, run_id: str, position: int | str) -> str:
     """Derive the id of an item from the run and the item's position."""
     digest = hashlib.sha256(f"{run_id}\n{prefix}\n{position}".encode("utf-8", "surrogatepass"))
     return f"{prefix}_{digest.hexdigest()[:24]}"
+
+
+def approval_item_id(approval_id: str) -> str:
+    """Derive the id of the item of an approval request. It is the same in every response that shows the request."""
+    return item_id("mcpr", approval_id, "")
 
 
 def text_part(text: str) -> OutputItem:
@@ -226,6 +247,7 @@ class McpCallSlot:
     status: ItemStatus = ItemStatus.IN_PROGRESS
     output: str | None = None
     is_error: bool = False
+    approval_request_id: str | None = None
 
     def opened(self) -> OutputItem:
         """Return the item before its arguments, which clients add up from the deltas."""
@@ -249,13 +271,38 @@ class McpCallSlot:
             "arguments": arguments,
             "output": self.output,
             "error": error if self.is_error else None,
-            "approval_request_id": None,
+            "approval_request_id": self.approval_request_id,
+        }
+
+
+@define(eq=False)
+class ApprovalSlot:
+    """A request to approve a call, which ends the response. The client answers in its next request."""
+
+    index: int
+    item_id: str
+    name: str
+    arguments: str  # JSON text
+    status: ItemStatus = ItemStatus.COMPLETED  # not shown
+
+    def opened(self) -> OutputItem:
+        """Return the complete item."""
+        return self.shown(ResultForm.PARTS)
+
+    def shown(self, form: ResultForm) -> OutputItem:  # noqa: ARG002 - only results have two forms
+        """Return the item."""
+        return {
+            "id": self.item_id,
+            "type": "mcp_approval_request",
+            "server_label": SERVER_LABEL,
+            "name": self.name,
+            "arguments": self.arguments,
         }
 
 
 TextSlot = MessageSlot | ReasoningSlot
 ServerCallSlot = CallSlot | McpCallSlot
-Slot = TextSlot | ServerCallSlot | ResultSlot
+Slot = TextSlot | ServerCallSlot | ResultSlot | ApprovalSlot
 
 
 @frozen
@@ -286,13 +333,18 @@ Step = ItemAdded | ItemDelta | ItemDone
 class Output:
     """The output of one response. Feed it changes; read steps or items."""
 
-    def __init__(self, run_id: str, tool_items: ToolItems = ToolItems.FUNCTION_CALL) -> None:
-        self._run_id, self._tool_items = run_id, tool_items
+    def __init__(self, run_id: str, presentation: Presentation = DEFAULT_PRESENTATION) -> None:
+        self._run_id, self._tool_items = run_id, presentation.tool_items
+        self._has_approval_items = presentation.approval_items
         self._slots: list[Slot] = []
         self._open_text: dict[
             int, TextSlot
         ] = {}  # the open text item, by position in the turn; at most one
         self._calls: dict[int, ServerCallSlot] = {}  # running calls, by position in the turn
+        # With approval items: the running calls, which are not shown yet, by position in the turn;
+        # and the latest approval request about each call, by the id of the call.
+        self._held: dict[int, CallStarted] = {}
+        self._approval_ids: dict[str, str] = {}
 
     def items(self, form: ResultForm) -> list[OutputItem]:
         """Return all items in their current state."""
@@ -312,6 +364,10 @@ class Output:
                 yield from self._start(change)
             case CallEnded():
                 yield from self._finish(change)
+            case ApprovalRequested(approval_id, call_id):
+                self._approval_ids[call_id] = approval_id
+            case ApprovalResolved(by=AnsweredBy.DEFERRED) if self._has_approval_items:
+                yield from self._request_approval(change)
             case ClientToolCalled():
                 yield from self._client_call(change)
             case Ended(outcome):
@@ -347,9 +403,13 @@ class Output:
         yield ItemDelta(slot, text)
 
     def _start(self, change: CallStarted) -> Iterator[Step]:
-        if self._tool_items is ToolItems.HIDDEN:
-            return
-        yield from self._close_text(ItemStatus.COMPLETED)
+        if self._has_approval_items:
+            self._held[change.item] = change
+        elif self._tool_items is not ToolItems.HIDDEN:
+            yield from self._close_text(ItemStatus.COMPLETED)
+            yield self._add_call(change)
+
+    def _add_call(self, change: CallStarted) -> ItemAdded:
         is_mcp = self._tool_items is ToolItems.MCP_CALL
         slot = (McpCallSlot if is_mcp else CallSlot)(
             len(self._slots),
@@ -358,8 +418,21 @@ class Output:
             change.name,
             encode(change.args),
         )
+        if isinstance(slot, McpCallSlot) and self._has_approval_items:
+            approval_id = self._approval_ids.get(change.call_id)
+            slot.approval_request_id = approval_id and approval_item_id(approval_id)
         self._calls[change.item] = slot
+        return self._open(slot)
+
+    def _request_approval(self, change: ApprovalResolved) -> Iterator[Step]:
+        """End the response with a request about a call that has not been shown, and now will not be."""
+        yield from self._close_text(ItemStatus.COMPLETED)
+        [call] = [call for call in self._held.values() if call.call_id == change.call_id]
+        del self._held[call.item]
+        item_id = approval_item_id(change.approval_id)
+        slot = ApprovalSlot(len(self._slots), item_id, call.name, encode(call.args))
         yield self._open(slot)
+        yield ItemDone(slot)
 
     def _client_call(self, change: ClientToolCalled) -> Iterator[Step]:
         yield from self._close_text(ItemStatus.COMPLETED)
@@ -370,8 +443,13 @@ class Output:
         yield ItemDone(slot)
 
     def _finish(self, change: CallEnded) -> Iterator[Step]:
+        if self._has_approval_items and change.item not in self._held:
+            return  # it waits for an approval
+        held = self._held.pop(change.item, None)
         if self._tool_items is ToolItems.HIDDEN:
             return
+        if held is not None:
+            yield self._add_call(held)  # text that came meanwhile continues after it
         is_complete = change.state is CallState.COMPLETED
         status = ItemStatus.COMPLETED if is_complete else ItemStatus.INCOMPLETE
         call = self._calls.pop(change.item)
@@ -389,7 +467,8 @@ class Output:
 
     def _abandon_calls(self) -> Iterator[Step]:
         """Close running calls. Turns close theirs; this is for a log that lost its tail."""
-        for item, call in list(self._calls.items()):
+        running = {**self._calls, **self._held}
+        for item, call in running.items():
             yield from self._finish(
                 CallEnded(
                     item,
@@ -421,13 +500,13 @@ def output_items(
     items: Sequence[Item],
     outcome: Outcome | None = None,
     form: ResultForm = ResultForm.TEXT,
-    tool_items: ToolItems = ToolItems.FUNCTION_CALL,
+    presentation: Presentation = DEFAULT_PRESENTATION,
 ) -> list[OutputItem]:
     """Return the output of a stored or running turn, from its items.
 
     Without an outcome it has not ended.
     """
-    output = Output(run_id, tool_items)
+    output = Output(run_id, presentation)
     output.take_all(_replayed(items))
     if outcome is not None:
         output.take_all([Ended(outcome)])
@@ -436,22 +515,26 @@ def output_items(
 
 def _replayed(items: Sequence[Item]) -> Iterator[Change]:
     """Yield changes that lead to these items, with each call ending where it ended."""
-    ends: defaultdict[int, list[tuple[int, CallEnded]]] = defaultdict(list)
+    ends: defaultdict[int, list[tuple[int, int, CallItem]]] = defaultdict(list)
     for position, item in enumerate(items):
         if isinstance(item, CallItem) and item.state is not CallState.RUNNING:
-            end = CallEnded(
-                position,
-                item.call_id,
-                item.name,
-                item.state,
-                item.result,
-                item.is_error,
-                item.duration,
-            )
-            ends[max(item.after, position + 1)].append((item.rank, end))
+            ends[max(item.after, position + 1)].append((item.rank, position, item))
     for position, item in enumerate(items):
         yield _beginning_of(position, item)
-        yield from (end for _, end in sorted(ends[position + 1], key=itemgetter(0)))
+        for _, start, call in sorted(ends[position + 1], key=itemgetter(0)):
+            yield from _end_of(start, call)
+
+
+def _end_of(position: int, item: CallItem) -> Iterator[Change]:
+    """Yield the changes with which a call ended, after what its approval request said."""
+    if item.approval_id:
+        yield ApprovalRequested(item.approval_id, item.call_id, "", "", (), False, 0.0, 0.0)
+    if item.is_deferred:
+        by = AnsweredBy.DEFERRED
+        yield ApprovalResolved(item.approval_id, item.call_id, Choice.DENY, by, 0.0)
+    yield CallEnded(
+        position, item.call_id, item.name, item.state, item.result, item.is_error, item.duration
+    )
 
 
 def _beginning_of(position: int, item: Item) -> Change:

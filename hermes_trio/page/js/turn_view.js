@@ -110,7 +110,7 @@ class Piece extends Component {
 }
 
 const CHOICES = { once: "Allow once", session: "Allow in this session", always: "Always allow", deny: "Deny" };
-const BY = { client: "", timeout: " (nobody answered)", nobody: " (nobody could be asked)", run_ended: " (the run ended)" };
+const BY = { client: "", timeout: " (nobody answered)", nobody: " (nobody could be asked)", run_ended: " (the run ended)", deferred: " (asked in the next response)" };
 
 function Approval({ part, turn, actions }) {
   const isOpen = !part.choice && !isOver(turn);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from attrs import evolve
@@ -11,27 +12,38 @@ from quart import Blueprint, Response, request
 from hermes_trio.core.changes import Change
 from hermes_trio.core.dialects.chat import BatchReply
 from hermes_trio.core.dialects.responses import (
+    APPROVAL_ITEMS,
     KIND,
     TOOL_ITEMS,
     ResponsesCollector,
     ResponsesStream,
+    response_items,
     response_object,
-    tool_items,
 )
-from hermes_trio.core.dialects.responses_items import ToolItems, output_items
+from hermes_trio.core.dialects.responses_items import ToolItems
 from hermes_trio.core.dialects.wire import STATUS_LINE
 from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.events import Choice
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun, RunHeader
+from hermes_trio.core.shorten import shorten
 from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.disconnects import DETACH
 from hermes_trio.runs.log import load_changes
-from hermes_trio.runs.spec import Items, Persistence
+from hermes_trio.runs.spec import ContinuedRun, Items, Persistence
 from hermes_trio.schema.chat import derive_session_id
-from hermes_trio.schema.conversations import item_list, with_ids
+from hermes_trio.schema.conversations import (
+    REFERENCE,
+    ApprovalReply,
+    find_approval_replies,
+    find_references,
+    item_list,
+    items_to_messages,
+    with_ids,
+)
 from hermes_trio.schema.front_ends import ClientIds
 from hermes_trio.schema.parsing import SESSION_ID_HEADER, SESSION_KEY_HEADER
-from hermes_trio.schema.responses import ResponsesRequest, parse_responses
+from hermes_trio.schema.responses import ResponsesRequest, join_instructions, parse_responses
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.history import (
     TurnHistory,
@@ -39,6 +51,7 @@ from hermes_trio.web.history import (
     load_history,
     lock_session,
     resolve_references,
+    session_target,
 )
 from hermes_trio.web.request import (
     MAX_INTEGER,
@@ -47,6 +60,7 @@ from hermes_trio.web.request import (
     body,
     bool_param,
     client_ids,
+    current_request,
     header,
     int_param,
     is_background_task,
@@ -71,6 +85,7 @@ from hermes_trio.web.start_run import (
 
 RESPONSES = RunKind(KIND, "resp_", 28)
 TOOL_ITEMS_HEADER = "X-Hermes-Tool-Items"
+APPROVALS_HEADER = "X-Hermes-Approvals"
 
 blueprint = Blueprint("responses", __name__)
 
@@ -78,10 +93,12 @@ blueprint = Blueprint("responses", __name__)
 @blueprint.post("/v1/responses")
 async def create_response() -> Response:
     """Run one turn: streamed, collected, or in the background."""
-    reserve_slot()
+    if not app_state().services.suspended.has_any(principal()):
+        reserve_slot()  # else the request may continue with an agent that has its slot already
     raw = await body()
     asked, session = parse_responses(raw), SessionHeaders.from_request()
-    asked = evolve(asked, echo={**asked.echo, **_presentation()})
+    has_approval_items = asked.answers_approval or _choose_approval_items(asked)
+    asked = evolve(asked, echo={**asked.echo, **_presentation(has_approval_items)})
     ids = client_ids(asked.ids, _derived_id(asked))
     new = (
         task_run(RESPONSES, raw, session, partial(_load_task, asked))
@@ -94,9 +111,11 @@ async def create_response() -> Response:
             persistence=Persistence.FULL if asked.store else Persistence.NONE,
             on_disconnect=DETACH if asked.background else disconnect_policy(),
             is_background=asked.background,
-            can_ask=asked.stream or asked.background,
+            can_ask=asked.stream or asked.background or has_approval_items,
             to_items=to_items,
             ids=ids,
+            can_suspend=has_approval_items,
+            answers_approval=asked.answers_approval,
         )
     )
     started = await start_run(new)
@@ -112,15 +131,30 @@ async def create_response() -> Response:
     return await collected_response(started, collector, make_reply)
 
 
-def _presentation() -> dict[str, Any]:
+def _presentation(has_approval_items: bool) -> dict[str, Any]:
     """Return what the run's header notes about the form of its events, where it is not the default.
 
     Raises:
         ApiError: 400 if the header has an unknown value.
     """
     chosen = _choose_tool_items()
-    form = {} if chosen is ToolItems.FUNCTION_CALL else {TOOL_ITEMS: str(chosen)}
+    form: dict[str, Any] = {} if chosen is ToolItems.FUNCTION_CALL else {TOOL_ITEMS: str(chosen)}
+    if has_approval_items:
+        form[APPROVAL_ITEMS] = True
     return {**form, STATUS_LINE: True} if wants_status_line() else form
+
+
+def _choose_approval_items(asked: ResponsesRequest) -> bool:
+    """Choose by header, or by the tools: a client that knows hosted MCP servers can answer in items.
+
+    Raises:
+        ApiError: 400 if the header has an unknown value.
+    """
+    given = header(APPROVALS_HEADER).strip().lower()
+    if given not in {"", "items", "events"}:
+        message = f"'{APPROVALS_HEADER}' must be one of items, events."
+        raise bad_request(message, APPROVALS_HEADER, "invalid_approvals")
+    return given == "items" or (not given and asked.wants_approval_items)
 
 
 def _choose_tool_items() -> ToolItems:
@@ -147,6 +181,9 @@ def _choose_tool_items() -> ToolItems:
 
 async def _load_input(asked: ResponsesRequest, ids: ClientIds, run_id: str) -> TurnInput:
     asked = await resolve_references(asked)
+    if asked.answers_approval:
+        return await _load_continuation(asked, ids, run_id)
+    _refuse_early_answers(asked)
     if (session_id := ids.session_id or ids.derived_id) and not asked.is_chained:
         # Not locked: the input has all that was said, and a front end may ask several models at once.
         return turn_input(run_id, asked, await load_history(asked, session_id), None)
@@ -164,7 +201,14 @@ def _derived_id(asked: ResponsesRequest) -> str:
     """
     if not asked.ids.prompt_cache_key:
         return ""
-    return derive_session_id(asked.instructions, asked.messages)
+    if not find_references(asked.input_items):
+        return derive_session_id(asked.instructions, asked.messages)
+    # They are not resolved yet, so only what comes before them can tell.
+    known = [*takewhile(lambda item: item["type"] != REFERENCE, asked.input_items)]
+    messages = items_to_messages(known)
+    if all(message.role != "user" for message in messages):
+        return ""
+    return derive_session_id(join_instructions(asked.instructions, known), messages)
 
 
 async def _load_task(asked: ResponsesRequest, run_id: str) -> TurnInput:
@@ -172,6 +216,76 @@ async def _load_task(asked: ResponsesRequest, run_id: str) -> TurnInput:
     history = TurnHistory(new_task_id(), asked.history, asked.instructions)
     hidden = evolve(asked, echo={**asked.echo, "store": False})
     return turn_input(run_id, hidden, history, None)
+
+
+async def _load_continuation(asked: ResponsesRequest, ids: ClientIds, run_id: str) -> TurnInput:
+    """Reserve the suspended run whose approval requests the input answers.
+
+    Answers to other requests are part of the history that some clients send along. The form of the
+    response is that of the one before it.
+
+    Raises:
+        ApiError: 400 if the last answer is for no request that waits; 409 while another turn runs in
+            the session.
+    """
+    suspended_runs = app_state().services.suspended
+    replies = find_approval_replies(asked.input_items)
+    suspended = suspended_runs.find(principal(), replies[-1].request_id)
+    if suspended is None or not suspended.may_be_answered_by(ids.end_user):
+        raise _not_waiting(replies[-1])
+    before = suspended.header
+    target = session_target(before.session_id, "input")
+    lock = await lock_session(target) if asked.store else None
+    if not suspended.reserve():
+        raise _not_waiting(replies[-1])
+    current_request().on_close(suspended.release_unused)
+    waiting = suspended.approval_ids
+    choices = {
+        waiting[reply.request_id]: Choice.ONCE if reply.is_approved else Choice.DENY
+        for reply in replies
+        if reply.request_id in waiting
+    }
+    form = {
+        name: before.request[name]
+        for name in (TOOL_ITEMS, APPROVAL_ITEMS, STATUS_LINE)
+        if name in before.request
+    }
+    echo = {
+        name: value for name, value in asked.echo.items() if name not in (TOOL_ITEMS, STATUS_LINE)
+    }
+    history = TurnHistory(
+        before.session_id,
+        instructions=before.instructions,
+        parent=before.run_id if before.is_stored else "",
+    )
+    turn = turn_input(run_id, evolve(asked, echo={**echo, **form}), history, lock)
+    return evolve(turn, continued_run=ContinuedRun(suspended, choices))
+
+
+def _not_waiting(reply: ApprovalReply) -> ApiError:
+    return bad_request(
+        f"input[{reply.position}]: approval request '{shorten(reply.request_id, 100)}' does not wait "
+        "for an answer. It was answered before, or not in time, or the server was restarted.",
+        f"input[{reply.position}].approval_request_id",
+        "approval_not_pending",
+    )
+
+
+def _refuse_early_answers(asked: ResponsesRequest) -> None:
+    """Refuse a new message after the answer to a request that still waits.
+
+    The agent cannot take a message in the middle of its work, and the answer must not be lost.
+
+    Raises:
+        ApiError: 400.
+    """
+    for reply in find_approval_replies(asked.input_items):
+        if app_state().services.suspended.find(principal(), reply.request_id) is not None:
+            place = f"input[{reply.position}]"
+            message = (
+                f"{place}: the answer to an approval request must be the last item of 'input'."
+            )
+            raise bad_request(message, place, "approval_not_last")
 
 
 def turn_input(
@@ -199,9 +313,7 @@ def to_items(ended: EndedRun) -> Items:
     """Return what a conversation gains by a run: the input, and everything the agent did."""
     if not ended.header.conversation or not ended.header.is_stored:
         return ()
-    form = tool_items(ended.header)
-    output = output_items(ended.header.run_id, ended.items, ended.outcome, tool_items=form)
-    return (*ended.header.input_items, *output)
+    return response_items(ended)
 
 
 @blueprint.get("/v1/responses/<response_id>")
@@ -254,9 +366,10 @@ async def _changes_so_far(response_id: str) -> list[Change]:
 
 @blueprint.delete("/v1/responses/<response_id>")
 async def delete_response(response_id: str) -> Response:
-    """Delete a response; one that still runs is stopped first."""
+    """Delete a response; one that still runs, or whose agent waits for approvals, is stopped first."""
     await _find(response_id)
     await _stop(response_id)
+    app_state().services.suspended.stop_run(principal(), response_id, Reason.STOP_REQUESTED)
     if not await app_state().services.store.delete_run(principal(), response_id):
         raise response_not_found(response_id)
     return json_response({"id": response_id, "object": "response", "deleted": True})

@@ -14,6 +14,8 @@ from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from hermes_trio.core.changes import (
+    ApprovalRequested,
+    ApprovalResolved,
     CallEnded,
     CallStarted,
     Change,
@@ -23,14 +25,16 @@ from hermes_trio.core.changes import (
     ToolOutputAdded,
 )
 from hermes_trio.core.dialects.responses import (
+    APPROVAL_ITEMS,
     TOOL_ITEMS,
     ResponsesCollector,
     ResponsesStream,
     frames_after,
     response_object,
 )
-from hermes_trio.core.dialects.responses_items import item_id
-from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
+from hermes_trio.core.dialects.responses_items import approval_item_id, item_id
+from hermes_trio.core.dialects.wire import STATUS_LINE
+from hermes_trio.core.events import AnsweredBy, Choice, Event, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.messages import CallItem, ClientCallItem, MessageItem, ReasoningItem
 from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.state import CallState
@@ -454,3 +458,59 @@ def test_hidden_calls_leave_the_rest_as_it_is(script: list[Event], reason: Reaso
         kinds[type(item)] for item in turn.items if not isinstance(item, CallItem)
     ]
     assert response_object(HIDDEN, turn.items, turn.outcome)["output"] == output
+
+
+# Approval requests as items.
+
+ITEMS = evolve(HEADER, request={TOOL_ITEMS: "mcp_call", APPROVAL_ITEMS: True})
+
+
+@given(scripts, cuts, st.sampled_from(["mcp_call", "function_call", "hidden"]))
+def test_approval_items_are_the_same_in_stream_and_record(
+    script: list[Event], reason: Reason, form: str
+) -> None:
+    turn = Turn()
+    changes = feed(turn, script)
+    more = turn.suspend(5.0)[0] if turn.is_waiting else turn.cancel(reason, 5.0)
+    header = evolve(HEADER, request={TOOL_ITEMS: form, APPROVAL_ITEMS: True})
+    events = events_of(frames_after(header, [*changes, *more]))
+    final = Reader().read(events).final
+    stored = response_object(header, turn.items, turn.outcome)["output"]
+    shown = [item for item in final["output"] if item["type"] != "function_call_output"]
+    assert shown == [item for item in stored if item["type"] != "function_call_output"]
+    requests = [item for item in stored if item["type"] == "mcp_approval_request"]
+    deferred = [each for each in turn.items if isinstance(each, CallItem) and each.is_deferred]
+    assert [item["id"] for item in requests] == [
+        approval_item_id(call.approval_id) for call in deferred
+    ]
+
+
+def test_a_log_that_lost_its_tail_shows_the_calls_that_were_held_back() -> None:
+    changes: list[Change] = [
+        CallStarted(0, "c", "terminal", {}, 0.0),
+        Ended(Outcome(Status.INCOMPLETE), 1.0),
+    ]
+    final = events_of(frames_after(ITEMS, changes))[-1]["response"]
+    assert [(item["type"], item["status"]) for item in final["output"]] == [
+        ("mcp_call", "incomplete")
+    ]
+
+
+def test_a_client_with_a_status_line_is_told_of_approvals() -> None:
+    changes: list[Change] = [
+        TextAdded(0, "Let me."),
+        ApprovalRequested("q", "", "rm -r x", "", (), True, 60.0, 1.0),
+        ApprovalResolved("q", "", Choice.ONCE, AnsweredBy.CLIENT, 2.0),
+        DONE,
+    ]
+    events = events_of(frames_after(evolve(HEADER, request={STATUS_LINE: True}), changes))
+    Reader().read(events)
+    asked, answered = [event for event in events if "event" in event]
+    assert asked["event"]["data"] == {
+        "description": "Waiting for an approval: rm -r x",
+        "done": False,
+    }
+    assert asked["response"]["hermes"]["approvals_pending"] == 1
+    assert answered["event"]["data"] == {"description": "Approval: once", "done": True}
+    assert "hermes" not in answered["response"]
+    assert not [event for event in events_of(frames_after(HEADER, changes)) if "event" in event]

@@ -10,7 +10,11 @@ from hypothesis import given, settings
 from openai.types.responses import Response
 
 from hermes_trio.core.changes import CallStarted, TextAdded
-from hermes_trio.core.dialects.responses import ResponsesCollector, response_object
+from hermes_trio.core.dialects.responses import (
+    ResponsesCollector,
+    response_items,
+    response_object,
+)
 from hermes_trio.core.dialects.responses_items import ResultForm, item_id, output_items
 from hermes_trio.core.events import (
     AgentFailed,
@@ -24,6 +28,7 @@ from hermes_trio.core.events import (
 )
 from hermes_trio.core.messages import CallItem, MessageItem, Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
+from hermes_trio.core.records import EndedRun
 from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
 from tests.support.responses_stream_rules import HEADER
@@ -248,3 +253,13 @@ def test_a_reply_whose_end_never_came_is_our_failure() -> None:
     assert body["status"] == "failed"
     assert [item["status"] for item in body["output"]] == ["completed", "incomplete", "incomplete"]
     assert collector.outcome == Outcome.from_cancellation(Reason.SERVER_ERROR)
+
+
+def test_only_a_stored_response_has_items_that_can_be_referred_to() -> None:
+    asked = {"id": "msg_in", "type": "message"}
+    header = evolve(HEADER, input_items=(asked,))
+    ended = EndedRun(header, (MessageItem("Hello"),), DONE, 1.0)
+    output = response_object(header, ended.items, DONE)["output"]
+    assert response_items(ended) == (asked, *output)
+    for other in (evolve(header, kind="chat"), evolve(header, request={"store": False})):
+        assert response_items(evolve(ended, header=other)) == ()
