@@ -102,6 +102,11 @@ class StreamBody(ResponseBody):
             return await self._run.__aexit__(kind, error, traceback)  # noqa: ASYNC102 - the run bounds its own end
         finally:
             self._delivery = None  # it refers to this body
+            if error is not None:
+                # Ending the run adds frames to the traceback that hold the exception: a cycle
+                # with everything that the request made. contextlib restores the traceback only if
+                # the same exception comes out, but a nursery raises another Cancelled.
+                error.__traceback__ = traceback
 
     def __aiter__(self) -> Self:
         return self
