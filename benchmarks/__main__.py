@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measure, write the results, and say how they compare with the bars."""
+"""``python -m benchmarks``: measure, write the results, and say how they compare with the thresholds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import trio
 from attrs import frozen
 
 from benchmarks import contenders, loads
-from benchmarks.bars import Verdict, judge
 from benchmarks.contenders import CLIENT_CORE, Contender
 from benchmarks.figures import Result, tabulate
 from benchmarks.loads import Load
 from benchmarks.measuring import measure
+from benchmarks.report import Run, describe_setting, merge_runs, read_report, write_report
 from benchmarks.sanity import problems
-from benchmarks.starting import Interpreters, NotStarted, start_up_seconds
-from benchmarks.writing import Run, read, setting_of, updated, write
+from benchmarks.startup import Interpreters, NotStarted, measure_startup
+from benchmarks.thresholds import Verdict, judge
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "discussion"
@@ -55,22 +55,22 @@ def main() -> int:
     is_part = (options.only or options.contender) and not options.update
     out = options.out or (ELSEWHERE if is_part else DOCS)
     if options.render:
-        return finish(read(out), out)
+        return finish(read_report(out), out)
     os.sched_setaffinity(0, {CLIENT_CORE})  # this process, too, leaves the servers alone
     choice = choose(options)
     if not options.quick:
-        combined = partial(updated, read(out)) if options.update else _as_it_is
+        combined = partial(merge_runs, read_report(out)) if options.update else _unchanged
         return finish(repeated(choice, out, combined), out)
-    with tempfile.TemporaryDirectory() as folder:  # small loads say nothing about the bars
+    with tempfile.TemporaryDirectory() as folder:  # small loads say nothing about the thresholds
         run = repeated(choice, Path(folder))
     return complain(problems(run.results))
 
 
-def _as_it_is(run: Run) -> Run:
+def _unchanged(run: Run) -> Run:
     return run
 
 
-def repeated(choice: Choice, out: Path, combined: Callable[[Run], Run] = _as_it_is) -> Run:
+def repeated(choice: Choice, out: Path, combined: Callable[[Run], Run] = _unchanged) -> Run:
     """Measure all of it, again and again.
 
     What is written each time is not lost if the next one is broken off.
@@ -79,8 +79,10 @@ def repeated(choice: Choice, out: Path, combined: Callable[[Run], Run] = _as_it_
     results: list[Result] = []
     for times in range(1, choice.repeat + 1):
         results += trio.run(measure_all, choice)
-        run = combined(Run(setting_of(choice.interpreters, times, load_average), tuple(results)))
-        write(run, out)
+        run = combined(
+            Run(describe_setting(choice.interpreters, times, load_average), tuple(results))
+        )
+        write_report(run, out)
     return run
 
 
@@ -162,7 +164,7 @@ async def _measured(load: Load, contender: Contender, interpreters: Interpreters
 
 async def _start_up() -> Result:
     with tempfile.TemporaryDirectory() as folder:
-        return Result("start-up", "ours", {"start_up": await start_up_seconds(Path(folder))})
+        return Result("start-up", "ours", {"start_up": await measure_startup(Path(folder))})
 
 
 def _line(result: Result) -> str:
@@ -182,15 +184,15 @@ def _line(result: Result) -> str:
 
 
 def finish(run: Run, folder: Path) -> int:
-    """Write the files and tell the bars."""
+    """Write the files and print how the thresholds were met."""
     for judgement in judge(tabulate(run.results)):
         if judgement.verdict is not Verdict.NOT_MEASURED:
-            bar, sign = judgement.bar, "<=" if judgement.bar.at_most else ">="
+            threshold, sign = judgement.threshold, "<=" if judgement.threshold.at_most else ">="
             verdict = judgement.verdict.name.lower().replace("_", " ")
             tell(
-                f"{verdict:>8}  {bar.topic}: {bar.text}: {judgement.value:,.2f} {sign} {bar.bound:g}"
+                f"{verdict:>8}  {threshold.topic}: {threshold.text}: {judgement.value:,.2f} {sign} {threshold.bound:g}"
             )
-    for path in write(run, folder):
+    for path in write_report(run, folder):
         tell(f"written: {path}")
     return 0
 

@@ -15,7 +15,7 @@ from benchmarks.contenders import Contender, order_for
 from benchmarks.figures import Result, figures_of
 from benchmarks.loads import Kind, Load
 from benchmarks.sampling import Sampler
-from benchmarks.starting import ROOT, Interpreters, serving
+from benchmarks.startup import ROOT, Interpreters, serving
 
 # Wakes up what is made lazily (imports, pools, caches), so that nobody is measured cold.
 WARM_UP_TURNS = 20

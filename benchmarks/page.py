@@ -1,4 +1,4 @@
-"""The results as a page: tables in Markdown, and the bars. Pure."""
+"""Render the results as a Markdown page: tables and thresholds. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from itertools import chain
 from attrs import frozen
 
 from benchmarks import contenders, loads
-from benchmarks.bars import DISTANCES, Judgement, judge
 from benchmarks.figures import MEASURES, Measure, Table
 from benchmarks.loads import Kind, Load
 from benchmarks.plots import PLOTS
 from benchmarks.stats import Summary
+from benchmarks.thresholds import COMPARISONS, Judgement, judge
 
 _STREAMED = (
     "tokens_per_s", "frames_per_s", "first_p50", "first_p99", "lag_p50", "lag_p99", "gap_p99", "late_p99",
@@ -55,7 +55,7 @@ _BY_NAME = {measure.name: measure for measure in MEASURES}
 
 @frozen
 class Setting:
-    """Under which circumstances a run was made."""
+    """The machine and the software that a run was made with."""
 
     python: str
     kernel: str
@@ -66,8 +66,14 @@ class Setting:
 
 
 def page(table: Table, setting: Setting) -> str:
-    """The whole page."""
-    parts = (_top(setting), _bars(judge(table)), _distances(table), _plots(table), _tables(table))
+    """Return the page."""
+    parts = (
+        _top(setting),
+        _thresholds(judge(table)),
+        _comparisons(table),
+        _plots(table),
+        _tables(table),
+    )
     return "\n".join(chain.from_iterable(parts)) + "\n"
 
 
@@ -82,27 +88,27 @@ def _top(setting: Setting) -> Iterator[str]:
     yield f"{', '.join(setting.packages)}.\n"
 
 
-def _bars(judgements: Sequence[Judgement]) -> Iterator[str]:
-    yield "## What it must show\n"
-    yield "| load | figure | bar | measured | |\n|---|---|---|---|---|"
+def _thresholds(judgements: Sequence[Judgement]) -> Iterator[str]:
+    yield "## Thresholds\n"
+    yield "| load | figure | threshold | measured | |\n|---|---|---|---|---|"
     for found in judgements:
-        sign = "at most" if found.bar.at_most else "at least"
+        sign = "at most" if found.threshold.at_most else "at least"
         value = "" if math.isnan(found.value) else number(found.value, 2)
-        bound = f"{sign} {found.bar.bound:g}"
-        yield f"| {found.bar.topic} | {found.bar.text} | {bound} | {value} | {found.verdict.value} |"
+        bound = f"{sign} {found.threshold.bound:g}"
+        yield f"| {found.threshold.topic} | {found.threshold.text} | {bound} | {value} | {found.verdict.value} |"
     yield ""
 
 
-def _distances(table: Table) -> Iterator[str]:
-    yield "## How far the limit is\n"
+def _comparisons(table: Table) -> Iterator[str]:
+    yield "## Distance from the limit\n"
     yield (
-        "The bare Trio server stores nothing. «Limit with records» is the same with one thing more: before a client hears the end of its "
-        "turn, the record is on the disk, in the store that ours uses.\n"
+        "The bare Trio server stores nothing. “Limit with records” is the same server with one addition: before "
+        "a client learns of the end of its turn, the record is on the disk, in the store that ours uses.\n"
     )
     yield "| figure | measured |\n|---|---|"
-    for distance in DISTANCES:
-        if not math.isnan(value := distance.value(table)):
-            yield f"| {distance.text} | {number(value, 2)} |"
+    for comparison in COMPARISONS:
+        if not math.isnan(value := comparison.value(table)):
+            yield f"| {comparison.text} | {number(value, 2)} |"
     yield ""
 
 
@@ -136,7 +142,7 @@ def _table(table: Table, load: Load, rows: Iterable[contenders.Contender]) -> It
 
 
 def shown(found: Summary | None, measure: Measure) -> str:
-    """A median and its spread."""
+    """Format a median and its spread."""
     if found is None:
         return ""
     middle = number(found.median, measure.digits)
@@ -145,5 +151,5 @@ def shown(found: Summary | None, measure: Measure) -> str:
 
 
 def number(value: float, digits: int) -> str:
-    """With separators; large numbers need no digits."""
+    """Format a number with separators; large ones without decimals."""
     return f"{value:,.{0 if abs(value) >= 1000 else digits}f}"

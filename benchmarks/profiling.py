@@ -18,7 +18,7 @@ import trio
 from benchmarks import loads
 from benchmarks.contenders import BY_NAME, SERVER_CORE, Address, Contender, order_for
 from benchmarks.measuring import ask, short, warm_up
-from benchmarks.starting import AGENT, PINNED, free_port, running, until_healthy
+from benchmarks.startup import AGENT, PINNED, free_port, running, until_healthy
 
 TURNS = 3_000
 SHOWN = 0.01  # of the whole: what takes less is summed up

@@ -1,29 +1,26 @@
-"""What a quick run is held to: that all of it works, and that nothing is absurd.
-
-No absolute times.
-"""
+"""Checks of a quick run: everything works, and no ratio is implausible. No absolute times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from benchmarks.bars import Bar, Term, Verdict
 from benchmarks.figures import Result, tabulate
+from benchmarks.thresholds import Term, Threshold, Verdict
 
 BUSIEST = 0.9  # a client that works all the time measures itself
 
 RATIOS = (
-    Bar("burst", "tokens/s: ours / hermes-agent", Term("burst", "ours", "tokens_per_s"), 3.0,
+    Threshold("burst", "tokens/s: ours / hermes-agent", Term("burst", "ours", "tokens_per_s"), 3.0,
         Term("burst", "peer", "tokens_per_s")),
-    Bar("burst", "tokens/s: ours / limit", Term("burst", "ours", "tokens_per_s"), 0.2,
+    Threshold("burst", "tokens/s: ours / limit", Term("burst", "ours", "tokens_per_s"), 0.2,
         Term("burst", "limit", "tokens_per_s")),
-    Bar("churn", "turns/s: ours / limit", Term("churn", "ours", "turns_per_s"), 0.05,
+    Threshold("churn", "turns/s: ours / limit", Term("churn", "ours", "turns_per_s"), 0.05,
         Term("churn", "limit", "turns_per_s")),
 )  # fmt: skip
 
 
 def problems(results: Iterable[Result]) -> tuple[str, ...]:
-    """What is wrong with a run; nothing, if all is well."""
+    """List what is wrong with a run."""
     found = tuple(results)
     return (*(text for result in found for text in _of_result(result)), *_of_ratios(found))
 
@@ -40,7 +37,7 @@ def _of_result(result: Result) -> Iterator[str]:
 
 def _of_ratios(results: tuple[Result, ...]) -> Iterator[str]:
     table = tabulate(results)
-    for bar in RATIOS:
-        judgement = bar.judge(table)
+    for threshold in RATIOS:
+        judgement = threshold.judge(table)
         if judgement.verdict is Verdict.NOT_MET:
-            yield f"{bar.topic}: {bar.text} is {judgement.value:.2f}, less than {bar.bound}"
+            yield f"{threshold.topic}: {threshold.text} is {judgement.value:.2f}, less than {threshold.bound}"

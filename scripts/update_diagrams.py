@@ -14,16 +14,16 @@ from hermes_trio.core.state import (
     TurnState,
 )
 from scripts import flow_diagram
-from scripts.diagrams import Machine, svg
+from scripts.state_diagram import StateMachine, svg
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = "reference/state_machines.md"
 PIPELINE = DOCS / "discussion" / "pipeline.txt"
 
 MACHINES = (
-    Machine("state_call", "A tool call", "A tool call as clients see it.", CALL_TRANSITIONS, CallState.NEW),
-    Machine("state_turn", "A turn", "The reducer of a run. It ends exactly once.", TURN_TRANSITIONS, TurnState.OPEN),
-    Machine("state_run", "A run", "The status of a run, as the Runs API reports it.", RUN_TRANSITIONS, RunState.QUEUED),
+    StateMachine("state_call", "A tool call", "A tool call as clients see it.", CALL_TRANSITIONS, CallState.NEW),
+    StateMachine("state_turn", "A turn", "The reducer of a run. It ends exactly once.", TURN_TRANSITIONS, TurnState.OPEN),
+    StateMachine("state_run", "A run", "The status of a run, as the Runs API reports it.", RUN_TRANSITIONS, RunState.QUEUED),
 )  # fmt: skip
 
 INTRODUCTION = """\
@@ -47,11 +47,11 @@ def pipeline() -> flow_diagram.FlowDiagram:
     return flow_diagram.parse("The route of a token", PIPELINE.read_text(encoding="utf-8"))
 
 
-def _section(machine: Machine) -> str:
+def _section(machine: StateMachine) -> str:
     return "\n".join(_lines(machine)) + "\n"
 
 
-def _lines(machine: Machine) -> Iterator[str]:
+def _lines(machine: StateMachine) -> Iterator[str]:
     yield f"## {machine.title}\n"
     yield f"{machine.about} The initial state is `{machine.first}`.\n"
     yield f"![{machine.title}: the states and transitions of the table below]({machine.name}.svg)\n"

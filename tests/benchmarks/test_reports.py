@@ -1,4 +1,4 @@
-"""From reports to figures, bars, pages and plots."""
+"""Figures, thresholds, pages and plots from the reports of clients."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 from attrs import evolve
 
 from benchmarks import contenders, loads
-from benchmarks.bars import BARS, DISTANCES, Bar, Comparison, Term, Verdict
 from benchmarks.client.orders import Order, Report, Spread
 from benchmarks.contenders import Address, order_for
 from benchmarks.figures import MEASURES, Result, figures_of, tabulate
 from benchmarks.loads import Kind, by_name, quick
 from benchmarks.page import COLUMNS, Setting, page
 from benchmarks.plots import PLOTS, bars_of, draw
+from benchmarks.report import Run, merge_runs, read_report, write_report
 from benchmarks.sampling import Usage, look_at, parse_stat, parse_status
 from benchmarks.sanity import problems
-from benchmarks.writing import Run, read, updated, write
+from benchmarks.thresholds import COMPARISONS, THRESHOLDS, Comparison, Term, Threshold, Verdict
 
 (BURST,) = by_name(["burst"])
 REPORT = Report(
@@ -69,24 +69,27 @@ def test_a_quotient_is_compared_with_its_bound(
 ) -> None:
     results = [result("burst", "ours", tokens_per_s=ours)]
     results += [] if theirs is None else [result("burst", "peer", tokens_per_s=theirs)]
-    bar = Bar(
+    threshold = Threshold(
         "t", "x", Term("burst", "ours", "tokens_per_s"), 15, Term("burst", "peer", "tokens_per_s")
     )
-    assert bar.judge(tabulate(results)).verdict is verdict
+    assert threshold.judge(tabulate(results)).verdict is verdict
 
 
 def test_an_upper_bound_is_one() -> None:
-    bar = Bar("t", "x", Term("10x50", "ours", "lag_p99"), 20, at_most=True)
-    assert bar.judge(tabulate([result("10x50", "ours", lag_p99=20.0)])).verdict is Verdict.MET
-    assert bar.judge(tabulate([result("10x50", "ours", lag_p99=20.1)])).verdict is Verdict.NOT_MET
-    assert math.isnan(bar.judge(tabulate([])).value)
+    threshold = Threshold("t", "x", Term("10x50", "ours", "lag_p99"), 20, at_most=True)
+    assert threshold.judge(tabulate([result("10x50", "ours", lag_p99=20.0)])).verdict is Verdict.MET
+    assert (
+        threshold.judge(tabulate([result("10x50", "ours", lag_p99=20.1)])).verdict
+        is Verdict.NOT_MET
+    )
+    assert math.isnan(threshold.judge(tabulate([])).value)
 
 
 def test_every_bar_and_every_plot_is_about_something_that_is_measured() -> None:
     measured = {(load.name, name) for load in loads.ALL for name in load.contenders} | {
         ("start-up", "ours")
     }
-    compared: tuple[Bar | Comparison, ...] = (*BARS, *DISTANCES)
+    compared: tuple[Threshold | Comparison, ...] = (*THRESHOLDS, *COMPARISONS)
     terms = [term for one in compared for term in (one.term, one.over) if term is not None]
     assert {(term.load, term.contender) for term in terms} <= measured
     assert {term.measure for term in terms} | {plot.measure for plot in PLOTS} <= NAMES
@@ -177,8 +180,8 @@ def test_a_plot_is_an_image_with_a_bar_for_each_contender(is_log: bool) -> None:
 
 def test_a_run_is_written_and_can_be_read_again(tmp_path: Path) -> None:
     run = Run(SETTING, (result("burst", "ours", tokens_per_s=5.0),))
-    written = write(run, tmp_path)
-    assert read(tmp_path) == run
+    written = write_report(run, tmp_path)
+    assert read_report(tmp_path) == run
     assert {path.name for path in written} == {
         "results.json",
         "benchmark.md",
@@ -195,7 +198,7 @@ def test_a_load_that_is_measured_again_takes_the_place_of_what_it_was() -> None:
         SETTING,
         (result("churn", "ours", turns_per_s=2.0), result("churn", "peer", turns_per_s=3.0)),
     )
-    assert updated(before, now) == Run(SETTING, (before.results[0], *now.results))
+    assert merge_runs(before, now) == Run(SETTING, (before.results[0], *now.results))
 
 
 def test_the_kernel_is_read() -> None:

@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from benchmarks.figures import Result, tabulate
 from benchmarks.page import Setting, page
 from benchmarks.plots import PLOTS, bars_of, draw
-from benchmarks.starting import Interpreters
+from benchmarks.startup import Interpreters
 
 OURS = ("trio", "quart", "quart-trio", "hypercorn", "h11", "h2", "msgspec")
 PEER = ("hermes-agent", "aiohttp")
@@ -25,21 +25,21 @@ _ASK = "import sys, importlib.metadata as m; print(*(f'{n} {m.version(n)}' for n
 
 @frozen
 class Run:
-    """All that is kept of a run."""
+    """A benchmark run, as stored."""
 
     setting: Setting
     results: tuple[Result, ...]
 
 
-def updated(before: Run, now: Run) -> Run:
-    """An earlier run, with what was measured now in place of what it had of the same loads."""
+def merge_runs(before: Run, now: Run) -> Run:
+    """Return an earlier run in which the loads measured now are replaced."""
     again = {result.load for result in now.results}
     kept = [result for result in before.results if result.load not in again]
     return evolve(before, results=(*kept, *now.results))
 
 
-def setting_of(interpreters: Interpreters, repeats: int, load_average: float) -> Setting:
-    """The circumstances."""
+def describe_setting(interpreters: Interpreters, repeats: int, load_average: float) -> Setting:
+    """Describe the machine and the installed packages."""
     ours = [f"{name} {metadata.version(name)}" for name in OURS]
     theirs = [*_versions(interpreters.peer, PEER), *_versions(interpreters.plain, PLAIN)]
     return Setting(
@@ -59,8 +59,8 @@ def _versions(python: str, names: Sequence[str]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def write(run: Run, folder: Path) -> list[Path]:
-    """Write everything; returns what was written."""
+def write_report(run: Run, folder: Path) -> list[Path]:
+    """Write results, page and plots, and return their paths."""
     place = folder / "benchmark"
     place.mkdir(parents=True, exist_ok=True)
     table = tabulate(run.results)
@@ -76,6 +76,6 @@ def write(run: Run, folder: Path) -> list[Path]:
     return list(files)
 
 
-def read(folder: Path) -> Run:
-    """An earlier run."""
+def read_report(folder: Path) -> Run:
+    """Read the results of an earlier run."""
     return msgspec.json.decode((folder / "benchmark" / "results.json").read_bytes(), type=Run)

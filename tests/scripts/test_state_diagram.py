@@ -8,13 +8,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scripts.diagrams import Drawing, Machine, columns_of, svg
 from scripts.flow_diagram import parse, render
+from scripts.state_diagram import Layout, StateMachine, assign_columns, svg
 from scripts.update_diagrams import DOCS, MACHINES, files, pipeline
 
 
 class Place(StrEnum):
-    """States of a machine with all that can be hard to draw."""
+    """States of a machine that is hard to draw."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -25,7 +25,7 @@ class Place(StrEnum):
 
 
 class Step(StrEnum):
-    """Its moves."""
+    """Its transitions."""
 
     GO = "go"
     ASK = "ask"
@@ -36,10 +36,10 @@ class Step(StrEnum):
     SAY = "say <&>"
 
 
-HARD = Machine(
+HARD = StateMachine(
     "hard",
     "Hard",
-    "With circles, a loop, and arrows that pass several columns.",
+    "With cycles, a loop, and arrows that cross several columns.",
     {
         (Place.QUEUED, Step.GO): Place.RUNNING,
         (Place.RUNNING, Step.SAY): Place.RUNNING,
@@ -72,7 +72,7 @@ def test_no_drawing_of_a_machine_that_is_gone() -> None:
 
 
 @pytest.mark.parametrize("machine", ALL, ids=lambda machine: machine.name)
-def test_every_state_and_every_move_is_in_the_drawing(machine: Machine) -> None:
+def test_every_state_and_every_transition_is_in_the_drawing(machine: StateMachine) -> None:
     texts = [
         element.text
         for element in ElementTree.fromstring(svg(machine)).iter()
@@ -84,18 +84,18 @@ def test_every_state_and_every_move_is_in_the_drawing(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("machine", ALL, ids=lambda machine: machine.name)
-def test_nothing_lies_on_something_else_or_outside(machine: Machine) -> None:
-    drawing = Drawing(machine)
-    spots = [spot for column in drawing._columns for spot in column]
-    for spot in spots:
-        assert spot.width / 2 < spot.x < drawing.width - spot.width / 2
-        assert 20 < spot.y < drawing.height - 20
-    for one, other in combinations(spots, 2):
+def test_no_overlap_and_nothing_outside_the_canvas(machine: StateMachine) -> None:
+    layout = Layout(machine)
+    nodes = [node for column in layout._columns for node in column]
+    for node in nodes:
+        assert node.width / 2 < node.x < layout.width - node.width / 2
+        assert 20 < node.y < layout.height - 20
+    for one, other in combinations(nodes, 2):
         assert abs(one.y - other.y) > 40 or abs(one.x - other.x) > (one.width + other.width) / 2
 
 
-def test_arrows_point_to_the_right_unless_they_close_a_circle() -> None:
-    columns = columns_of(HARD)
+def test_arrows_point_to_the_right_unless_they_close_a_cycle() -> None:
+    columns = assign_columns(HARD)
     assert columns == {
         "queued": 0,
         "running": 1,
@@ -113,7 +113,7 @@ def test_arrows_point_to_the_right_unless_they_close_a_circle() -> None:
 
 
 @pytest.mark.parametrize("machine", ALL, ids=lambda machine: machine.name)
-def test_every_state_can_be_reached(machine: Machine) -> None:
+def test_every_state_can_be_reached(machine: StateMachine) -> None:
     reached = {str(machine.first)}
     for _ in machine.states:
         reached |= {arrow.target for arrow in machine.arrows if arrow.source in reached}

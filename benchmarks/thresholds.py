@@ -1,4 +1,4 @@
-"""What the benchmark must show, as values, and whether a run shows it."""
+"""The thresholds that the benchmark is held to, and whether a run meets them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEVEL = 0.99
 
 
 class Verdict(Enum):
-    """Whether a bar is reached."""
+    """Whether a threshold is met."""
 
     MET = "met"
     NOT_MET = "**not met**"
@@ -34,7 +34,7 @@ class Verdict(Enum):
 
 @frozen
 class Term:
-    """One figure."""
+    """A figure: one measure of one contender under one load."""
 
     load: str
     contender: str
@@ -43,14 +43,14 @@ class Term:
 
 @frozen
 class Comparison:
-    """One figure in terms of another, without a bound: it tells how far something is."""
+    """The quotient of two figures, without a bound."""
 
     text: str
     term: Term
     over: Term
 
     def value(self, table: Table) -> float:
-        """Of the medians of a run; not a number if it was not measured."""
+        """Return the quotient of the medians of a run, NaN if one of them was not measured."""
         upper, lower = _median(table, self.term), _median(table, self.over)
         return ratio(upper, lower) if not math.isnan(upper + lower) else math.nan
 
@@ -61,7 +61,7 @@ def _median(table: Table, term: Term) -> float:
 
 
 @frozen
-class Bar:
+class Threshold:
     """A figure, or the quotient of two, and the bound that it must keep."""
 
     topic: str
@@ -72,7 +72,7 @@ class Bar:
     at_most: bool = False
 
     def judge(self, table: Table) -> Judgement:
-        """Compare with the medians of a run."""
+        """Compare the threshold with the medians of a run."""
         value = self._value(table)
         if math.isnan(value):
             return Judgement(self, value, Verdict.NOT_MEASURED)
@@ -87,32 +87,34 @@ class Bar:
 
 @frozen
 class Judgement:
-    """A bar and what was measured."""
+    """A threshold, and what was measured."""
 
-    bar: Bar
+    threshold: Threshold
     value: float
     verdict: Verdict
 
 
-def at_most(topic: str, text: str, load: str, contender: str, measure: str, bound: float) -> Bar:
-    """A figure that must not be higher."""
-    return Bar(topic, text, Term(load, contender, measure), bound, at_most=True)
+def at_most(
+    topic: str, text: str, load: str, contender: str, measure: str, bound: float
+) -> Threshold:
+    """Return a threshold for a figure that must not be higher."""
+    return Threshold(topic, text, Term(load, contender, measure), bound, at_most=True)
 
 
-def delivered(topic: str, load: str, contender: str) -> Bar:
-    """Every token arrives."""
-    return Bar(topic, "share of tokens delivered", Term(load, contender, "delivered"), 1.0)
+def delivered(topic: str, load: str, contender: str) -> Threshold:
+    """Return the threshold that every token is delivered."""
+    return Threshold(topic, "share of tokens delivered", Term(load, contender, "delivered"), 1.0)
 
 
 def quotient(
     topic: str, text: str, upper: Term, lower: Term, bound: float, at_most: bool = False
-) -> Bar:
-    """One figure in terms of another."""
-    return Bar(topic, text, upper, bound, lower, at_most)
+) -> Threshold:
+    """Return a threshold for the quotient of two figures."""
+    return Threshold(topic, text, upper, bound, lower, at_most)
 
 
-def _peer() -> tuple[Bar, ...]:
-    def faster(load: str, times: float) -> Bar:
+def _peer() -> tuple[Threshold, ...]:
+    def faster(load: str, times: float) -> Threshold:
         return quotient(
             load, "first token p50: hermes-agent / ours",
             Term(load, "peer", "first_p50"), Term(load, "ours", "first_p50"), times,
@@ -128,8 +130,8 @@ def _peer() -> tuple[Bar, ...]:
     )  # fmt: skip
 
 
-def _paced() -> tuple[Bar, ...]:
-    """Few streams: sync and async agents, HTTP/1.1 and HTTP/2."""
+def _paced() -> tuple[Threshold, ...]:
+    """Return the thresholds for few streams: sync and async agents, HTTP/1.1 and HTTP/2."""
     measured = [(load, name) for load in ("10x50", "100x50") for name in PACED]
     return (
         *(delivered(load, load, name) for load, name in measured),
@@ -140,12 +142,12 @@ def _paced() -> tuple[Bar, ...]:
     )
 
 
-def _thousand() -> tuple[Bar, ...]:
+def _thousand() -> tuple[Threshold, ...]:
     return (
         *(
-            bar
+            threshold
             for load, name, channel, on_channel, written_through in THOUSAND
-            for bar in (
+            for threshold in (
                 delivered(load, load, name),
                 delivered(load, load, channel),
                 at_most(
@@ -174,10 +176,10 @@ def _thousand() -> tuple[Bar, ...]:
     )
 
 
-def _limit() -> tuple[Bar, ...]:
+def _limit() -> tuple[Threshold, ...]:
     def of_limit(
         topic: str, text: str, load: str, measure: str, bound: float, at_most: bool = False
-    ) -> Bar:
+    ) -> Threshold:
         upper, lower = Term(load, "ours", measure), Term(load, "limit", measure)
         return quotient(topic, f"{text}: ours / limit", upper, lower, bound, at_most)
 
@@ -188,8 +190,8 @@ def _limit() -> tuple[Bar, ...]:
     )
 
 
-def _starlette() -> tuple[Bar, ...]:
-    def ahead(load: str, mode: str) -> Bar:
+def _starlette() -> tuple[Threshold, ...]:
+    def ahead(load: str, mode: str) -> Threshold:
         return quotient(
             "Starlette", f"tokens/s at {load}{mode}: ours / Starlette + uvicorn",
             Term(load, f"ours{mode}", "tokens_per_s"), Term(load, f"starlette{mode}", "tokens_per_s"), LEVEL,
@@ -199,8 +201,8 @@ def _starlette() -> tuple[Bar, ...]:
     return sync + tuple(ahead(load, "-async") for load in STARLETTE_ASYNC_LOADS)
 
 
-def _resources() -> tuple[Bar, ...]:
-    def growth(load: str, mode: str) -> Bar:
+def _resources() -> tuple[Threshold, ...]:
+    def growth(load: str, mode: str) -> Threshold:
         return quotient(
             "growth", f"CPU per token: {load}{mode} / 100x50{mode}",
             Term(load, f"ours{mode}", "cpu_per_token"), Term("100x50", f"ours{mode}", "cpu_per_token"), 2.5, True,
@@ -217,8 +219,8 @@ def _resources() -> tuple[Bar, ...]:
     )  # fmt: skip
 
 
-def _distances() -> tuple[Comparison, ...]:
-    """Of what Trio allows to a server that stores each turn before it says that it is over, and does nothing else."""
+def _compare_with_limit() -> tuple[Comparison, ...]:
+    """Compare with a Trio server that stores each turn before it reports the end, and does nothing else."""
 
     def turns(load: str, one: str, other: str, mode: str) -> Comparison:
         titles = {
@@ -236,10 +238,10 @@ def _distances() -> tuple[Comparison, ...]:
     return tuple(turns(load, *pair, mode) for pair in pairs for load, mode in places)
 
 
-DISTANCES = _distances()
-BARS = (*_peer(), *_paced(), *_thousand(), *_limit(), *_starlette(), *_resources())
+COMPARISONS = _compare_with_limit()
+THRESHOLDS = (*_peer(), *_paced(), *_thousand(), *_limit(), *_starlette(), *_resources())
 
 
 def judge(table: Table) -> tuple[Judgement, ...]:
-    """All bars."""
-    return tuple(bar.judge(table) for bar in BARS)
+    """Judge a run by all thresholds."""
+    return tuple(threshold.judge(table) for threshold in THRESHOLDS)

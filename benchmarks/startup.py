@@ -1,4 +1,4 @@
-"""Starting contenders: each is a process on a core of its own, for the length of a block."""
+"""Start contenders: each is a process on its own core, for the length of a block."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from benchmarks.servers.peer import KEY
 from tests.support.server_process import LaunchOptions
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 60.0
-LOOK_EVERY = 0.005
+TIMEOUT_SECONDS = 60.0
+POLL_SECONDS = 0.005
 LOG = "log"
 AGENT = "benchmarks.agent:factory"
 HEALTH = b"GET /health HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n"
@@ -40,19 +40,19 @@ SETTINGS = {
 
 
 class NotStarted(Exception):
-    """A contender did not come up."""
+    """A contender did not start."""
 
 
 @frozen
 class Interpreters:
-    """The environments that the contenders live in."""
+    """The Python interpreters of the contenders."""
 
     ours: str = sys.executable
-    peer: str = ""  # "" = there is none: the contender is left out
+    peer: str = ""  # "" if there is none; its contenders are skipped
     plain: str = ""
 
     def of(self, program: Program) -> str:
-        """The one that a program needs."""
+        """Return the interpreter of a program."""
         return {Program.PEER: self.peer, Program.PLAIN: self.plain}.get(program, self.ours)
 
 
@@ -60,10 +60,10 @@ class Interpreters:
 async def serving(
     contender: Contender, interpreters: Interpreters, folder: Path
 ) -> AsyncIterator[Address]:
-    """A contender that answers, in a folder that exists.
+    """Run a contender for the length of the block, in an existing folder.
 
     Raises:
-        NotStarted: it does not.
+        NotStarted: it does not answer.
     """
     port = free_port()
     command = command_of(contender, interpreters.of(contender.program), port, folder)
@@ -77,7 +77,7 @@ async def serving(
 async def running(
     command: Sequence[str], folder: Path, settings: Mapping[str, object] = SETTINGS
 ) -> AsyncIterator[trio.Process]:
-    """A process for the length of the block; its output goes into a file of the folder."""
+    """Run a process for the length of the block; its output goes into a file of the folder."""
     with (folder / LOG).open("wb") as log:
         process = await trio.lowlevel.open_process(
             command,
@@ -91,7 +91,7 @@ async def running(
         yield process
     finally:
         process.kill()
-        with trio.CancelScope(shield=True), trio.move_on_after(PATIENCE):
+        with trio.CancelScope(shield=True), trio.move_on_after(TIMEOUT_SECONDS):
             await process.wait()
 
 
@@ -101,16 +101,16 @@ async def until_healthy(port: int, process: trio.Process, folder: Path) -> None:
     Raises:
         NotStarted: it never does.
     """
-    with trio.move_on_after(PATIENCE):
+    with trio.move_on_after(TIMEOUT_SECONDS):
         while process.returncode is None:
             if await _is_healthy(port):
                 return
-            await trio.sleep(LOOK_EVERY)  # from outside one can only look again
+            await trio.sleep(POLL_SECONDS)
     raise NotStarted(await trio.Path(folder / LOG).read_text(errors="replace"))
 
 
-async def start_up_seconds(folder: Path) -> float:
-    """How long ``hermes-trio serve`` takes from nothing to an answer, on the core of this process."""
+async def measure_startup(folder: Path) -> float:
+    """Return the seconds from starting ``hermes-trio serve`` to its first answer, on the core of this process."""
     port = free_port()
     command = (sys.executable, "-m", "hermes_trio", "serve", "--agent", "demo", "--port", str(port))
     begun = trio.current_time()
@@ -120,7 +120,7 @@ async def start_up_seconds(folder: Path) -> float:
 
 
 def command_of(contender: Contender, python: str, port: int, folder: Path) -> Sequence[str]:
-    """How to start it."""
+    """Return the command that starts a contender."""
     match contender.program:
         case Program.OURS:
             return (python, "-m", "hermes_trio", "serve", "--agent", AGENT, "--port", str(port))
@@ -136,7 +136,7 @@ def command_of(contender: Contender, python: str, port: int, folder: Path) -> Se
 
 
 def free_port() -> int:
-    """A port that nobody has at this moment."""
+    """Return a free port."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
