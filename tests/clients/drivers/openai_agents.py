@@ -6,9 +6,25 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-from agents import Agent, OpenAIProvider, RunConfig, Runner, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    HostedMCPTool,
+    OpenAIProvider,
+    RunConfig,
+    Runner,
+    function_tool,
+    set_tracing_disabled,
+)
 
 from tests.clients.drivers.protocol import MODEL, multiply, serve
+
+# The server as a hosted MCP server: the address is not used.
+HOSTED: Any = {
+    "type": "mcp",
+    "server_label": "hermes",
+    "server_url": "http://127.0.0.1",
+    "require_approval": "always",
+}
 
 
 class AgentsDriver:
@@ -39,6 +55,26 @@ class AgentsDriver:
     async def use_tool(self, text: str) -> str:
         agent = _agent(function_tool(multiply))
         return str((await Runner.run(agent, text, run_config=self._config)).final_output)
+
+    async def decide(self, first: str, second: str, *, approves: bool) -> list[str]:
+        """Decide in the callback if the call is approved; else interrupt the run, as programs with people do."""
+        asked: list[str] = []
+
+        def approve(request: Any) -> Any:
+            asked.append(f"{request.data.name} {request.data.arguments}")
+            return {"approve": True}
+
+        agent = _agent(HostedMCPTool(HOSTED, approve if approves else None))
+        result = await Runner.run(agent, first, run_config=self._config)
+        if not approves:
+            [interruption] = result.interruptions
+            asked.append(str(interruption.raw_item))
+            state = result.to_state()
+            state.reject(interruption)
+            result = await Runner.run(agent, state, run_config=self._config)
+        history = [*result.to_input_list(), {"role": "user", "content": second}]
+        later = await Runner.run(agent, history, run_config=self._config)
+        return [*asked, result.final_output, later.final_output]
 
 
 def _agent(*tools: Any) -> Any:

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 MODEL = "hermes-agent"
 LEAVING_SECONDS = 1.0
@@ -56,6 +56,19 @@ class Driver(Protocol):
         """Offer `multiply`, run it if it is called, and return the last answer."""
 
 
+@runtime_checkable
+class ApprovalDriver(Protocol):
+    """A client that knows hosted MCP servers."""
+
+    def decide(
+        self, first: str, second: str, *, approves: bool
+    ) -> list[str] | Awaitable[list[str]]:
+        """Decide on the call that a turn asks about.
+
+        Return that call, the answer, and the answer of a second turn.
+        """
+
+
 def serve(driver: Driver) -> None:
     """Answer requests until the input ends."""
     # Some clients print: what they print must not end up between the replies.
@@ -78,6 +91,9 @@ def _perform(driver: Driver, action: str, texts: list[str]) -> dict[str, Any]:
         heard = _run(driver.converse(*texts))
     elif action == "use_tool":
         heard = [_run(driver.use_tool(texts[0]))]
+    elif action in {"approve", "refuse"}:
+        assert isinstance(driver, ApprovalDriver)
+        heard = _run(driver.decide(*texts, approves=action == "approve"))
     else:
         heard = _collect(driver.stream(texts[0]), leaves=action == "leave")
     return {"texts": heard, "calls": CALLS}

@@ -40,6 +40,19 @@ export default (api, multiply) => {
       const closing = await generateText({ model, messages });
       return [opening.text, closing.text];
     },
+    async decide(first, second, approved) {
+      const { mcp } = createOpenAI().tools;
+      const hosted = { mcp: mcp({ serverLabel: "hermes", serverUrl: "http://127.0.0.1", requireApproval: "always" }) };
+      const messages = [user(first)];
+      const asking = await generateText({ model, messages, tools: hosted });
+      const { approvalId, toolCall } = asking.content.find((part) => part.type === "tool-approval-request");
+      const reply = { type: "tool-approval-response", approvalId, approved, providerExecuted: true };
+      messages.push(...asking.response.messages, { role: "tool", content: [reply] });
+      const result = await generateText({ model, messages, tools: hosted });
+      messages.push(...result.response.messages, user(second));
+      const later = await generateText({ model, messages, tools: hosted });
+      return [`${toolCall.toolName} ${JSON.stringify(toolCall.input)}`, result.text, later.text];
+    },
     async useTool(text) {
       const stopWhen = (isStepCount ?? stepCountIs)(5);
       return (await generateText({ model, prompt: text, tools, stopWhen })).text;

@@ -41,6 +41,8 @@ const actions = {
   leave: ([text]) => collect(text, true),
   converse: ([first, second]) => driver.converse(first, second),
   use_tool: async ([text]) => [await driver.useTool(text)],
+  approve: ([first, second]) => driver.decide(first, second, true),
+  refuse: ([first, second]) => driver.decide(first, second, false),
 };
 
 for await (const line of createInterface({ input: process.stdin })) {

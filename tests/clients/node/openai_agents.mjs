@@ -1,6 +1,6 @@
 // The OpenAI Agents SDK for JavaScript.
 
-import { Agent, OpenAIProvider, Runner, tool, user } from "@openai/agents";
+import { Agent, OpenAIProvider, Runner, hostedMcpTool, tool, user } from "@openai/agents";
 import { z } from "zod";
 
 export default (api, multiply) => {
@@ -30,5 +30,16 @@ export default (api, multiply) => {
       return [opening.finalOutput, closing.finalOutput];
     },
     useTool: async (text) => (await runner.run(agent(multiplication), text)).finalOutput,
+    async decide(first, second, approves) {
+      const hosted = agent(hostedMcpTool({ serverLabel: "hermes", serverUrl: "http://127.0.0.1", requireApproval: "always" }));
+      const asking = await runner.run(hosted, first);
+      const [interruption] = asking.interruptions;
+      const { state } = asking;
+      if (approves) state.approve(interruption);
+      else state.reject(interruption);
+      const result = await runner.run(hosted, state);
+      const later = await runner.run(hosted, [...result.history, user(second)]);
+      return [JSON.stringify(interruption.rawItem), result.finalOutput, later.finalOutput];
+    },
   };
 };
