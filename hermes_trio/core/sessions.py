@@ -194,7 +194,7 @@ def _numbered(base: str, number: int) -> str:
 
 
 @frozen
-class _Exchange:
+class _MessageExchange:
     """Some messages, and everything that makes up the answer to them."""
 
     asked: tuple[Message, ...]
@@ -227,7 +227,7 @@ def restore_tool_calls(said: Iterable[Message], record: Iterable[Message]) -> tu
     return tuple(restored)
 
 
-def _exchanges(messages: Iterable[Message]) -> list[_Exchange]:
+def _exchanges(messages: Iterable[Message]) -> list[_MessageExchange]:
     found: list[tuple[list[Message], list[Message]]] = []
     for message in messages:
         is_answer = message.role in {"assistant", "tool"}
@@ -237,13 +237,15 @@ def _exchanges(messages: Iterable[Message]) -> list[_Exchange]:
     return [_exchange(tuple(asked), tuple(answer)) for asked, answer in found]
 
 
-def _exchange(asked: tuple[Message, ...], answer: tuple[Message, ...]) -> _Exchange:
+def _exchange(asked: tuple[Message, ...], answer: tuple[Message, ...]) -> _MessageExchange:
     texts = [_squeezed(message) for message in answer if message.role == "assistant"]
     shown = frozenset({"".join(texts), *texts[-1:]}) - {""}
-    return _Exchange(asked, answer, "".join(map(_squeezed, asked)), shown)
+    return _MessageExchange(asked, answer, "".join(map(_squeezed, asked)), shown)
 
 
-def _find_recorded(exchange: _Exchange, recorded: Sequence[_Exchange], start: int) -> int:
+def _find_recorded(
+    exchange: _MessageExchange, recorded: Sequence[_MessageExchange], start: int
+) -> int:
     """Return the position of the recorded form of an exchange, -1 if there is none.
 
     A front end may wrap a question in a prompt when it asks it, and leave that out later, so a

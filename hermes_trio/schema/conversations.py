@@ -252,7 +252,7 @@ _READERS: dict[str, Callable[[InputItem, str], InputItem]] = {
 
 
 @frozen
-class ApprovalReply:
+class ApprovalResponseItem:
     """An answer to an approval request in the input of a turn."""
 
     position: int  # in the input
@@ -260,10 +260,10 @@ class ApprovalReply:
     is_approved: bool
 
 
-def find_approval_replies(items: Iterable[InputItem]) -> tuple[ApprovalReply, ...]:
+def find_approval_replies(items: Iterable[InputItem]) -> tuple[ApprovalResponseItem, ...]:
     """Return the answers to approval requests in an input, in its order."""
     return tuple(
-        ApprovalReply(n, item["approval_request_id"], item["approve"])
+        ApprovalResponseItem(n, item["approval_request_id"], item["approve"])
         for n, item in enumerate(items)
         if item["type"] == "mcp_approval_response"
     )

@@ -1,4 +1,4 @@
-"""Where questions wait: each gets its own answer, and none waits for ever."""
+"""Pending approval requests: each gets its own answer, and none waits for ever."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ YES = Decision(Choice.ONCE, AnsweredBy.CLIENT)
 NO = Decision(Choice.DENY, AnsweredBy.TIMEOUT)
 
 
-def test_answers_find_their_questions() -> None:
+def test_each_answer_reaches_its_request() -> None:
     approvals = PendingApprovals()
     first, second = approvals.open("a"), approvals.open("b")
     approvals.resolve("b", NO)
@@ -24,7 +24,7 @@ def test_answers_find_their_questions() -> None:
     assert (first.wait(), second.wait()) == (YES, NO)
 
 
-def test_an_answer_that_nobody_waits_for_goes_nowhere() -> None:
+def test_an_answer_without_a_pending_request_is_ignored() -> None:
     approvals = PendingApprovals()
     approvals.resolve("a", YES)
     waiting = approvals.open("a")
@@ -33,7 +33,7 @@ def test_an_answer_that_nobody_waits_for_goes_nowhere() -> None:
     assert waiting.wait() == YES
 
 
-def test_closing_tells_everybody_and_lets_nobody_in() -> None:
+def test_closing_ends_pending_and_later_requests() -> None:
     approvals = PendingApprovals()
     waiting = [approvals.open(name) for name in "abc"]
     approvals.close()
@@ -45,7 +45,7 @@ def test_closing_tells_everybody_and_lets_nobody_in() -> None:
         approvals.open("d")
 
 
-async def test_a_thread_asks_and_waits() -> None:
+async def test_a_thread_blocks_until_its_request_is_answered() -> None:
     inbox, approvals = EventQueue(), PendingApprovals()
     emitter = Emitter(inbox, EventFactory("run-123456789012"), approvals)
     decisions: list[Decision] = []
@@ -70,7 +70,7 @@ async def test_a_thread_asks_and_waits() -> None:
     assert decisions == [NO]
 
 
-async def test_a_task_asks_and_waits() -> None:
+async def test_a_task_waits_until_its_request_is_answered() -> None:
     inbox, approvals = EventQueue(), PendingApprovals()
     emitter = AsyncEmitter(inbox, EventFactory("run"), approvals)
     decisions: list[Decision] = []
@@ -87,7 +87,7 @@ async def test_a_task_asks_and_waits() -> None:
     assert decisions == [YES]
 
 
-async def test_a_task_that_waits_hears_of_the_end() -> None:
+async def test_closing_wakes_a_waiting_task() -> None:
     approvals = PendingApprovals()
     emitter = AsyncEmitter(EventQueue(), EventFactory("run"), approvals)
     heard: list[str] = []

@@ -1,4 +1,4 @@
-"""Agents written for asyncio: they speak, wait, ask and are called off as agents in threads are."""
+"""Agents written for asyncio emit, wait, ask and are cancelled as agents in threads are."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Work = Callable[[AsyncioEmitter], Awaitable[Any]]
 
 @frozen
 class Doing(AsyncioAgent):
-    """Does what a test says."""
+    """Runs a function of the test."""
 
     does: Work
 
@@ -55,7 +55,7 @@ class Doing(AsyncioAgent):
 
 
 class Setting:
-    """An asyncio agent behind a bridge."""
+    """An asyncio agent with its runner."""
 
     def __init__(self, does: Work, grace: float = 5.0, places: int = 256) -> None:
         self.agent = Doing(does)
@@ -99,7 +99,7 @@ async def say_everything(emitter: AsyncioEmitter) -> Result:
     return Result("bye")
 
 
-async def test_an_asyncio_agent_can_say_everything() -> None:
+async def test_an_asyncio_agent_can_emit_every_event() -> None:
     assert await Setting(say_everything).to_the_end() == [
         Text("a"),
         Reasoning("r"),
@@ -156,7 +156,7 @@ async def test_an_error_ends_its_own_run_only(does: Work, last: Event) -> None:
     assert await Setting(does).to_the_end() == [last]
 
 
-async def test_a_slow_reader_makes_the_speaker_wait_and_nobody_else() -> None:
+async def test_back_pressure_blocks_only_the_agent_itself() -> None:
     turned = threading.Event()
 
     async def work(emitter: AsyncioEmitter) -> None:
@@ -192,8 +192,8 @@ async def for_batches(setting: Setting, heard: list[Event]) -> None:
             return
 
 
-async def test_a_speaker_that_no_longer_waits_says_nothing_later() -> None:
-    """A time limit of the agent's own: the text is not said behind its back."""
+async def test_a_cancelled_emit_adds_no_event_later() -> None:
+    """The agent has a time limit of its own; the text must not be emitted after it."""
 
     async def work(emitter: AsyncioEmitter) -> str:
         await emitter.text("one")
@@ -241,7 +241,7 @@ async def test_a_cancelled_agent_cleans_up_and_leaves_nothing() -> None:
     assert notes == ["work cancelled", "task cancelled", "generator closed"]
 
 
-async def test_an_agent_that_waits_for_a_place_is_cancelled() -> None:
+async def test_an_agent_blocked_by_a_full_queue_is_cancelled() -> None:
     ended: list[type[BaseException]] = []
 
     async def work(emitter: AsyncioEmitter) -> None:
@@ -260,7 +260,7 @@ async def test_an_agent_that_waits_for_a_place_is_cancelled() -> None:
 
 
 async def test_a_framework_that_catches_every_error_cannot_go_on() -> None:
-    """The end of a run is no error of a tool."""
+    """The end of a run must not be handled as an error of a tool."""
     caught: list[Exception] = []
 
     async def work(emitter: AsyncioEmitter) -> None:
@@ -277,7 +277,7 @@ async def test_a_framework_that_catches_every_error_cannot_go_on() -> None:
     assert caught == []
 
 
-async def test_what_comes_after_the_cancellation_is_not_heard() -> None:
+async def test_events_after_the_cancellation_are_dropped() -> None:
     async def work(emitter: AsyncioEmitter) -> str:
         try:
             setting.began.set()
@@ -295,7 +295,7 @@ async def test_what_comes_after_the_cancellation_is_not_heard() -> None:
     assert setting.gone.is_set()
 
 
-async def test_a_task_that_swallows_the_cancellation_is_given_up_after_the_grace() -> None:
+async def test_a_task_that_swallows_its_cancellation_is_abandoned_after_the_grace_period() -> None:
     released = threading.Event()
 
     async def work(emitter: AsyncioEmitter) -> None:
@@ -314,7 +314,7 @@ async def test_a_task_that_swallows_the_cancellation_is_given_up_after_the_grace
         await setting.gone.wait()
 
 
-async def test_an_interrupt_before_the_loop_exists_keeps_the_work_from_beginning() -> None:
+async def test_an_interrupt_before_the_loop_exists_prevents_the_run() -> None:
     began: list[AsyncioEmitter] = []
 
     async def work(emitter: AsyncioEmitter) -> None:
@@ -340,7 +340,7 @@ async def ask(emitter: AsyncioEmitter) -> str:
     return decision.choice
 
 
-async def test_an_agent_asks_and_gets_the_answer() -> None:
+async def test_an_agent_receives_the_answer_to_its_approval_request() -> None:
     setting = Setting(ask)
     heard: list[Event] = []
     with real_timeout():
@@ -353,7 +353,7 @@ async def test_an_agent_asks_and_gets_the_answer() -> None:
     assert heard == [Finished(Result("once"))]
 
 
-async def test_an_answer_to_an_agent_that_no_longer_waits_goes_nowhere() -> None:
+async def test_an_answer_to_an_abandoned_request_is_ignored() -> None:
     async def work(emitter: AsyncioEmitter) -> str:
         try:
             async with asyncio.timeout(0.01):
@@ -369,7 +369,7 @@ async def test_an_answer_to_an_agent_that_no_longer_waits_goes_nowhere() -> None
     assert last == Finished(Result("nobody answered"))
 
 
-async def test_an_agent_that_asks_is_cancelled() -> None:
+async def test_an_agent_is_cancelled_while_its_request_is_pending() -> None:
     async def work(emitter: AsyncioEmitter) -> None:
         asyncio.get_running_loop().call_later(0.01, setting.began.set)
         await emitter.ask("rm")
@@ -380,6 +380,6 @@ async def test_an_agent_that_asks_is_cancelled() -> None:
     assert setting.gone.is_set()
 
 
-def test_whoever_does_not_use_it_does_not_import_it() -> None:
+def test_the_module_is_imported_on_use_only() -> None:
     code = "import sys, hermes_trio.agent.runner; sys.exit('hermes_trio.agent.asyncio_agent' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

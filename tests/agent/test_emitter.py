@@ -1,4 +1,4 @@
-"""The mouthpieces: what an agent says becomes an event that nobody can change any more."""
+"""Emitters turn the calls of an agent into immutable events."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ EVERYTHING: list[Event] = [
 ]
 
 
-async def test_a_thread_can_say_everything() -> None:
+async def test_a_thread_can_emit_every_event() -> None:
     inbox = EventQueue()
     await trio.to_thread.run_sync(
         say_everything, Emitter(inbox, EventFactory("run-1", Ticks()), PendingApprovals())
@@ -64,7 +64,7 @@ async def test_a_thread_can_say_everything() -> None:
     assert inbox.drain() == EVERYTHING
 
 
-async def test_a_task_can_say_everything() -> None:
+async def test_a_task_can_emit_every_event() -> None:
     inbox = EventQueue()
     emitter = AsyncEmitter(inbox, EventFactory("run-1", Ticks()), PendingApprovals())
     await emitter.text("a")
@@ -79,7 +79,7 @@ async def test_a_task_can_say_everything() -> None:
     assert inbox.drain() == EVERYTHING
 
 
-async def test_arguments_are_copied_when_they_are_said() -> None:
+async def test_arguments_are_copied_when_they_are_emitted() -> None:
     inbox = EventQueue()
     args: dict[str, Any] = {"list": [1]}
     Emitter(inbox, EventFactory("r"), PendingApprovals()).tool_started("c", "t", args)
@@ -92,7 +92,7 @@ async def test_arguments_are_copied_when_they_are_said() -> None:
 @pytest.mark.parametrize(
     ("given", "kept"), [(None, {}), ([1], {"value": [1]}), ("x", {"value": "x"})]
 )
-async def test_odd_arguments_become_an_object(given: Any, kept: dict[str, Any]) -> None:
+async def test_arguments_of_any_type_become_an_object(given: Any, kept: dict[str, Any]) -> None:
     inbox = EventQueue()
     Emitter(inbox, EventFactory("r"), PendingApprovals()).tool_started("c", "t", given)
     [event] = inbox.drain()
@@ -134,7 +134,7 @@ def _speak_after_the_end(inbox: EventQueue, emitter: Emitter) -> None:
     emitter.text("nobody hears")
 
 
-async def test_a_tool_block_lets_the_end_of_the_run_pass() -> None:
+async def test_a_tool_block_propagates_the_end_of_the_run() -> None:
     inbox = EventQueue()
     emitter = Emitter(inbox, EventFactory("r"), PendingApprovals())
     with pytest.raises(RunEnded), emitter.tool("t"):
@@ -142,7 +142,7 @@ async def test_a_tool_block_lets_the_end_of_the_run_pass() -> None:
     assert [type(event) for event in inbox.drain()] == [ToolStarted]
 
 
-async def test_a_stopped_port_ends_a_sleep_at_once() -> None:
+async def test_sleep_raises_after_a_stop() -> None:
     emitter = Emitter(EventQueue(), EventFactory("r"), PendingApprovals())
     before = emitter.stopped
     emitter.sleep(0)
@@ -152,7 +152,7 @@ async def test_a_stopped_port_ends_a_sleep_at_once() -> None:
         emitter.sleep(1000)
 
 
-async def test_a_task_that_speaks_into_a_full_inbox_waits() -> None:
+async def test_a_task_that_emits_into_a_full_queue_waits() -> None:
     inbox = EventQueue(max_events=1)
     emitter = AsyncEmitter(inbox, EventFactory("r"), PendingApprovals())
     events: list[Event] = []

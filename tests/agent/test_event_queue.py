@@ -30,7 +30,7 @@ async def received(queue: EventQueue) -> list[Event]:
             return events
 
 
-async def test_what_waits_arrives_in_one_batch_and_in_order() -> None:
+async def test_pending_events_arrive_in_one_batch_and_in_order() -> None:
     queue = EventQueue()
     await in_thread(queue, Text("a"), ToolStarted("x", "t"), Text("b"))
     assert await queue.receive() == [Text("a"), ToolStarted("x", "t"), Text("b")]
@@ -79,7 +79,7 @@ async def test_a_full_queue_blocks_the_producer(max_events: int, max_chars: int)
     assert events == [Reasoning(str(n)) if n % 2 else Text(str(n)) for n in range(10)]
 
 
-async def test_closing_wakes_a_waiting_speaker() -> None:
+async def test_closing_wakes_a_blocked_producer() -> None:
     queue = EventQueue(max_events=1)
     queue.put_final(Text("full"))
     ended = threading.Event()
@@ -126,7 +126,7 @@ async def test_a_task_waits_for_space_without_blocking_the_loop() -> None:
     assert queue.try_put(Text("b"))
 
 
-def test_speaking_after_the_server_is_gone_says_that_the_run_ended() -> None:
+def test_emitting_after_trio_has_ended_raises_run_ended() -> None:
     async def make() -> EventQueue:
         return EventQueue()
 
@@ -160,7 +160,7 @@ async def test_many_threads_lose_nothing(threads: int) -> None:
         ]
 
 
-async def test_a_speaker_that_may_not_wait_is_told_once_when_there_is_space() -> None:
+async def test_a_nonblocking_producer_is_notified_once_when_there_is_space() -> None:
     queue = EventQueue(max_events=1)
     told: list[str] = []
     queue.when_space(lambda: told.append("at once"))
@@ -173,7 +173,7 @@ async def test_a_speaker_that_may_not_wait_is_told_once_when_there_is_space() ->
     assert told == ["at once", "later"]
 
 
-async def test_a_speaker_that_may_not_wait_is_told_of_the_end() -> None:
+async def test_a_nonblocking_producer_is_notified_of_the_end() -> None:
     queue = EventQueue(max_events=1)
     told: list[str] = []
     queue.put(Text("a"))
@@ -183,7 +183,7 @@ async def test_a_speaker_that_may_not_wait_is_told_of_the_end() -> None:
     assert told == ["closed", "and after"]
 
 
-async def test_the_last_word_is_heard_by_one_who_waits_already() -> None:
+async def test_the_final_event_reaches_a_waiting_consumer() -> None:
     queue = EventQueue()
     heard: list[Event] = []
 
@@ -200,7 +200,7 @@ async def test_the_last_word_is_heard_by_one_who_waits_already() -> None:
         await queue.receive()
 
 
-async def test_a_task_tells_without_leaving_trio() -> None:
+async def test_put_nowait_reports_a_full_queue_and_the_end() -> None:
     queue = EventQueue(max_events=2)
     assert queue.put_nowait(Text("a"))
     assert queue.put_nowait(Text("b"))
@@ -211,7 +211,7 @@ async def test_a_task_tells_without_leaving_trio() -> None:
         queue.put_nowait(Text("d"))
 
 
-async def test_what_is_pending_never_overtakes_what_is_in_the_channel() -> None:
+async def test_pending_events_never_overtake_the_channel() -> None:
     """The consumer takes the first batch and yields.
 
     The next one is in the channel, and the last one is pending.
@@ -231,7 +231,7 @@ async def test_what_is_pending_never_overtakes_what_is_in_the_channel() -> None:
     assert events == [Text("ab"), Finished()]
 
 
-async def test_words_are_one_event_when_they_are_taken() -> None:
+async def test_adjacent_text_is_merged_when_it_is_received() -> None:
     queue = EventQueue()
     for word in ("a", "b", "c"):
         queue.put(word)
@@ -242,7 +242,7 @@ async def test_words_are_one_event_when_they_are_taken() -> None:
 
 
 @pytest.mark.parametrize(("max_events", "max_chars"), [(3, 1000), (1000, 3)])
-async def test_every_word_takes_its_place(max_events: int, max_chars: int) -> None:
+async def test_every_text_event_counts_towards_the_limit(max_events: int, max_chars: int) -> None:
     queue = EventQueue(max_events, max_chars)
     assert [queue.try_put(word) for word in "abcd"] == [True, True, True, False]
     assert queue.drain() == [Text("abc")]

@@ -1,4 +1,4 @@
-"""The bridge: agents in threads and tasks, their last word, and how they are called off."""
+"""The agent runner: agents in threads and tasks, their results, and how they are cancelled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONTEXT = AgentContext(TurnRequest("run-1", "session", "hello"), Path())
 
 
 class Setting:
-    """A bridge with everything around it."""
+    """A runner with everything it needs."""
 
     def __init__(
         self, make: Callable[[], Any], grace: float = 5.0, is_nonblocking: bool = False
@@ -75,7 +75,7 @@ class AsyncTalker:
 
 @pytest.mark.parametrize("is_nonblocking", [False, True])
 @pytest.mark.parametrize("make", [Talker, AsyncTalker])
-async def test_an_agent_speaks_and_has_the_last_word(
+async def test_events_and_result_of_an_agent_are_received(
     make: Callable[[], Agent | AsyncAgent], is_nonblocking: bool
 ) -> None:
     setting = Setting(make, is_nonblocking=is_nonblocking)
@@ -139,7 +139,9 @@ async def test_whatever_an_agent_does_ends_its_own_run_only(
 
 
 @pytest.mark.parametrize(("is_nonblocking", "is_here"), [(True, True), (False, False)])
-async def test_only_what_is_quickly_made_is_made_here(is_nonblocking: bool, is_here: bool) -> None:
+async def test_only_nonblocking_factories_run_in_the_trio_thread(
+    is_nonblocking: bool, is_here: bool
+) -> None:
     threads: list[threading.Thread] = []
 
     def make() -> AsyncTalker:
@@ -211,7 +213,7 @@ class Deaf:
         return "at last"
 
 
-async def test_a_deaf_agent_is_abandoned_but_keeps_its_slot() -> None:
+async def test_an_agent_that_ignores_its_interrupt_is_abandoned_but_keeps_its_slot() -> None:
     agent = Deaf()
     setting = Setting(lambda: agent, grace=0.05)
     async with trio.open_nursery() as nursery:
@@ -224,7 +226,7 @@ async def test_a_deaf_agent_is_abandoned_but_keeps_its_slot() -> None:
     assert setting.times_gone == 1
 
 
-async def test_an_agent_called_off_while_it_is_made_never_runs() -> None:
+async def test_an_agent_cancelled_in_its_factory_never_runs() -> None:
     making, made = threading.Event(), threading.Event()
     agent = Patient()
 
@@ -244,7 +246,7 @@ async def test_an_agent_called_off_while_it_is_made_never_runs() -> None:
     assert not agent.began.is_set()
 
 
-async def test_an_agent_called_off_before_its_thread_began_is_gone_at_once() -> None:
+async def test_an_agent_cancelled_before_its_thread_starts_ends_at_once() -> None:
     setting = Setting(Talker)
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -253,8 +255,8 @@ async def test_an_agent_called_off_before_its_thread_began_is_gone_at_once() -> 
     assert setting.inbox.drain() == []
 
 
-async def test_a_thread_that_begins_too_late_does_nothing() -> None:
-    """The thread was asked for, but called off before its first line."""
+async def test_a_thread_that_starts_after_the_cancellation_does_nothing() -> None:
+    """The thread was requested, but cancelled before its first line."""
     setting = Setting(Talker)
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -265,7 +267,7 @@ async def test_a_thread_that_begins_too_late_does_nothing() -> None:
 
 
 def until_over(setting: Setting) -> None:
-    """Return when the thread has nothing more to do, and before Trio hears of it.
+    """Return when the thread has nothing more to do, and before Trio is notified.
 
     That is why this blocks.
     """
@@ -284,7 +286,7 @@ class Prompt(Deaf):
         self.reason = reason
 
 
-async def test_a_thread_that_ends_as_it_is_called_off_frees_its_slot_once() -> None:
+async def test_a_thread_that_ends_during_its_cancellation_frees_its_slot_once() -> None:
     agent = Prompt()
     setting = Setting(lambda: agent)
     async with trio.open_nursery() as nursery:
@@ -325,7 +327,7 @@ async def test_a_task_is_interrupted_by_cancellation() -> None:
     assert setting.times_gone == 1
 
 
-async def test_an_async_agent_called_off_while_it_is_made_frees_its_slot_once() -> None:
+async def test_an_async_agent_cancelled_in_its_factory_frees_its_slot_once() -> None:
     making, made = threading.Event(), threading.Event()
 
     def make() -> AsyncTalker:
@@ -343,7 +345,7 @@ async def test_an_async_agent_called_off_while_it_is_made_frees_its_slot_once() 
     assert setting.times_gone == 1
 
 
-async def test_a_task_that_needed_no_thread_is_called_off() -> None:
+async def test_a_task_without_a_thread_is_cancelled() -> None:
     agent = Sleeper()
     setting = Setting(lambda: agent, is_nonblocking=True)
     async with trio.open_nursery() as nursery:
@@ -378,8 +380,8 @@ async def test_what_an_agent_raises_is_logged_once_with_its_traceback(
     assert line["exc_info"].__traceback__ is not None
 
 
-async def test_an_agent_that_obeys_its_end_is_not_an_error() -> None:
-    """A ``RunEnded`` that passes through an agent is what the server asked for."""
+async def test_run_ended_is_not_logged_as_an_error() -> None:
+    """A ``RunEnded`` that propagates through an agent is the server's own cancellation."""
     agent = Patient()
     agent.obeys = True
     setting = Setting(lambda: agent)

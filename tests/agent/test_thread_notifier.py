@@ -60,7 +60,7 @@ async def _current() -> ThreadNotifier:
     return current_notifier()
 
 
-def test_every_caller_learns_that_trio_has_ended() -> None:
+def test_every_caller_gets_an_error_after_trio_has_ended() -> None:
     notifier = trio.run(_current)
     for _ in range(3):
         with pytest.raises(trio.RunFinishedError):

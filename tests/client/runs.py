@@ -1,4 +1,4 @@
-"""Runs for clients: made of scripts by the server's own code, so that a client is held against the real events."""
+"""Runs for tests of clients, rendered from scripts by the server's own code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADER = RunHeader(
 
 
 def changes_of(script: Iterable[Event], reason: Reason = Reason.STOP_REQUESTED) -> list[Change]:
-    """What a turn makes of a script; it is cut at the end."""
+    """Return the changes of a scripted turn, which is cut off at its end."""
     return played(script, reason)[1]
 
 

@@ -1,4 +1,4 @@
-"""A server on a real loopback socket that tells one run, and drops connections where a test wants it to."""
+"""A server on a loopback socket that streams one run, and drops connections where a test wants it to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text of others does nothing to a terminal.
+"""Untrusted text has no effect on a terminal.
 
 Frames come out whole; what is printed once is never printed again.
 """
@@ -41,7 +41,7 @@ NASTY = "\x1b[2J\x07\x9b31m\u202eevil\u2066\r\x00\u2028"
 
 
 @given(st.text())
-def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
+def test_control_sequences_are_removed(text: str) -> None:
     for shown in (sanitize_text(text), escape_hidden(text), one_line(text, 20)):
         assert not [
             char
@@ -57,7 +57,7 @@ def test_plain_text_stays_as_it_is() -> None:
     assert sanitize_text(NASTY) == "[2J31mevil"
 
 
-def test_what_hides_is_spelt_out_before_somebody_decides() -> None:
+def test_invisible_characters_are_escaped_in_approval_requests() -> None:
     assert escape_hidden("rm\u200b -rf \u202ex\x1b[8m") == "rm\\u200b -rf \\u202ex\\x1b[8m"
 
 
@@ -81,7 +81,7 @@ def test_one_line_and_last_lines() -> None:
         ("one\n \n", "one\n \n"),
     ],
 )
-def test_what_of_a_markdown_text_is_settled(text: str, expected: str) -> None:
+def test_the_stable_prefix_of_a_markdown_text(text: str, expected: str) -> None:
     assert text[: stable_prefix(text)] == expected
 
 
@@ -93,7 +93,7 @@ def test_what_of_a_markdown_text_is_settled(text: str, expected: str) -> None:
     st.sampled_from(["\n", "\r\n"]),
     st.data(),
 )
-def test_frames_come_out_whole_however_they_are_cut(
+def test_frames_are_parsed_at_any_chunk_boundary(
     said: list[str], end: str, data: st.DataObject
 ) -> None:
     lines = (f": comment{end}id: 1{end}data: {text}{end}{end}" for text in said)
@@ -105,11 +105,11 @@ def test_frames_come_out_whole_however_they_are_cut(
     assert found == said
 
 
-def test_half_a_frame_is_none() -> None:
+def test_an_incomplete_frame_is_ignored() -> None:
     assert SseParser().feed(b"data: a\ndata: b\n\ndata: c\n") == ["a\nb"]
 
 
-def test_a_frame_has_an_end() -> None:
+def test_a_frame_is_limited_in_size() -> None:
     frames = SseParser()
     with pytest.raises(FrameTooLong):
         frames.feed(
@@ -129,7 +129,7 @@ told = st.one_of(
 
 
 @given(st.lists(told, max_size=30))
-def test_all_is_printed_once_and_in_order(
+def test_everything_is_printed_once_and_in_order(
     said: list[TextDelta | ReasoningDelta | ToolCallStarted | ToolCallEnded],
 ) -> None:
     view, mark, printed = EMPTY_VIEW, START, list[Block]()

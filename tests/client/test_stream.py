@@ -56,7 +56,7 @@ ASK = TurnPrompt("hello", "once")
 async def notes_of(
     client: ApiClient, ask: TurnPrompt = ASK, policy: ReconnectPolicy = HASTY
 ) -> list[StreamUpdate]:
-    """All that is told of a run."""
+    """Everything that is reported about a run."""
     send, receive = trio.open_memory_channel[StreamUpdate](0)
     on_started: list[str] = []
     async with trio.open_nursery() as nursery:
@@ -104,7 +104,7 @@ async def test_a_connection_that_drops_within_a_frame(first: int) -> None:
         assert told(await notes_of(client)) == WHOLE
 
 
-async def test_a_server_that_repeats_itself() -> None:
+async def test_repeated_events_are_dropped() -> None:
     server = Flaky(CHANGES)
     whole = frames_after(HEADER, CHANGES)
     server.answers = [reply(202, {"run_id": RUN_ID}), HEAD + whole[:400], HEAD + whole]
@@ -112,7 +112,7 @@ async def test_a_server_that_repeats_itself() -> None:
         assert told(await notes_of(client)) == WHOLE
 
 
-async def test_attempts_come_to_an_end() -> None:
+async def test_the_number_of_attempts_is_limited() -> None:
     server = Flaky(CHANGES, budget=lambda _number: 0)
     async with calling(server) as client:
         notes = await notes_of(client)
@@ -122,7 +122,7 @@ async def test_attempts_come_to_an_end() -> None:
 
 
 @pytest.mark.parametrize("answer", [error(404, "run_not_found"), error(401, "invalid_api_key")])
-async def test_a_refusal_that_will_not_change(answer: bytes) -> None:
+async def test_a_permanent_refusal_is_not_retried(answer: bytes) -> None:
     server = Flaky(CHANGES, answers=[reply(202, {"run_id": RUN_ID}), answer])
     async with calling(server) as client:
         [note] = await notes_of(client)
@@ -139,7 +139,7 @@ async def test_a_refusal_that_will_not_change(answer: bytes) -> None:
     ],
     ids=["503", "no json", "no event", "no end"],
 )
-async def test_trouble_that_passes(answer: bytes) -> None:
+async def test_a_temporary_refusal_is_retried(answer: bytes) -> None:
     server = Flaky(CHANGES, answers=[reply(202, {"run_id": RUN_ID}), answer])
     async with calling(server) as client:
         notes = await notes_of(client)
@@ -172,7 +172,7 @@ async def test_a_start_that_never_succeeds() -> None:
     assert isinstance(notes[-1], RetriesExhausted)
 
 
-async def test_nobody_is_there() -> None:
+async def test_an_unreachable_server() -> None:
     with trio.socket.socket() as free:
         await free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -182,7 +182,7 @@ async def test_nobody_is_there() -> None:
     assert "is the server running" in note.why
 
 
-async def test_an_answer_that_is_none_of_ours() -> None:
+async def test_a_response_of_another_server() -> None:
     server = Flaky(CHANGES, answers=[reply(200, ["hello"]), reply(500, "what?"), reply(200, [])])
     async with calling(server) as client:
         with pytest.raises(ServerUnreachable, match="is this the address"):
@@ -221,7 +221,7 @@ async def test_a_session_is_made_or_found() -> None:
     assert server.asked[1].json == {"id": "s", "model": "m"}
 
 
-async def test_what_the_user_said_in_a_session() -> None:
+async def test_the_prompts_of_a_session() -> None:
     messages = [
         {"role": "user", "content": "one"},
         {"role": "assistant", "content": "two"},

@@ -1,4 +1,4 @@
-"""How a run looks: pictures of it, as text."""
+"""The terminal view of a run, compared as text."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def test_a_running_card() -> None:
         (ToolCallHandedOver("a", "t", '{"x": 1}'), '→ t {"x": 1}  0.0 s handed over'),
     ],
 )
-def test_a_card_that_is_over(over: Body, expected: str) -> None:
+def test_a_finished_card(over: Body, expected: str) -> None:
     assert picture(ToolCallStarted("a", "t", "go"), over) == expected
 
 
-def test_text_reasoning_and_an_answered_question() -> None:
+def test_text_reasoning_and_an_answered_request() -> None:
     asked = ApprovalPrompt("q", "rm -rf \x1b[2J", "Danger.")
     shown = picture(
         ReasoningDelta("I wonder"), TextDelta("# Title\n\n- **one**\n"), asked, ApprovalClosed("q", "once", "client"),
@@ -113,7 +113,7 @@ def test_endings(end: Body, expected: str) -> None:
     assert drawn(terminal.render_ending(view_of(end), 1.5)) == expected
 
 
-def test_there_is_no_ending_yet() -> None:
+def test_a_run_without_an_ending() -> None:
     assert drawn(terminal.render_ending(EMPTY_VIEW, 1.5)) == ""
 
 
@@ -138,7 +138,7 @@ def live(height: int = 8) -> tuple[LiveScreen, io.StringIO]:
     return LiveScreen(console, lambda: NOW), out
 
 
-def test_what_is_over_is_printed_once() -> None:
+def test_finished_parts_are_printed_once() -> None:
     screen, out = live()
     first = view_of(TextDelta("settled\n\nmore"))
     for _ in range(3):
@@ -153,7 +153,7 @@ def test_what_is_over_is_printed_once() -> None:
     assert text.endswith("0.0 s · 3 tokens\n")
 
 
-def test_the_moving_part_fits_the_screen() -> None:
+def test_the_live_part_fits_the_screen() -> None:
     screen, out = live(height=8)
     view = view_of(
         ToolCallStarted("a", "t"), TextDelta("```\n" + "\n".join(f"line{n}" for n in range(50)))

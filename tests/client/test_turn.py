@@ -1,4 +1,4 @@
-"""One turn with a person: questions, Ctrl-C, trouble, and what the exit code says of it."""
+"""An interactive turn: approval requests, Ctrl-C, connection problems, and the exit code."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ WANTED = ApprovalRequest("q", "", "rm x", "why", ("rm",), True, 1.0, 60.0)
 
 @define
 class Person:
-    """Plain text, with what the person was told."""
+    """A plain text view that records its messages."""
 
     out: io.StringIO = Factory(io.StringIO)
     err: io.StringIO = Factory(io.StringIO)
@@ -85,7 +85,7 @@ async def test_a_turn_ends_as_its_run_does(last: Event, code: int, told: str) ->
     assert told in person.err.getvalue()
 
 
-async def test_a_run_that_somebody_stopped() -> None:
+async def test_a_run_that_another_client_stopped() -> None:
     person = Person()
     async with calling(Flaky(changes_of([], Reason.STOP_REQUESTED))) as client:
         assert (await turn(client, person)).code == 130
@@ -93,14 +93,14 @@ async def test_a_run_that_somebody_stopped() -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(401, 2), (429, 1)])
-async def test_a_server_that_says_no(status: int, code: int) -> None:
+async def test_a_refused_turn(status: int, code: int) -> None:
     person = Person()
     async with calling(Flaky([], answers=[error(status, "because")])) as client:
         assert (await turn(client, person)).code == code
     assert person.err.getvalue() == "no: because\n"
 
 
-async def test_trouble_is_told() -> None:
+async def test_connection_problems_are_reported() -> None:
     person = Person()
     server = Flaky(
         changes_of([Text("x"), FINISHED]), budget=lambda number: 0 if number == 0 else 10_000
@@ -115,7 +115,7 @@ async def test_trouble_is_told() -> None:
 
 @define
 class Desk:
-    """A server whose run asks; it ends when there is an answer, or when it is stopped."""
+    """A server whose run requests approval and ends when it is answered or stopped."""
 
     by: AnsweredBy = AnsweredBy.CLIENT
     silent: int = 0  # so many answers get no reply
@@ -168,7 +168,7 @@ async def test_a_question_is_answered(desk: Desk) -> None:
     assert ("did not get through" in person.err.getvalue()) == bool(desk.silent)
 
 
-async def test_somebody_else_answers_while_we_think() -> None:
+async def test_another_client_answers_first() -> None:
     desk, asked = Desk(), list[ApprovalPrompt]()
 
     async def think(question: ApprovalPrompt) -> Choice:
@@ -183,7 +183,7 @@ async def test_somebody_else_answers_while_we_think() -> None:
     assert desk.got == []
 
 
-async def test_a_question_that_is_left_to_others() -> None:
+async def test_a_request_that_is_left_to_other_clients() -> None:
     desk = Desk()
 
     async def leave(question: ApprovalPrompt) -> NoAnswer:
@@ -206,7 +206,7 @@ async def test_a_question_that_is_left_to_others() -> None:
         (Choice.ONCE, (), Choice.DENY),
     ],
 )
-def test_no_answer_is_stronger_than_wanted(
+def test_no_answer_exceeds_the_wanted_choice(
     wanted: Choice, offered: tuple[Choice, ...], given: Choice
 ) -> None:
     assert strongest_offered(wanted, offered) is given
@@ -216,7 +216,7 @@ def test_no_answer_is_stronger_than_wanted(
 
 
 def interrupting(*numbers: int) -> ApprovalHandler:
-    """Somebody who answers a question with signals."""
+    """Answer an approval request with signals."""
 
     async def press(_question: ApprovalPrompt) -> NoAnswer:
         for number in numbers:
@@ -244,7 +244,7 @@ async def test_leaving(numbers: tuple[int, ...]) -> None:
     assert (end.code, end.quit) == (130, True)
 
 
-async def test_whoever_read_the_answer_has_left() -> None:
+async def test_a_closed_output_pipe() -> None:
     class Gone(io.StringIO):
         def write(self, _text: str) -> int:
             raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""The view of a run: whatever comes, in whatever order, counts once and leaves nothing open at the end."""
+"""The view of a run: every event counts once, in any order, and nothing stays open at the end."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_nothing_is_open_at_the_end_and_nothing_follows_it(
 
 
 @given(scripts, cuts, st.data())
-def test_a_stream_that_is_picked_up_anywhere_leads_to_the_same_view(
+def test_a_stream_resumed_anywhere_leads_to_the_same_view(
     script: list[Any], reason: Any, data: st.DataObject
 ) -> None:
     changes = changes_of(script, reason)
@@ -128,7 +128,7 @@ def test_a_stream_that_is_picked_up_anywhere_leads_to_the_same_view(
     assert not any(isinstance(event.body, UnknownEvent) for event in whole)
 
 
-def test_texts_of_one_kind_grow_together() -> None:
+def test_adjacent_text_of_one_kind_is_merged() -> None:
     view = replay_events(
         numbered(
             ReasoningDelta("a"),
@@ -185,7 +185,7 @@ def test_other_ends_of_a_card(body: Body, state: CardState) -> None:
     assert (card.tool, card.state) == ("t", state)
 
 
-def test_a_question_waits_until_it_is_answered() -> None:
+def test_an_approval_request_is_open_until_it_is_answered() -> None:
     first, second = ApprovalPrompt("q", "rm x"), ApprovalPrompt("r", "rm y")
     asked = replay_events(numbered(first, second))
     assert asked.questions == (first, second)
@@ -221,7 +221,7 @@ def test_a_run_without_an_end_has_failed() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"seq": true}', '{"seq": "1"}', "1"])
-def test_what_is_no_event(text: str) -> None:
+def test_data_that_is_not_an_event(text: str) -> None:
     with pytest.raises(InvalidEvent):
         read_event(text)
 
@@ -269,7 +269,7 @@ def test_an_event_of_any_shape_can_be_read(kind: str, fields: dict[str, Any]) ->
     assert apply_event(EMPTY_VIEW, event, 0.0).seq == 1
 
 
-def test_a_question_with_choices_that_nobody_knows() -> None:
+def test_an_approval_request_with_unknown_choices() -> None:
     event = read_event('{"event": "approval.request", "seq": 0, "choices": ["maybe", "always"]}')
     assert isinstance(event.body, ApprovalPrompt)
     assert event.body.choices == (Choice.ALWAYS,)

@@ -16,7 +16,7 @@ from tests.crash.rounds import run_rounds
 
 
 def main() -> int:
-    """Run, tell, and say by the exit code whether all is well."""
+    """Run, print the report, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))

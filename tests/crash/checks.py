@@ -1,4 +1,4 @@
-"""What must hold of everything that clients saw before a server was killed, asked of its successor."""
+"""Check that a restarted server has everything that clients saw before the kill."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHAINED = 2  # continuations tried in each round
 
 @define
 class Findings:
-    """What a round, or many, brought to light."""
+    """What one or several rounds found."""
 
     violations: list[str] = field(factory=list)
     lost: list[float] = field(
@@ -41,7 +41,7 @@ class Findings:
     )
 
     def add(self, other: Findings) -> None:
-        """Sum up."""
+        """Add the findings of another round."""
         self.violations += other.violations
         self.lost += other.lost
         self.responses += other.responses
@@ -52,14 +52,14 @@ class Findings:
 
 
 class Checker:
-    """Asks a server about what the clients of its predecessor saw."""
+    """Compares a restarted server with what the clients of its predecessor saw."""
 
     def __init__(self, address: Address, slack: float = SLACK) -> None:
         self._address, self._slack = address, slack
         self.findings = Findings()
 
     def check(self, all_seen: Sequence[ObservedResponse]) -> Findings:
-        """Look at everything."""
+        """Check all responses."""
         for seen in all_seen:
             if seen.trouble:
                 self._complain(seen, [seen.trouble])
@@ -97,7 +97,7 @@ class Checker:
             yield f"{missing:.3f} s of text are missing: {len(text)} of {len(heard)} characters"
 
     def _check_stream(self, seen: ObservedResponse) -> Iterator[str]:
-        """The stream as it can be read now is the one that the client had, as far as it was kept."""
+        """Check that the stream equals the client's, as far as it was stored."""
         whole = self._stream(seen, -1)
         if [frame.number for frame in whole] != [*range(len(whole) - 1), -1] or whole[
             -1

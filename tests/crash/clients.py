@@ -1,4 +1,4 @@
-"""Clients that put load on a server until it dies, and remember all they were told.
+"""Clients that put load on a server until it dies, and record everything they receive.
 
 Each is a thread with a socket.
 """
@@ -44,13 +44,13 @@ class ObservedResponse:
 
     @property
     def whole_text(self) -> str:
-        """All that the agent would have said."""
+        """The complete text of the agent."""
         return "".join(self.wanted.token(number) for number in range(1, self.wanted.tokens + 1))
 
 
 @frozen
 class Address:
-    """Where a server is, and the key to it."""
+    """The address of a server and its key."""
 
     port: int
     key: str
@@ -61,7 +61,7 @@ class Address:
         return Address(server.port, server.key)
 
     def ask(self, method: str, target: str, body: Mapping[str, Any] | None = None) -> bytes:
-        """All bytes that come back until the connection ends, however it ends."""
+        """Send a request and return all bytes until the connection ends, however it ends."""
         received = b""
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), TIMEOUT) as sock:
             sock.sendall(self._request(method, target, body))
@@ -83,7 +83,7 @@ class Address:
 
 
 class LoadClients:
-    """Some clients at once."""
+    """Several concurrent clients."""
 
     def __init__(self, server: ServerProcess, count: int, seed: str) -> None:
         self._address = Address.of(server)
@@ -95,12 +95,12 @@ class LoadClients:
         ]
 
     def begin(self) -> None:
-        """Let them loose."""
+        """Start the clients."""
         for thread in self._threads:
             thread.start()
 
     def end(self) -> list[ObservedResponse]:
-        """What they saw. The server must be dead, or they would wait for it."""
+        """Return what the clients saw. The server must be dead, or this blocks."""
         self._is_over.set()
         for thread in self._threads:
             thread.join(TIMEOUT)

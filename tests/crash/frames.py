@@ -1,4 +1,4 @@
-"""What a client got before its connection broke, taken apart."""
+"""Parse what a client received before its connection broke."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Frame:
 
 @frozen
 class RawResponse:
-    """What came of one request; the body may be cut off."""
+    """The response to one request; the body may be cut off."""
 
     status: int
     body: bytes
@@ -49,7 +49,7 @@ class RawResponse:
 
 
 def parse_answer(raw: bytes) -> RawResponse | None:
-    """Take apart the bytes of a connection that was closed after one answer.
+    """Parse the bytes of a connection that was closed after one response.
 
     Nothing if not even the head came.
     """

@@ -22,7 +22,7 @@ EXPECTED = "recovered a run of a dead process"
 
 @define
 class CrashReport:
-    """Of many rounds."""
+    """The results of many rounds."""
 
     seed: int
     slack: float = SLACK  # seconds of text that may be missing, on top of a flush interval
@@ -55,7 +55,7 @@ def run_rounds(
     slack: float = SLACK,
     tell: Callable[[str], None] = lambda _: None,
 ) -> CrashReport:
-    """Kill so many times; every start but the first checks what the kill before it left."""
+    """Kill a server repeatedly; every restart is checked against what clients saw before the kill."""
     report, seen = CrashReport(seed, slack), list[ObservedResponse]()
     plan = LaunchOptions(folder, ("--agent", "synthetic"))
     for number in range(kills + 1):

@@ -1,6 +1,6 @@
 """Killed without warning under load, a few times.
 
-``python -m tests.crash`` does it as often as one likes.
+``python -m tests.crash`` repeats it any number of times.
 """
 
 from __future__ import annotations

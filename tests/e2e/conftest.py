@@ -1,4 +1,4 @@
-"""Servers for tests: one for each module that shares it, or one made to measure."""
+"""Servers for tests: one that modules share, or one with settings of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Measured = Callable[[str, object], None]
 
 @pytest.fixture
 def measured(request: pytest.FixtureRequest) -> Measured:
-    """Notes a figure of a test; ``--junit-xml`` shows them all."""
+    """Record a figure of a test; ``--junit-xml`` shows them all."""
 
     def note(name: str, value: object) -> None:
         request.node.user_properties.append((name, value))

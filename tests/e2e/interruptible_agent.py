@@ -1,4 +1,4 @@
-"""Agents that tell when they were interrupted, and some that behave badly.
+"""Agents that record when they were interrupted, and some that misbehave.
 
 Anything else goes to the shipped ones.
 
@@ -46,7 +46,7 @@ class InterruptibleAgent:
         self._interrupted.set()
 
     def run(self, turn: TurnRequest, emitter: Emitter) -> Result:
-        """Do as the message says."""
+        """Follow the command in the message."""
         with runs_file(self._workspace, self._session).open("a") as runs:
             runs.write("run\n")
         name, _, rest = turn.text.partition(" ")

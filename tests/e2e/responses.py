@@ -1,4 +1,4 @@
-"""Responses over a real socket: what the tests of them say and read."""
+"""Helpers for tests of responses over a real socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATH = "/v1/responses"
 
 @contextmanager
 def client_of(server: ServerProcess) -> Iterator[OpenAI]:
-    """The real client. It does not try again: what it was told counts."""
+    """Return the OpenAI client, without retries."""
     with OpenAI(
         base_url=f"{server.url}/v1", api_key=server.key, timeout=TIMEOUT, max_retries=0
     ) as client:

@@ -1,4 +1,4 @@
-"""What all tests of the OpenAI clients say."""
+"""Helpers that all tests of the OpenAI clients share."""
 
 from __future__ import annotations
 

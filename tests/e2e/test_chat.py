@@ -149,7 +149,7 @@ def test_json_for_scripts(server: ServerProcess) -> None:
     assert "hello" in told[-1]["output"]
 
 
-def test_the_answer_alone_goes_into_a_pipe(server: ServerProcess) -> None:
+def test_only_the_answer_is_written_to_a_pipe(server: ServerProcess) -> None:
     done = chat(server, "--session", "chat-pipe", "explain", stdin="a file\nwith lines\n")
     assert done.returncode == 0
     assert done.stdout.endswith(
@@ -161,7 +161,7 @@ def test_the_answer_alone_goes_into_a_pipe(server: ServerProcess) -> None:
     )  # no introduction: it goes on
 
 
-def test_a_failure_is_told_on_the_error_output(server: ServerProcess) -> None:
+def test_a_failure_is_reported_on_stderr(server: ServerProcess) -> None:
     done = chat(server, "/fail on purpose")
     assert done.returncode == 1
     assert done.stderr == "failed: on purpose\n"
@@ -177,7 +177,7 @@ def test_a_wrong_key(server: ServerProcess, tmp_path: Path) -> None:
     assert "not-the-key" not in done.stderr
 
 
-def test_without_a_person_the_answer_is_no_unless_told_otherwise(server: ServerProcess) -> None:
+def test_without_a_terminal_approvals_are_denied_by_default(server: ServerProcess) -> None:
     denied = chat(server, "--session", "chat-no", "/ask echo yes")
     assert "not approved" in denied.stdout
     assert (
@@ -245,7 +245,9 @@ def test_a_second_ctrl_c_leaves(server: ServerProcess) -> None:
 @pytest.mark.parametrize(
     ("key", "shown"), [("o", "✓ approved once: echo asked"), ("d", "✗ denied: echo asked")]
 )
-def test_a_question_is_answered_by_a_key(server: ServerProcess, key: str, shown: str) -> None:
+def test_an_approval_request_is_answered_by_a_key(
+    server: ServerProcess, key: str, shown: str
+) -> None:
     pytest.importorskip("rich")
     with terminal(server, "/ask echo asked") as screen:
         screen.until("d deny")
@@ -274,7 +276,7 @@ def test_one_turn_after_the_other(server: ServerProcess) -> None:
     assert "demo agent" not in answer
 
 
-def test_earlier_prompts_of_a_session_come_back(server: ServerProcess) -> None:
+def test_the_prompt_history_of_a_session_is_restored(server: ServerProcess) -> None:
     pytest.importorskip("rich")
     assert chat(server, "--session", "chat-again", "from before").returncode == 0
     with terminal(server, "--session", "chat-again") as screen:

@@ -1,4 +1,4 @@
-"""A client that goes away takes its run with it, at once, and what was said until then is kept."""
+"""A disconnect interrupts the run at once, and the text so far is stored."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_silent_tool_dies_with_its_client(
     assert turn.messages[2]["content"].endswith("[cancelled before it ended]")
 
 
-def test_the_next_turn_knows_of_the_one_that_was_cut(server: ServerProcess) -> None:
+def test_the_next_turn_has_the_interrupted_one_in_its_history(server: ServerProcess) -> None:
     session = new_name("again")
     with open_connection(server) as talk:
         talk.send(chat_bytes(server, session, "/terminal sleep 60"))
@@ -66,7 +66,7 @@ def interrupted_at(server: ServerProcess, session: str) -> float:
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("leave", LEAVES)
-def test_the_interrupt_comes_at_once(
+def test_the_agent_is_interrupted_at_once(
     server: ServerProcess, leave: Leave, stream: bool, measured: Measured
 ) -> None:
     delays = [_delay(server, leave, stream) for _ in range(5)]
@@ -87,7 +87,7 @@ def _delay(server: ServerProcess, leave: Leave, stream: bool) -> float:
         return interrupted_at(server, session) - left
 
 
-def test_one_that_leaves_does_not_disturb_another(server: ServerProcess) -> None:
+def test_a_disconnect_does_not_affect_other_clients(server: ServerProcess) -> None:
     other = new_name("other")
     with (
         open_chat_stream(server, other, "tokens=100 rate=200") as stream,

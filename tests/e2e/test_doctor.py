@@ -1,4 +1,4 @@
-"""``hermes-trio doctor`` beside a server that runs."""
+"""``hermes-trio doctor`` next to a running server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def doctor(server: ServerProcess, *arguments: str) -> subprocess.CompletedProces
     )  # fmt: skip
 
 
-def test_a_server_that_runs_is_recognised(server: ServerProcess) -> None:
+def test_a_running_server_is_recognised(server: ServerProcess) -> None:
     done = doctor(server, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     found = {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}

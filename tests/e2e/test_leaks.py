@@ -129,7 +129,7 @@ def test_nothing_is_left_behind(
     measured("more_kilobytes", memory(target) - kilobytes)
 
 
-def test_an_idle_connection_goes_with_its_client(target: ServerProcess) -> None:
+def test_an_idle_connection_is_closed_with_its_client(target: ServerProcess) -> None:
     before = descriptors(target)
     with open_connection(target) as talk, open_connection(target):
         talk.send(b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n")

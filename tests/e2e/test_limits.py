@@ -1,6 +1,6 @@
 """Runs that end because something takes too long.
 
-The agent, the reader, the news of a disconnect.
+The agent, the reader, or noticing a disconnect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HUGE = "tokens=10000000 size=200"
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server with little patience."""
+    """A server with short timeouts."""
     settings = {
         "run_seconds": 2,
         "stall_seconds": 0.5,
@@ -35,7 +35,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield running
 
 
-def test_a_run_that_takes_too_long_is_ended_and_told(strict: ServerProcess) -> None:
+def test_a_run_over_its_time_limit_is_ended_and_reported(strict: ServerProcess) -> None:
     with open_chat_stream(strict, "slow", "/terminal echo begun; sleep 60") as stream:
         last = stream.last_chunk()
     assert last["choices"][0]["finish_reason"] == "error"
@@ -46,7 +46,9 @@ def test_a_run_that_takes_too_long_is_ended_and_told(strict: ServerProcess) -> N
     assert strict.is_idle
 
 
-def test_a_reader_that_stops_reading_is_given_up(strict: ServerProcess, measured: Measured) -> None:
+def test_a_client_that_stops_reading_is_disconnected(
+    strict: ServerProcess, measured: Measured
+) -> None:
     with open_connection(strict, receive_buffer=4096) as talk:
         talk.send(chat_bytes(strict, "stalled", HUGE))
         talk.until(b"t000001")
@@ -57,7 +59,7 @@ def test_a_reader_that_stops_reading_is_given_up(strict: ServerProcess, measured
     assert turn.said_by("assistant").startswith("t000001")
 
 
-def test_a_client_that_sent_more_than_its_request_is_missed_at_a_keepalive(
+def test_a_pipelining_client_that_leaves_is_noticed_at_a_keepalive(
     strict: ServerProcess,
 ) -> None:
     """Nothing is read from it any more before its answer is complete, so only a write can tell that it left."""

@@ -1,4 +1,4 @@
-"""Two profiles from a file, behind a real server, with the SDK that people use."""
+"""Two profiles from a file, behind a real server, with the OpenAI SDK."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def plan_of(folder: Path, text: str = CONFIG) -> LaunchOptions:
 
 
 def client(server: ServerProcess, prefix: str = "", key: str = KEY) -> openai.OpenAI:
-    """Somebody who was told an address."""
+    """Return a client for an address."""
     return openai.OpenAI(
         base_url=f"{server.url}{prefix}/v1", api_key=key, max_retries=0, timeout=TIMEOUT
     )
 
 
 def told(talk: openai.OpenAI, model: str) -> str:
-    """What the agent says about itself."""
+    """Return how the agent introduces itself."""
     answer = talk.chat.completions.create(
         model=model, messages=[{"role": "user", "content": "hello"}]
     )
@@ -114,7 +114,7 @@ OPENED_AND_CLOSED = [
         ),
     ],
 )
-def test_a_profile_that_cannot_work_ends_the_start(
+def test_an_invalid_profile_prevents_the_start(
     tmp_path: Path, table: str, line: str, notes: list[str]
 ) -> None:
     assert refusal(run(plan_of(tmp_path, f"{CONFIG}\n[profiles.bad]\n{table}\n"))).startswith(line)

@@ -75,7 +75,7 @@ def test_leaving_while_a_tool_runs(server: ServerProcess, leave: Leave) -> None:
     eventually(lambda: not processes(number) and server.is_idle, 3)
 
 
-def test_detached_it_goes_on(server: ServerProcess) -> None:
+def test_a_detached_response_continues(server: ServerProcess) -> None:
     request = body_bytes(server, "tokens=100 rate=200")
     with open_connection(server) as talk:
         talk.send(request.replace(b"Host: test", b"Host: test\r\nX-Hermes-On-Disconnect: detach"))
@@ -98,7 +98,7 @@ def test_a_time_limit(launch: Launch) -> None:
 
 
 @pytest.mark.slow
-def test_the_end_of_the_server_and_the_next_one(launch: Launch) -> None:
+def test_a_shutdown_and_a_restart(launch: Launch) -> None:
     first = launch("--agent", AGENTS, drain_seconds=0.2)
     with client_of(first) as client:
         before = client.responses.create(model=MODEL, input="hello").to_dict()
@@ -148,8 +148,8 @@ def test_a_drain_lets_responses_end(launch: Launch) -> None:
     assert server.wait() == 0
 
 
-def test_nobody_elses_server_is_needed_to_read(server: ServerProcess) -> None:
-    """Any number of readers, each from where it wants, while it runs."""
+def test_a_second_reader_joins_at_any_event(server: ServerProcess) -> None:
+    """The response runs while it is read."""
     with open_connection(server) as talk, open_connection(server) as other:
         talk.send(body_bytes(server, "tokens=100 rate=100"))
         response_id = id_in(talk)

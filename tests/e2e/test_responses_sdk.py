@@ -83,7 +83,7 @@ def test_a_client_that_shows_calls_as_cards_asks_for_both_items(client: OpenAI) 
 
 
 @pytest.mark.parametrize("after", [-1, 0, 5, 17])
-def test_a_stream_is_picked_up_where_it_broke(client: OpenAI, after: int) -> None:
+def test_a_broken_stream_is_resumed(client: OpenAI, after: int) -> None:
     whole = list(strictly(client.responses.create(model=MODEL, input=TOOLS, stream=True)))
     stream = client.responses.retrieve(whole[0].response.id, stream=True, starting_after=after)
     resumed = list(strictly(stream))
@@ -92,7 +92,7 @@ def test_a_stream_is_picked_up_where_it_broke(client: OpenAI, after: int) -> Non
     ]
 
 
-def test_a_live_stream_is_picked_up(client: OpenAI) -> None:
+def test_a_live_stream_is_joined(client: OpenAI) -> None:
     """One reader sees it all, another one joins in the middle."""
     response = client.responses.create(model=MODEL, input="/long 40", background=True)
     whole = []
@@ -121,7 +121,7 @@ def test_cancel(client: OpenAI) -> None:
     assert valid(client.responses.cancel(response.id)).status == "cancelled"
 
 
-def test_what_was_not_in_the_background_cannot_be_cancelled_later(client: OpenAI) -> None:
+def test_an_ended_foreground_response_cannot_be_cancelled(client: OpenAI) -> None:
     response = client.responses.create(model=MODEL, input="/long 2")
     with pytest.raises(openai.BadRequestError):
         client.responses.cancel(response.id)
@@ -202,7 +202,7 @@ def test_conversations(client: OpenAI) -> None:
     assert valid(client.responses.retrieve(second.id)).status == "completed"
 
 
-def test_a_failure_is_told_and_kept(client: OpenAI) -> None:
+def test_a_failure_is_reported_and_stored(client: OpenAI) -> None:
     response = client.responses.create(model=MODEL, input="/fail no", background=True)
     final = ended(client, response.id)
     assert final.status == "failed"

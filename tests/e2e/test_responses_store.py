@@ -126,7 +126,7 @@ def test_a_locked_database(launch: Launch) -> None:
     assert completed(server, previous_response_id=before["id"])
 
 
-def test_a_lock_that_goes_away_in_time_costs_nothing(launch: Launch) -> None:
+def test_a_short_lock_delays_the_end_only(launch: Launch) -> None:
     """Text goes on; the end waits until it can be saved."""
     server = launch("--agent", AGENTS)
     with open_connection(server) as talk:

@@ -66,7 +66,7 @@ def check_same(server: ServerProcess, run_id: str, heard: bytes, shown: dict[str
         assert client.get(f"/v1/runs/{run_id}").json() == shown
 
 
-def test_a_run_that_ended_before(tmp_path: Path) -> None:
+def test_a_run_that_ended_before_the_restart(tmp_path: Path) -> None:
     plan = LaunchOptions(tmp_path)
     with serving(plan) as server, client_of(server) as client:
         run_id = begun(client, "/terminal echo hello")
@@ -84,7 +84,7 @@ def test_a_run_that_ended_before(tmp_path: Path) -> None:
     [("tokens=20 rate=40", 20, "completed", None), ("!silent", 0.2, "failed", "server_shutdown")],
     ids=["drained", "cut"],
 )
-def test_a_run_that_was_under_way(
+def test_a_run_in_progress_at_the_restart(
     text: str, drain: float, status: str, reason: str | None, tmp_path: Path
 ) -> None:
     plan = LaunchOptions(tmp_path, ("--agent", AGENTS), {"drain_seconds": drain})

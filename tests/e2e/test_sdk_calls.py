@@ -23,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("e2e-shared")
 
 @pytest.fixture
 def client(server: ServerProcess) -> Iterator[OpenAI]:
-    """With the retries that everybody has."""
+    """A client with the default retries."""
     with OpenAI(base_url=f"{server.url}/v1", api_key=server.key, timeout=20) as client:
         yield client
 
@@ -32,7 +32,7 @@ def session(name: str) -> dict[str, str]:
     return {"X-Hermes-Session-Id": name}
 
 
-def test_an_answer_in_one_piece(client: OpenAI) -> None:
+def test_a_response_that_is_not_streamed(client: OpenAI) -> None:
     answer = client.chat.completions.create(
         model=MODEL, messages=asked("/think hm\n/terminal echo done")
     )

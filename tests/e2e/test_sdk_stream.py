@@ -114,7 +114,7 @@ def test_truncation_raises_nothing(client: OpenAI, listen: Listen) -> None:
     assert heard.finish == ["length"]
 
 
-def test_the_helper_calls_a_truncated_answer_by_its_name(client: OpenAI) -> None:
+def test_the_helper_raises_on_a_truncated_answer(client: OpenAI) -> None:
     with (
         client.chat.completions.stream(
             model=MODEL, messages=asked("/long 50"), max_tokens=3

@@ -52,7 +52,7 @@ def body_of(talk: RawConnection) -> bytes:
     return body[: body.rindex(b"\n\n") + 2]
 
 
-def test_a_stream_that_was_cut_goes_on_byte_for_byte(server: ServerProcess) -> None:
+def test_a_resumed_stream_is_identical_to_the_byte(server: ServerProcess) -> None:
     session_id = new_session(server)
     with open_connection(server) as talk:
         talk.send(stream_bytes(server, session_id, "tokens=60 rate=100", "grace:30"))
@@ -79,7 +79,7 @@ def test_a_stream_that_was_cut_goes_on_byte_for_byte(server: ServerProcess) -> N
     assert call(server, "GET", f"/{session_id}/chat/stream?run_id={run_id}").status_code == 404
 
 
-def test_a_session_is_forked_and_both_go_on(server: ServerProcess) -> None:
+def test_a_fork_and_its_source_continue(server: ServerProcess) -> None:
     session_id = new_session(server)
     chat = call(server, "POST", f"/{session_id}/chat", {"message": "/terminal echo hello"})
     assert chat.status_code == 200, chat.text

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: what is running ends properly and in time, whoever tries to hold it up."""
+"""SIGTERM and SIGINT: runs end properly and in time, whatever delays them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def exit_within(server: ServerProcess, seconds: float, measured: Measured) -> It
 
 
 @pytest.mark.xdist_group("e2e-shutdown-1")
-def test_a_stream_is_told_and_its_turn_is_kept(launch: Launch, measured: Measured) -> None:
+def test_a_shutdown_ends_the_stream_and_stores_the_turn(launch: Launch, measured: Measured) -> None:
     server = launch(drain_seconds=0.2)
     with open_chat_stream(server, "cut", "/terminal echo begun; sleep 60") as stream:
         stream.until('"running"')
@@ -93,7 +93,7 @@ def test_the_second_signal_ends_a_drain(launch: Launch, measured: Measured) -> N
 
 
 @pytest.mark.xdist_group("e2e-shutdown-2")
-def test_idle_connections_hold_nothing_up(launch: Launch, measured: Measured) -> None:
+def test_idle_connections_do_not_delay_the_shutdown(launch: Launch, measured: Measured) -> None:
     server = launch()
     with open_connection(server) as used, open_connection(server):
         used.send(b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n")
@@ -104,7 +104,7 @@ def test_idle_connections_hold_nothing_up(launch: Launch, measured: Measured) ->
 
 
 @pytest.mark.xdist_group("e2e-shutdown-2")
-def test_a_stalled_reader_holds_nothing_up(launch: Launch, measured: Measured) -> None:
+def test_a_stalled_reader_does_not_delay_the_shutdown(launch: Launch, measured: Measured) -> None:
     server = launch("--agent", AGENTS, drain_seconds=0.2, interrupt_grace_seconds=0.5)
     with open_connection(server, receive_buffer=4096) as talk:
         talk.send(chat_bytes(server, "stalled", HUGE))
@@ -115,7 +115,9 @@ def test_a_stalled_reader_holds_nothing_up(launch: Launch, measured: Measured) -
 
 
 @pytest.mark.xdist_group("e2e-shutdown-2")
-def test_a_deaf_agent_holds_nothing_up(launch: Launch, measured: Measured) -> None:
+def test_an_agent_that_ignores_its_interrupt_does_not_delay_the_shutdown(
+    launch: Launch, measured: Measured
+) -> None:
     server = launch(
         "--agent",
         AGENTS,
@@ -132,7 +134,7 @@ def test_a_deaf_agent_holds_nothing_up(launch: Launch, measured: Measured) -> No
 
 
 @pytest.mark.xdist_group("e2e-shutdown-2")
-def test_a_client_that_left_a_second_request_holds_nothing_up(
+def test_a_pipelined_request_does_not_delay_the_shutdown(
     launch: Launch, measured: Measured
 ) -> None:
     """With the usual keep-alives: not one of them is needed to see the client leave."""

@@ -1,4 +1,4 @@
-"""Starting: what is wrong is told in one line and exit code 2; what is right is greeted."""
+"""Starting: a problem is one line and exit code 2; otherwise the server prints a greeting."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def full_greeting(server: ServerProcess) -> str:
 
 
 def run_example(server: ServerProcess) -> str:
-    """What comes of the command in the greeting, as it stands there."""
+    """Run the command of the greeting as printed, and return its output."""
     (command,) = (
         line for line in full_greeting(server).splitlines() if line.strip().startswith("curl")
     )

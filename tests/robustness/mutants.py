@@ -237,7 +237,7 @@ MUTANTS = (
         "server/guards/stream.py",
         '            self._scope.cancel(reason="the connection is closed")\n',
         "            pass\n",
-        f"{GUARDS}::test_an_idle_connection_goes_with_its_client",
+        f"{GUARDS}::test_an_idle_connection_is_closed_with_its_client",
     ),
     Mutant(
         "do not watch a client while the protocol is paused",

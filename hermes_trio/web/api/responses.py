@@ -34,7 +34,7 @@ from hermes_trio.runs.spec import ContinuedRun, Items, Persistence
 from hermes_trio.schema.chat import derive_session_id
 from hermes_trio.schema.conversations import (
     REFERENCE,
-    ApprovalReply,
+    ApprovalResponseItem,
     find_approval_replies,
     find_references,
     item_list,
@@ -262,7 +262,7 @@ async def _load_continuation(asked: ResponsesRequest, ids: ClientIds, run_id: st
     return evolve(turn, continued_run=ContinuedRun(suspended, choices))
 
 
-def _not_waiting(reply: ApprovalReply) -> ApiError:
+def _not_waiting(reply: ApprovalResponseItem) -> ApiError:
     return bad_request(
         f"input[{reply.position}]: approval request '{shorten(reply.request_id, 100)}' does not wait "
         "for an answer. It was answered before, or not in time, or the server was restarted.",
