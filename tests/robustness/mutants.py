@@ -42,6 +42,7 @@ GUARDS, WRITES, READING, PROTOCOLS, HTTP2 = (
     f"../server/test_{name}.py"
     for name in ("guards", "guards_writes", "reading", "guards_protocols", "http2")
 )
+TICKETS, PAGE_SESSION = "../web/test_tickets.py", "../web/test_page_session.py"
 WRITE_THROUGH, UNDER_HYPERCORN = "../server/test_write_through.py", "../e2e/test_hypercorn.py"
 
 MUTANTS = (
@@ -322,6 +323,41 @@ MUTANTS = (
         "partial(prepare, settings), self._end_runs_on_termination)",
         "partial(prepare, settings))",
         f"{UNDER_HYPERCORN}::test_a_shutdown_ends_every_stream_in_order",
+    ),
+    Mutant(
+        "let a ticket open every run of its principal",
+        "tokens.py",
+        "        signature = _digest(key, principal, str(expires_at), *scope)\n",
+        "        signature = _digest(key, principal, str(expires_at))\n",
+        f"{TICKETS}::test_a_ticket_for_another_run",
+    ),
+    Mutant(
+        "let a ticket be valid for ever",
+        "tokens.py",
+        "        if now >= expires_at:\n",
+        "        if expires_at == 0:\n",
+        f"{TICKETS}::test_an_expired_ticket_is_a_401_which_stops_a_browser",
+    ),
+    Mutant(
+        "accept a ticket with any method",
+        "web/auth.py",
+        '    return is_stream and request.method == "GET"\n',
+        "    return is_stream\n",
+        f"{TICKETS}::test_a_ticket_is_for_get_only",
+    ),
+    Mutant(
+        "accept the page's cookie from other pages",
+        "web/auth.py",
+        "    _require_same_origin()\n    return principal\n",
+        "    return principal\n",
+        f"{PAGE_SESSION}::test_other_pages_cannot_change_anything_with_the_cookie",
+    ),
+    Mutant(
+        "let the page's cookie prolong itself",
+        "web/auth.py",
+        "    if not context.has_key:",
+        "    if not context.principal.name:",
+        f"{PAGE_SESSION}::test_signing_in_needs_a_key",
     ),
 )  # fmt: skip
 
