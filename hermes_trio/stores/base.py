@@ -229,8 +229,8 @@ class RunStore(Protocol):
     async def purge(self, retention: Retention, now: float) -> PurgeResult:
         """Remove what the retention limits no longer cover, a bounded amount per call, and return what was removed.
 
-        Logs and idempotency keys expire by age; ended runs are deleted least recently used first,
-        and a conversation with the last of its runs. The result counts runs, whole logs and keys
+        Logs and idempotency keys expire by age. Of ended runs, those of the owners who store most
+        are deleted, least recently used first, and a conversation with the last of its runs. The result counts runs, whole logs and keys
         that expired by age; when it is all zeros, nothing is left to remove.
         """
         ...

@@ -5,7 +5,7 @@ Which runs are surplus, and when runs were last used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
@@ -52,6 +52,54 @@ class AccessTimes:
 
 
 @frozen
+class Usage:
+    """The ended runs of one owner: how many, and the size of their records."""
+
+    principal: str
+    runs: int
+    size: int
+
+
+@frozen
+class Quota:
+    """How much each owner may keep; None for any amount."""
+
+    runs: int | None
+    size: int | None
+
+    def allows(self, usage: Usage) -> bool:
+        """Return whether an owner is within the quota."""
+        return (self.runs is None or usage.runs <= self.runs) and (
+            self.size is None or usage.size <= self.size
+        )
+
+
+def fair_quota(usages: Sequence[Usage], retention: Retention) -> Quota:
+    """Return the quota under which all owners together are within the limits.
+
+    What is stored too much is taken from those who store most, so nobody can push out the records
+    of an owner who uses less than an equal share.
+    """
+    return Quota(
+        _fair_share([usage.runs for usage in usages], retention.max_runs),
+        _fair_share([usage.size for usage in usages], retention.max_bytes),
+    )
+
+
+def _fair_share(amounts: Iterable[int], limit: int) -> int | None:
+    """Return the amount to which the largest must shrink for the sum to reach the limit."""
+    left, larger = limit, sorted(amounts)
+    if not limit:  # a limit of 0 means none
+        return None
+    while larger:
+        share = left // len(larger)
+        if larger[0] > share:
+            return share
+        left -= larger.pop(0)
+    return None
+
+
+@frozen
 class PurgeCandidate:
     """An ended run that a purge may delete."""
 
@@ -62,18 +110,11 @@ class PurgeCandidate:
 
 
 def select_surplus(
-    count: int, size: int, least_used_first: Iterable[PurgeCandidate], retention: Retention
+    usage: Usage, least_used_first: Iterable[PurgeCandidate], quota: Quota
 ) -> Iterator[PurgeCandidate]:
-    """Yield candidates until the rest is within the limits.
-
-    ``count`` and ``size`` are the totals before.
-    """
+    """Yield candidates of one owner until the rest is within the quota."""
     for candidate in least_used_first:
-        if not (_exceeds(count, retention.max_runs) or _exceeds(size, retention.max_bytes)):
+        if quota.allows(usage):
             return
         yield candidate
-        count, size = count - 1, size - candidate.size
-
-
-def _exceeds(value: int, limit: int) -> bool:
-    return 0 < limit < value  # a limit of 0 means none
+        usage = Usage(usage.principal, usage.runs - 1, usage.size - candidate.size)

@@ -13,7 +13,14 @@ from typing import TypeVar
 
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.records import PurgeResult, Retention
-from hermes_trio.stores.retention import MAX_PURGED, PurgeCandidate, RunAccess, select_surplus
+from hermes_trio.stores.retention import (
+    MAX_PURGED,
+    PurgeCandidate,
+    RunAccess,
+    Usage,
+    fair_quota,
+    select_surplus,
+)
 from hermes_trio.stores.sqlite import conversations
 
 T = TypeVar("T")
@@ -46,12 +53,14 @@ _EXPIRED_LOGS = """
 _EXPIRED_KEYS = """
     DELETE FROM claims WHERE rowid IN (SELECT rowid FROM claims WHERE made_at <= ? ORDER BY made_at LIMIT ?)
 """
-_TOTALS = (
-    "SELECT count(*), coalesce(sum(size), 0) FROM runs WHERE hidden = 0 AND status <> 'in_progress'"
-)
+_USAGES = """
+    SELECT principal, count(*), sum(size) FROM runs WHERE hidden = 0 AND status <> 'in_progress'
+    GROUP BY principal
+"""
 _LEAST_USED_FIRST = """
-    SELECT principal, run_id, conversation, size FROM runs WHERE hidden = 0 AND status <> 'in_progress'
-    ORDER BY accessed_at, principal, run_id LIMIT ?
+    SELECT principal, run_id, conversation, size FROM runs
+    WHERE principal = ? AND hidden = 0 AND status <> 'in_progress'
+    ORDER BY accessed_at, run_id LIMIT ?
 """
 
 
@@ -130,10 +139,20 @@ def _purge_logs(connection: sqlite3.Connection, before: float) -> int:
     return logs
 
 
+def _find_surplus(connection: sqlite3.Connection, retention: Retention) -> list[PurgeCandidate]:
+    usages = [Usage(*row) for row in connection.execute(_USAGES)]
+    quota, surplus = fair_quota(usages, retention), list[PurgeCandidate]()
+    for usage in usages:
+        if not quota.allows(usage):
+            rows = connection.execute(
+                _LEAST_USED_FIRST, (usage.principal, MAX_PURGED - len(surplus))
+            ).fetchall()
+            surplus += select_surplus(usage, (PurgeCandidate(*row) for row in rows), quota)
+    return surplus
+
+
 def _purge_runs(connection: sqlite3.Connection, retention: Retention) -> int:
-    count, size = connection.execute(_TOTALS).fetchone()
-    rows = connection.execute(_LEAST_USED_FIRST, (MAX_PURGED,)).fetchall()
-    surplus = [*select_surplus(count, size, (PurgeCandidate(*row) for row in rows), retention)]
+    surplus = _find_surplus(connection, retention)
     for run in surplus:
         delete_run(connection, run.principal, run.run_id)
         # A conversation goes with the last of its runs; one that never had a run is not touched.

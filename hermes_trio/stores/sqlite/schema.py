@@ -268,6 +268,15 @@ _END_USERS: Migration = (
     "DROP TABLE approvals_of_principals",
 )
 
+# Each owner's own runs are purged, least recently used first.
+_USE_BY_OWNER: Migration = (
+    "DROP INDEX runs_by_use",
+    """
+    CREATE INDEX runs_by_use ON runs (principal, accessed_at, run_id, size)
+        WHERE hidden = 0 AND status <> 'in_progress'
+    """,
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,
     _APPROVALS,
@@ -275,6 +284,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _SESSION_FIELDS,
     _ITEM_INDEX,
     _END_USERS,
+    _USE_BY_OWNER,
 )
 LATEST_VERSION = len(MIGRATIONS)
 

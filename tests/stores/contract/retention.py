@@ -157,6 +157,28 @@ class PurgeContract:
         assert await store.purge(attrs.evolve(KEEP_ALL, max_runs=1), 10.0) == PurgeResult(runs=2)
         assert await visible(store, *"abcde") == "e"
 
+    async def test_an_owner_who_stores_much_loses_only_own_runs(self, store: Store) -> None:
+        for number in range(2):
+            await store.end_run(ended(f"bob-{number}", 1.0, principal="bob"))  # the oldest of all
+        for number, run_id in enumerate("abcdefgh"):
+            await store.end_run(ended(run_id, 10.0 + number))
+        retention = attrs.evolve(KEEP_ALL, max_runs=5)
+        assert await store.purge(retention, 100.0) == PurgeResult(runs=5)
+        assert await store.purge(retention, 100.0) == PurgeResult()
+        assert await visible(store, *"abcdefgh") == "fgh"
+        for number in range(2):
+            assert await store.find_run("bob", f"bob-{number}") != NoRun()
+
+    async def test_the_size_of_records_is_shared_alike(self, store: Store) -> None:
+        await store.end_run(ended("bob", 1.0, principal="bob"))
+        data = [number * 7919 for number in range(3000)]
+        for number, run_id in enumerate("abc"):
+            await store.end_run(ended(run_id, 10.0 + number, request={"data": data}))
+        assert await store.purge(attrs.evolve(KEEP_ALL, max_bytes=10_000), 100.0) == PurgeResult(
+            runs=3
+        )
+        assert await store.find_run("bob", "bob") != NoRun()
+
     async def test_runs_are_purged_until_their_records_fit(self, store: Store) -> None:
         for number, run_id in enumerate("abc"):
             await store.end_run(ended(run_id, float(number), instructions="x" * 1000))
