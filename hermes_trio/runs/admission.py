@@ -66,12 +66,20 @@ class Admission:
         Raises:
             ApiError: 503 while the server drains, 429 when all slots are taken.
         """
+        self.require_free()
+        self.in_use += 1
+        return Slot(self._release)
+
+    def require_free(self) -> None:
+        """Refuse new work if there is no slot for it now.
+
+        Raises:
+            ApiError: 503 while the server drains, 429 when all slots are taken.
+        """
         self.require_open()
         if self.limit and self.in_use >= self.limit:
             message = f"Too many concurrent runs (max {self.limit}). Try again shortly."
             raise ApiError(429, message, RATE_LIMIT, code="rate_limit_exceeded", headers=RETRY_SOON)
-        self.in_use += 1
-        return Slot(self._release)
 
     def require_open(self) -> None:
         """Refuse new work while the server drains.

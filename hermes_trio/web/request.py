@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+import trio
 from attrs import define, field, frozen
 from quart import current_app, request
 
@@ -31,6 +32,8 @@ from hermes_trio.schema.parsing import (
 from hermes_trio.schema.responses import ResponsesRequest
 from hermes_trio.web.state import AppState
 
+T = TypeVar("T")
+
 SCOPE_KEY = "hermes_trio.request"  # where the middleware puts the context into the ASGI scope
 STATE_KEY = "hermes_trio"  # where the application keeps its state, in ``app.extensions``
 
@@ -38,6 +41,7 @@ ANONYMOUS = Principal("")
 NO_IDS = BodyIds()
 LAST_EVENT_HEADER = "Last-Event-ID"
 APPROVAL_REPLIES_HEADER = "X-Hermes-Approval-Replies"
+MAX_INLINE_BYTES = 100_000  # of a body that is parsed in the event loop
 MAX_INTEGER = 2**53  # what JavaScript clients can count to
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
@@ -191,6 +195,23 @@ async def body() -> bytes:
     """
     data: bytes = await request.get_data(cache=True, as_text=False, parse_form_data=False)
     return data
+
+
+async def parse_body(parse: Callable[[bytes], T]) -> T:
+    """Receive and parse the whole body.
+
+    A large one is parsed in a thread, so that no other request has to wait for it.
+
+    Raises:
+        ApiError: 400.
+    """
+    raw = await body()
+    if len(raw) <= MAX_INLINE_BYTES:
+        return parse(raw)
+    try:
+        return await trio.to_thread.run_sync(parse, raw)
+    except RuntimeError:  # the process cannot start a thread any more
+        return parse(raw)
 
 
 def int_param(name: str, default: int, low: int, high: int) -> int:

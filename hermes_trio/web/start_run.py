@@ -15,7 +15,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 from attrs import evolve, frozen
@@ -42,11 +42,15 @@ from hermes_trio.web.auth import choose_agent, choose_task_agent
 from hermes_trio.web.request import (
     SessionHeaders,
     app_state,
+    body,
     current_request,
     header,
+    parse_body,
     principal,
     principal_name,
 )
+
+T = TypeVar("T")
 
 KEY_HEADER = "Idempotency-Key"
 MAX_KEY_LENGTH = 256
@@ -154,17 +158,20 @@ def new_task_id() -> str:
     return f"task-{secrets.token_hex(16)}"
 
 
-def reserve_slot() -> None:
-    """Refuse a run while the server is full or drains, before the body is read.
+async def read_turn(parse: Callable[[bytes], T], needs_slot: bool = True) -> tuple[bytes, T]:
+    """Receive and parse the body of a request that runs an agent.
 
-    A request with an Idempotency-Key gets its slot later: if it turns out to be a repetition, it
-    needs none.
+    While the server is full or drains, the request is refused before its body is read. The slot of
+    the run is taken only when the request is complete: bodies that never end must not use up the
+    slots. A request with an Idempotency-Key is not refused yet, as a repetition needs no slot.
 
     Raises:
-        ApiError: 429 or 503.
+        ApiError: 400, 429 or 503.
     """
-    if not _idempotency_key():
-        current_request().run_slot(app_state().admission)
+    if needs_slot and not _idempotency_key():
+        app_state().admission.require_free()
+    parsed = await parse_body(parse)
+    return await body(), parsed
 
 
 def disconnect_policy() -> DisconnectPolicy:

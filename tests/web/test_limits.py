@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
+from hermes_trio.web.request import MAX_INLINE_BYTES, parse_body
 from hermes_trio.web.state import WebOptions
 from tests.support.chat_api import said
 from tests.support.fakes import CHAT, Pause, ask, ask_stream, make_harness
@@ -170,6 +173,60 @@ async def test_too_many_runs_at_once(body: Any) -> None:
     assert len(harness.agents.turns) == 1
     assert (await harness.client.send(CHAT, body())).status == 200
     assert harness.is_idle
+
+
+async def test_a_body_that_never_ends_takes_no_slot() -> None:
+    harness = make_harness([Text("Hi")], max_runs=1)
+    async with harness.client.open("POST", CHAT, [b"{"], is_whole=False):
+        await wait_all_tasks_blocked()
+        assert harness.state.admission.in_use == 0
+        assert (await harness.client.send(CHAT, ask())).status == 200
+
+
+async def test_a_full_server_does_not_wait_for_a_body() -> None:
+    pause = Pause()
+    harness = make_harness([pause, Text("Hi")], max_runs=1)
+    async with harness.client.post(CHAT, ask_stream()) as running:
+        await pause.wait_reached()
+        async with harness.client.open("POST", CHAT, [b"{"], is_whole=False) as refused:
+            assert (await refused.end()).status == 429
+        pause.go()
+        await running.end()
+
+
+@pytest.mark.parametrize(("size", "is_inline"), [(MAX_INLINE_BYTES, True), (200_000, False)])
+async def test_a_large_body_is_parsed_in_a_thread(size: int, is_inline: bool) -> None:
+    threads: list[threading.Thread] = []
+
+    def parse(raw: bytes) -> int:
+        threads.append(threading.current_thread())
+        return len(raw)
+
+    harness = make_harness()
+
+    @harness.app.post("/size")
+    async def count() -> str:
+        return str(await parse_body(parse))
+
+    answer = await harness.client.send_raw("/size", b"x" * size)
+    assert answer.body == str(size).encode()
+    assert (threads == [threading.current_thread()]) is is_inline
+
+
+async def test_without_threads_a_large_body_is_parsed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    harness = make_harness()
+
+    @harness.app.post("/size")
+    async def count() -> str:
+        return str(await parse_body(len))
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", refuse)
+    assert (await harness.client.send_raw("/size", b"x" * 200_000)).body == b"200000"
 
 
 async def test_zero_means_no_limit() -> None:

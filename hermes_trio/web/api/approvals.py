@@ -14,7 +14,7 @@ from hermes_trio.runs.approvals import ApprovalResponse, NotOffered, NotPending
 from hermes_trio.runs.run import Run
 from hermes_trio.schema.runs import ApprovalAnswer, parse_approval
 from hermes_trio.web.errors import json_response
-from hermes_trio.web.request import app_state, body, principal
+from hermes_trio.web.request import app_state, parse_body, principal
 from hermes_trio.web.start_run import response_not_found
 
 blueprint = Blueprint("approvals", __name__)
@@ -34,7 +34,7 @@ async def answer_response(response_id: str) -> Response:
 
 
 async def _answer(run_id: str, missing: ApiError) -> Response:
-    said = parse_approval(await body())
+    said = await parse_body(parse_approval)
     run = await _find_live(run_id, missing)
     resolved = await _resolve(run, said)
     return json_response(

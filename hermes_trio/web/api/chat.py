@@ -24,7 +24,6 @@ from hermes_trio.web.request import (
     APPROVAL_REPLIES_HEADER,
     SessionHeaders,
     app_state,
-    body,
     client_ids,
     header,
     is_background_task,
@@ -42,7 +41,7 @@ from hermes_trio.web.start_run import (
     disconnect_policy,
     find_question,
     new_task_id,
-    reserve_slot,
+    read_turn,
     start_run,
     task_run,
 )
@@ -56,10 +55,9 @@ blueprint = Blueprint("chat", __name__)
 async def chat_completions() -> Response:
     """Run one turn, streamed or collected."""
     takes_replies = wants_approval_replies()
-    if not takes_replies:  # a reply needs no slot: its run has one
-        reserve_slot()
-    raw = await body()
-    chat, session = parse_chat(raw), SessionHeaders.from_request()
+    # A reply needs no slot: its run has one.
+    raw, chat = await read_turn(parse_chat, needs_slot=not takes_replies)
+    session = SessionHeaders.from_request()
     ids, policy = client_ids(chat.ids, chat.derived_session_id), disconnect_policy()
     if is_background_task(chat, ids):
         new = task_run(CHAT, raw, session, partial(_load_task, chat))

@@ -19,7 +19,7 @@ from hermes_trio.schema.conversations import (
 )
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.history import CONVERSATION_PREFIX
-from hermes_trio.web.request import app_state, body, int_param, order_param, principal
+from hermes_trio.web.request import app_state, int_param, order_param, parse_body, principal
 
 blueprint = Blueprint("conversations", __name__, url_prefix="/v1/conversations")
 
@@ -28,7 +28,7 @@ blueprint = Blueprint("conversations", __name__, url_prefix="/v1/conversations")
 async def create_conversation() -> Response:
     """Create a conversation."""
     services = app_state().services
-    asked = parse_conversation(await body())
+    asked = await parse_body(parse_conversation)
     conversation_id = f"{CONVERSATION_PREFIX}{secrets.token_hex(24)}"
     made = Conversation(principal(), conversation_id, services.wall_clock(), asked.metadata)
     await services.store.save_conversation(made)
@@ -48,7 +48,7 @@ async def get_conversation(conversation_id: str) -> Response:
 @blueprint.post("/<conversation_id>")
 async def update_conversation(conversation_id: str) -> Response:
     """Replace the metadata of a conversation."""
-    metadata = parse_conversation_update(await body())
+    metadata = await parse_body(parse_conversation_update)
     changed = evolve(await _find(conversation_id), metadata=metadata)
     await app_state().services.store.save_conversation(changed)
     return json_response(conversation_object(changed))
@@ -77,7 +77,7 @@ async def list_items(conversation_id: str) -> Response:
 @blueprint.post("/<conversation_id>/items")
 async def add_items(conversation_id: str) -> Response:
     """Append items to a conversation."""
-    items = with_ids(secrets.token_hex(16), parse_conversation_items(await body()))
+    items = with_ids(secrets.token_hex(16), await parse_body(parse_conversation_items))
     await _find(conversation_id)
     await app_state().services.store.add_items(principal(), conversation_id, items)
     return json_response(item_list(items, has_more=False))

@@ -57,7 +57,6 @@ from hermes_trio.web.request import (
     MAX_INTEGER,
     SessionHeaders,
     app_state,
-    body,
     bool_param,
     client_ids,
     current_request,
@@ -77,7 +76,7 @@ from hermes_trio.web.start_run import (
     disconnect_policy,
     find_run,
     new_task_id,
-    reserve_slot,
+    read_turn,
     response_not_found,
     start_run,
     task_run,
@@ -93,10 +92,10 @@ blueprint = Blueprint("responses", __name__)
 @blueprint.post("/v1/responses")
 async def create_response() -> Response:
     """Run one turn: streamed, collected, or in the background."""
-    if not app_state().services.suspended.has_any(principal()):
-        reserve_slot()  # else the request may continue with an agent that has its slot already
-    raw = await body()
-    asked, session = parse_responses(raw), SessionHeaders.from_request()
+    # The request may continue with a suspended agent, which has its slot already.
+    needs_slot = not app_state().services.suspended.has_any(principal())
+    raw, asked = await read_turn(parse_responses, needs_slot)
+    session = SessionHeaders.from_request()
     has_approval_items = asked.answers_approval or _choose_approval_items(asked)
     asked = evolve(asked, echo={**asked.echo, **_presentation(has_approval_items)})
     ids = client_ids(asked.ids, _derived_id(asked))

@@ -63,7 +63,6 @@ from hermes_trio.web.history import (
 from hermes_trio.web.request import (
     SessionHeaders,
     app_state,
-    body,
     client_ids,
     current_request,
     int_param,
@@ -80,7 +79,7 @@ from hermes_trio.web.start_run import (
     events_expired,
     find_run,
     load_log,
-    reserve_slot,
+    read_turn,
     start_run,
 )
 
@@ -101,9 +100,8 @@ blueprint = Blueprint("runs", __name__, url_prefix="/v1/runs")
 @blueprint.post("")
 async def create_run() -> Response:
     """Start a run, and respond as soon as the store has it."""
-    reserve_slot()
-    raw = await body()
-    asked, session = parse_run(raw), SessionHeaders.from_request()
+    raw, asked = await read_turn(parse_run)
+    session = SessionHeaders.from_request()
     started = await start_run(
         NewRun(
             RUNS,

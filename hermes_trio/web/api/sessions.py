@@ -47,12 +47,12 @@ from hermes_trio.web.request import (
     MAX_INTEGER,
     SessionHeaders,
     app_state,
-    body,
     bool_param,
     client_ids,
     int_param,
     last_event_id,
     last_seq,
+    parse_body,
     principal,
 )
 from hermes_trio.web.sse import collected_response, sse_response
@@ -64,7 +64,7 @@ from hermes_trio.web.start_run import (
     disconnect_policy,
     find_run,
     load_log,
-    reserve_slot,
+    read_turn,
     start_run,
 )
 
@@ -115,7 +115,7 @@ def _lenient_int_param(name: str, default: int, low: int) -> int:
 async def create_session() -> Response:
     """Create a session."""
     services = app_state().services
-    asked = parse_session(await body())
+    asked = await parse_body(parse_session)
     now = services.wall_clock()
     session = Session(
         principal=principal(),
@@ -164,7 +164,7 @@ async def get_session(session_id: str) -> Response:
 async def update_session(session_id: str) -> Response:
     """Change the title of a session, or end it."""
     services = app_state().services
-    change = parse_session_update(await body())
+    change = await parse_body(parse_session_update)
     found = await services.store.update_session(
         principal(), session_id, change, services.wall_clock()
     )
@@ -211,7 +211,7 @@ async def list_messages(session_id: str) -> Response:
 async def fork_session(session_id: str) -> Response:
     """Branch a session."""
     services = app_state().services
-    asked = parse_fork(await body())
+    asked = await parse_body(parse_fork)
     child = asked.session_id or _new_id()
     now = services.wall_clock()
     made = await services.store.fork_session(principal(), session_id, child, asked.title, now)
@@ -251,9 +251,8 @@ async def chat_stream(session_id: str) -> Response:
 
 
 async def _start(session_id: str, is_streamed: bool) -> StartedRun:
-    reserve_slot()
-    raw = await body()
-    asked, session = parse_session_chat(raw), SessionHeaders.from_request()
+    raw, asked = await read_turn(parse_session_chat)
+    session = SessionHeaders.from_request()
     return await start_run(
         NewRun(
             SESSIONS,
