@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
-import { readFile, writeFile } from "node:fs/promises";
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 
@@ -16,7 +16,12 @@ let browser;
 const tokens = {};
 
 before(async () => {
-  for (const name of ["ann", "bob"]) tokens[name] = await signUp(name); // the first one is the administrator
+  const { version } = await ask(`${OPEN_WEBUI}/api/config`, "");
+  for (const name of ["ann", "bob"]) {
+    tokens[name] = await signUp(name); // the first one is the administrator
+    // Who has seen the news of a version is not greeted with them.
+    await ask(`${OPEN_WEBUI}/api/v1/users/user/settings/update`, tokens[name], { ui: { version } });
+  }
   browser = await chromium.launch({ executablePath: BROWSER, args: ["--no-sandbox"] });
 });
 after(() => browser?.close());
@@ -50,6 +55,20 @@ async function eventually(check, milliseconds = PATIENCE) {
 const isIdle = async () => (await ours("/health/detailed")).slots.in_use === 0;
 const idle = () => eventually(isIdle);
 
+async function stopAll() {
+  for (const status of ["in_progress", "waiting_for_approval"]) {
+    const { data } = await ours(`/v1/runs?status=${status}`);
+    for (const run of data) await ours(`/v1/runs/${run.run_id}/stop`, {});
+  }
+}
+
+// How many chat completions the server has been asked for.
+async function requests() {
+  const text = await (await fetch(`${BASE_URL}/metrics`, { headers: { Authorization: `Bearer ${API_KEY}` } })).text();
+  const counts = text.matchAll(/^hermes_trio_http_requests_total\{[^}]*chat\/completions[^}]*\} (\d+)/gm);
+  return [...counts].reduce((sum, [, count]) => sum + Number(count), 0);
+}
+
 // A new chat of a user in a browser of his own.
 async function withChat(name, work) {
   const context = await browser.newContext({ viewport: { width: 1200, height: 900 } });
@@ -62,6 +81,7 @@ async function withChat(name, work) {
     await work(page);
   } catch (error) {
     if (process.env.SHOTS) await page.screenshot({ path: join(process.env.SHOTS, `${randomUUID()}.png`) });
+    await stopAll();
     throw error;
   } finally {
     await context.close();
@@ -78,19 +98,11 @@ async function say(page, text) {
 const answers = (page) => page.locator(".chat-assistant");
 const status = (page) => page.locator(".status-description");
 
-// A command that runs for as long as the test wants, and notes that it ran.
-function gate() {
-  const name = randomUUID();
-  return {
-    command: `echo ran >> ${name}.ran; until [ -e ${name}.open ]; do sleep 0.1; done; echo through`,
-    open: () => writeFile(join(WORKSPACE, `${name}.open`), ""),
-    ran: async () => (await readFile(join(WORKSPACE, `${name}.ran`), "utf8")).trim().split("\n").length,
-  };
-}
-
 test("the model is listed", limit, () => withChat("ann", async (page) => {
-  await page.locator("#model-selector-0-button").click();
-  await page.getByRole("option", { name: /hermes-agent/ }).first().waitFor();
+  await page.goto(OPEN_WEBUI); // no model is named, and there is only one
+  await page.getByText("hermes-agent").first().waitFor();
+  const { data } = await ask(`${OPEN_WEBUI}/api/models`, tokens.bob);
+  assert.deepEqual(data.filter((model) => model.owned_by !== "arena").map((model) => model.id), ["hermes-agent"]);
 }));
 
 test("an answer", limit, () => withChat("ann", async (page) => {
@@ -99,12 +111,10 @@ test("an answer", limit, () => withChat("ann", async (page) => {
 }));
 
 test("the status of a tool is live", limit, () => withChat("ann", async (page) => {
-  const { command, open } = gate();
-  await say(page, `/terminal ${command}`);
-  await status(page).filter({ hasText: "terminal" }).first().waitFor();
+  await say(page, "/sleep 5");
+  await status(page).filter({ hasText: "sleep" }).first().waitFor();
   assert.equal(await isIdle(), false, "the tool still runs");
-  await open();
-  await answers(page).getByText("through").last().waitFor();
+  await answers(page).getByText("slept 5 s").last().waitFor();
 }));
 
 test("reasoning is shown", limit, () => withChat("ann", async (page) => {
@@ -132,29 +142,35 @@ test("an error is shown, and still there after a reload", limit, () => withChat(
   await page.locator(".chat-assistant", { hasText: "the tool shed burned down" }).waitFor();
 }));
 
-test("an approval request is shown, and answered", limit, () => withChat("ann", async (page) => {
+test("an approval request is asked in the chat, and answered there", limit, () => withChat("ann", async (page) => {
   await say(page, "/ask echo approved-$((6*7))");
-  await status(page).filter({ hasText: /approval/i }).first().waitFor();
-  const [run] = (await ours("/v1/runs?status=in_progress")).data;
-  await ours(`/v1/runs/${run.id}/approval`, { choice: "once" });
+  await answers(page).getByText(/Approval needed/).waitFor();
+  await say(page, "yes");
   await answers(page).getByText("approved-42").last().waitFor();
 }));
 
+test("a denied command does not run", limit, () => withChat("ann", async (page) => {
+  await say(page, "/ask echo approved-$((6*7))");
+  await answers(page).getByText(/Approval needed/).waitFor();
+  await say(page, "no");
+  await answers(page).getByText("not approved").last().waitFor();
+}));
+
 test("calls for titles, tags and follow-up questions run no tools", limit, () => withChat("ann", async (page) => {
-  const { command, open, ran } = gate();
-  await open();
-  const before = (await ours("/api/sessions?limit=200")).data.length;
-  await say(page, `/terminal ${command}`);
-  await answers(page).getByText("through").last().waitFor();
-  const id = await eventually(() => page.url().match(/\/c\/([\w-]+)/)?.[1]);
-  const title = await eventually(async () => {
-    const chat = await ask(`${OPEN_WEBUI}/api/v1/chats/${id}`, tokens.ann);
-    return chat.title !== "New Chat" && chat.title;
-  });
-  assert.ok(title);
+  const name = randomUUID();
+  const sessions = async () => (await ours("/api/sessions?limit=200")).data.length;
+  const runs = async () => (await ours("/v1/runs?limit=100")).data.length;
+  const before = { sessions: await sessions(), runs: await runs(), requests: await requests() };
+  await say(page, `/ask mktemp ${name}.XXXXXX`);
+  await answers(page).getByText(/Approval needed/).waitFor();
+  await say(page, "yes");
+  await answers(page).last().getByText(`${name}.`).last().waitFor();
+  // Two turns, and a title, tags and follow-up questions at least once.
+  await eventually(async () => (await requests()) >= before.requests + 5);
   await idle();
-  assert.equal(await ran(), 1, "the tool ran once");
-  assert.equal((await ours("/api/sessions?limit=200")).data.length, before + 1, "one chat, one session");
+  assert.equal((await readdir(WORKSPACE)).filter((file) => file.startsWith(name)).length, 1, "the tool ran once");
+  assert.equal(await sessions(), before.sessions + 1, "one chat, one session");
+  assert.equal(await runs(), before.runs + 1, "the question and its answer are one run");
 }));
 
 test("two users who say the same are apart", limit, async () => {
@@ -169,14 +185,12 @@ test("two users who say the same are apart", limit, async () => {
 });
 
 test("what one user approves for a session is asked of the other", limit, async () => {
-  const command = "/ask echo secret-$((6*7))";
-  for (const [name, choice] of [["ann", "session"], ["bob", "deny"]]) {
+  for (const [name, choice] of [["ann", "session"], ["bob", "no"]]) {
     await withChat(name, async (page) => {
-      await say(page, command);
-      await status(page).filter({ hasText: /approval/i }).first().waitFor();
-      const [run] = (await ours("/v1/runs?status=in_progress")).data;
-      await ours(`/v1/runs/${run.id}/approval`, { choice });
-      await answers(page).getByText(choice === "deny" ? "not approved" : "secret-42").last().waitFor();
+      await say(page, "/ask echo secret-$((6*7))");
+      await answers(page).getByText(/Approval needed/).waitFor();
+      await say(page, choice);
+      await answers(page).getByText(choice === "no" ? "not approved" : "secret-42").last().waitFor();
     });
   }
 });

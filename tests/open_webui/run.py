@@ -32,6 +32,8 @@ HERE = Path(__file__).parent
 START_SECONDS = 300.0  # it imports much, and migrates its database
 EXPECTED = "a run failed|the agent raised an exception"
 
+OURS = {"approval_replies": "on"}  # approval requests are asked, and answered, in the chat
+
 # Nothing is fetched from the network, and nothing of the user who runs the tests is used.
 SETTINGS = {
     "ANONYMIZED_TELEMETRY": "false",
@@ -73,7 +75,7 @@ def test(program: str, browser: str) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with (
-            serving(LaunchOptions(folder / "ours"), expected=EXPECTED) as server,
+            serving(LaunchOptions(folder / "ours", settings=OURS), expected=EXPECTED) as server,
             open_webui(program, server, folder / "open_webui") as url,
         ):
             return call(
