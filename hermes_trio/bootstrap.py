@@ -30,6 +30,7 @@ from hermes_trio.keys import (
     KeySources,
     OpenedKeys,
     check_keys,
+    check_secret,
     open_keys,
     open_secret,
 )
@@ -113,6 +114,7 @@ def check(settings: Settings, agent: AgentFactory | AgentProvider | None = None)
         ConfigurationError: it would not. The text is one line.
     """
     find_agents(settings, agent)
+    check_secret(settings.data_dir)
     principals = {named.principal for named in check_keys(key_sources(settings))} or {
         DEFAULT_PRINCIPAL
     }

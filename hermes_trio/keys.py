@@ -281,6 +281,21 @@ def open_secret(data_dir: Path) -> bytes:
             pass  # another process was faster: use its secret
         except OSError as error:
             raise KeysError(f"{path}: the secret cannot be kept here: {error.strerror}") from None
+    return _read_secret(path)
+
+
+def check_secret(data_dir: Path) -> None:
+    """Check the secret that tokens are signed with, if it has been generated. Writes nothing.
+
+    Raises:
+        KeysError: as in :func:`open_secret`.
+    """
+    path = data_dir / SECRET_FILE
+    if os.path.lexists(path):
+        _read_secret(path)
+
+
+def _read_secret(path: Path) -> bytes:
     text = _private_text(path).strip()
     if not re.fullmatch(rf"[0-9a-f]{{{2 * _SECRET_BYTES}}}", text):
         raise KeysError(f"{path}: is damaged; delete it, and a new one is generated")

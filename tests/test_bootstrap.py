@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_trio.bootstrap import open_server, prepare
+from hermes_trio.bootstrap import check, open_server, prepare
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.settings import Settings
 from tests.support.asgi import Client
@@ -50,3 +50,27 @@ async def test_a_workspace_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"^data_dir: .* cannot be made"):
         async with open_server(prepare(settings_of(tmp_path))):
             pytest.fail("it started")
+
+
+def test_a_check_reads_the_secret_for_tokens_and_does_not_generate_it(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    check(settings)
+    assert list(tmp_path.iterdir()) == []
+    secret = prepare(settings).token_secret
+    assert prepare(settings).token_secret == secret
+    (tmp_path / "token-secret").write_text("damaged")
+    for each in (check, prepare):
+        with pytest.raises(ConfigurationError, match="token-secret: is damaged"):
+            each(settings)
+
+
+async def test_tokens_survive_a_restart(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, api_key=KEY, agent="demo")
+    async with open_server(prepare(settings)) as running:
+        client = Client(running.app, bearer(KEY))
+        run_id = (await client.send("/v1/runs", {"input": "hello"})).json["run_id"]
+        assert (await client.get(f"/v1/runs/{run_id}/events")).status == 200
+        issued = await client.get(f"/v1/runs/{run_id}/ticket", method="POST")
+    async with open_server(prepare(settings)) as running:
+        path = f"/v1/runs/{run_id}/events?ticket={issued.json['ticket']}"
+        assert (await Client(running.app).get(path)).status == 200
