@@ -87,7 +87,7 @@ class Route:
 _R = "/v1/responses"
 ROUTES = (
     Route("chat stream", CHAT, ask(stream=True), Dialect.CHAT, keep=Persistence.FINAL),
-    Route("chat stream, named session", CHAT, ask(stream=True), Dialect.CHAT, {"X-Hermes-Session-Id": "s"}, keep=Persistence.FINAL),
+    Route("chat stream, named session", CHAT, ask(stream=True), Dialect.CHAT, {"X-Hermes-Session-Id": "s"}),
     Route("chat stream, idempotent", CHAT, ask(stream=True), Dialect.CHAT, {"Idempotency-Key": "{n}"}),
     Route("chat whole", CHAT, ask(), keep=Persistence.FINAL),
     Route("responses stream", _R, {"input": "Hi", "stream": True}, Dialect.RESPONSES),

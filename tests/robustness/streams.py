@@ -172,7 +172,8 @@ def _of_runs(event: WireEvent) -> EventFacts:
                 end=frozenset({"incomplete" if data.get("incomplete") else "completed"})
             )
         case "run.cancelled":
-            return EventFacts(end=frozenset({"cancelled"}))
+            has_left = data["reason"] == "client_disconnected"
+            return EventFacts(end=frozenset({"incomplete" if has_left else "cancelled"}))
         case "run.failed":
             return EventFacts(end=frozenset({"failed", "incomplete"}))
         case _:
