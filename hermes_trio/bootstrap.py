@@ -19,7 +19,13 @@ import structlog
 import trio
 from attrs import define, evolve, field, frozen
 
-from hermes_trio.agent.interface import AgentConfig, AgentFactory, AgentProvider, UpstreamLimits
+from hermes_trio.agent.interface import (
+    AgentConfig,
+    AgentFactory,
+    AgentProvider,
+    SandboxConfig,
+    UpstreamLimits,
+)
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.agents.registry import AgentNotFound, find_agent, open_agent
 from hermes_trio.core.errors import ConfigurationError
@@ -50,6 +56,7 @@ from hermes_trio.settings.model import display_settings
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.factory import open_store
 from hermes_trio.tokens import Purpose, TokenSigner
+from hermes_trio.tools.sandbox import open_sandbox
 from hermes_trio.web.api.responses import to_items
 from hermes_trio.web.app import Application, attach_state, detach_state, has_state, make_app
 from hermes_trio.web.metrics import Metrics
@@ -174,6 +181,7 @@ def server_agent_config(settings: Settings) -> AgentConfig:
         limits=_upstream_limits(settings),
         mcp=settings.mcp,
         options=settings.agent_options,
+        sandbox=_sandbox_config(settings),
     )
 
 
@@ -191,7 +199,13 @@ def profile_agent_config(settings: Settings, profile: Profile) -> AgentConfig:
         limits=_upstream_limits(settings),
         mcp={name: settings.mcp[name] for name in profile.mcp},
         options=profile.options,
+        sandbox=_sandbox_config(settings),
     )
+
+
+def _sandbox_config(settings: Settings) -> SandboxConfig:
+    readable = tuple(Path(path).expanduser() for path in settings.sandbox_paths)
+    return SandboxConfig(settings.sandbox, settings.sandbox_network, readable)
 
 
 def _upstream_limits(settings: Settings) -> UpstreamLimits:
@@ -390,6 +404,8 @@ async def _open_agent(
         raise ConfigurationError(
             f"data_dir: {workspace} cannot be made: {error.strerror}"
         ) from None
+    # The result is remembered, so that agents need not wait for it.
+    await trio.to_thread.run_sync(open_sandbox, config.sandbox)
     try:
         factory = await stack.enter_async_context(open_agent(configured.agent, config, workspace))
     except ConfigurationError as error:

@@ -49,6 +49,18 @@ DEFAULT_LIMITS = UpstreamLimits()
 
 
 @frozen
+class SandboxConfig:
+    """Whether the programs that tools start are isolated, and what they may use."""
+
+    mode: str = "off"  # auto, require or off
+    network: bool = False
+    readable: tuple[Path, ...] = ()  # in addition to the system's own folders
+
+
+NO_SANDBOX = SandboxConfig()
+
+
+@frozen
 class AgentConfig:
     """The settings of one profile. An agent uses those that concern it."""
 
@@ -65,6 +77,7 @@ class AgentConfig:
     # Both may hold secrets.
     mcp: Mapping[str, Mapping[str, Any]] = field(default=_EMPTY, repr=False)
     options: Mapping[str, Any] = field(default=_EMPTY, repr=False)
+    sandbox: SandboxConfig = NO_SANDBOX
 
 
 DEFAULT_CONFIG = AgentConfig()

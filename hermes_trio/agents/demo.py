@@ -26,6 +26,7 @@ from hermes_trio.core.shorten import shorten
 from hermes_trio.tools.base import approval_pattern
 from hermes_trio.tools.danger import Danger, find_dangers
 from hermes_trio.tools.files import FileError, read_lines, write_text
+from hermes_trio.tools.sandbox import Sandbox, open_sandbox
 from hermes_trio.tools.terminal import CommandResult, Terminal
 
 WORD_DELAY = 0.02  # seconds; slow enough to see that it streams
@@ -93,9 +94,11 @@ class _WordStream:
 class DemoAgent:
     """Runs one turn of the demo."""
 
-    def __init__(self, workspace: Path, word_delay: float = WORD_DELAY) -> None:
+    def __init__(
+        self, workspace: Path, word_delay: float = WORD_DELAY, sandbox: Sandbox | None = None
+    ) -> None:
         self._workspace, self._word_delay = workspace, word_delay
-        self._terminal = Terminal(workspace)
+        self._terminal = Terminal(workspace, sandbox=sandbox)
         self._interrupted = threading.Event()
         self._reason = ""
 
@@ -300,7 +303,7 @@ class DemoAgent:
 
 def factory(context: AgentContext) -> DemoAgent:
     """Create the agent for one turn."""
-    return DemoAgent(context.workspace)
+    return DemoAgent(context.workspace, sandbox=open_sandbox(context.config.sandbox))
 
 
 @contextmanager

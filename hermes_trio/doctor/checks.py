@@ -63,6 +63,7 @@ def _list_checks(settings: Settings, timeouts: CheckTimeouts) -> list[tuple[str,
         ("disk", local.check_disk),
         ("SQLite", local.check_sqlite),
         ("store", local.check_store),
+        ("sandbox", local.check_sandbox),
     ]
     # The timeout of a request is shorter than that of its check, because its message is more
     # precise.

@@ -24,6 +24,7 @@ from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.factory import InMemory, SqliteFile
 from hermes_trio.stores.sqlite.connections import SQLITE_VERSION, inspect_database
 from hermes_trio.stores.sqlite.schema import LATEST_VERSION
+from hermes_trio.tools.sandbox import find_problem
 
 HERMES_MODULE = "run_agent"
 _FREE_FAIL = 100 * 2**20
@@ -98,6 +99,27 @@ def assess_key(fact: KeyFound | KeyPending | KeyUnusable) -> Finding:
             return fail(
                 "key", reason, "fix that, or remove the key file to have a new key generated"
             )
+
+
+# -- sandbox --
+
+
+def check_sandbox(settings: Settings) -> Finding:
+    """Check what isolates the programs that tools start."""
+    return assess_sandbox(settings.sandbox, find_problem(shutil.which("bwrap") or ""))
+
+
+def assess_sandbox(mode: str, problem: str) -> Finding:
+    """Judge whether commands of an agent can reach more than its workspace."""
+    reach = "commands can read and change what the server's user can"
+    if mode == "off":
+        return warn("sandbox", f"off: {reach}", "set sandbox to auto or require")
+    if not problem:
+        return ok("sandbox", "bubblewrap: commands see the system read-only and their workspace")
+    advice = "install bubblewrap, and allow user namespaces"
+    if mode == "require":
+        return fail("sandbox", f"required, but {problem}", advice)
+    return warn("sandbox", f"none, because {problem}: {reach}", advice)
 
 
 # -- files --

@@ -354,6 +354,24 @@ class Settings:
     task_profile: str = _setting(
         "", Option("Profile that handles such requests; if empty, the agent that they name.")
     )
+    sandbox: str = _choice(
+        Option(
+            "Isolation of the programs that tools start: auto to use bubblewrap if it works, require to refuse "
+            "to start without it, or off.",
+            "--sandbox", "MODE",
+        ),
+        "auto", "require", "off",
+    )  # fmt: skip
+    sandbox_network: bool = _setting(
+        False, Option("Allow programs in the sandbox to use the network: on or off.")
+    )
+    sandbox_paths: tuple[str, ...] = _setting(
+        (),
+        Option(
+            "Folders that programs in the sandbox may read, in addition to those of the system."
+        ),
+        validators.validate_texts,
+    )
     tool_items: str = _choice(
         Option(
             "How the Responses API shows tool calls that the server runs: mcp_call, function_call, hidden, "

@@ -28,6 +28,7 @@ from attrs import define, field, frozen
 
 from hermes_trio.core.redact import redact
 from hermes_trio.core.shorten import shorten
+from hermes_trio.tools.sandbox import Sandbox
 
 NOT_APPROVED = "the user did not approve"
 MAX_THREADS = 100
@@ -82,6 +83,7 @@ class ToolUse:
     workspace: Path
     session_id: str = ""
     principal: str = "default"
+    sandbox: Sandbox | None = field(default=None, kw_only=True, repr=False)
     _output: OutputListener = field(default=_discard_output, kw_only=True, repr=False)
     _ask: Approver = field(default=_deny, kw_only=True, repr=False)
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 import trio
+from attrs import evolve
 
 from hermes_trio.tools import search_worker
 from hermes_trio.tools.base import ToolError, ToolUse, safe_environment, tool
 from hermes_trio.tools.files import resolve_path
+from hermes_trio.tools.sandbox import Sandbox, python_paths
 
 SEARCH_SECONDS = 10.0
 DEFAULT_RESULTS = 100
@@ -64,7 +67,7 @@ async def search_files(
     output = bytearray()
     exit_code = 0
     with trio.move_on_after(SEARCH_SECONDS) as timeout:
-        exit_code = await _run_worker(msgspec.json.encode(request), output)
+        exit_code = await _run_worker(use.sandbox, root, msgspec.json.encode(request), output)
     text = output.decode("utf-8", "replace").rstrip("\n")
     if exit_code == search_worker.EXIT_BAD_PATTERN:
         raise ToolError(f"argument 'pattern': {text}")
@@ -76,14 +79,20 @@ async def search_files(
     return f"{text}\n{note}"
 
 
-async def _run_worker(request: bytes, output: bytearray) -> int:
+async def _run_worker(
+    sandbox: Sandbox | None, root: Path, request: bytes, output: bytearray
+) -> int:
     """Run the worker to its end, appending to ``output``, and return its exit code.
 
     Cancellation kills it.
     """
+    command: Sequence[str] = _COMMAND
+    if sandbox is not None:
+        readable = (*sandbox.readable, *python_paths())
+        command = evolve(sandbox, network=False, readable=readable).wrap(command, root, root)
     start = partial(
         trio.run_process,
-        _COMMAND,
+        command,
         stdin=request,
         stdout=subprocess.PIPE,
         check=False,

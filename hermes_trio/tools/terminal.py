@@ -26,7 +26,7 @@ import termios
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from pathlib import Path
@@ -51,6 +51,7 @@ from hermes_trio.tools.base import (
 from hermes_trio.tools.danger import find_dangers
 from hermes_trio.tools.files import FileError, resolve_path
 from hermes_trio.tools.harmless import UNASKED_ENVIRONMENT
+from hermes_trio.tools.sandbox import Sandbox
 
 DEFAULT_SECONDS = 120.0
 MAX_SECONDS = 600.0
@@ -75,6 +76,7 @@ def make_terminal(
     characters: int = TOOL_OUTPUT_CHARS,
     environment: tuple[str, ...] = (),
     allow: tuple[str, ...] = (),
+    ask_in_sandbox: bool = True,
 ) -> Tool:
     """Create a terminal tool, which remembers each session's working directory.
 
@@ -85,6 +87,8 @@ def make_terminal(
         environment: names of variables that commands may see in addition to the safe ones.
         allow: commands that run without approval, such as ``make test``, in addition to the
             harmless ones. More arguments may follow.
+        ask_in_sandbox: whether commands ask that run in a sandbox without network, where they can
+            change nothing but the workspace.
     """
     directories, default = _WorkingDirectories(), seconds
 
@@ -105,7 +109,8 @@ def make_terminal(
         found = await trio.to_thread.run_sync(
             find_dangers, command, allow, limiter=tool_thread_limiter()
         )
-        if not found:
+        is_confined = use.sandbox is not None and not use.sandbox.network
+        if not found or (is_confined and not ask_in_sandbox):
             environ |= UNASKED_ENVIRONMENT
         else:
             description = "; ".join(danger.description for danger in found)
@@ -144,7 +149,9 @@ class _CommandJob:
         a second. Output is delivered by a call into Trio, so that the cancellation ends a blocked
         delivery too.
         """
-        terminal = Terminal(self.directory, self.characters, self.environ)
+        terminal = Terminal(
+            self.directory, self.characters, self.environ, use.sandbox, use.workspace
+        )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop_on_cancel, terminal)
             ended = await trio.to_thread.run_sync(
@@ -155,11 +162,14 @@ class _CommandJob:
 
     def _run_sync(self, terminal: Terminal, output: OutputListener) -> tuple[CommandResult, str]:
         with TemporaryDirectory(prefix="hermes-trio-") as scratch:
-            note = Path(scratch, "directory")
+            note = Path(scratch, "directory").resolve()
             on_exit = shlex.quote(f"pwd -P >{shlex.quote(str(note))}")
             command = f"trap {on_exit} EXIT; {self.command}"
             result = terminal.run(
-                command, lambda text: trio.from_thread.run(output, text), self.seconds
+                command,
+                lambda text: trio.from_thread.run(output, text),
+                self.seconds,
+                (Path(scratch),),
             )
             return result, note.read_text("utf-8", "replace") if note.exists() else ""
 
@@ -247,12 +257,21 @@ def _ignore(_text: str) -> None:
 
 
 class Terminal:
-    """Runs commands in a directory until it is stopped. Thread-safe; create one per turn."""
+    """Runs commands in a directory until it is stopped. Thread-safe; create one per turn.
+
+    In a sandbox, they can change the workspace, which is the directory itself if none is given.
+    """
 
     def __init__(
-        self, directory: Path, limit: int = OUTPUT_CHARS, environ: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        limit: int = OUTPUT_CHARS,
+        environ: Mapping[str, str] | None = None,
+        sandbox: Sandbox | None = None,
+        workspace: Path | None = None,
     ) -> None:
         self._directory, self._limit = directory, limit
+        self._sandbox, self._workspace = sandbox, workspace or directory
         inherited = safe_environment(os.environ) if environ is None else dict(environ)
         self._environ = inherited | _FORCED_VARIABLES
         self._lock = threading.Lock()
@@ -264,6 +283,7 @@ class Terminal:
         command: str,
         on_output: Callable[[str], object] = _ignore,
         seconds: float = DEFAULT_SECONDS,
+        writable: Sequence[Path] = (),
     ) -> CommandResult:
         """Run a command to its end. Blocks.
 
@@ -273,6 +293,7 @@ class Terminal:
                 is killed and the
                 exception propagates.
             seconds: the time limit.
+            writable: folders that the command may change in a sandbox, besides the workspace.
         """
         output = _OutputCapture(self._limit, on_output)
         with ExitStack() as stack:
@@ -280,7 +301,9 @@ class Terminal:
                 group = stack.enter_context(_ProcessGroup())
                 if not stack.enter_context(self._registered(group)):
                     return CommandResult("", 128 + signal.SIGTERM, interrupted=True)
-                process = stack.enter_context(self._started(command, group))
+                process = stack.enter_context(
+                    self._started(self._command_line(command, writable), group)
+                )
                 pidfd = os.pidfd_open(process.pid)
             except (OSError, ValueError) as error:
                 exit_code = 127 if isinstance(error, FileNotFoundError) else 126
@@ -316,11 +339,25 @@ class Terminal:
             with self._lock:
                 self._groups.discard(group)
 
+    def _command_line(self, command: str, writable: Sequence[Path]) -> list[str]:
+        line = ["/bin/sh", "-c", command]
+        if self._sandbox is None:
+            return line
+        # The sandbox has the real paths only.
+        return self._sandbox.wrap(
+            line,
+            self._workspace.resolve(),
+            self._directory.resolve(),
+            [path.resolve() for path in writable],
+        )
+
     @contextmanager
-    def _started(self, command: str, group: _ProcessGroup) -> Iterator[subprocess.Popen[bytes]]:
+    def _started(
+        self, command: list[str], group: _ProcessGroup
+    ) -> Iterator[subprocess.Popen[bytes]]:
         # Leaving the Popen block waits for the shell, so the whole group must be dead by then.
         with subprocess.Popen(  # noqa: S603 - running what an agent asks for is the purpose
-            ["/bin/sh", "-c", command],
+            command,
             bufsize=0,
             cwd=self._directory,
             env=self._environ,

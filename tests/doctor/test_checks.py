@@ -76,8 +76,9 @@ def found(settings: Settings) -> dict[str, Finding]:
 def test_a_machine_without_a_previous_start(tmp_path: Path) -> None:
     data = tmp_path / "a" / "b"
     checks = found(Settings(data_dir=data, port=0))
+    assert [*checks][:7] == ["port", "key", "data folder", "disk", "SQLite", "store", "sandbox"]
+    del checks["sandbox"]  # depends on the machine
     assert {finding.level for finding in checks.values()} == {Level.OK}
-    assert [*checks][:6] == ["port", "key", "data folder", "disk", "SQLite", "store"]
     assert not data.parent.exists()  # looking makes nothing
 
 
@@ -294,3 +295,26 @@ def test_settings_that_cannot_be_read_are_a_finding() -> None:
     assert result.output.startswith(
         "fail  settings  port: 'abc' is not a whole number (from --port)\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("mode", "problem", "level"),
+    [
+        ("auto", "", Level.OK),
+        ("require", "", Level.OK),
+        ("auto", "it is not installed", Level.WARN),
+        ("require", "it is not installed", Level.FAIL),
+        ("off", "", Level.WARN),
+        ("off", "it is not installed", Level.WARN),
+    ],
+)
+def test_the_sandbox(mode: str, problem: str, level: Level) -> None:
+    finding = local.assess_sandbox(mode, problem)
+    assert finding.level is level
+    assert problem in finding.message or mode == "off"
+
+
+def test_the_sandbox_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    settings = Settings(data_dir=tmp_path, sandbox="require")
+    assert "bubblewrap (bwrap) is not installed" in local.check_sandbox(settings).message

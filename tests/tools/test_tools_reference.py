@@ -25,7 +25,10 @@ def test_every_option() -> None:
     makers = (make_terminal, make_web_fetch)
     options = [each for make in makers for each in inspect.signature(make).parameters.values()]
     for option in options:
-        default = "none" if option.default == () else f"`{option.default:g}`"
+        if isinstance(option.default, bool):
+            default = f"`{str(option.default).lower()}`"
+        else:
+            default = "none" if option.default == () else f"`{option.default:g}`"
         assert f"| `{option.name}` | {default} |".replace("5e+06", "5000000") in TEXT
 
 

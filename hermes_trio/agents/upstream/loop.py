@@ -30,6 +30,7 @@ from hermes_trio.core.events import Result, Text, Verdict, coalesce
 from hermes_trio.core.messages import NO_USAGE, ToolCall
 from hermes_trio.core.shorten import shorten
 from hermes_trio.tools.base import Tool, ToolError, ToolUse
+from hermes_trio.tools.sandbox import Sandbox
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +51,7 @@ class UpstreamAgent:
     model: ModelClient
     tools: Mapping[str, Tool]
     workspace: Path
+    sandbox: Sandbox | None = None
 
     async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> Result:
         """Run the turn."""
@@ -61,7 +63,9 @@ class _ToolLoop:
 
     def __init__(self, agent: UpstreamAgent, turn: TurnRequest, emitter: AsyncEmitter) -> None:
         self._agent, self._turn, self._emitter = agent, turn, emitter
-        self._executor = ToolExecutor(agent.tools, agent.workspace, turn, emitter, agent.model.mask)
+        self._executor = ToolExecutor(
+            agent.tools, agent.workspace, turn, emitter, agent.model.mask, agent.sandbox
+        )
         self._offered = (
             offer_tools(agent.tools.values(), turn.options) if turn.allows_tools else NO_TOOLS
         )
@@ -163,6 +167,7 @@ class ToolExecutor:
     turn: TurnRequest
     emitter: AsyncEmitter
     mask: SecretMasker
+    sandbox: Sandbox | None = None
 
     async def run(self, calls: Sequence[ToolCall]) -> list[str]:
         """Run all calls concurrently, reporting start and end of each, and return the results in order."""
@@ -216,7 +221,13 @@ class ToolExecutor:
 
         turn = self.turn
         return ToolUse(
-            call_id, self.workspace, turn.session_id, turn.principal, output=output, ask=ask
+            call_id,
+            self.workspace,
+            turn.session_id,
+            turn.principal,
+            sandbox=self.sandbox,
+            output=output,
+            ask=ask,
         )
 
 

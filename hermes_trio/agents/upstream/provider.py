@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import httpx2
+import trio
 
 from hermes_trio import __version__
 from hermes_trio.agent.interface import (
@@ -27,6 +28,7 @@ from hermes_trio.agents.upstream.loop import UpstreamAgent
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.tools.mcp import open_servers
 from hermes_trio.tools.registry import apply_approval_rules, find_tools, read_approval_rules
+from hermes_trio.tools.sandbox import open_sandbox
 
 MAX_IDLE_CONNECTIONS = 100
 
@@ -45,13 +47,14 @@ class UpstreamProvider:
         check_config(config)
         rules = read_approval_rules(config.options)
         own = find_tools(config.tools, config.options)
+        sandbox = await trio.to_thread.run_sync(open_sandbox, config.sandbox)
         async with open_servers(config.mcp, workspace) as others, open_model(config) as model:
             tools = {tool.name: tool for tool in apply_approval_rules((*others, *own), rules)}
 
             @can_continue
             @nonblocking
             def factory(context: AgentContext) -> UpstreamAgent:
-                return UpstreamAgent(config, model, tools, context.workspace)
+                return UpstreamAgent(config, model, tools, context.workspace, sandbox)
 
             yield factory
 
