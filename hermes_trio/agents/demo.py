@@ -112,7 +112,7 @@ class DemoAgent:
         """Run the turn."""
         self._emitter = emitter
         self._run_id, self._client_calls = turn.run_id, 0
-        self._client_tools = _client_tool_names(turn.options.get("tools"))
+        self._client_tools = _client_tools(turn.options.get("tools"))
         self._stream = _WordStream(emitter, _word_limit(turn.options), self._wait_word_delay)
         verdict, error = Verdict.COMPLETED, ""
         try:
@@ -152,6 +152,8 @@ class DemoAgent:
             ]
             if results:
                 self._stream.answer("\n".join(("Here is what came of it:", *results)))
+        elif mentioned := _mentioned_tool(turn):
+            self._call_client_tool(*mentioned)
         else:
             self._stream.answer(_echo(turn.text))
 
@@ -257,10 +259,7 @@ class DemoAgent:
             is_object = False
         if not is_object:
             return "the arguments are not a JSON object"
-        self._client_calls += 1
-        # Unique in the conversation: clients match results to calls by this id.
-        call_id = f"call_{self._run_id[-12:]}_client_{self._client_calls}"
-        self._emitter.client_call(call_id, name, arguments)
+        self._call_client_tool(name, arguments)
         return ""
 
     def _help(self, _rest: str) -> str:
@@ -279,6 +278,12 @@ class DemoAgent:
         "fail": _fail,
         "help": _help,
     }
+
+    def _call_client_tool(self, name: str, arguments: str) -> None:
+        self._client_calls += 1
+        # Unique in the conversation: clients match results to calls by this id.
+        call_id = f"call_{self._run_id[-12:]}_client_{self._client_calls}"
+        self._emitter.client_call(call_id, name, arguments)
 
     # -- waiting --
 
@@ -356,15 +361,17 @@ def _parse_number(text: str, maximum: float) -> float | None:
     return number if math.isfinite(number) and 0 <= number <= maximum else None
 
 
-def _client_tool_names(tools: object) -> tuple[str, ...]:
-    """Return the names of the function tools of a request, in the form of either API."""
+def _client_tools(tools: object) -> dict[str, Mapping[str, Any]]:
+    """Return the function tools of a request, in the form of either API: names and parameters."""
     given = [tool for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list) else []
     functions = [tool for tool in given if tool.get("type", "function") == "function"]
     flat = [
         tool["function"] if isinstance(tool.get("function"), Mapping) else tool
         for tool in functions
     ]
-    return tuple(tool["name"] for tool in flat if isinstance(tool.get("name"), str))
+    named = [tool for tool in flat if isinstance(tool.get("name"), str)]
+    schemas = {tool["name"]: tool.get("parameters") for tool in named}
+    return {name: schema if isinstance(schema, Mapping) else {} for name, schema in schemas.items()}
 
 
 def _returned_results(turn: TurnRequest) -> list[str]:
@@ -380,12 +387,27 @@ def _returned_results(turn: TurnRequest) -> list[str]:
     lines = [
         (names.get(each.tool_call_id, each.name), _text(each.content)) for each in reversed(results)
     ]
-    known = _client_tool_names(turn.options.get("tools"))
+    known = _client_tools(turn.options.get("tools"))
     return [
         f"- `{name or 'tool'}`: {shorten(text, MAX_QUOTED_CHARS)}"
         for name, text in lines
         if not known or name in known
     ]
+
+
+def _mentioned_tool(turn: TurnRequest) -> tuple[str, str] | None:
+    """Return the first client tool whose name shares a long word with the message, and arguments.
+
+    The arguments are placeholders: the message may be anything, and the tool may be a shell.
+    """
+    said = set(re.findall(r"[a-z]{5,}", turn.text.lower()))
+    for name, parameters in _client_tools(turn.options.get("tools")).items():
+        if said.isdisjoint(re.findall(r"[a-z]{5,}", name.lower())):
+            continue
+        required = parameters.get("required")
+        names = required if isinstance(required, list) else []
+        return name, json.dumps({each: "example" for each in names if isinstance(each, str)})
+    return None
 
 
 def _word_limit(options: Mapping[str, Any]) -> float:

@@ -175,6 +175,28 @@ class TestCommands:
         assert said in recorder.text
         assert not [event for event in recorder.events if isinstance(event, ClientCall)]
 
+    @pytest.mark.parametrize(
+        ("parameters", "arguments"),
+        [
+            ({"required": ["location", 5]}, '{"location": "example"}'),
+            ({"required": "location"}, "{}"),
+            (None, "{}"),
+        ],
+    )
+    def test_a_message_that_mentions_a_tool_calls_it(
+        self, tmp_path: Path, parameters: object, arguments: str
+    ) -> None:
+        tools = [*FLAT_TOOLS, {"type": "function", "name": "get_weather", "parameters": parameters}]
+        recorder, _ = heard(tmp_path, "What's the Weather like?", options={"tools": tools})
+        assert recorder.events == [ClientCall("call_run_1_client_1", "get_weather", arguments)]
+
+    @pytest.mark.parametrize("text", ["get the news", "/help weather", "whether"])
+    def test_other_messages_do_not(self, tmp_path: Path, text: str) -> None:
+        tools = [{"type": "function", "name": "get_weather", "parameters": {}}]
+        recorder, _ = heard(tmp_path, text, options={"tools": tools})
+        assert recorder.text
+        assert not [event for event in recorder.events if isinstance(event, ClientCall)]
+
     @pytest.mark.parametrize("tools", [FLAT_TOOLS, None])
     def test_what_the_clients_tools_returned_is_shown(self, tmp_path: Path, tools: object) -> None:
         calls = (ToolCall("a", "lookup", "{}"), ToolCall("b", "ping", "{}"))

@@ -49,6 +49,7 @@ WEATHER = {
         "required": ["location"],
     },
 }
+QUESTION = "What's the weather like in San Francisco?"
 ARGUMENTS = {"location": "San Francisco, CA"}
 
 
@@ -147,14 +148,6 @@ class Target:
         assert [event["sequence_number"] for event in events] == list(range(len(events)))
         return events
 
-    def asking_for_the_tool(self) -> str:
-        """A message that makes the agent call the client's tool."""
-        return (
-            f"/call get_weather {json.dumps(ARGUMENTS)}"
-            if self.agent == "demo"
-            else "What's the weather like in San Francisco?"
-        )
-
 
 def answer_as_model(asked: ReceivedRequest) -> Sequence[Step]:
     """Answer as a model would: call the client's tool if it is offered, once; else think first."""
@@ -226,10 +219,11 @@ async def test_a_stream(target: Target, name: str) -> None:
 
 
 async def test_a_tool_is_called_and_answered(target: Target) -> None:
-    question = message("user", target.asking_for_the_tool())
+    question = message("user", QUESTION)
     response = await target.respond(input=[question], tools=[WEATHER])
     (call,) = [item for item in response["output"] if item["type"] == "function_call"]
-    assert (call["name"], json.loads(call["arguments"])) == ("get_weather", ARGUMENTS)
+    assert call["name"] == "get_weather"
+    assert list(json.loads(call["arguments"])) == ["location"]
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
     again = await target.respond(input=[question, *response["output"], output], tools=[WEATHER])
     assert again["status"] == "completed"
@@ -242,9 +236,7 @@ async def test_a_tool_is_called_and_answered(target: Target) -> None:
 
 
 async def test_a_tool_is_called_in_a_stream(target: Target) -> None:
-    events = await target.stream(
-        input=[message("user", target.asking_for_the_tool())], tools=[WEATHER]
-    )
+    events = await target.stream(input=[message("user", QUESTION)], tools=[WEATHER])
     types_seen = [event["type"] for event in events]
     assert "response.function_call_arguments.delta" in types_seen
     assert "response.function_call_arguments.done" in types_seen
