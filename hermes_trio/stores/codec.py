@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 from attrs import frozen
 
-from hermes_trio.core.dialects.responses import response_items
+from hermes_trio.core.dialects.responses import response_item_ids
 from hermes_trio.core.log_codec import (
     DecodeError,
     as_dict,
@@ -204,7 +204,7 @@ def encode_run(ended: EndedRun) -> EncodedRun:
     try:
         messages = (*ended.header.messages, *transcript(ended.items))
         items, outcome = encode_items(ended.items), encode_plain_json(ended.outcome)
-        item_ids = tuple(item["id"] for item in response_items(ended))
+        item_ids = response_item_ids(ended)
     except _CANNOT_ENCODE as error:
         raise _encoding_error(error) from error
     return EncodedRun(

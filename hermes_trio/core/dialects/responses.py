@@ -35,6 +35,7 @@ from hermes_trio.core.dialects.responses_items import (
     Slot,
     TextSlot,
     ToolItems,
+    output_item_ids,
     output_items,
     summary_part,
     text_part,
@@ -144,6 +145,15 @@ def response_items(ended: EndedRun) -> tuple[Mapping[str, Any], ...]:
         header.run_id, ended.items, ended.outcome, presentation=presentation(header)
     )
     return (*header.input_items, *output)
+
+
+def response_item_ids(ended: EndedRun) -> tuple[str, ...]:
+    """Return the ids of ``response_items``, in any order, without building the items."""
+    header = ended.header
+    if header.kind != KIND or not header.is_stored:
+        return ()
+    given = (item["id"] for item in header.input_items)
+    return (*given, *output_item_ids(header.run_id, ended.items, presentation(header)))
 
 
 def response_body(

@@ -513,6 +513,29 @@ def output_items(
     return output.items(form)
 
 
+def output_item_ids(
+    run_id: str, items: Sequence[Item], presentation: Presentation = DEFAULT_PRESENTATION
+) -> Iterator[str]:
+    """Yield the ids of the output of a turn that has ended, in the order in which its items began."""
+    for position, item in enumerate(items):
+        match item:
+            case CallItem(is_deferred=True):
+                yield approval_item_id(item.approval_id)
+            case CallItem():
+                for prefix in _CALL_PREFIXES[presentation.tool_items]:
+                    yield item_id(prefix, run_id, position)
+            case _:
+                yield item_id(_PREFIXES[type(item)], run_id, position)
+
+
+_PREFIXES = {MessageItem: "msg", ReasoningItem: "rs", ClientCallItem: "fc"}
+_CALL_PREFIXES = {
+    ToolItems.FUNCTION_CALL: ("fc", "fco"),
+    ToolItems.MCP_CALL: ("mcp",),
+    ToolItems.HIDDEN: (),
+}
+
+
 def _replayed(items: Sequence[Item]) -> Iterator[Change]:
     """Yield changes that lead to these items, with each call ending where it ended."""
     ends: defaultdict[int, list[tuple[int, int, CallItem]]] = defaultdict(list)

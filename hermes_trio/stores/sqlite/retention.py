@@ -8,11 +8,14 @@ removed with the last of those runs. The messages themselves stay in the session
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from hermes_trio.core.dialects.responses import response_item_ids
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.records import PurgeResult, Retention
+from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.codec import RunRow, decode_run
 from hermes_trio.stores.retention import (
     MAX_PURGED,
     PurgeCandidate,
@@ -29,6 +32,11 @@ _HIDE = """
     UPDATE runs SET hidden = 1, logged = 0, size = 0, header = x'', items = x'', outcome = ''
     WHERE principal = ? AND run_id = ? AND hidden = 0 AND status <> 'in_progress'
 """
+_RECORD = """
+    SELECT 0, CAST(header AS BLOB), CAST(items AS BLOB), CAST(outcome AS BLOB), ended_after FROM runs
+    WHERE principal = ? AND run_id = ? AND hidden = 0 AND status <> 'in_progress'
+"""
+_INDEXED_ITEMS = "SELECT item_id FROM item_index WHERE principal = ? AND run_id = ?"
 # The row stays: its damaged header can be examined by hand, and its id must not be reused. If the
 # run links to earlier messages, the row is removed like any stub, with the last run that needs the
 # link.
@@ -86,9 +94,14 @@ def save_access_times_and_run(
 
 def delete_run(connection: sqlite3.Connection, principal: str, run_id: str) -> bool:
     """Delete an ended run; return False if there is none."""
+    item_ids = _find_item_ids(connection, principal, run_id)
     if connection.execute(_HIDE, (principal, run_id)).rowcount == 0:
         return False
-    _delete_contents(connection, principal, run_id)
+    _delete_log_and_keys(connection, principal, run_id)
+    connection.executemany(
+        "DELETE FROM item_index WHERE principal = ? AND item_id = ? AND run_id = ?",
+        ((principal, item_id, run_id) for item_id in item_ids),
+    )
     # Remove its stub if no run continues it, then the stub that it continued, and so on.
     removed = [(run_id,)]
     while removed:
@@ -102,14 +115,25 @@ def give_up_run(connection: sqlite3.Connection, principal: str, run_id: str) -> 
     connection.execute(
         _GIVE_UP, {**run, "status": str(Status.FAILED), "reason": str(Reason.PROCESS_DIED)}
     )
-    _delete_contents(connection, principal, run_id)
+    _delete_log_and_keys(connection, principal, run_id)
 
 
-def _delete_contents(connection: sqlite3.Connection, principal: str, run_id: str) -> None:
+def _delete_log_and_keys(connection: sqlite3.Connection, principal: str, run_id: str) -> None:
     _delete_log(connection, principal, run_id)
-    for table in ("claims", "item_index"):
-        query = f"DELETE FROM {table} WHERE principal = ? AND run_id = ?"  # noqa: S608
-        connection.execute(query, (principal, run_id))
+    connection.execute("DELETE FROM claims WHERE principal = ? AND run_id = ?", (principal, run_id))
+
+
+def _find_item_ids(connection: sqlite3.Connection, principal: str, run_id: str) -> Sequence[str]:
+    """Return the ids under which the index knows items of an ended run."""
+    row = connection.execute(_RECORD, (principal, run_id)).fetchone()
+    if row is None:
+        return ()
+    try:
+        return response_item_ids(decode_run(RunRow(*row), run_id))
+    except StoreError:
+        # A damaged record does not tell. Searching the index takes long, but such a record is rare.
+        found = connection.execute(_INDEXED_ITEMS, (principal, run_id)).fetchall()
+        return [item_id for (item_id,) in found]
 
 
 def _delete_log(connection: sqlite3.Connection, principal: str, run_id: str) -> int:

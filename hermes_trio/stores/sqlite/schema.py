@@ -235,6 +235,7 @@ _SESSION_FIELDS: Migration = (
 
 # Which run holds the item that a client refers to. An item that a later run repeats in its input
 # belongs to the run that first had it. Items of runs that ended before this migration are not here.
+# There is no index by run, which would double the cost of a row: the record of a run has the ids.
 _ITEM_INDEX: Migration = (
     """
     CREATE TABLE item_index (
@@ -244,7 +245,6 @@ _ITEM_INDEX: Migration = (
         PRIMARY KEY (principal, item_id)
     ) WITHOUT ROWID
     """,
-    "CREATE INDEX item_index_by_run ON item_index (principal, run_id)",
     "CREATE INDEX conversation_items_by_id ON conversation_items (principal, item_id)",
 )
 

@@ -30,6 +30,7 @@ from hermes_trio.core.dialects.responses import (
     ResponsesCollector,
     ResponsesStream,
     frames_after,
+    response_item_ids,
     response_object,
 )
 from hermes_trio.core.dialects.responses_items import approval_item_id, item_id
@@ -37,6 +38,7 @@ from hermes_trio.core.dialects.wire import STATUS_LINE
 from hermes_trio.core.events import AnsweredBy, Choice, Event, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.messages import CallItem, ClientCallItem, MessageItem, ReasoningItem
 from hermes_trio.core.outcome import Outcome, Reason, Status
+from hermes_trio.core.records import EndedRun
 from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Turn
 from tests.support.responses_stream_rules import HEADER, TERMINAL, Json, Reader, events_of
@@ -478,6 +480,8 @@ def test_approval_items_are_the_same_in_stream_and_record(
     stored = response_object(header, turn.items, turn.outcome)["output"]
     shown = [item for item in final["output"] if item["type"] != "function_call_output"]
     assert shown == [item for item in stored if item["type"] != "function_call_output"]
+    ended = EndedRun(header, turn.items, turn.outcome, 5.0)
+    assert sorted(response_item_ids(ended)) == sorted(item["id"] for item in stored)
     requests = [item for item in stored if item["type"] == "mcp_approval_request"]
     deferred = [each for each in turn.items if isinstance(each, CallItem) and each.is_deferred]
     assert [item["id"] for item in requests] == [

@@ -12,6 +12,7 @@ from openai.types.responses import Response
 from hermes_trio.core.changes import CallStarted, TextAdded
 from hermes_trio.core.dialects.responses import (
     ResponsesCollector,
+    response_item_ids,
     response_items,
     response_object,
 )
@@ -261,5 +262,7 @@ def test_only_a_stored_response_has_items_that_can_be_referred_to() -> None:
     ended = EndedRun(header, (MessageItem("Hello"),), DONE, 1.0)
     output = response_object(header, ended.items, DONE)["output"]
     assert response_items(ended) == (asked, *output)
+    assert response_item_ids(ended) == ("msg_in", output[0]["id"])
     for other in (evolve(header, kind="chat"), evolve(header, request={"store": False})):
         assert response_items(evolve(ended, header=other)) == ()
+        assert response_item_ids(evolve(ended, header=other)) == ()

@@ -278,6 +278,16 @@ def count(store: SqliteStore, table: str) -> int:
     return int(writer_connection(store).execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
+async def test_a_damaged_run_is_deleted_with_its_items(store: SqliteStore) -> None:
+    await store.end_run(ended("a"))
+    await store.end_run(ended("b"))
+    edit(store, "UPDATE runs SET items = x'00' WHERE run_id = 'a'")
+    assert await store.delete_run("ann", "a")
+    assert count(store, "item_index") == 1
+    assert await store.delete_run("ann", "b")
+    assert count(store, "item_index") == 0
+
+
 async def test_a_stub_has_no_content(store: SqliteStore) -> None:
     await store.end_run(ended("a"))
     await store.end_run(ended("b", parent="a"))
@@ -306,7 +316,7 @@ STATEMENTS: list[tuple[str, Any]] = [
     (retention._LEAST_USED_FIRST, ("p", 1)),
     ("SELECT header FROM runs WHERE status = 'in_progress' AND owner <> ?", ("me",)),
     ("DELETE FROM claims WHERE principal = ? AND run_id = ?", ("p", "r")),
-    ("DELETE FROM item_index WHERE principal = ? AND run_id = ?", ("p", "r")),
+    ("DELETE FROM item_index WHERE principal = ? AND item_id = ? AND run_id = ?", ("p", "i", "r")),
     (run_queries._FIND_ITEMS, ("p", "[]")),
     (conversations._FIND_ITEMS, ("p", "[]")),
 ]
