@@ -52,7 +52,7 @@ class AccessTimes:
 
 
 @frozen
-class Usage:
+class OwnerUsage:
     """The ended runs of one owner: how many, and the size of their records."""
 
     principal: str
@@ -67,14 +67,14 @@ class Quota:
     runs: int | None
     size: int | None
 
-    def allows(self, usage: Usage) -> bool:
+    def allows(self, usage: OwnerUsage) -> bool:
         """Return whether an owner is within the quota."""
         return (self.runs is None or usage.runs <= self.runs) and (
             self.size is None or usage.size <= self.size
         )
 
 
-def fair_quota(usages: Sequence[Usage], retention: Retention) -> Quota:
+def fair_quota(usages: Sequence[OwnerUsage], retention: Retention) -> Quota:
     """Return the quota under which all owners together are within the limits.
 
     What is stored too much is taken from those who store most, so nobody can push out the records
@@ -110,11 +110,11 @@ class PurgeCandidate:
 
 
 def select_surplus(
-    usage: Usage, least_used_first: Iterable[PurgeCandidate], quota: Quota
+    usage: OwnerUsage, least_used_first: Iterable[PurgeCandidate], quota: Quota
 ) -> Iterator[PurgeCandidate]:
     """Yield candidates of one owner until the rest is within the quota."""
     for candidate in least_used_first:
         if quota.allows(usage):
             return
         yield candidate
-        usage = Usage(usage.principal, usage.runs - 1, usage.size - candidate.size)
+        usage = OwnerUsage(usage.principal, usage.runs - 1, usage.size - candidate.size)

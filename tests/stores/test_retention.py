@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hermes_trio.core.records import Retention
 from hermes_trio.stores.retention import (
     AccessTimes,
+    OwnerUsage,
     PurgeCandidate,
     RunAccess,
-    Usage,
     fair_quota,
     select_surplus,
 )
@@ -47,7 +47,7 @@ def test_access_times_are_bounded_and_the_oldest_go() -> None:
     ],
 )
 def test_surplus_runs_are_the_least_used_ones(limits: dict[str, int], surplus: str) -> None:
-    usage = Usage("ann", 3, 100)
+    usage = OwnerUsage("ann", 3, 100)
     chosen = select_surplus(usage, RUNS, fair_quota([usage], Retention(**limits)))
     assert "".join(run.run_id for run in chosen) == surplus
 
@@ -67,14 +67,14 @@ def test_surplus_runs_are_the_least_used_ones(limits: dict[str, int], surplus: s
 def test_those_who_store_most_shrink_to_the_same_amount(
     stored: list[int], limit: int, share: int | None
 ) -> None:
-    usages = [Usage(str(number), amount, amount) for number, amount in enumerate(stored)]
+    usages = [OwnerUsage(str(number), amount, amount) for number, amount in enumerate(stored)]
     quota = fair_quota(usages, Retention(max_runs=limit, max_bytes=limit))
     assert (quota.runs, quota.size) == (share, share)
 
 
 @given(st.lists(st.integers(1, 1_000), min_size=1), st.integers(1, 10_000))
 def test_a_quota_is_fair(stored: list[int], limit: int) -> None:
-    quota = fair_quota([Usage("", runs, 0) for runs in stored], Retention(max_runs=limit))
+    quota = fair_quota([OwnerUsage("", runs, 0) for runs in stored], Retention(max_runs=limit))
     if quota.runs is None:
         assert sum(stored) <= limit
     else:

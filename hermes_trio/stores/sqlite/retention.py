@@ -18,9 +18,9 @@ from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import RunRow, decode_run
 from hermes_trio.stores.retention import (
     MAX_PURGED,
+    OwnerUsage,
     PurgeCandidate,
     RunAccess,
-    Usage,
     fair_quota,
     select_surplus,
 )
@@ -164,7 +164,7 @@ def _purge_logs(connection: sqlite3.Connection, before: float) -> int:
 
 
 def _find_surplus(connection: sqlite3.Connection, retention: Retention) -> list[PurgeCandidate]:
-    usages = [Usage(*row) for row in connection.execute(_USAGES)]
+    usages = [OwnerUsage(*row) for row in connection.execute(_USAGES)]
     quota, surplus = fair_quota(usages, retention), list[PurgeCandidate]()
     for usage in usages:
         if not quota.allows(usage):
