@@ -2,12 +2,9 @@
 // that loses connections, and past the expiry of its ticket (TICKET_SECONDS).
 
 import assert from "node:assert/strict";
-import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { readFile, rm, writeFile } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
 import { connect, createServer } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { after, test } from "node:test";
 
 import { EventSource } from "eventsource";
@@ -41,11 +38,15 @@ async function eventsWithKey(runId) {
   return text.split("\n").filter((line) => line.startsWith("data: ")).map((line) => JSON.parse(line.slice(6)));
 }
 
-// A command for the terminal that runs for as long as the test wants.
-function gate() {
-  const path = join(tmpdir(), `gate-${randomUUID()}`);
-  after(() => rm(path, { force: true }));
-  return { command: `echo begun; until [ -e ${path} ]; do sleep 0.1; done; echo done`, open: () => writeFile(path, "") };
+// A run that waits for as long as the test wants: for the answer to its approval request.
+const WAITS = "/terminal rm -rf nothing";
+
+function isWaiting(events) {
+  return events.some((event) => event.event === "approval.request");
+}
+
+async function goOn(runId) {
+  assert.equal((await api("POST", `/v1/runs/${runId}/approval`, { choice: "deny" })).status, 200);
 }
 
 // A network that can be cut: every connection goes through here.
@@ -87,25 +88,23 @@ test("the example follows a run to its end", limit, async () => {
 });
 
 test("a lost connection is resumed with the same ticket", limit, async () => {
-  const { command, open } = gate();
-  const runId = await started(`/terminal ${command}`);
+  const runId = await started(WAITS);
   const line = await network();
   let tickets = 0;
   const events = [];
   const counted = (id) => { tickets += 1; return getTicket(id); };
   const end = follow(line.url, runId, counted, (event) => events.push(event));
-  await until(() => events.some((event) => event.event === "tool.output"));
+  await until(() => isWaiting(events));
   line.cut();
   await until(() => line.connections === 2);
-  await open();
+  await goOn(runId);
   await end;
   assert.deepEqual(events, await eventsWithKey(runId)); // nothing lost, nothing twice
   assert.equal(tickets, 1);
 });
 
 test("an expired ticket is replaced, and the stream goes on after the last event", limit, async () => {
-  const { command, open } = gate();
-  const runId = await started(`/terminal ${command}`);
+  const runId = await started(WAITS);
   const line = await network();
   const given = [];
   const events = [];
@@ -114,13 +113,13 @@ test("an expired ticket is replaced, and the stream goes on after the last event
     return given.at(-1);
   };
   const end = follow(line.url, runId, noted, (event) => events.push(event));
-  await until(() => events.some((event) => event.event === "tool.output"));
+  await until(() => isWaiting(events));
   line.isUp = false;
   line.cut();
   await new Promise((resolve) => { setTimeout(resolve, (Number(TICKET_SECONDS) + 1) * 1000); }); // the server's own clock
   line.isUp = true;
   await until(() => given.length === 2);
-  await open();
+  await goOn(runId);
   await end;
   assert.deepEqual(events, await eventsWithKey(runId));
   const expired = await fetch(`${BASE_URL}/v1/runs/${runId}/events?ticket=${given[0]}`);
