@@ -18,11 +18,11 @@ from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.agents.hermes import compat
 from hermes_trio.agents.hermes.conversion import merge_history, to_history, without_private_keys
 from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.core.sessions import DERIVED_PREFIX
 
 log = structlog.get_logger(__name__)
 
 NO_KEY = "no-key"  # Hermes requires one, even for a server that does not
-DERIVED_SESSION_PREFIX = "api-"  # session ids that the server derived from the first message
 # Modules that the first turn would import, which takes seconds.
 WARM_UP_MODULES = (
     "agent.conversation_loop",
@@ -113,7 +113,7 @@ class HermesRuntime:
         """
         ours = to_history(turn.history)
         # A derived session id is not adopted: another conversation may start with the same message.
-        is_derived = turn.session_id.startswith(DERIVED_SESSION_PREFIX)
+        is_derived = turn.session_id.startswith(DERIVED_PREFIX)
         if not self.config.options.adopt_sessions or self.sessions is None or is_derived:
             return ours
         try:

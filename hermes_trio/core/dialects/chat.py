@@ -167,12 +167,12 @@ DEFAULT_OPTIONS = ChatOptions()
 
 
 class ChatStream:
-    """Renders one run. Keeps only the labels of running calls and the number of client calls."""
+    """Renders one run. Keeps only the descriptions of running calls and the number of client calls."""
 
     def __init__(self, stamp: Stamp, options: ChatOptions = DEFAULT_OPTIONS) -> None:
         self._options = options
         self._stamp = stamp
-        self._labels: dict[str, str] = {}
+        self._descriptions: dict[str, str] = {}  # of the calls that run, for the status line
         self._client_calls = 0
         # Everything around a token is fixed for the run, so that a token costs little more than
         # escaping its text.
@@ -207,7 +207,7 @@ class ChatStream:
         label = shorten(tool_display.label(change.name, change.args), PREVIEW_CHARACTERS)
         emoji = tool_display.emoji(change.name)
         args = shorten_json(change.args, SHOWN_CHARACTERS)
-        self._labels[change.call_id] = label
+        description = self._descriptions[change.call_id] = f"{emoji} {change.name}: {label}"
         return self._event(
             PROGRESS,
             {
@@ -219,14 +219,14 @@ class ChatStream:
                 "status": "running",
                 "args": args,
                 "input": args,
-                **self._status_line(f"{emoji} {change.name}: {label}", done=False),
+                **self._status_line(description, done=False),
             },
         )
 
     def _call_ended(self, change: CallEnded) -> bytes:
         # A stream that continues a run after a question has not seen how its call began.
-        label = self._labels.pop(change.call_id, "")
-        emoji = tool_display.emoji(change.name)
+        name = f"{tool_display.emoji(change.name)} {change.name}"
+        description = self._descriptions.pop(change.call_id, name)
         result = shorten(change.result, SHOWN_CHARACTERS)
         return self._event(
             PROGRESS,
@@ -239,7 +239,7 @@ class ChatStream:
                 "output": result,
                 "duration": round(change.duration, 3),
                 "isError": change.is_error,
-                **self._status_line(f"{emoji} {change.name}: {label}", done=True),
+                **self._status_line(description, done=True),
             },
         )
 
@@ -273,7 +273,19 @@ class ChatStream:
         reason = finish_reason(outcome, self._client_calls > 0)
         end = f'{{}}, "finish_reason": "{reason}"}}], "usage": {usage}{more}}}\n\n'
         finish = f"{self._before_delta}{end}".encode("ascii")
-        return error_frame(outcome) + finish + usage_chunk + DONE
+        return self._settle() + error_frame(outcome) + finish + usage_chunk + DONE
+
+    def _settle(self) -> bytes:
+        """Return what ends the status line of calls that go on after the reply.
+
+        Only a reply that ends with a question leaves any.
+        """
+        if not self._options.status_line:
+            return b""
+        return b"".join(
+            data_frame(encode({**self._chunk({}), **status_event(description, done=True)}))
+            for description in self._descriptions.values()
+        )
 
     def _event(self, name: str, fields: Mapping[str, Any]) -> bytes:
         return named_frame(name, encode({**self._chunk({}), **fields}))

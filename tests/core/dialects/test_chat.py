@@ -120,6 +120,21 @@ def test_open_webui_gets_a_status_line_when_asked() -> None:
     assert ending.data["status"] == "cancelled"
 
 
+def test_a_reply_that_ends_within_a_call_settles_its_status_line() -> None:
+    started = CallStarted(0, "c1", "terminal", {"command": "ls"}, 0.0)
+    frames = render(started, Ended(DONE), options=ChatOptions(status_line=True))
+    settled = {"type": "status", "data": {"description": "💻 terminal: ls", "done": True}}
+    assert frames[1] == Frame("", {**HEAD, "choices": choice({}), "event": settled})
+    assert len(frames) == 4
+    assert len(render(started, Ended(DONE))) == 3
+
+
+def test_the_end_of_a_call_that_began_in_an_earlier_reply() -> None:
+    ended = CallEnded(0, "c1", "terminal", CallState.COMPLETED, "x", False, 0.0)
+    (ending,) = render(ended, options=ChatOptions(status_line=True))
+    assert ending.data["event"]["data"] == {"description": "💻 terminal", "done": True}
+
+
 def test_no_event_comes_near_the_line_limit_of_front_ends() -> None:
     huge = "\U0001f600" * 300_000
     started = CallStarted(0, "c1", "terminal", {"command": huge, "list": [huge] * 50}, 0.0)
