@@ -45,7 +45,7 @@ _SESSION_HEADERS = (
     "X-Hermes-Session-Key",
     "Idempotency-Key",
     "X-Hermes-On-Disconnect",
-    "X-Hermes-Approval-Replies",
+    "X-Hermes-Approvals",
 )
 _PAGE = ("after", "limit", "order")
 

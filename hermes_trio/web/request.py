@@ -40,7 +40,7 @@ STATE_KEY = "hermes_trio"  # where the application keeps its state, in ``app.ext
 ANONYMOUS = Principal("")
 NO_IDS = BodyIds()
 LAST_EVENT_HEADER = "Last-Event-ID"
-APPROVAL_REPLIES_HEADER = "X-Hermes-Approval-Replies"
+APPROVALS_HEADER = "X-Hermes-Approvals"
 MAX_INLINE_BYTES = 100_000  # of a body that is parsed in the event loop
 MAX_INTEGER = 2**53  # what JavaScript clients can count to
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
@@ -152,20 +152,17 @@ def is_same_origin(origin: str, host: str) -> bool:
     return origin.isprintable() and origin.partition("://")[2] == host != ""
 
 
-def wants_approval_replies() -> bool:
-    """Whether approval requests are to be asked and answered as messages of the chat.
+def approvals_header(*known: str) -> str:
+    """Return the form of approval requests that the client asks for, "" if it names none.
 
     Raises:
-        ApiError: 400.
+        ApiError: 400 if this route does not know the form.
     """
-    given = header(APPROVAL_REPLIES_HEADER).strip().lower()
-    if given not in {"", "on", "off"}:
-        raise bad_request(
-            f"'{APPROVAL_REPLIES_HEADER}' must be 'on' or 'off'.",
-            APPROVAL_REPLIES_HEADER,
-            "invalid_approval_replies",
-        )
-    return given == "on" if given else app_state().options.approval_replies
+    given = header(APPROVALS_HEADER).strip().lower()
+    if given not in {"", *known}:
+        message = f"'{APPROVALS_HEADER}' must be one of {', '.join(known)}."
+        raise bad_request(message, APPROVALS_HEADER, "invalid_approvals")
+    return given
 
 
 def principal() -> str:

@@ -25,9 +25,9 @@ from tests.support.fakes import (
 from tests.support.responses_api import idle_harness
 
 Json = dict[str, Any]
-HEADER = "X-Hermes-Approval-Replies"
+HEADER = "X-Hermes-Approvals"
 SESSION = "X-Hermes-Session-Id"
-CHAT_OF_ZOE = {HEADER: "on", "X-OpenWebUI-User-Id": "zoe", "X-OpenWebUI-Chat-Id": "c1"}
+CHAT_OF_ZOE = {HEADER: "replies", "X-OpenWebUI-User-Id": "zoe", "X-OpenWebUI-Chat-Id": "c1"}
 SCRIPT: tuple[Step, ...] = (
     Text("Let me."),
     ToolStarted("c1", "terminal", {"command": "rm -r x"}),
@@ -128,10 +128,10 @@ async def test_replies_in_one_piece() -> None:
 
 
 async def test_a_named_session_is_answered_although_it_is_busy() -> None:
-    headers = {HEADER: "on", SESSION: "mine"}
+    headers = {HEADER: "replies", SESSION: "mine"}
     async with idle_harness(agents(), max_runs=1) as harness:
         await send(harness, "Delete x.", headers)
-        busy = await harness.client.send(CHAT, ask("yes"), {SESSION: "mine", HEADER: "off"})
+        busy = await harness.client.send(CHAT, ask("yes"), {SESSION: "mine", HEADER: "events"})
         assert (busy.status, busy.error["code"]) == (429, "rate_limit_exceeded")
         # The only slot is taken by the run that waits.
         assert said(await send(harness, "yes", headers)) == "Done."
@@ -169,7 +169,8 @@ async def test_nobody_else_answers(headers: dict[str, str]) -> None:
 
 async def test_users_of_one_named_session_answer_their_own_questions() -> None:
     zoe, kim = [
-        {HEADER: "on", SESSION: "shared", "X-OpenWebUI-User-Id": name} for name in ("zoe", "kim")
+        {HEADER: "replies", SESSION: "shared", "X-OpenWebUI-User-Id": name}
+        for name in ("zoe", "kim")
     ]
     async with idle_harness(agents()) as harness:
         await send(harness, "Delete x.", zoe)
@@ -269,10 +270,10 @@ async def test_a_repeated_request_shows_the_question_again() -> None:
 @pytest.mark.parametrize(
     ("headers", "code"),
     [
-        ({HEADER: "maybe"}, "invalid_approval_replies"),
-        ({HEADER: "on"}, "session_required"),
-        ({HEADER: "on", "X-OpenWebUI-User-Id": "zoe"}, "session_required"),
-        ({HEADER: "on", SESSION: "api-0123456789abcdef"}, "session_required"),
+        ({HEADER: "items"}, "invalid_approvals"),
+        ({HEADER: "replies"}, "session_required"),
+        ({HEADER: "replies", "X-OpenWebUI-User-Id": "zoe"}, "session_required"),
+        ({HEADER: "replies", SESSION: "api-0123456789abcdef"}, "session_required"),
     ],
 )
 async def test_requests_that_cannot_be_answered(headers: dict[str, str], code: str) -> None:
@@ -287,7 +288,7 @@ async def test_the_setting_turns_it_on_where_it_can_work() -> None:
         zoe = {name: value for name, value in CHAT_OF_ZOE.items() if name != HEADER}
         assert said(await send(harness, "Delete x.", zoe)).endswith(QUESTION)
         assert said(await send(harness, "yes", zoe)) == "Done."
-        for headers in ({"X-Other": "x"}, {**zoe, HEADER: "off"}):
+        for headers in ({"X-Other": "x"}, {**zoe, HEADER: "events"}):
             async with harness.client.post(CHAT, ask_stream(), headers) as exchange:
                 frame = await exchange.frame()
                 while frame.event != "hermes.approval.request":

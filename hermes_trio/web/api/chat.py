@@ -21,14 +21,14 @@ from hermes_trio.schema.parsing import SESSION_ID_HEADER
 from hermes_trio.web.history import lock_session, restore_turns, session_target
 from hermes_trio.web.media import reply_with_media
 from hermes_trio.web.request import (
-    APPROVAL_REPLIES_HEADER,
+    APPROVALS_HEADER,
     SessionHeaders,
     app_state,
+    approvals_header,
     client_ids,
     header,
     is_background_task,
     principal,
-    wants_approval_replies,
     wants_status_line,
 )
 from hermes_trio.web.sse import collected_response, sse_response
@@ -54,7 +54,8 @@ blueprint = Blueprint("chat", __name__)
 @blueprint.post("/v1/chat/completions")
 async def chat_completions() -> Response:
     """Run one turn, streamed or collected."""
-    takes_replies = wants_approval_replies()
+    form = approvals_header("replies", "events")
+    takes_replies = form == "replies" or (not form and app_state().options.approval_replies)
     # A reply needs no slot: its run has one.
     raw, chat = await read_turn(parse_chat, needs_slot=not takes_replies)
     session = SessionHeaders.from_request()
@@ -93,9 +94,9 @@ def _can_ask_in_chat(session_id: str) -> bool:
         ApiError: 400 if the request insists and does not name its session.
     """
     can_ask = bool(session_id) and not is_derived(session_id)
-    if not can_ask and header(APPROVAL_REPLIES_HEADER):
-        message = f"'{APPROVAL_REPLIES_HEADER}' needs a session: send '{SESSION_ID_HEADER}'."
-        raise bad_request(message, APPROVAL_REPLIES_HEADER, "session_required")
+    if not can_ask and header(APPROVALS_HEADER):
+        message = f"'{APPROVALS_HEADER}' needs a session: send '{SESSION_ID_HEADER}'."
+        raise bad_request(message, APPROVALS_HEADER, "session_required")
     return can_ask
 
 

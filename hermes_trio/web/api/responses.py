@@ -57,6 +57,7 @@ from hermes_trio.web.request import (
     MAX_INTEGER,
     SessionHeaders,
     app_state,
+    approvals_header,
     bool_param,
     client_ids,
     current_request,
@@ -84,7 +85,6 @@ from hermes_trio.web.start_run import (
 
 RESPONSES = RunKind(KIND, "resp_", 28)
 TOOL_ITEMS_HEADER = "X-Hermes-Tool-Items"
-APPROVALS_HEADER = "X-Hermes-Approvals"
 
 blueprint = Blueprint("responses", __name__)
 
@@ -149,10 +149,7 @@ def _choose_approval_items(asked: ResponsesRequest) -> bool:
     Raises:
         ApiError: 400 if the header has an unknown value.
     """
-    given = header(APPROVALS_HEADER).strip().lower()
-    if given not in {"", "items", "events"}:
-        message = f"'{APPROVALS_HEADER}' must be one of items, events."
-        raise bad_request(message, APPROVALS_HEADER, "invalid_approvals")
+    given = approvals_header("items", "events")
     return given == "items" or (not given and asked.wants_approval_items)
 
 
