@@ -43,6 +43,7 @@ GUARDS, WRITES, READING, PROTOCOLS, HTTP2 = (
     for name in ("guards", "guards_writes", "reading", "guards_protocols", "http2")
 )
 TICKETS, PAGE_SESSION = "../web/test_tickets.py", "../web/test_page_session.py"
+FRONT_ENDS, REPLIES = "../web/test_front_ends.py", "../web/test_approval_replies.py"
 WRITE_THROUGH, UNDER_HYPERCORN = "../server/test_write_through.py", "../e2e/test_hypercorn.py"
 
 MUTANTS = (
@@ -148,6 +149,48 @@ MUTANTS = (
         "    if first.run_id != claim.run_id:\n",
         "    if first.run_id != claim.run_id and first.fingerprint != claim.fingerprint:\n",
         RACES,
+    ),
+    Mutant(
+        "remember an approval for a derived session",
+        "runs/approvals.py",
+        'self._session_id = "" if is_derived(header.session_id) else header.session_id',
+        "self._session_id = header.session_id",
+        FRONT_ENDS,
+    ),
+    Mutant(
+        "give two users of a front end one session",
+        "schema/front_ends.py",
+        "_digest(front_end, end_user, chat)",
+        "_digest(front_end, chat)",
+        FRONT_ENDS,
+    ),
+    Mutant(
+        "grant to every user of a front end what one was granted",
+        "stores/sqlite/sessions.py",
+        "WHERE principal = ? AND end_user = ? AND",
+        "WHERE principal = ? AND ? <> '' AND",
+        FRONT_ENDS,
+    ),
+    Mutant(
+        "store the background tasks of a front end",
+        "web/start_run.py",
+        "persistence=Persistence.NONE, is_task=True",
+        "is_task=True",
+        FRONT_ENDS,
+    ),
+    Mutant(
+        "let any user of a session answer a question",
+        "web/start_run.py",
+        "(run.end_user, run.header.stamp.model) == (end_user, choose_agent(model).model)",
+        "run.header.stamp.model == choose_agent(model).model",
+        REPLIES,
+    ),
+    Mutant(
+        "end a run that waits for the reply to its question",
+        "runs/run.py",
+        "            await self._approvals.wait_resolved(question.approval_id)\n",
+        "            await trio.lowlevel.checkpoint()\n",
+        REPLIES,
     ),
     Mutant(
         "answer an approval request twice",

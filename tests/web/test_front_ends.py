@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hermes_trio.core.events import AnsweredBy, Choice, Text, ToolCompleted, ToolStarted
+from hermes_trio.core.records import NoRun
 from hermes_trio.web.state import ServedProfile, WebOptions
 from tests.support.asgi import HttpResponse
 from tests.support.chat_api import said
@@ -349,6 +350,7 @@ async def test_a_task_runs_without_tools_and_leaves_nothing() -> None:
     (turn,) = harness.agents.turns
     assert turn.allows_tools is False
     assert await kept(harness) == (0, 0)
+    assert isinstance(await harness.store.find_run("ann", answer.json["id"]), NoRun)
     await harness.client.send(CHAT, ask("What is there?"), open_webui())
     assert harness.agents.turns[-1].allows_tools is True
     assert await kept(harness) == (1, 1)
