@@ -381,8 +381,8 @@ class Settings:
     )  # fmt: skip
     agent_failure_status: int = _setting(
         424,
-        Option("Status of a whole reply whose agent failed after it had begun: 424, 422 or 500. Clients retry 500."),
-        validators.OneOf((424, 422, 500)),
+        Option("Status of a whole reply whose agent failed after it had begun: 424, 422, 400 or 500. Clients retry 500."),
+        validators.OneOf((424, 422, 400, 500)),
     )  # fmt: skip
 
     on_disconnect: str = _setting(
