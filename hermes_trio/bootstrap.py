@@ -203,6 +203,12 @@ def profile_agent_config(settings: Settings, profile: Profile) -> AgentConfig:
     )
 
 
+def _workspace_owner(settings: Settings) -> str:
+    """Return the principal that keeps the folder in which all principals used to work."""
+    names = [named.principal for named in check_keys(key_sources(settings))]
+    return DEFAULT_PRINCIPAL if DEFAULT_PRINCIPAL in names or not names else names[0]
+
+
 def _sandbox_config(settings: Settings) -> SandboxConfig:
     readable = tuple(Path(path).expanduser() for path in settings.sandbox_paths)
     return SandboxConfig(settings.sandbox, settings.sandbox_network, readable)
@@ -289,6 +295,7 @@ def _services(
         flusher=LogFlusher(store),
         workspace=environments[DEFAULT_PROFILE].workspace,
         environments=environments,
+        workspace_owner="" if settings.shared_workspace else _workspace_owner(settings),
         limits=RunLimits(
             run=settings.run_seconds,
             stall=settings.stall_seconds,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from hermes_trio.bootstrap import check, open_server, prepare
 from hermes_trio.core.errors import ConfigurationError
@@ -12,6 +13,7 @@ from hermes_trio.settings import Settings
 from tests.support.asgi import Client
 from tests.support.fakes import CHAT, KEY, ask, bearer
 from tests.support.providers import read_activity
+from tests.support.run_harness import RunHarness
 
 PROVIDER = "tests.support.providers:provider"
 
@@ -74,3 +76,53 @@ async def test_tokens_survive_a_restart(tmp_path: Path) -> None:
     async with open_server(prepare(settings)) as running:
         path = f"/v1/runs/{run_id}/events?ticket={issued.json['ticket']}"
         assert (await Client(running.app).get(path)).status == 200
+
+
+def places(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("file*")}
+
+
+@pytest.mark.parametrize(
+    ("names", "shared", "folders"),
+    [
+        (["default", "ann"], False, ["workspace", "workspaces/ann"]),
+        (["ann", "Bob"], False, ["workspace", "workspaces/%42ob"]),
+        (["ann", "default"], False, ["workspaces/ann", "workspace"]),
+        (["ann", "bob"], True, ["workspace", "workspace"]),
+        (["ann"], False, ["workspace"]),
+    ],
+)
+async def test_workspaces_of_principals(
+    tmp_path: Path, names: list[str], shared: bool, folders: list[str]
+) -> None:
+    """Each principal writes a file with its own key; the first one keeps the folder of before."""
+    keys = tmp_path / "keys"
+    keys.write_text("[keys]\n" + "".join(f'"{name}" = "{KEY}-{name}"\n' for name in names))
+    keys.chmod(0o600)
+    settings = Settings(
+        data_dir=tmp_path / "data",
+        store="memory:",
+        api_key_file=keys,
+        agent="demo",
+        shared_workspace=shared,
+    )
+    async with open_server(prepare(settings)) as running:
+        for number, name in enumerate(names):
+            client = Client(running.app, bearer(f"{KEY}-{name}"))
+            assert (await client.send(CHAT, ask(f"/write file{number} x"))).status == 200
+    assert places(settings.data_dir) == {
+        f"{folder}/file{number}" for number, folder in enumerate(folders)
+    }
+
+
+async def test_folders_of_principals(tmp_path: Path) -> None:
+    """A name of any length and any characters makes one folder, and two names never share one."""
+    services = evolve(
+        RunHarness(None).services, workspace=tmp_path / "workspace", workspace_owner="ann"
+    )
+    names = ["ann", "bob", "Bob", "..", "a/b", "a%2fb", "x" * 300, "x" * 301]
+    folders = [services.workspace_of("", name) for name in names]
+    assert folders[:2] == [tmp_path / "workspace", tmp_path / "workspaces/bob"]
+    assert len({str(folder).lower() for folder in folders}) == len(names)
+    assert {folder.resolve().parent for folder in folders[1:]} == {tmp_path / "workspaces"}
+    assert max(len(folder.name) for folder in folders) <= 100

@@ -258,7 +258,13 @@ class Run:
             self._continue(spec.continues)
             return
         environment = self._services.environment(spec.turn.profile)
-        context = AgentContext(spec.turn, environment.workspace, environment.runtime.config)
+        workspace = self._services.workspace_of(spec.turn.profile, spec.turn.principal)
+        try:
+            workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            # The tools that need it report what is missing.
+            log.error("the workspace cannot be made", path=str(workspace), error=str(error))
+        context = AgentContext(spec.turn, workspace, environment.runtime.config)
         runner = AgentRunner(
             environment.runtime, context, execution.queue, execution.events, execution.approvals
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from hermes_trio.runs.run import Run
 
 Items = tuple[Mapping[str, Any], ...]
+_MAX_FOLDER_CHARS = 100
 
 
 class Persistence(Enum):
@@ -76,11 +79,25 @@ class Services:
     on_first_text: Callable[[float], None] = lambda seconds: None  # noqa: ARG005 - seconds after the run began
     stats: RunStats = field(factory=RunStats)
     suspended: SuspendedRuns = field(factory=SuspendedRuns)
+    # the principal that works in the workspace itself, while others have one beside it; "" if all
+    # share it
+    workspace_owner: str = ""
     _default_environment: AgentEnvironment = field(init=False)
 
     def environment(self, profile: str) -> AgentEnvironment:
         """Return the environment of a profile, "" for the default."""
         return self.environments[profile] if profile else self._default_environment
+
+    def workspace_of(self, profile: str, principal: str) -> Path:
+        """Return the workspace of a principal in a profile. It need not exist."""
+        workspace = self.environment(profile).workspace
+        if self.workspace_owner in ("", principal):
+            return workspace
+        # Quoted names are unique, even where the file system ignores case.
+        name = re.sub(r"[^a-z0-9_-]", lambda found: f"%{found[0].encode().hex()}", principal)
+        if len(name) > _MAX_FOLDER_CHARS:
+            name = hashlib.sha256(principal.encode()).hexdigest()
+        return workspace.with_name("workspaces") / name
 
     @_default_environment.default
     def _make_default_environment(self) -> AgentEnvironment:

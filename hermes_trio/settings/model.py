@@ -354,6 +354,10 @@ class Settings:
     task_profile: str = _setting(
         "", Option("Profile that handles such requests; if empty, the agent that they name.")
     )
+    shared_workspace: bool = _setting(
+        False,
+        Option("Let all principals of an agent work in the same folder instead of one each: on or off."),
+    )  # fmt: skip
     sandbox: str = _choice(
         Option(
             "Isolation of the programs that tools start: auto to use bubblewrap if it works, require to refuse "

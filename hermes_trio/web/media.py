@@ -13,7 +13,7 @@ import trio
 
 from hermes_trio.core.dialects.chat import BatchReply, ChatCollector
 from hermes_trio.web.auth import choose_agent
-from hermes_trio.web.request import app_state
+from hermes_trio.web.request import app_state, principal_name
 
 MAX_BYTES = 5 * 1024 * 1024
 MAX_TOTAL_BYTES = 4 * MAX_BYTES  # a text can name one file thousands of times
@@ -42,7 +42,7 @@ async def reply_with_media(collector: ChatCollector, model: str) -> BatchReply:
     Raises:
         ApiError: the run failed.
     """
-    workspace = app_state().services.environment(choose_agent(model).profile).workspace
+    workspace = app_state().services.workspace_of(choose_agent(model).profile, principal_name())
     return collector.reply(await inline_media(collector.answer, workspace))
 
 
