@@ -5,10 +5,12 @@ Hypercorn's Trio worker under our own `trio.run`, with our own signal handling.
 
 from __future__ import annotations
 
+import ctypes
+import os
 import shlex
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -36,11 +38,15 @@ from hermes_trio.server.shutdown import Shutdown, ShutdownTimeouts, SignalCallba
 from hermes_trio.server.sockets import CannotListen, close_all, open_listening_sockets
 from hermes_trio.server.tuning import tune_process
 from hermes_trio.server.versions import check_versions
-from hermes_trio.settings import LoadedSettings, Settings
+from hermes_trio.settings import LoadedSettings, Settings, SourceKind, options
 from hermes_trio.stores.base import StoreError
 from hermes_trio.web.app import Application
 
 log = structlog.get_logger(__name__)
+
+_PR_SET_DUMPABLE = 4
+# They get all keys from the settings.
+_AGENTS_WITHOUT_ENVIRONMENT = frozenset({"demo", "synthetic", "upstream", "local"})
 
 
 def check(loaded: LoadedSettings) -> None:
@@ -62,8 +68,47 @@ def main(loaded: LoadedSettings) -> int:
     settings = loaded.settings
     logs.configure(settings.log_level, settings.log_format)
     check_versions()
-    _run(prepare(settings))
+    prepared = prepare(settings)
+    if settings.sandbox != "off":
+        forbid_inspection()
+        for name in secret_variables(loaded):
+            os.environ.pop(name, None)
+    _run(prepared)
     return 0
+
+
+def forbid_inspection() -> None:
+    """Forbid other processes of this user to read this one's memory and first environment.
+
+    Linux keeps the environment that a process was started with readable in ``/proc/PID/environ``,
+    whatever the process removes from it later. Child processes are not affected. Root can still
+    read it. There are no core dumps either.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def secret_variables(loaded: LoadedSettings) -> set[str]:
+    """Return the environment variables that nothing needs once the settings are read.
+
+    An agent that is not ours may read the key of a model from the environment itself, and commands
+    may be given variables on purpose; these stay.
+    """
+    settings = loaded.settings
+    profiles = settings.profiles.values()
+    agents = {settings.agent_name, *(profile.agent_name for profile in profiles)}
+    found = set()
+    for name, source in loaded.sources.items():
+        option = options().get(name)
+        is_secret = name == "store" or (option.secret if option else name.endswith(".api_key"))
+        is_needed = name not in ("api_key", "store") and not agents <= _AGENTS_WITHOUT_ENVIRONMENT
+        if is_secret and not is_needed and source.kind is SourceKind.ENVIRONMENT:
+            found.add(source.name)
+    for table in (settings.agent_options, *(profile.options for profile in profiles)):
+        terminal = table.get("terminal")
+        if isinstance(terminal, Mapping):
+            found -= {*terminal.get("environment", ())}
+    return found
 
 
 def serve(
