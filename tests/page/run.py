@@ -70,7 +70,7 @@ def serve_and_test(files: list[Path], browser: str, **more: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "config.toml")
         config.write_text(PROFILES, "utf-8")
-        plan = LaunchOptions(Path(folder), flags=("--config", str(config)))
+        plan = LaunchOptions(Path(folder), flags=("--config", str(config), "--sandbox", "off"))
         with serving(
             plan, expected="refused a key|a run failed|the agent raised an exception"
         ) as server:

@@ -214,6 +214,11 @@ export class Conversation {
     if (turn.runId) question.drop(turn.runId);
     const found = await get(`/api/sessions/${part(this.id)}`).catch(() => null);
     if (found) this.session = found.session;
+    if (turn.question === null) { // another client asked: only the transcript knows what
+      const messages = await allMessages(this.id).catch(() => []);
+      turn.question = turnsOf(messages.filter((message) => message.run_id === turn.runId))[0]?.question ?? null;
+      turn.cell.poke();
+    }
     this.cell.poke();
     changed.set(changed.value + 1);
   }

@@ -1,6 +1,7 @@
 // A browser for a file of tests, and a page that fails the test for whatever a person should never see.
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -55,11 +56,12 @@ export async function ended(page) {
   await page.locator(".turn").evaluateAll((turns) => turns.forEach((turn) => turn.setAttribute("data-ended", "")));
 }
 
-// A command for the terminal that runs for as long as the test wants.
+// A command for the terminal that runs for as long as the test wants, without asking: it reads from a pipe.
 export function gate() {
   const path = join(tmpdir(), `gate-${randomUUID()}`);
+  execFileSync("mkfifo", [path]);
   after(() => rm(path, { force: true }));
-  return { command: `until [ -e ${path} ]; do sleep 0.1; done`, open: () => writeFile(path, "") };
+  return { command: `cat ${path}`, open: () => writeFile(path, "") };
 }
 
 export async function api(method, path, body) {

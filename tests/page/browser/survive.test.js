@@ -106,7 +106,7 @@ test("a message that is sent while its session still loads stays on the screen",
   assert.deepEqual(await page.locator(".question .words").allTextContents(), ["before", "meanwhile"]);
 }));
 
-test("a turn that another client follows is shown when it has ended", () => withPage(async ({ page }) => {
+test("a turn of another client is followed, and shows what was asked when it has ended", () => withPage(async ({ page }) => {
   await page.waitForSelector("#message");
   const body = JSON.stringify({ messages: [{ role: "user", content: "/sleep 4" }], stream: true });
   const headers = { Authorization: `Bearer ${KEY}`, "X-Hermes-Session-Id": "other-client" };
