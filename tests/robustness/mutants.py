@@ -44,6 +44,7 @@ GUARDS, WRITES, READING, PROTOCOLS, HTTP2 = (
 )
 TICKETS, PAGE_SESSION = "../web/test_tickets.py", "../web/test_page_session.py"
 FRONT_ENDS, REPLIES = "../web/test_front_ends.py", "../web/test_approval_replies.py"
+CONTINUATIONS, LOGGED = "../web/test_continuations.py", "../web/test_chat_logged.py"
 WRITE_THROUGH, UNDER_HYPERCORN = "../server/test_write_through.py", "../e2e/test_hypercorn.py"
 
 MUTANTS = (
@@ -191,6 +192,20 @@ MUTANTS = (
         "            await self._approvals.wait_resolved(question.approval_id)\n",
         "            await trio.lowlevel.checkpoint()\n",
         REPLIES,
+    ),
+    Mutant(
+        "run the start of an answer as the user's words",
+        "schema/chat.py",
+        '    is_question = new[-1].role == "user"\n',
+        '    is_question = new[-1].role != "tool"\n',
+        CONTINUATIONS,
+    ),
+    Mutant(
+        "leave a turn in progress that was never started",
+        "web/start_run.py",
+        "        current_request().on_close(owned.abandon)\n",
+        "",
+        LOGGED,
     ),
     Mutant(
         "answer an approval request twice",

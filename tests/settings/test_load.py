@@ -456,6 +456,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             "log_level: 'loud' is not one of info, debug, warning, error, critical",
         ),
         ("HERMES_TRIO_LOG_FORMAT", "xml", "log_format: 'xml' is not one of text, json"),
+        (
+            "HERMES_TRIO_AGENT_FAILURE_STATUS",
+            "418",
+            "agent_failure_status: 418 is not one of 424, 422, 500",
+        ),
         ("HERMES_TRIO_ACCESS_LOG", "maybe", "access_log: 'maybe' is neither on nor off"),
         (
             "HERMES_TRIO_ON_DISCONNECT",
