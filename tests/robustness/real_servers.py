@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 from collections.abc import Iterator
@@ -43,8 +44,16 @@ class ChatReply:
         return read_stream(Dialect.CHAT, self.body)
 
 
-def chat(server: ServerProcess, text: str, seconds: float = TIMEOUT) -> ChatReply:
-    """One turn, streamed, to its end or until it breaks off."""
+_APPROVAL_REQUEST = re.compile(rb'event: hermes\.approval\.request\ndata: \{"id": "([^"]+)"')
+
+
+def chat(
+    server: ServerProcess, text: str, seconds: float = TIMEOUT, approve: bool = False
+) -> ChatReply:
+    """One turn, streamed, to its end or until it breaks off.
+
+    ``approve`` answers the first approval request.
+    """
     headers = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}
     body, status = b"", 0
     with httpx2.Client(trust_env=False, timeout=seconds) as http:
@@ -55,6 +64,11 @@ def chat(server: ServerProcess, text: str, seconds: float = TIMEOUT) -> ChatRepl
                 status = answer.status_code
                 for piece in answer.iter_raw():
                     body += piece
+                    if approve and (found := _APPROVAL_REQUEST.search(body)):
+                        url = f"{server.url}/v1/runs/{found[1].decode()}/approval"
+                        answered = http.post(url, json={"choice": "once"}, headers=headers)
+                        assert answered.status_code == 200, answered.text
+                        approve = False
         except httpx2.HTTPError:
             pass
     return ChatReply(status, body)

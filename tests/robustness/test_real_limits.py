@@ -12,7 +12,7 @@ import socket
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -105,12 +105,9 @@ def test_the_limit_of_threads(tmp_path: Path, mode: str, full: bool, cases: Case
     "script", ["kill -9 $$", "ulimit -v 100000; exec python3 -c 'bytearray(10**9)'"]
 )
 def test_a_tool_that_runs_out_of_memory(
-    server: ServerProcess, tmp_path: Path, script: str, cases: CaseCounter
+    server: ServerProcess, script: str, cases: CaseCounter
 ) -> None:
-    (tmp_path / "greedy").write_text(
-        script
-    )  # in a file, because commands that kill are asked about
-    reply = chat(server, f"/terminal sh {tmp_path}/greedy")
+    reply = chat(server, f"/terminal {script}", approve=True)
     assert reply.received.ends == (frozenset({"completed", "cancelled"}),)
     assert faults_of_all(server, [reply.received]) == []
     cases.add("process faults", {"children killed": 1})
@@ -122,7 +119,8 @@ def test_a_child_that_is_killed_from_outside(server: ServerProcess, cases: CaseC
         stream.until('"running"')
         eventually(lambda: processes(f"sleep\0{number}") != [])
         for pid in processes(number):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the sandbox ends with what it runs
+                os.kill(pid, signal.SIGKILL)
         assert stream.last_chunk()["choices"][0]["finish_reason"] == "stop"
     assert faults_at_rest(server, before, idle_threads=20) == []
     cases.add("process faults", {"children killed": 1})
