@@ -459,7 +459,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (
             "HERMES_TRIO_AGENT_FAILURE_STATUS",
             "418",
-            "agent_failure_status: 418 is not one of 424, 422, 500",
+            "agent_failure_status: 418 is not one of 424, 422, 400, 500",
         ),
         ("HERMES_TRIO_ACCESS_LOG", "maybe", "access_log: 'maybe' is neither on nor off"),
         (

@@ -67,7 +67,8 @@ class Provider:
 
         def factory(context: AgentContext) -> LoggingAgent:
             assert context.config is config
-            assert context.workspace == workspace
+            # the principal's own, if it is not the first one
+            assert context.workspace in (workspace, *workspace.parent.glob("workspaces/*"))
             return LoggingAgent(activity, config)
 
         try:
