@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ from hermes_trio.bootstrap import Server, key_sources, open_in_lifespan, prepare
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.keys import check_keys
 from hermes_trio.server.guards import Guards, install
-from hermes_trio.server.shutdown import Shutdown, ShutdownTimeouts
+from hermes_trio.server.shutdown import Shutdown, ShutdownTimeouts, start_watchdog
 from hermes_trio.server.tuning import tune_process
 from hermes_trio.server.versions import check_versions
 from hermes_trio.settings import Settings, load
@@ -36,10 +37,21 @@ STOP_SECONDS = 2.0
 
 
 class LifespanApp:
-    """Opens the server when the worker starts and closes it when the worker ends."""
+    """Opens the server when the worker starts and closes it when the worker ends.
 
-    def __init__(self, settings: Settings, guards: Guards) -> None:
-        self._settings, self._guards = settings, guards
+    Args:
+        settings: Those of the server.
+        guards: Installed in Hypercorn.
+        watchdog: Called with the seconds after which the process must have ended.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        guards: Guards,
+        watchdog: Callable[[float], None] = start_watchdog,
+    ) -> None:
+        self._settings, self._guards, self._watchdog = settings, guards, watchdog
         self._app = web_app.make_app(web_options(settings))
         open_in_lifespan(self._app, partial(prepare, settings), self._end_runs_on_termination)
 
@@ -60,7 +72,9 @@ class LifespanApp:
         seconds = await self._guards.wait_terminated()
         wanted = ShutdownTimeouts.from_settings(self._settings)
         drain = min(wanted.drain, max(seconds - STOP_SECONDS, seconds / 2))
-        shutdown = Shutdown(server, evolve(wanted, drain=drain), self._guards.limit_writes)
+        shutdown = Shutdown(
+            server, evolve(wanted, drain=drain), self._guards.limit_writes, self._watchdog
+        )
         shutdown.request("hypercorn")
         await shutdown.run()
 

@@ -52,12 +52,18 @@ class Shutdown:
         running: The server.
         timeouts: For each step.
         limit_writes: Lets every write to a client end by a deadline.
+        watchdog: Called with the seconds after which the process must have ended.
     """
 
     def __init__(
-        self, server: Server, timeouts: ShutdownTimeouts, limit_writes: Callable[[float], None]
+        self,
+        server: Server,
+        timeouts: ShutdownTimeouts,
+        limit_writes: Callable[[float], None],
+        watchdog: Callable[[float], None] | None = None,
     ) -> None:
         self._server, self._timeouts, self._limit_writes = server, timeouts, limit_writes
+        self._watchdog = watchdog or start_watchdog
         self._requested, self._forced = trio.Event(), trio.Event()
 
     def request(self, source: str) -> None:
@@ -72,7 +78,7 @@ class Shutdown:
     async def run(self) -> None:
         """Wait for a request, then return when no run is live or the timeouts have passed."""
         await self._requested.wait()
-        _start_watchdog(self._timeouts.total)
+        self._watchdog(self._timeouts.total)
         self._server.admission.is_draining = True
         self._server.readiness.not_ready = "draining"
         await self._drain()
@@ -95,7 +101,7 @@ class Shutdown:
         scope.cancel()
 
 
-def _start_watchdog(seconds: float) -> None:
+def start_watchdog(seconds: float) -> None:
     """End the process from a thread if it is still there after `seconds`."""
     timer = threading.Timer(seconds, _exit_hung)
     timer.daemon = True

@@ -97,7 +97,7 @@ def made(folder: Path, **options: Any) -> Lifespan:
         }
     )
     guards = FakeGuards()
-    return Lifespan(LifespanApp(settings, cast("Guards", guards)), guards)
+    return Lifespan(LifespanApp(settings, cast("Guards", guards), lambda _seconds: None), guards)
 
 
 @asynccontextmanager
