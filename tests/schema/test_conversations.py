@@ -325,3 +325,9 @@ def test_how_conversations_and_lists_are_shown() -> None:
         "has_more": False,
     }
     assert item_list((), has_more=False) == empty
+
+
+def test_a_conversation_takes_no_references() -> None:
+    body = json.dumps({"items": [{"type": "item_reference", "id": "msg_1"}]}).encode()
+    with pytest.raises(ApiError, match="a reference is only possible in the input of a turn"):
+        parse_conversation_items(body)

@@ -14,7 +14,7 @@ from openai.types.responses import Response
 from hermes_trio.core.dialects.responses import response_object
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.messages import Message, ToolCall
-from hermes_trio.schema.conversations import find_references
+from hermes_trio.schema.conversations import find_approval_replies, find_references
 from hermes_trio.schema.responses import ResponsesRequest, parse_responses, with_input
 from tests.support.responses_stream_rules import HEADER
 
@@ -356,3 +356,46 @@ def read_or_refused(body: Any) -> None:
         assert error.message
     else:
         assert request.message or request.messages[-1].role == "tool"
+
+
+ASKED = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "terminal", "arguments": "{}"}
+ANSWER = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+
+
+def test_an_input_that_ends_with_an_answer_to_an_approval_request() -> None:
+    request = parsed([ASKED, ANSWER])
+    assert request.answers_approval
+    assert request.messages == ()
+    assert [item["type"] for item in request.input_items] == [
+        "mcp_approval_request",
+        "mcp_approval_response",
+    ]
+    assert request.input_items[0]["id"] == "mcpr_1"
+    [found] = find_approval_replies(request.input_items)
+    assert (found.position, found.request_id, found.is_approved) == (1, "mcpr_1", True)
+    assert not parsed("hello").answers_approval
+
+
+def test_an_answer_that_neither_approves_nor_refuses() -> None:
+    error = refused({"input": [{**ANSWER, "approve": "yes"}]})
+    assert error.param == "input[0].approve"
+
+
+@pytest.mark.parametrize(
+    ("tool", "wants"),
+    [
+        ({"type": "mcp", "server_label": "hermes", "require_approval": "always"}, True),
+        ({"type": "mcp", "server_label": "other", "require_approval": "always"}, False),
+        ({"type": "function", "name": "f", "parameters": {}}, False),
+    ],
+)
+def test_a_client_that_knows_this_server_as_an_mcp_server(
+    tool: dict[str, Any], wants: bool
+) -> None:
+    assert parsed("hello", tools=[tool]).wants_approval_items is wants
+
+
+def test_a_request_that_continues_something() -> None:
+    assert parsed(previous_response_id="resp_1").is_chained
+    assert parsed(conversation="c").is_chained
+    assert not parsed().is_chained

@@ -164,3 +164,8 @@ def test_no_answers(choice: object) -> None:
     with pytest.raises(ApiError) as refused:
         parse_approval(json.dumps({"choice": choice}).encode())
     assert (refused.value.status, refused.value.param) == (400, "choice")
+
+
+def test_references_are_resolved_before_the_question_is_looked_for() -> None:
+    request = parsed([{"type": "item_reference", "id": "msg_1"}]).responses_request
+    assert request.messages == ()
