@@ -2,7 +2,7 @@
 
 A client that takes approval requests as items gets them at the end of a response and answers in its
 next request. The run that asked ends then, with a record like any other, but its agent does not: it
-is suspended, in the middle of its work, until another run continues with it. An agent that nobody
+is suspended, in the middle of its work, until another run continues with it. An agent that no run
 continues in time is stopped; it has done nothing since the end of its run, so nothing of it is lost.
 """
 

@@ -45,11 +45,23 @@ class ShutdownTimeouts:
         return self.drain + self.stop + self.close
 
 
+def start_watchdog(seconds: float) -> None:
+    """End the process from a thread if it is still there after `seconds`."""
+    timer = threading.Timer(seconds, _exit_hung)
+    timer.daemon = True
+    timer.start()
+
+
+def _exit_hung() -> None:
+    log.critical("the shutdown hangs: leaving without it")
+    os._exit(1)
+
+
 class Shutdown:
     """Ends the runs of a server in order.
 
     Args:
-        running: The server.
+        server: The server.
         timeouts: For each step.
         limit_writes: Lets every write to a client end by a deadline.
         watchdog: Called with the seconds after which the process must have ended.
@@ -60,10 +72,10 @@ class Shutdown:
         server: Server,
         timeouts: ShutdownTimeouts,
         limit_writes: Callable[[float], None],
-        watchdog: Callable[[float], None] | None = None,
+        watchdog: Callable[[float], None] = start_watchdog,
     ) -> None:
-        self._server, self._timeouts, self._limit_writes = server, timeouts, limit_writes
-        self._watchdog = watchdog or start_watchdog
+        self._server, self._timeouts = server, timeouts
+        self._limit_writes, self._watchdog = limit_writes, watchdog
         self._requested, self._forced = trio.Event(), trio.Event()
 
     def request(self, source: str) -> None:
@@ -99,18 +111,6 @@ class Shutdown:
     async def _cancel_when_forced(self, scope: trio.CancelScope) -> None:
         await self._forced.wait()
         scope.cancel()
-
-
-def start_watchdog(seconds: float) -> None:
-    """End the process from a thread if it is still there after `seconds`."""
-    timer = threading.Timer(seconds, _exit_hung)
-    timer.daemon = True
-    timer.start()
-
-
-def _exit_hung() -> None:
-    log.critical("the shutdown hangs: leaving without it")
-    os._exit(1)
 
 
 @define

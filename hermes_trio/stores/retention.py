@@ -77,7 +77,7 @@ class Quota:
 def fair_quota(usages: Sequence[OwnerUsage], retention: Retention) -> Quota:
     """Return the quota under which all owners together are within the limits.
 
-    What is stored too much is taken from those who store most, so nobody can push out the records
+    The surplus is taken from the owners who store most, so no owner can push out the records
     of an owner who uses less than an equal share.
     """
     return Quota(

@@ -76,7 +76,7 @@ async def chat_completions() -> Response:
         # so that it survives a crash, too.
         persistence=Persistence.FULL if session_id or policy != INTERRUPT else Persistence.FINAL,
         on_disconnect=policy,
-        # Whoever watches it: a front end's stop button is a disconnect. Only a question may wait.
+        # Even if others watch it: a front end's stop button is a disconnect. Only a question may wait.
         ends_with_request=policy == INTERRUPT and not asks_in_chat,
         can_ask=chat.stream or asks_in_chat,
         ids=ids,
@@ -88,7 +88,7 @@ async def chat_completions() -> Response:
 def _can_ask_in_chat(session_id: str) -> bool:
     """Whether the next message of a session can answer a question.
 
-    Anybody may write in a session that is derived from how a conversation begins.
+    Other people may share a session that is derived from how a conversation begins.
 
     Raises:
         ApiError: 400 if the request insists and does not name its session.
