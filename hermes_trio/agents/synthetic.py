@@ -82,11 +82,11 @@ def parse_load(text: str) -> Load:
         ValueError: it does not describe a load.
     """
     values: dict[str, Any] = {}
-    for word in text.split():
+    for word in text.split(maxsplit=len(_PARAMETERS)):
         name, _, value = word.partition("=")
         if name not in _PARAMETERS or name in values:
             raise ValueError(
-                f"{word!r} is not one of {', '.join(_PARAMETERS)}, given once as name=value"
+                f"{word[:100]!r} is not one of {', '.join(_PARAMETERS)}, given once as name=value"
             )
         values[name] = _PARAMETERS[name](name, value)
     return Load(**values)

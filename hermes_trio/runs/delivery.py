@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hermes_trio.core.changes import Ended
 from hermes_trio.runs.log import Changes
 
 EXTENSION = "hermes_trio.write_through"
@@ -25,8 +24,7 @@ class Delivery:
 
     ``try_send`` returns True if it has sent everything. If it returns False, the very same bytes
     must be sent next and alone by the ordinary way; the SSE writer is woken to do that, and finds
-    them in ``unsent``. The end of a run is never written through: the SSE writer has to end the
-    response after it anyway.
+    them in ``unsent``.
     """
 
     def __init__(self, render: Render, try_send: TrySend, on_sent: Callable[[], None]) -> None:
@@ -41,10 +39,10 @@ class Delivery:
         except Exception as error:  # noqa: BLE001 - it belongs to the SSE writer, not to the agent's side
             self._error = error
             return False
-        if isinstance(changes[-1], Ended) or (frames and not self._try_send(frames)):
-            self.unsent = frames
-            return False
         if frames:
+            if not self._try_send(frames):
+                self.unsent = frames
+                return False
             self._on_sent()
         return True
 

@@ -245,7 +245,9 @@ class Subscriber(ChangeReader):
             changes = changes[self._sent - first :]
         if self._sent < first or not changes:
             return
-        if self._write_through is not None and self._is_waiting:
+        # The end is never written through: the subscriber has to end the response after it anyway.
+        is_end = isinstance(changes[-1], Ended)
+        if self._write_through is not None and self._is_waiting and not is_end:
             self.position = self._sent = self._log.end
             if not self._write_through.take(changes):
                 self._wake(())

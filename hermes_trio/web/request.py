@@ -32,6 +32,7 @@ from hermes_trio.schema.parsing import (
 from hermes_trio.schema.responses import ResponsesRequest
 from hermes_trio.web.state import AppState
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 SCOPE_KEY = "hermes_trio.request"  # where the middleware puts the context into the ASGI scope
@@ -41,7 +42,7 @@ ANONYMOUS = Principal("")
 NO_IDS = BodyIds()
 LAST_EVENT_HEADER = "Last-Event-ID"
 APPROVALS_HEADER = "X-Hermes-Approvals"
-MAX_INLINE_BYTES = 100_000  # of a body that is parsed in the event loop
+MAX_INLINE_BYTES = 100_000  # of a body that is parsed or rendered in the event loop
 MAX_INTEGER = 2**53  # what JavaScript clients can count to
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
@@ -203,12 +204,18 @@ async def parse_body(parse: Callable[[bytes], T]) -> T:
         ApiError: 400.
     """
     raw = await body()
-    if len(raw) <= MAX_INLINE_BYTES:
-        return parse(raw)
+    return parse(raw) if len(raw) <= MAX_INLINE_BYTES else await in_thread(parse, raw)
+
+
+async def in_thread(work: Callable[[A], T], argument: A) -> T:
+    """Do some work in a thread, or here if the process cannot start a thread any more.
+
+    The work must not raise RuntimeError.
+    """
     try:
-        return await trio.to_thread.run_sync(parse, raw)
-    except RuntimeError:  # the process cannot start a thread any more
-        return parse(raw)
+        return await trio.to_thread.run_sync(work, argument)
+    except RuntimeError:
+        return work(argument)
 
 
 def int_param(name: str, default: int, low: int, high: int) -> int:

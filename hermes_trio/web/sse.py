@@ -26,7 +26,7 @@ from hermes_trio.runs.log import ChangeReader, Changes
 from hermes_trio.runs.spec import RunStats
 from hermes_trio.schema.parsing import SESSION_ID_HEADER
 from hermes_trio.web.errors import json_response
-from hermes_trio.web.request import app_state, current_request
+from hermes_trio.web.request import MAX_INLINE_BYTES, app_state, current_request, in_thread
 from hermes_trio.web.start_run import Start, StartedRun
 
 STREAM_HEADERS = {
@@ -77,6 +77,7 @@ class StreamBody(ResponseBody):
         self._keepalive_seconds = keepalive_seconds
         self._opening = dialect.opening()
         self._has_end = False
+        self._rendered_bytes = 0
         self._reader: ChangeReader
         self._last_sent = 0.0
         self._delivery = Delivery(self._render, try_send, self._sent) if try_send else None
@@ -130,15 +131,21 @@ class StreamBody(ResponseBody):
                 changes = await self._reader.receive()
             except trio.EndOfChannel:
                 raise StreamTruncated from None
-            return self._render_all(changes) if changes else self._take_unsent()
+            return await self._render_all(changes) if changes else self._take_unsent()
         # What could not be written through in the same moment comes before anything else.
         return self._take_unsent() or (KEEPALIVE if self._is_silent() else b"")
 
     def _take_unsent(self) -> bytes:
         return self._delivery.take_unsent() if self._delivery is not None else b""
 
-    def _render_all(self, changes: Changes) -> bytes:
-        """Render some changes, and whatever else has come meanwhile."""
+    async def _render_all(self, changes: Changes) -> bytes:
+        """Render some changes, and whatever else has come meanwhile.
+
+        The last frames of some dialects repeat the whole answer. Those of a long one are rendered in
+        a thread, so that no other stream has to wait for them.
+        """
+        if self._rendered_bytes > MAX_INLINE_BYTES and isinstance(changes[-1], Ended):
+            return await in_thread(self._render, changes)
         frames = [self._render(changes)]
         while not self._has_end:
             try:
@@ -151,7 +158,9 @@ class StreamBody(ResponseBody):
         if not changes:  # a wake-up for the SSE writer that came too late to be needed
             return b""
         self._has_end = isinstance(changes[-1], Ended)
-        return self._dialect.render(changes)
+        frames = self._dialect.render(changes)
+        self._rendered_bytes += len(frames)
+        return frames
 
     def _sent(self) -> None:
         self._last_sent = trio.current_time()

@@ -119,6 +119,32 @@ def test_depth_is_bounded_exactly() -> None:
     assert refusal(nested(2), JsonLimits(depth=1))
 
 
+SMALL = JsonLimits(depth=64, width=100, entries=3)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a": [[], [], [], []]}',
+        b'{"a": [[[[]]]]}',
+        b'{"a": "", "b": "\\\\", "c": "\\"", "d": 1, "e": 2}',
+        b'{"a": "' + b"," * 70_000 + b'", "b": "' + b"," * 70_000 + b'", "c": 1, "d": 2, "e": 3}',
+    ],
+)
+def test_a_body_of_too_many_entries_is_never_decoded(body: bytes) -> None:
+    malformed = body + b"}"  # which the decoder would report
+    with pytest.raises(ApiError, match="more than 3 entries"):
+        parse_object(malformed, SMALL)
+
+
+@pytest.mark.parametrize(
+    "text", [",[{", '",[{"', '\\",,,[[[', "\\", '"\\', ",[{" * 50_000, '"' * 70_000 + ",,,,"]
+)
+def test_punctuation_in_strings_does_not_count(text: str) -> None:
+    value = {"a": text, "b": ["c"]}
+    assert parse_object(json.dumps(value).encode(), SMALL) == value
+
+
 def test_width_and_number_of_entries_are_bounded_exactly() -> None:
     assert parse_object(json.dumps({"a": [1] * 10_000}).encode())
     limits = JsonLimits(width=2, entries=5)

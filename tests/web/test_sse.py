@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -15,6 +16,7 @@ from hermes_trio.core.dialects.wire import KEEPALIVE
 from hermes_trio.core.outcome import Outcome, Reason
 from hermes_trio.runs.log import Changes, RunLog, Subscriber
 from hermes_trio.runs.spec import RunStats
+from hermes_trio.web.request import MAX_INLINE_BYTES
 from hermes_trio.web.sse import StreamBody, StreamTruncated
 
 END = Ended(Outcome.from_cancellation(Reason.SERVER_ERROR))
@@ -26,6 +28,8 @@ class Letters:
     Of some text it shows nothing, on some it fails.
     """
 
+    end_thread: threading.Thread | None = None  # in which the end was rendered
+
     def opening(self) -> bytes:
         return b">"
 
@@ -34,6 +38,7 @@ class Letters:
 
     def _one(self, change: Change) -> bytes:
         if not isinstance(change, TextAdded):
+            self.end_thread = threading.current_thread()
             return b"."
         if change.text == "broken":
             raise ValueError(change.text)
@@ -70,7 +75,8 @@ class Stream:
     def __init__(self, connection: Connection, with_write_through: bool) -> None:
         self.connection, self.log = connection, RunLog()
         try_send = connection.try_send if with_write_through else None
-        self.body = StreamBody(self._start, Letters(), RunStats(), 10.0, try_send)
+        self.dialect = Letters()
+        self.body = StreamBody(self._start, self.dialect, RunStats(), 10.0, try_send)
         self.sent: list[bytes] = []
         self.failed: Exception | None = None
 
@@ -134,6 +140,24 @@ async def test_without_the_extension_the_writer_sends_everything_that_is_pending
         assert stream.sent == [b">", b"abc"]
         stream.end()
     assert stream.connection.out == b">abc."
+
+
+@pytest.mark.parametrize("with_write_through", [False, True])
+@pytest.mark.parametrize("size", [1, MAX_INLINE_BYTES + 1])
+async def test_the_end_of_a_long_answer_is_rendered_in_a_thread(
+    size: int, with_write_through: bool
+) -> None:
+    connection = Connection(capacity=2 * size)
+    stream = Stream(connection, with_write_through)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.serve)
+        await wait_all_tasks_blocked()
+        stream.append("a" * size)
+        await wait_all_tasks_blocked()
+        stream.end()
+    assert connection.out == b">" + b"a" * size + b"."
+    is_in_loop = stream.dialect.end_thread is threading.current_thread()
+    assert is_in_loop == (size <= MAX_INLINE_BYTES)
 
 
 @pytest.mark.parametrize("capacity", range(6))

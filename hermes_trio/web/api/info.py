@@ -15,7 +15,7 @@ from hermes_trio.stores.base import CommitCounter, StoreError
 from hermes_trio.web.auth import choose_agent, model_names, model_not_found
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.metrics import Snapshot
-from hermes_trio.web.request import app_state
+from hermes_trio.web.request import app_state, in_thread
 
 PLATFORM = "hermes-agent"  # what clients of the Hermes API server look for
 
@@ -126,12 +126,8 @@ async def metrics() -> Response:
     state.metrics.observe_state(
         len(state.services.registry), state.admission.in_use, await _snapshot()
     )
-    # Rendering takes milliseconds, so it runs in a thread, unless the process cannot start one any
-    # more: then the metrics are needed most.
-    try:
-        text = await trio.to_thread.run_sync(generate_latest, state.metrics.registry)
-    except RuntimeError:
-        text = generate_latest(state.metrics.registry)
+    # Rendering takes milliseconds. The metrics are needed most when no thread can be started.
+    text = await in_thread(generate_latest, state.metrics.registry)
     return Response(text, 200, {"Content-Type": CONTENT_TYPE_LATEST})
 
 
