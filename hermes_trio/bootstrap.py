@@ -6,6 +6,7 @@ This is the only module that knows all parts by name.
 from __future__ import annotations
 
 import os
+import resource
 import secrets
 import socket
 import time
@@ -33,6 +34,7 @@ from hermes_trio.core.outcome import Outcome, Reason
 from hermes_trio.core.records import Retention
 from hermes_trio.keys import (
     DEFAULT_PRINCIPAL,
+    Keyring,
     KeySources,
     OpenedKeys,
     check_keys,
@@ -40,7 +42,7 @@ from hermes_trio.keys import (
     open_keys,
     open_secret,
 )
-from hermes_trio.runs.admission import Admission, SessionLocks
+from hermes_trio.runs.admission import Admission, Quota, SessionLocks
 from hermes_trio.runs.disconnects import parse_policy
 from hermes_trio.runs.persistence import LogFlusher, enforce_retention
 from hermes_trio.runs.recovery import recover
@@ -318,7 +320,7 @@ def _attach(
     """Give the application the state that its requests share."""
     settings, readiness = prepared.settings, ReadinessFlag()
     secret, keyring = prepared.token_secret, prepared.keys.keyring
-    admission = Admission(settings.max_runs)
+    admission = _admission(settings, keyring)
     state = AppState(
         web_options(settings),
         keyring,
@@ -335,6 +337,19 @@ def _attach(
     )
     attach_state(app, state)
     return Server(app, admission, services.registry, readiness)
+
+
+def _admission(settings: Settings, keyring: Keyring) -> Admission:
+    quota = Quota(
+        runs=settings.max_runs_per_principal,
+        runs_per_minute=settings.max_runs_per_minute,
+        requests=settings.max_requests_per_principal,
+    )
+    principals = len({named.principal for named in keyring.keys})
+    # A connection needs a descriptor. The only principal there is may use up all of them.
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    max_requests = max(0, descriptors) if principals > 1 else 0
+    return Admission(settings.max_runs, max_requests, principals, quota)
 
 
 def _retention(settings: Settings) -> Retention:

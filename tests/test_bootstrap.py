@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
 
 from hermes_trio.bootstrap import check, open_server, prepare
-from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.core.errors import ApiError, ConfigurationError
 from hermes_trio.settings import Settings
 from tests.support.asgi import Client
-from tests.support.fakes import CHAT, KEY, ask, bearer
+from tests.support.fakes import CHAT, KEY, OTHER_KEY, ask, bearer
 from tests.support.providers import read_activity
 from tests.support.run_harness import RunHarness
 
@@ -38,6 +39,34 @@ async def test_a_provider_is_opened_once_and_closed_when_the_runs_are_gone(tmp_p
         *["began for default", "ended"] * 3,
         "closed",
     ]
+
+
+async def test_principals_share_the_slots(tmp_path: Path) -> None:
+    """As many as there are keys; or each has the number that is configured."""
+    (tmp_path / "keys").touch(0o600)
+    (tmp_path / "keys").write_text(f'[keys]\nann = "{KEY}"\nbob = "{OTHER_KEY}"\n')
+    named: dict[str, Any] = {"api_key": "", "api_key_file": tmp_path / "keys"}
+    for more, most in (
+        ({}, 8),
+        (named, 6),
+        ({**named, "max_runs_per_principal": 7}, 7),
+        ({**named, "max_runs_per_minute": 5}, 5),
+    ):
+        settings = evolve(settings_of(tmp_path, max_runs=8), **more)
+        async with open_server(prepare(settings)) as running:
+            for _ in range(most):
+                running.admission.admit("ann")
+            with pytest.raises(ApiError):
+                running.admission.admit("ann")
+
+
+async def test_principals_share_the_connections(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, max_requests_per_principal=3)
+    async with open_server(prepare(settings)) as running:
+        for _ in range(3):
+            running.admission.admit_request("ann")
+        with pytest.raises(ApiError):
+            running.admission.admit_request("ann")
 
 
 async def test_a_provider_that_refuses_ends_the_start(tmp_path: Path) -> None:

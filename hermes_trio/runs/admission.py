@@ -1,4 +1,4 @@
-"""Admission control: a limit on concurrent runs, and one turn at a time per session.
+"""Admission control: limits on runs and requests, fair to all principals, and one turn at a time per session.
 
 A slot is reserved while the response can still be refused with a status, activated by the run, and
 released only when nothing of the agent is left. An abandoned thread therefore still counts.
@@ -6,15 +6,21 @@ released only when nothing of the agent is left. An abandoned thread therefore s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
 from enum import Enum
+from types import MappingProxyType
 
 import trio
+from attrs import frozen
 
 from hermes_trio.core.errors import RATE_LIMIT, SERVER_ERROR, ApiError
 from hermes_trio.core.state import InvalidTransition
 
 RETRY_SOON = {"Retry-After": "1"}
+MINUTE = 60.0
+LEAD = 3  # how many times what it leaves free a principal may hold
 
 
 class _SlotState(Enum):
@@ -24,7 +30,7 @@ class _SlotState(Enum):
 
 
 class Slot:
-    """Permission for one run."""
+    """Permission for one run, one turn of a session, or one request."""
 
     def __init__(self, on_release: Callable[[], None]) -> None:
         self._on_release = on_release
@@ -52,34 +58,179 @@ class Slot:
             self._on_release()
 
 
-class Admission:
-    """Limits the number of concurrent runs; 0 means no limit."""
+class SharedPlaces:
+    """A limited number of places that principals share; a limit of 0 means any number.
 
-    def __init__(self, limit: int) -> None:
+    Among several principals, the division is fair without knowing who will come. One place is kept
+    for each principal that has none, in at most half of all places. Of the rest, a principal may
+    hold ``LEAD`` times what it leaves free: three quarters if it is the only one that is busy, and
+    when several take all they can get, they converge on equal parts. (Switches divide their buffers
+    this way: Choudhury and Hahne, "Dynamic Queue Length Thresholds", 1998.) A principal that is
+    alone may take everything.
+    """
+
+    def __init__(self, limit: int, principals: int = 1) -> None:
         self.limit = limit
-        self.in_use = 0
-        self.is_draining = False
+        self.principals = principals
+        self._held: Counter[str] = Counter()  # of those that hold any
 
-    def admit(self) -> Slot:
-        """Reserve a slot.
+    @property
+    def in_use(self) -> int:
+        """How many places are taken."""
+        return self._held.total()
 
-        Raises:
-            ApiError: 503 while the server drains, 429 when all slots are taken.
+    @property
+    def is_full(self) -> bool:
+        """Whether all places are taken."""
+        return 0 < self.limit <= self.in_use
+
+    def held_by(self, principal: str) -> int:
+        """Return how many places a principal has."""
+        return self._held[principal]
+
+    def has_room_for(self, principal: str, quota: int = 0, spare: int = 0) -> bool:
+        """Return whether a principal may take another place.
+
+        Args:
+            principal: who would take it.
+            quota: how many places this principal may have, in place of a fair share.
+            spare: how many more than that, for what must not fail because of the rest.
         """
-        self.require_free()
-        self.in_use += 1
-        return Slot(self._release)
+        held = self._held[principal]
+        if self.is_full:
+            return False
+        if quota:
+            return held < quota + spare
+        if not held or not self.limit or self.principals < 2:
+            return True
+        idle = max(0, self.principals - len(self._held))
+        left = self.limit - self.in_use - min(idle, self.limit // 2)
+        return left > 0 and held < LEAD * left + spare
 
-    def require_free(self) -> None:
-        """Refuse new work if there is no slot for it now.
+    def take(self, principal: str) -> None:
+        """Take a place. The caller has made sure that there is room."""
+        self._held[principal] += 1
+
+    def release(self, principal: str) -> None:
+        """Give a place back."""
+        self._held[principal] -= 1
+        if not self._held[principal]:
+            del self._held[principal]
+
+
+@frozen
+class RateStatus:
+    """Where a principal stands with its rate."""
+
+    limit: int  # per minute
+    remaining: int  # now, at once
+    retry_seconds: float  # until one more is possible; 0 if it is possible now
+    reset_seconds: float  # until ``remaining`` is ``limit`` again
+
+
+class RateLimiter:
+    """Limits how often each principal starts something, by the generic cell rate algorithm.
+
+    A whole minute's worth may come at once, and is replaced evenly over the minute after it.
+    """
+
+    def __init__(self) -> None:
+        self._full_at: dict[str, float] = {}  # when all of a principal's rate is available again
+
+    def status(self, principal: str, per_minute: int, now: float) -> RateStatus:
+        """Return where a principal stands."""
+        interval = MINUTE / per_minute
+        owed = max(0.0, self._full_at.get(principal, now) - now)
+        # Intervals add up with small errors, which must not cost a whole one.
+        remaining = int((MINUTE - owed) / interval + 1e-6)
+        wait = 0.0 if remaining else owed + interval - MINUTE
+        return RateStatus(per_minute, remaining, wait, owed)
+
+    def take(self, principal: str, per_minute: int, now: float) -> None:
+        """Count one start. The caller has made sure that one remains."""
+        full_at = max(now, self._full_at.get(principal, now))
+        self._full_at[principal] = full_at + MINUTE / per_minute
+
+
+@frozen
+class Quota:
+    """The limits of one principal."""
+
+    runs: int = 0  # at the same time; 0 for a fair share
+    runs_per_minute: int = 0  # 0 for no limit
+    requests: int = 0  # open at the same time; 0 for a fair share
+
+
+NO_QUOTA = Quota()
+NO_OVERRIDES: Mapping[str, Quota] = MappingProxyType({})
+
+
+class Admission:
+    """Limits the runs and the open requests of a server, and divides them among its principals.
+
+    Args:
+        limit: the maximum number of concurrent runs; 0 means no limit.
+        max_requests: the number of open requests that all principals share; 0 means no limit.
+        principals: how many there are.
+        quota: the limits of a principal.
+        overrides: those of principals that have others.
+        clock: for rates.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        max_requests: int = 0,
+        principals: int = 1,
+        quota: Quota = NO_QUOTA,
+        overrides: Mapping[str, Quota] = NO_OVERRIDES,
+        clock: Callable[[], float] = trio.current_time,
+    ) -> None:
+        self.is_draining = False
+        self._quota, self._overrides = quota, overrides
+        self._runs = SharedPlaces(limit, principals)
+        self._requests = SharedPlaces(max_requests, principals)
+        self._rates = RateLimiter()
+        self._clock = clock
+
+    @property
+    def limit(self) -> int:
+        """The maximum number of concurrent runs; 0 means no limit."""
+        return self._runs.limit
+
+    @property
+    def in_use(self) -> int:
+        """How many slots are taken."""
+        return self._runs.in_use
+
+    def admit(self, principal: str) -> Slot:
+        """Reserve a slot for a run, and count the run towards the rate of the principal.
 
         Raises:
-            ApiError: 503 while the server drains, 429 when all slots are taken.
+            ApiError: 503 while the server drains; 429 when all slots or those of the principal are
+                taken, or when it has started too many runs in the last minute.
+        """
+        self.require_free(principal)
+        if per_minute := self._quota_of(principal).runs_per_minute:
+            self._rates.take(principal, per_minute, self._clock())
+        return _take_place(self._runs, principal)
+
+    def require_free(self, principal: str) -> None:
+        """Refuse a run for which there is no slot now.
+
+        Raises:
+            ApiError: as in ``admit``.
         """
         self.require_open()
-        if self.limit and self.in_use >= self.limit:
-            message = f"Too many concurrent runs (max {self.limit}). Try again shortly."
-            raise ApiError(429, message, RATE_LIMIT, code="rate_limit_exceeded", headers=RETRY_SOON)
+        if self._runs.is_full:
+            raise _too_many(f"Too many concurrent runs (max {self.limit}).")
+        if not self._runs.has_room_for(principal, self._quota_of(principal).runs):
+            held = self._runs.held_by(principal)
+            raise _too_many(f"Too many concurrent runs with this API key ({held}).")
+        rate = self.rate_status(principal)
+        if rate is not None and not rate.remaining:
+            message = f"Too many runs with this API key (max {rate.limit} per minute)."
+            raise _too_many(message, rate.retry_seconds)
 
     def require_open(self) -> None:
         """Refuse new work while the server drains.
@@ -96,8 +247,40 @@ class Admission:
                 headers=RETRY_SOON,
             )
 
-    def _release(self) -> None:
-        self.in_use -= 1
+    def admit_request(self, principal: str, spare: int = 0) -> Slot:
+        """Count an open request, until the slot is released.
+
+        Args:
+            principal: who sent it.
+            spare: how many more the principal may have open for a request like this one.
+
+        Raises:
+            ApiError: 429 when the principal has too many open.
+        """
+        quota = self._quota_of(principal).requests
+        if not self._requests.has_room_for(principal, quota, spare):
+            held = self._requests.held_by(principal)
+            raise _too_many(f"Too many open requests (this API key has {held}).")
+        return _take_place(self._requests, principal)
+
+    def rate_status(self, principal: str) -> RateStatus | None:
+        """Return how many runs a principal may start now; None if there is no limit."""
+        per_minute = self._quota_of(principal).runs_per_minute
+        return self._rates.status(principal, per_minute, self._clock()) if per_minute else None
+
+    def _quota_of(self, principal: str) -> Quota:
+        return self._overrides.get(principal, self._quota)
+
+
+def _take_place(places: SharedPlaces, principal: str) -> Slot:
+    places.take(principal)
+    return Slot(lambda: places.release(principal))
+
+
+def _too_many(problem: str, seconds: float = 1.0) -> ApiError:
+    headers = {"Retry-After": str(math.ceil(seconds))}
+    message = f"{problem} Try again shortly."
+    return ApiError(429, message, RATE_LIMIT, code="rate_limit_exceeded", headers=headers)
 
 
 class SessionLocks:

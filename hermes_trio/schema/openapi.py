@@ -323,7 +323,7 @@ _ERRORS = {
     413: "The body is too large",
     422: "The agent failed, if `agent_failure_status` is 422",
     424: "The agent failed after it had begun; a retry would run it again",
-    429: "Too many runs are in progress",
+    429: "The server, or this API key, has too many runs or requests in progress",
     500: "The server failed, or, if `agent_failure_status` is 500, the agent",
     502: "The agent ended without an answer, if `agent_failure_status` is 500",
     503: "The server cannot take the request now",
@@ -389,7 +389,7 @@ def _responses(op: Operation) -> dict[str, Any]:
     answers: dict[str, Any] = {str(op.success): {"description": "Success", "content": _content(op)}}
     if op.may_be_empty:
         answers["204"] = {"description": "The stream has ended; no events are left"}
-    statuses = [403, *op.statuses, *([] if op.is_open else [401])]
+    statuses = {403, *op.statuses, *(() if op.is_open else (401, 429))}
     return answers | {str(status): _failure(op, status) for status in sorted(statuses)}
 
 

@@ -260,6 +260,24 @@ class Settings:
         Option("Maximum number of concurrent runs; 0 means no limit.", "--max-runs", "NUMBER"),
         validators.AtLeast(0),
     )
+    max_runs_per_principal: int = _setting(
+        0,
+        Option("Maximum number of concurrent runs of one principal; 0 means a fair share of max_runs."),
+        validators.AtLeast(0),
+    )  # fmt: skip
+    max_runs_per_minute: int = _setting(
+        0,
+        Option("Maximum number of runs that one principal may start per minute; 0 means no limit."),
+        validators.AtLeast(0),
+    )
+    max_requests_per_principal: int = _setting(
+        0,
+        Option(
+            "Maximum number of open requests of one principal, streams included; 0 means a fair share of the "
+            "connections that the process may have."
+        ),
+        validators.AtLeast(0),
+    )  # fmt: skip
     max_agent_threads: int = _setting(
         1_000,
         Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
 from quart import Response, request
@@ -14,7 +15,7 @@ from hermes_trio.stores.base import StoreError
 from hermes_trio.web import auth, errors
 from hermes_trio.web.api import approvals, chat, conversations, info, responses, runs, sessions
 from hermes_trio.web.middleware import BoundaryMiddleware, Cors
-from hermes_trio.web.request import STATE_KEY, app_state
+from hermes_trio.web.request import STATE_KEY, app_state, current_request
 from hermes_trio.web.state import AppState, WebOptions
 from hermes_trio.web.static import load_page, make_page_blueprint
 
@@ -69,6 +70,7 @@ def make_app(options: WebOptions) -> Application:
 
     app.before_request(auth.authenticate)
     app.after_request(count_response)
+    app.after_request(add_rate_headers)
     app.register_error_handler(ApiError, errors.handle_api_error)
     app.register_error_handler(StoreError, errors.handle_store_error)
     app.register_error_handler(HTTPException, errors.handle_http_exception)
@@ -111,4 +113,17 @@ async def count_response(response: Response) -> Response:
     # Clients may invent methods, and each label value is kept for good.
     method = request.method if request.method in METHODS else "other"
     app_state().metrics.response_started(route, method, response.status_code)
+    return response
+
+
+async def add_rate_headers(response: Response) -> Response:
+    """Tell a client that starts a run how many more it may start, as the OpenAI API does."""
+    context = current_request()
+    rate = None
+    if context.starts_run:
+        rate = app_state().admission.rate_status(context.principal.name)
+    if rate is not None:
+        response.headers["x-ratelimit-limit-requests"] = str(rate.limit)
+        response.headers["x-ratelimit-remaining-requests"] = str(rate.remaining)
+        response.headers["x-ratelimit-reset-requests"] = f"{math.ceil(rate.reset_seconds * 1e3)}ms"
     return response

@@ -40,6 +40,10 @@ TICKET_PARAM = "ticket"
 RUN_EVENTS = "/v1/runs/<run_id>/events"
 RESPONSE = "/v1/responses/<response_id>"  # a stream with ?stream=true
 
+# What ends streams, and what they wait for, must not fail because there are too many of them.
+CONTROL_ROUTES = ("/stop", "/cancel", "/approval", "/metrics", "/health/detailed")
+SPARE_REQUESTS = 10
+
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _KEY_REFUSED = (
     "Invalid or missing API key. The Authorization header must carry it as a bearer token."
@@ -54,21 +58,28 @@ blueprint = Blueprint("auth", __name__)
 async def authenticate() -> None:
     """Set the principal of the current request, and check that it may use the profile of the path.
 
-    Open routes need no credential, but a valid one is recognised there too.
+    Open routes need no credential, but a valid one is recognised there too. A request to any other
+    route counts as open, for its principal, until it ends.
 
     Raises:
         ApiError: 401 without a valid credential; 403 for a cookie that another origin's page sends;
-            404 for a profile that does not exist or is not for this principal.
+            404 for a profile that does not exist or is not for this principal; 429 if the principal
+            has too many requests open.
     """
     context = current_request()
     is_page = request.path == "/" or request.path.startswith(ASSETS)  # the same for all profiles
     context.route = request.url_rule.rule if request.url_rule is not None else ""
+    is_open = request.path in OPEN_PATHS or is_page
     try:
         context.principal = _identify(context)
     except ApiError as refusal:
-        if not (request.path in OPEN_PATHS or is_page):
+        if not is_open:
             _log_refusal(refusal)
             raise
+    if not is_open:
+        spare = SPARE_REQUESTS if context.route.endswith(CONTROL_ROUTES) else 0
+        slot = app_state().admission.admit_request(context.principal.name, spare)
+        context.release_on_close(slot)
     # After the key: a client without one does not learn which profiles there are.
     if not is_page:
         check_profile()

@@ -60,6 +60,7 @@ class RequestContext:
     principal: Principal = ANONYMOUS
     has_key: bool = False  # authenticated by an API key, not by a token that stands for one
     route: str = ""  # the rule that matched, for logs and metrics
+    starts_run: bool = False  # it counts towards the rate of its principal
     _slot: Slot | None = None
     # writes a part of the response through, where the server offers that
     try_send: TrySend | None = None
@@ -83,10 +84,11 @@ class RequestContext:
         """Return the slot for this request's run; the first call reserves it.
 
         Raises:
-            ApiError: 429 when all slots are taken, 503 while the server drains.
+            ApiError: 429 when all slots, or those of the principal, are taken; 503 while the server
+                drains.
         """
         if self._slot is None:
-            self._slot = self.release_on_close(admission.admit())
+            self._slot = self.release_on_close(admission.admit(self.principal.name))
         return self._slot
 
     def close(self) -> None:

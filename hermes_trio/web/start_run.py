@@ -168,8 +168,9 @@ async def read_turn(parse: Callable[[bytes], T], needs_slot: bool = True) -> tup
     Raises:
         ApiError: 400, 429 or 503.
     """
+    current_request().starts_run = True
     if needs_slot and not _idempotency_key():
-        app_state().admission.require_free()
+        app_state().admission.require_free(principal_name())
     parsed = await parse_body(parse)
     return await body(), parsed
 

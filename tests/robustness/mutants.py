@@ -42,12 +42,34 @@ GUARDS, WRITES, READING, PROTOCOLS, HTTP2 = (
     f"../server/test_{name}.py"
     for name in ("guards", "guards_writes", "reading", "guards_protocols", "http2")
 )
+SHARES, RUN_SHARES = "../web/test_shares.py", "../runs/test_shares.py"
 TICKETS, PAGE_SESSION = "../web/test_tickets.py", "../web/test_page_session.py"
 FRONT_ENDS, REPLIES = "../web/test_front_ends.py", "../web/test_approval_replies.py"
 CONTINUATIONS, LOGGED = "../web/test_continuations.py", "../web/test_chat_logged.py"
 WRITE_THROUGH, UNDER_HYPERCORN = "../server/test_write_through.py", "../e2e/test_hypercorn.py"
 
 MUTANTS = (
+    Mutant(
+        "let one principal take all slots",
+        "runs/admission.py",
+        "if not held or not self.limit or self.principals < 2:",
+        "if True:",
+        SHARES,
+    ),
+    Mutant(
+        "keep no slot for principals that have none",
+        "runs/admission.py",
+        "left = self.limit - self.in_use - min(idle, self.limit // 2)",
+        "left = self.limit - self.in_use",
+        RUN_SHARES,
+    ),
+    Mutant(
+        "count no open requests",
+        "web/auth.py",
+        "        context.release_on_close(slot)\n",
+        "        slot.release()\n",
+        SHARES,
+    ),
     Mutant(
         "drop the shield around the last save",
         "runs/tracker.py",
@@ -167,7 +189,7 @@ MUTANTS = (
     ),
     Mutant(
         "grant to every user of a front end what one was granted",
-        "stores/sql/sessions.py",
+        "stores/sqlite/sessions.py",
         "WHERE principal = ? AND end_user = ? AND",
         "WHERE principal = ? AND ? <> '' AND",
         FRONT_ENDS,

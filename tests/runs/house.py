@@ -115,7 +115,7 @@ class House:
     ) -> RunSpec:
         """A run to be made, in a conversation of its own."""
         turn = TurnRequest(run_id, "session-1", "hello", model="m", principal="ann")
-        slot, locks = self.admission.admit(), self.session_locks.acquire_nowait("ann", run_id)
+        slot, locks = self.admission.admit("ann"), self.session_locks.acquire_nowait("ann", run_id)
         return RunSpec(header_of(run_id), turn, slot, locks, keep, policy)
 
     async def record(self, run_id: str = "run-1") -> LiveRun | EndedRun | NoRun:

@@ -21,34 +21,34 @@ from hermes_trio.runs.registry import RunRegistry
 
 def test_all_slots_taken_is_429() -> None:
     admission = Admission(2)
-    slots = [admission.admit(), admission.admit()]
+    slots = [admission.admit("ann"), admission.admit("bob")]
     with pytest.raises(ApiError, match="max 2") as caught:
-        admission.admit()
+        admission.admit("ann")
     assert (caught.value.status, caught.value.code) == (429, "rate_limit_exceeded")
     assert caught.value.headers == {"Retry-After": "1"}
     slots[0].release()
-    admission.admit()
+    admission.admit("ann")
 
 
 def test_draining_is_503_even_with_free_slots() -> None:
     admission = Admission(0)
-    admission.admit()
+    admission.admit("ann")
     admission.is_draining = True
     with pytest.raises(ApiError) as caught:
-        admission.admit()
+        admission.admit("ann")
     assert (caught.value.status, caught.value.code) == (503, "gateway_draining")
 
 
 def test_no_limit_is_no_limit() -> None:
     admission = Admission(0)
     for _ in range(1000):
-        admission.admit()
+        admission.admit("ann")
     assert admission.in_use == 1000
 
 
 def test_a_held_slot_is_not_forfeited() -> None:
     admission = Admission(1)
-    slot = admission.admit()
+    slot = admission.admit("ann")
     slot.activate()
     slot.release_unused()
     assert admission.in_use == 1
@@ -57,7 +57,7 @@ def test_a_held_slot_is_not_forfeited() -> None:
 
 
 def test_a_slot_is_activated_once() -> None:
-    slot = Admission(1).admit()
+    slot = Admission(1).admit("ann")
     slot.activate()
     with pytest.raises(InvalidTransition, match="active"):
         slot.activate()
@@ -72,7 +72,7 @@ def test_a_slot_is_activated_once() -> None:
 )
 def test_slots_never_go_wrong(moves: list[tuple[int, object]]) -> None:
     admission = Admission(0)
-    slots = [admission.admit() for _ in range(4)]
+    slots = [admission.admit("ann") for _ in range(4)]
     for number, move in moves:
         assert callable(move)
         with suppress(InvalidTransition):

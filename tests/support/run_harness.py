@@ -130,7 +130,7 @@ class RunHarness:
         header = RunHeader(
             "ann", Stamp("run-1", 99.0, "m"), "chat", "session-1", (Message("user", "hello"),)
         )
-        self.order = RunSpec(header, turn, self.admission.admit())
+        self.order = RunSpec(header, turn, self.admission.admit("ann"))
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Run]:

@@ -225,7 +225,7 @@ async def test_one_turn_at_a_time(path: str) -> None:
 @pytest.mark.parametrize("path", BOTH)
 async def test_one_limit_for_all(path: str) -> None:
     harness = make_harness(max_runs=1)
-    harness.state.admission.admit()
+    harness.state.admission.admit("ann")
     answer = await harness.client.send(path, HI)
     assert (answer.status, answer.error["code"]) == (429, "rate_limit_exceeded")
     harness.state.admission.is_draining = True
