@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
+from typing import TextIO
+
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
-from structlog.typing import EventDict
+from structlog.typing import EventDict, ExcInfo
 
 from tests.support.caches import make_once
 
@@ -26,10 +29,17 @@ def _drop_info(_logger: object, method: str, event: EventDict) -> EventDict:
     return event
 
 
-# Unless configured, structlog draws a traceback with all local values: that takes seconds, and the
-# time limits of tests would count them.
-_plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-structlog.configure(processors=[_drop_info, *structlog.get_config()["processors"][:-1], _plain])
+def _write_last_line(out: TextIO, error: ExcInfo) -> None:
+    """Write what was raised without its traceback.
+
+    Some suites make agents fail many thousand times, and would spend most of their time on
+    tracebacks that nobody reads.
+    """
+    out.writelines(traceback.format_exception_only(error[1]))
+
+
+_brief = structlog.dev.ConsoleRenderer(exception_formatter=_write_last_line)
+structlog.configure(processors=[_drop_info, *structlog.get_config()["processors"][:-1], _brief])
 make_once()
 
 

@@ -125,7 +125,7 @@ class ObservedStore(MemoryStore):
         """One more call."""
         self.calls += 1
         if self.calls in self._failing:
-            raise self._error
+            raise self._error.with_traceback(None)
 
 
 class ObservedExchange(Exchange):

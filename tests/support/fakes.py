@@ -156,7 +156,7 @@ class ScriptedAgentFactory:
     def finish(self) -> Result | str | None:
         """The end of the script."""
         if isinstance(self.end, Exception):
-            raise self.end
+            raise self.end.with_traceback(None)  # else it grows with every run of the script
         return self.end
 
     @contextmanager
