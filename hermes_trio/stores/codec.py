@@ -34,6 +34,9 @@ from hermes_trio.stores.base import CorruptRecord, StoreError
 
 T = TypeVar("T")
 
+MAX_INT = 2**62
+"""The largest number that is passed to a database."""
+
 _SCALARS = frozenset({str, int, float, bool})
 _CANNOT_ENCODE = (TypeError, ValueError, KeyError, OverflowError, RecursionError)
 _CANNOT_DECODE = (
@@ -309,7 +312,7 @@ def check_end(ended: EndedRun, tail: tuple[LogBatch, ...], has_items: bool) -> N
 
 def clamp_int(number: int) -> int:
     """Clamp a number from a client to the range that database drivers accept."""
-    return max(0, min(number, 2**62))
+    return max(0, min(number, MAX_INT))
 
 
 def sanitise_text(text: str) -> str:

@@ -17,10 +17,10 @@ from typing import TypeVar
 import trio
 
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.sqlite.connections import CLOSED
+from hermes_trio.stores.sql.database import CLOSED, SqlConnection
+from hermes_trio.stores.sql.store import BaseSqlStore
+from hermes_trio.stores.sqlite.connections import run_batch
 from hermes_trio.stores.sqlite.schema import migrate
-from hermes_trio.stores.sqlite.store import BaseSqliteStore
-from hermes_trio.stores.sqlite.writer import run_batch
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class _InlineExecutor:
         migrate(self.connection)
         self.is_closed = False
 
-    async def submit(self, job: Callable[[sqlite3.Connection], T]) -> T:
+    async def submit(self, job: Callable[[SqlConnection], T]) -> T:
         """Run one job in a transaction."""
         # Other tasks run here, as they would while a real store waits. The job itself is one step.
         await trio.lowlevel.checkpoint()
@@ -51,7 +51,7 @@ class _InlineExecutor:
         self.connection.close()
 
 
-class MemoryStore(BaseSqliteStore):
+class MemoryStore(BaseSqlStore):
     """A :class:`~hermes_trio.stores.base.Store` in memory.
 
     Closed at the latest when it is garbage-collected.

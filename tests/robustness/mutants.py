@@ -189,7 +189,7 @@ MUTANTS = (
     ),
     Mutant(
         "grant to every user of a front end what one was granted",
-        "stores/sqlite/sessions.py",
+        "stores/sql/sessions.py",
         "WHERE principal = ? AND end_user = ? AND",
         "WHERE principal = ? AND ? <> '' AND",
         FRONT_ENDS,

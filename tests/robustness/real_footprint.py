@@ -17,7 +17,7 @@ from attrs import frozen
 
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun
 from hermes_trio.keys import DEFAULT_PRINCIPAL
-from hermes_trio.stores.sqlite import runs as run_queries
+from hermes_trio.stores.sql import runs as run_queries
 from tests.robustness.invariants import (
     faults_against_record,
     faults_of_record,

@@ -11,6 +11,7 @@ import trio
 
 from hermes_trio.core.records import EndedRun
 from hermes_trio.stores.base import Store
+from hermes_trio.stores.sql.database import SqlConnection
 from hermes_trio.stores.sqlite import SqliteStore
 
 
@@ -47,7 +48,7 @@ def file_names(directory: Path) -> list[str]:
 
 def writer_connection(store: SqliteStore) -> sqlite3.Connection:
     """Return the connection that writes. Use it only while the store is idle."""
-    return store._writer._connection
+    return store._database._writer
 
 
 class BlockingJob:
@@ -57,7 +58,7 @@ class BlockingJob:
         self.entered = trio.Event()
         self._let_go = threading.Event()
 
-    def __call__(self, connection: sqlite3.Connection) -> None:
+    def __call__(self, connection: SqlConnection) -> None:
         trio.from_thread.run_sync(self.entered.set)
         assert self._let_go.wait(10)
 

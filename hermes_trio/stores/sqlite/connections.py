@@ -3,8 +3,7 @@
 Create and lock it, open one writer and several readers, inspect it, and translate its errors for
 the reader of the server log.
 
-Everything here blocks, except :class:`ReaderPool`; call it in a thread. The files are readable by
-their owner only.
+Everything here blocks; call it in a thread. The files are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
-import trio
 from attrs import frozen
 
 from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.sql.database import Job, JobResult, SqlConnection, run_transaction
 from hermes_trio.stores.sqlite.schema import migrate, schema_version
 
 T = TypeVar("T")
@@ -31,8 +30,6 @@ _OWNER_FILE = 0o600
 _OWNER_DIRECTORY = 0o700
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _INSPECT_BUSY_SECONDS = 1.0
-
-CLOSED = "the store is closed"
 
 _PRIMARY = 0xFF  # the low byte of an extended result code is the general kind of failure
 
@@ -56,24 +53,15 @@ def primary_code(error: BaseException) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & _PRIMARY
 
 
-def is_thread_exhaustion(error: RuntimeError) -> bool:
-    """Return whether the system refused to start a thread.
-
-    The interpreter says so only in the message.
-    """
-    return "can't start new thread" in str(error)
-
-
 def to_store_error(error: Exception, where: str = "sqlite store") -> StoreError:
-    """Translate an error for a caller.
-
-    Always a new object: several callers may receive the same failure.
-    """
+    """Translate an error for a caller; it becomes the cause of the result."""
     if isinstance(error, StoreError):
-        return type(error)(*error.args)
+        return error
     reason = _REASONS.get(primary_code(error), "the operation failed")
     name = getattr(error, "sqlite_errorname", type(error).__name__)
-    return StoreError(f"{where}: {reason} ({name}: {error})")
+    translated = StoreError(f"{where}: {reason} ({name}: {error})")
+    translated.__cause__ = error
+    return translated
 
 
 # -- files --
@@ -133,20 +121,60 @@ def _sync(directory: Path) -> None:
 # -- opening --
 
 
-@frozen(eq=False)
-class Connections:
-    """One connection that writes, several that read, and the lock that keeps other processes out."""
+class SqliteDatabase:
+    """One connection that writes, several that read, and the lock that keeps other processes out.
 
-    writer: sqlite3.Connection
-    readers: tuple[sqlite3.Connection, ...]
-    _undo: ExitStack
+    Versions of SQLite before 3.51.3 can damage a file when two connections write or checkpoint at
+    the same instant. Here one connection does both.
+    """
+
+    def __init__(
+        self, writer: sqlite3.Connection, readers: Sequence[sqlite3.Connection], undo: ExitStack
+    ) -> None:
+        self._writer = writer
+        self._idle = deque(readers)
+        self._undo = undo
+
+    def write(self, jobs: Sequence[Job]) -> list[JobResult]:
+        """Run jobs in one transaction."""
+        return run_batch(self._writer, jobs)
+
+    def read(self, job: Callable[[SqlConnection], T]) -> T:
+        """Run a job on an idle reader: there are as many as threads that read.
+
+        Raises:
+            StoreError: The database could not be read.
+        """
+        connection = self._idle.pop()
+        try:
+            return job(connection)
+        except sqlite3.Error as error:
+            raise to_store_error(error) from error
+        finally:
+            self._idle.append(connection)
 
     def close(self) -> None:
         """Close the readers, checkpoint the write-ahead log, close the writer and release the lock."""
         self._undo.close()
 
 
-def open_connections(path: Path, readers: int, busy_seconds: float) -> Connections:
+def run_batch(connection: sqlite3.Connection, jobs: Sequence[Job]) -> list[JobResult]:
+    """Run jobs in one transaction and return the result of each. Never raises an ``Exception``."""
+    try:
+        return run_transaction(connection, jobs, to_store_error)
+    except Exception as error:  # noqa: BLE001  # every error belongs to the callers and must not end the writer
+        # A failing rollback is the same fault again; the next BEGIN shows whether it persists.
+        with suppress(sqlite3.Error):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        if primary_code(error) == sqlite3.SQLITE_FULL and len(jobs) > 1:
+            # SQLite rolled back the whole transaction. One large job must not fail those that would
+            # still fit.
+            return [result for job in jobs for result in run_batch(connection, [job])]
+        return [JobResult(error=to_store_error(error))] * len(jobs)
+
+
+def open_database(path: Path, readers: int, busy_seconds: float) -> SqliteDatabase:
     """Lock a database file, create or migrate it, and connect to it.
 
     Raises:
@@ -160,7 +188,7 @@ def open_connections(path: Path, readers: int, busy_seconds: float) -> Connectio
         raise to_store_error(error, f"cannot open {path}") from error
 
 
-def _open(path: Path, readers: int, busy_seconds: float) -> Connections:
+def _open(path: Path, readers: int, busy_seconds: float) -> SqliteDatabase:
     with ExitStack() as undo:
         create_directory(path.parent)
         undo.callback(os.close, acquire_lock(path))
@@ -173,7 +201,7 @@ def _open(path: Path, readers: int, busy_seconds: float) -> Connections:
             # The first read opens the write-ahead log and loads the schema; no request should wait
             # for that.
             reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-        return Connections(writer, idle, undo.pop_all())
+        return SqliteDatabase(writer, idle, undo.pop_all())
 
 
 def _connect(path: Path, mode: str, busy_seconds: float, undo: ExitStack) -> sqlite3.Connection:
@@ -204,50 +232,6 @@ def _checkpoint(writer: sqlite3.Connection) -> None:
     # opened.
     with suppress(sqlite3.Error):
         writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
-
-class ReaderPool:
-    """A pool of read-only connections, each used by one worker thread at a time.
-
-    The limiter has one token per connection, so the holder of a token always finds an idle one.
-    """
-
-    def __init__(self, connections: Sequence[sqlite3.Connection]) -> None:
-        self._idle = deque(connections)
-        self._limiter = trio.CapacityLimiter(len(connections))
-        self._is_closed = False
-
-    async def read(self, job: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a job in a worker thread. A cancelled caller returns at once and abandons the thread.
-
-        Raises:
-            StoreError: The database could not be read, or the pool is closed.
-        """
-        if self._is_closed:
-            raise StoreError(CLOSED)
-        try:
-            return await trio.to_thread.run_sync(
-                self._run, job, abandon_on_cancel=True, limiter=self._limiter
-            )
-        except sqlite3.Error as error:
-            raise to_store_error(error) from error
-        except RuntimeError as error:
-            if is_thread_exhaustion(error):
-                raise to_store_error(error) from error
-            raise
-
-    def _run(self, job: Callable[[sqlite3.Connection], T]) -> T:
-        connection = self._idle.pop()
-        try:
-            return job(connection)
-        finally:
-            self._idle.append(connection)
-
-    async def close(self) -> None:
-        """Refuse new reads and wait for running ones, including abandoned threads, which keep their token."""
-        self._is_closed = True
-        for _ in range(int(self._limiter.total_tokens)):
-            await self._limiter.acquire_on_behalf_of(object())
 
 
 # -- inspection --

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -11,11 +11,12 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.sql import runs as run_queries
+from hermes_trio.stores.sql.database import Job, ReaderPool, SqlConnection
+from hermes_trio.stores.sql.store import _unwrap_group
+from hermes_trio.stores.sql.writer import Writer
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
-from hermes_trio.stores.sqlite import runs as run_queries
-from hermes_trio.stores.sqlite.connections import ReaderPool
-from hermes_trio.stores.sqlite.store import _unwrap_group
-from hermes_trio.stores.sqlite.writer import Job, Writer
+from hermes_trio.stores.sqlite.connections import SqliteDatabase
 from tests.stores.helpers import (
     BlockingJob,
     block_writer,
@@ -67,7 +68,8 @@ async def test_a_gathering_job_gets_an_error_when_the_writer_is_abandoned() -> N
         with closing(
             sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         ) as connection:
-            assert await outcome_of_abandoned(Writer(connection, 9, 9), steps) in (
+            database = SqliteDatabase(connection, [], ExitStack())
+            assert await outcome_of_abandoned(Writer(database, 9, 9), steps) in (
                 "done",
                 "cut off",
             )
@@ -128,7 +130,7 @@ async def test_a_bad_job_fails_alone(path: Path) -> None:
         assert sorted(await completed_runs(store)) == ["a", "b"]
 
 
-def broken(connection: sqlite3.Connection) -> None:
+def broken(connection: SqlConnection) -> None:
     """A job that fails after it has done its work."""
     run_queries.end(connection, ended("half"), (), ())
     raise LookupError("bug")
@@ -143,7 +145,7 @@ async def test_a_bug_in_a_job_reaches_its_caller_and_changes_nothing(path: Path)
         assert await completed_runs(store) == ["a"]
 
 
-def orphan(connection: sqlite3.Connection) -> None:
+def orphan(connection: SqlConnection) -> None:
     """A job that succeeds, but makes the commit fail."""
     connection.execute("PRAGMA defer_foreign_keys = ON")
     connection.execute(
@@ -288,7 +290,7 @@ async def _expect(store: SqliteStore, job: Job, text: str) -> None:
 
 
 def _close_what_was_left(store: SqliteStore) -> None:
-    for connection in (writer_connection(store), *store._readers._idle):
+    for connection in (writer_connection(store), *store._database._idle):
         connection.close()
 
 
@@ -311,7 +313,8 @@ async def test_a_cancelled_read_returns_at_once_and_closing_waits_for_its_thread
         closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection,
         trio.fail_after(10),
     ):
-        readers = ReaderPool([connection])
+        database = SqliteDatabase(connection, [connection], ExitStack())
+        readers = ReaderPool(database, 1)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(readers.read, gate)
             await gate.entered.wait()
@@ -321,7 +324,7 @@ async def test_a_cancelled_read_returns_at_once_and_closing_waits_for_its_thread
             await wait_all_tasks_blocked()
             assert not closed.is_set()
             gate.open()
-        assert list(readers._idle) == [connection]
+        assert list(database._idle) == [connection]
 
 
 async def _close_and_tell(readers: ReaderPool, closed: trio.Event) -> None:

@@ -6,7 +6,6 @@ invalid text and could not say in which row.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,7 +40,8 @@ from hermes_trio.stores.codec import (
     encode_json,
     sanitise_text,
 )
-from hermes_trio.stores.sqlite import retention
+from hermes_trio.stores.sql import retention
+from hermes_trio.stores.sql.database import SqlConnection
 
 SessionKey = tuple[str, str]  # principal, session id
 
@@ -65,20 +65,22 @@ _LIST = f"""
 _UPSERT = """
     INSERT INTO sessions (principal, session_id, kind, created_at, updated_at, model, preview, parent, {names})
     VALUES (:principal, :session_id, :kind, :created_at, :used_at, :model, :preview, :parent, {values})
-    ON CONFLICT DO UPDATE SET
-        updated_at = max(updated_at, excluded.updated_at),
-        model = CASE model WHEN '' THEN excluded.model ELSE model END,
-        preview = CASE preview WHEN '' THEN excluded.preview ELSE preview END,
+    ON CONFLICT (principal, session_id) DO UPDATE SET
+        updated_at = CASE WHEN sessions.updated_at < excluded.updated_at
+            THEN excluded.updated_at ELSE sessions.updated_at END,
+        model = CASE sessions.model WHEN '' THEN excluded.model ELSE sessions.model END,
+        preview = CASE sessions.preview WHEN '' THEN excluded.preview ELSE sessions.preview END,
         {sums}
 """.format(  # noqa: S608 - only constants of this package
     names=", ".join(_COUNTERS),
     values=", ".join(f":{name}" for name in _COUNTERS),
-    sums=", ".join(f"{name} = {name} + excluded.{name}" for name in _COUNTERS),
+    sums=", ".join(f"{name} = sessions.{name} + excluded.{name}" for name in _COUNTERS),
 )
-_APPEND_MESSAGE = (
-    "INSERT INTO messages (principal, session_id, n, run_id, at, body) VALUES (?1, ?2,"
-    " (SELECT coalesce(max(n) + 1, 0) FROM messages WHERE principal = ?1 AND session_id = ?2), ?3, ?4, ?5)"
-)
+_APPEND_MESSAGE = """
+    INSERT INTO messages (principal, session_id, n, run_id, at, body) VALUES (:principal, :session_id,
+        (SELECT coalesce(max(n) + 1, 0) FROM messages WHERE principal = :principal AND session_id = :session_id),
+        :run_id, :at, :body)
+"""
 _COPY_MESSAGES = """
     INSERT INTO messages (principal, session_id, n, run_id, origin, at, body)
     SELECT principal, :child, n, '', CASE run_id WHEN '' THEN origin ELSE run_id END, at, body
@@ -91,16 +93,14 @@ _LIST_MESSAGES = """
 # A run that was given up is hidden with its damaged header, for examination by hand; that goes with
 # the session.
 _EMPTY_STUBS = """
-    UPDATE runs SET header = x'', items = x'', outcome = '' WHERE principal = ? AND session_id = ? AND hidden = 1
+    UPDATE runs SET header = '', items = '', outcome = '' WHERE principal = ? AND session_id = ? AND hidden = 1
 """
 
 
 # -- sessions --
 
 
-def create(
-    connection: sqlite3.Connection, session: Session
-) -> Session | SessionExists | TitleTaken:
+def create(connection: SqlConnection, session: Session) -> Session | SessionExists | TitleTaken:
     """Create a session, unless its id or title is taken."""
     key = (session.principal, session.session_id)
     if not isinstance(find(connection, key), NoSession):
@@ -126,12 +126,12 @@ def create(
     return session
 
 
-def _is_title_taken(connection: sqlite3.Connection, key: SessionKey, title: str) -> bool:
+def _is_title_taken(connection: SqlConnection, key: SessionKey, title: str) -> bool:
     query = "SELECT 1 FROM sessions WHERE principal = ? AND title = ? AND title <> '' AND session_id <> ?"
     return connection.execute(query, (key[0], title, key[1])).fetchone() is not None
 
 
-def find(connection: sqlite3.Connection, key: SessionKey) -> Session | NoSession:
+def find(connection: SqlConnection, key: SessionKey) -> Session | NoSession:
     """Return a session without its messages."""
     row = connection.execute(f"SELECT {_COLUMNS} FROM sessions WHERE {_BY_KEY}", key).fetchone()  # noqa: S608
     return NoSession() if row is None else _decode(row)
@@ -158,7 +158,7 @@ def _decode(row: tuple[Any, ...]) -> Session:
     )
 
 
-def list_page(connection: sqlite3.Connection, principal: str, query: SessionQuery) -> SessionPage:
+def list_page(connection: SqlConnection, principal: str, query: SessionQuery) -> SessionPage:
     """Return one page of sessions, most recently active first."""
     limit = clamp_int(query.limit)
     parameters = {
@@ -173,7 +173,7 @@ def list_page(connection: sqlite3.Connection, principal: str, query: SessionQuer
 
 
 def update(
-    connection: sqlite3.Connection, key: SessionKey, change: SessionChange, now: float
+    connection: SqlConnection, key: SessionKey, change: SessionChange, now: float
 ) -> Session | NoSession | TitleTaken:
     """Apply a change as a whole or not at all."""
     if isinstance(find(connection, key), NoSession):
@@ -187,7 +187,7 @@ def update(
     return find(connection, key)
 
 
-def end(connection: sqlite3.Connection, key: SessionKey, reason: str, now: float) -> None:
+def end(connection: SqlConnection, key: SessionKey, reason: str, now: float) -> None:
     """End a session, unless it has already ended."""
     connection.execute(
         f"UPDATE sessions SET ended_at = ?, end_reason = ? WHERE {_BY_KEY} AND end_reason = ''",  # noqa: S608
@@ -207,7 +207,7 @@ class SessionFork:
 
 
 def fork(
-    connection: sqlite3.Connection, request: SessionFork
+    connection: SqlConnection, request: SessionFork
 ) -> Session | NoSession | SessionExists | TitleTaken:
     """End a session, and create another with a copy of its transcript."""
     source_key, child_key = (
@@ -245,19 +245,15 @@ def fork(
     return find(connection, child_key)
 
 
-def _similar_titles(connection: sqlite3.Connection, source: Session) -> frozenset[str]:
+def _similar_titles(connection: SqlConnection, source: Session) -> frozenset[str]:
     """Return the titles that the next numbered one could collide with."""
     prefix = base_title(source.title)[:80]
-    query = (
-        "SELECT title FROM sessions WHERE principal = ? AND substr(title, 1, ?) = ? AND title <> ''"
-    )
+    query = "SELECT title FROM sessions WHERE principal = ? AND substr(title, 1, CAST(? AS INTEGER)) = ? AND title <> ''"
     rows = connection.execute(query, (source.principal, len(prefix), prefix))
     return frozenset(title for (title,) in rows)
 
 
-def delete(
-    connection: sqlite3.Connection, key: SessionKey
-) -> SessionDeleted | SessionBusy | NoSession:
+def delete(connection: SqlConnection, key: SessionKey) -> SessionDeleted | SessionBusy | NoSession:
     """Delete a session, its transcript, its approvals, and the runs that ended in it."""
     if isinstance(find(connection, key), NoSession):
         return NoSession()
@@ -291,15 +287,13 @@ class SessionUse:
     parent: str = ""  # the session that it continues
 
 
-def record_use(
-    connection: sqlite3.Connection, use: SessionUse, added: Counters = NO_COUNTS
-) -> None:
+def record_use(connection: SqlConnection, use: SessionUse, added: Counters = NO_COUNTS) -> None:
     """Create a session if it does not exist, mark it as used, and add to its counters."""
     connection.execute(_UPSERT, as_dict(use) | as_dict(added))
 
 
 def append_messages(
-    connection: sqlite3.Connection,
+    connection: SqlConnection,
     use: SessionUse,
     run_id: str,
     bodies: Sequence[str],
@@ -307,12 +301,17 @@ def append_messages(
 ) -> None:
     """Append the encoded messages of a run to a session, creating the session if necessary."""
     record_use(connection, use, added)
-    row = (use.principal, use.session_id, run_id, use.used_at)
-    connection.executemany(_APPEND_MESSAGE, ((*row, body) for body in bodies))
+    row = {
+        "principal": use.principal,
+        "session_id": use.session_id,
+        "run_id": run_id,
+        "at": use.used_at,
+    }
+    connection.executemany(_APPEND_MESSAGE, [{**row, "body": body} for body in bodies])
 
 
 def load_messages(
-    connection: sqlite3.Connection, principal: str, session_id: str
+    connection: SqlConnection, principal: str, session_id: str
 ) -> tuple[Message, ...]:
     """Return the whole transcript of a session, oldest message first."""
     query = "SELECT n, CAST(body AS BLOB) FROM messages WHERE principal = ? AND session_id = ? ORDER BY n"
@@ -322,7 +321,7 @@ def load_messages(
 
 
 def list_messages(
-    connection: sqlite3.Connection, key: SessionKey, after: int, limit: int
+    connection: SqlConnection, key: SessionKey, after: int, limit: int
 ) -> MessagePage:
     """Return one page of messages. Their numbers count from 1, those of the rows from 0."""
     limit = clamp_int(limit)
@@ -339,7 +338,7 @@ def list_messages(
 
 
 def is_granted(
-    connection: sqlite3.Connection,
+    connection: SqlConnection,
     principal: str,
     session_id: str,
     patterns: tuple[str, ...],
@@ -356,7 +355,7 @@ def is_granted(
     )
 
 
-def grant(connection: sqlite3.Connection, grants: Sequence[Grant]) -> None:
+def grant(connection: SqlConnection, grants: Sequence[Grant]) -> None:
     """Store grants; existing ones are left unchanged."""
     connection.executemany(
         "INSERT INTO approvals (principal, end_user, session_id, pattern, made_at) VALUES (?, ?, ?, ?, ?)"
@@ -374,7 +373,7 @@ def grant(connection: sqlite3.Connection, grants: Sequence[Grant]) -> None:
     )
 
 
-def list_grants(connection: sqlite3.Connection, principal: str) -> tuple[Grant, ...]:
+def list_grants(connection: SqlConnection, principal: str) -> tuple[Grant, ...]:
     """Return everything a principal has granted, oldest first."""
     query = (
         "SELECT principal, session_id, pattern, made_at, end_user FROM approvals WHERE principal = ?"
@@ -384,7 +383,7 @@ def list_grants(connection: sqlite3.Connection, principal: str) -> tuple[Grant, 
 
 
 def revoke(
-    connection: sqlite3.Connection,
+    connection: SqlConnection,
     principal: str,
     session_id: str,
     pattern: str,
@@ -392,8 +391,14 @@ def revoke(
 ) -> bool:
     """Delete a grant, for every end user if none is given; return False if there is none."""
     query = (
-        "DELETE FROM approvals WHERE principal = ?1 AND session_id = ?2 AND pattern = ?3"
-        " AND (?4 IS NULL OR end_user = ?4)"
+        "DELETE FROM approvals WHERE principal = :principal AND session_id = :session_id"
+        " AND pattern = :pattern AND (:all OR end_user = :end_user)"
     )
-    key = (principal, session_id, sanitise_text(pattern), end_user)
-    return connection.execute(query, key).rowcount > 0
+    parameters = {
+        "principal": principal,
+        "session_id": session_id,
+        "pattern": sanitise_text(pattern),
+        "all": end_user is None,
+        "end_user": end_user or "",
+    }
+    return connection.execute(query, parameters).rowcount > 0

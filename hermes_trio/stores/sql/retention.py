@@ -7,11 +7,11 @@ removed with the last of those runs. The messages themselves stay in the session
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from hermes_trio.core.dialects.responses import response_item_ids
+from hermes_trio.core.log_codec import as_dict
 from hermes_trio.core.outcome import Reason, Status
 from hermes_trio.core.records import PurgeResult, Retention
 from hermes_trio.stores.base import StoreError
@@ -24,12 +24,13 @@ from hermes_trio.stores.retention import (
     fair_quota,
     select_surplus,
 )
-from hermes_trio.stores.sqlite import conversations
+from hermes_trio.stores.sql import conversations
+from hermes_trio.stores.sql.database import SqlConnection
 
 T = TypeVar("T")
 
 _HIDE = """
-    UPDATE runs SET hidden = 1, logged = 0, size = 0, header = x'', items = x'', outcome = ''
+    UPDATE runs SET hidden = 1, logged = 0, size = 0, header = '', items = '', outcome = ''
     WHERE principal = ? AND run_id = ? AND hidden = 0 AND status <> 'in_progress'
 """
 _RECORD = """
@@ -59,10 +60,12 @@ _EXPIRED_LOGS = """
     ORDER BY created_at + ended_after LIMIT ?
 """
 _EXPIRED_KEYS = """
-    DELETE FROM claims WHERE rowid IN (SELECT rowid FROM claims WHERE made_at <= ? ORDER BY made_at LIMIT ?)
+    DELETE FROM claims WHERE (principal, route, key) IN (
+        SELECT principal, route, key FROM claims WHERE made_at <= ? ORDER BY made_at LIMIT ?
+    )
 """
 _USAGES = """
-    SELECT principal, count(*), sum(size) FROM runs WHERE hidden = 0 AND status <> 'in_progress'
+    SELECT principal, count(*), CAST(sum(size) AS BIGINT) FROM runs WHERE hidden = 0 AND status <> 'in_progress'
     GROUP BY principal
 """
 _LEAST_USED_FIRST = """
@@ -72,27 +75,28 @@ _LEAST_USED_FIRST = """
 """
 
 
-def save_access_times(connection: sqlite3.Connection, accesses: tuple[RunAccess, ...]) -> None:
+def save_access_times(connection: SqlConnection, accesses: tuple[RunAccess, ...]) -> None:
     """Write down when runs were last used."""
     if not accesses:
         return
     connection.executemany(
-        "UPDATE runs SET accessed_at = max(accessed_at, ?) WHERE principal = ? AND run_id = ?",
-        ((access.at, access.principal, access.run_id) for access in accesses),
+        "UPDATE runs SET accessed_at = :at"
+        " WHERE principal = :principal AND run_id = :run_id AND accessed_at < :at",
+        [as_dict(access) for access in accesses],
     )
 
 
 def save_access_times_and_run(
-    connection: sqlite3.Connection,
+    connection: SqlConnection,
     accesses: tuple[RunAccess, ...],
-    job: Callable[[sqlite3.Connection], T],
+    job: Callable[[SqlConnection], T],
 ) -> T:
     """Write access times in the transaction of another job."""
     save_access_times(connection, accesses)
     return job(connection)
 
 
-def delete_run(connection: sqlite3.Connection, principal: str, run_id: str) -> bool:
+def delete_run(connection: SqlConnection, principal: str, run_id: str) -> bool:
     """Delete an ended run; return False if there is none."""
     item_ids = _find_item_ids(connection, principal, run_id)
     if connection.execute(_HIDE, (principal, run_id)).rowcount == 0:
@@ -109,7 +113,7 @@ def delete_run(connection: sqlite3.Connection, principal: str, run_id: str) -> b
     return True
 
 
-def give_up_run(connection: sqlite3.Connection, principal: str, run_id: str) -> None:
+def give_up_run(connection: SqlConnection, principal: str, run_id: str) -> None:
     """Hide a run in progress that cannot be decoded, so that nothing waits for it."""
     run = {"principal": principal, "run_id": run_id}
     connection.execute(
@@ -118,12 +122,12 @@ def give_up_run(connection: sqlite3.Connection, principal: str, run_id: str) -> 
     _delete_log_and_keys(connection, principal, run_id)
 
 
-def _delete_log_and_keys(connection: sqlite3.Connection, principal: str, run_id: str) -> None:
+def _delete_log_and_keys(connection: SqlConnection, principal: str, run_id: str) -> None:
     _delete_log(connection, principal, run_id)
     connection.execute("DELETE FROM claims WHERE principal = ? AND run_id = ?", (principal, run_id))
 
 
-def _find_item_ids(connection: sqlite3.Connection, principal: str, run_id: str) -> Sequence[str]:
+def _find_item_ids(connection: SqlConnection, principal: str, run_id: str) -> Sequence[str]:
     """Return the ids under which the index knows items of an ended run."""
     row = connection.execute(_RECORD, (principal, run_id)).fetchone()
     if row is None:
@@ -136,13 +140,13 @@ def _find_item_ids(connection: sqlite3.Connection, principal: str, run_id: str) 
         return [item_id for (item_id,) in found]
 
 
-def _delete_log(connection: sqlite3.Connection, principal: str, run_id: str) -> int:
+def _delete_log(connection: SqlConnection, principal: str, run_id: str) -> int:
     """Delete a log and return the number of its batches."""
     query = "DELETE FROM log WHERE principal = ? AND run_id = ?"
     return connection.execute(query, (principal, run_id)).rowcount
 
 
-def purge(connection: sqlite3.Connection, retention: Retention, now: float) -> PurgeResult:
+def purge(connection: SqlConnection, retention: Retention, now: float) -> PurgeResult:
     """Remove a bounded amount of what the retention limits no longer cover."""
     keys = connection.execute(
         _EXPIRED_KEYS, (now - retention.idempotency_seconds, MAX_PURGED)
@@ -151,7 +155,7 @@ def purge(connection: sqlite3.Connection, retention: Retention, now: float) -> P
     return PurgeResult(_purge_runs(connection, retention), logs, keys)
 
 
-def _purge_logs(connection: sqlite3.Connection, before: float) -> int:
+def _purge_logs(connection: SqlConnection, before: float) -> int:
     """Delete whole logs until enough batches are gone; a reader never sees half a log."""
     batches = logs = 0
     for run in connection.execute(_EXPIRED_LOGS, (before, MAX_PURGED)).fetchall():
@@ -163,7 +167,7 @@ def _purge_logs(connection: sqlite3.Connection, before: float) -> int:
     return logs
 
 
-def _find_surplus(connection: sqlite3.Connection, retention: Retention) -> list[PurgeCandidate]:
+def _find_surplus(connection: SqlConnection, retention: Retention) -> list[PurgeCandidate]:
     usages = [OwnerUsage(*row) for row in connection.execute(_USAGES)]
     quota, surplus = fair_quota(usages, retention), list[PurgeCandidate]()
     for usage in usages:
@@ -175,7 +179,7 @@ def _find_surplus(connection: sqlite3.Connection, retention: Retention) -> list[
     return surplus
 
 
-def _purge_runs(connection: sqlite3.Connection, retention: Retention) -> int:
+def _purge_runs(connection: SqlConnection, retention: Retention) -> int:
     surplus = _find_surplus(connection, retention)
     for run in surplus:
         delete_run(connection, run.principal, run.run_id)

@@ -9,7 +9,6 @@ run.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -46,7 +45,8 @@ from hermes_trio.stores.codec import (
     final_session,
     sanitise_text,
 )
-from hermes_trio.stores.sqlite import conversations, retention, sessions
+from hermes_trio.stores.sql import conversations, retention, sessions
+from hermes_trio.stores.sql.database import SqlConnection
 
 MAX_PAGE_BYTES = 16_000_000
 """Size of the headers in one page of a list. A single header may contain images."""
@@ -66,7 +66,7 @@ _BEGIN = """
     SELECT :principal, :run_id, :kind, :session_id, :parent, :conversation, :model, 'in_progress', '',
         :created_at, 0, :owner, :created_at, :listed, :header
     WHERE NOT EXISTS (SELECT 1 FROM messages WHERE principal = :principal AND run_id = :run_id)
-    ON CONFLICT DO NOTHING
+    ON CONFLICT (principal, run_id) DO NOTHING
 """
 _END = """
     INSERT INTO runs (principal, run_id, kind, session_id, parent, conversation, model, status, reason,
@@ -75,18 +75,18 @@ _END = """
         :created_at, :ended_after, '', :created_at + :ended_after, :has_tail, :listed, :size,
         :header, :items, :outcome
     WHERE NOT EXISTS (SELECT 1 FROM messages WHERE principal = :principal AND run_id = :run_id)
-    ON CONFLICT DO UPDATE SET
+    ON CONFLICT (principal, run_id) DO UPDATE SET
         session_id = excluded.session_id, status = excluded.status, reason = excluded.reason,
         ended_after = excluded.ended_after, owner = '', accessed_at = excluded.accessed_at,
-        logged = excluded.logged OR EXISTS (
+        logged = CASE WHEN excluded.logged = 1 OR EXISTS (
             SELECT 1 FROM log WHERE log.principal = runs.principal AND log.run_id = runs.run_id
-        ),
+        ) THEN 1 ELSE 0 END,
         size = excluded.size, header = excluded.header, items = excluded.items, outcome = excluded.outcome
     WHERE runs.status = 'in_progress'
 """
 
 
-def begin(connection: sqlite3.Connection, header: RunHeader, owner: str) -> None:
+def begin(connection: SqlConnection, header: RunHeader, owner: str) -> None:
     """Store a run as in progress, unless it exists or once did."""
     row = {**_columns(header), "owner": owner, "header": encode_header(header)}
     is_new = connection.execute(_BEGIN, row).rowcount == 1
@@ -97,7 +97,7 @@ def begin(connection: sqlite3.Connection, header: RunHeader, owner: str) -> None
 
 
 def end(
-    connection: sqlite3.Connection,
+    connection: SqlConnection,
     ended: EndedRun,
     tail: Sequence[LogBatch],
     items: Sequence[Mapping[str, Any]],
@@ -115,7 +115,7 @@ def end(
         "status": str(ended.outcome.status),
         "reason": str(ended.outcome.reason),
         "ended_after": ended.ended_after,
-        "has_tail": bool(tail),
+        "has_tail": int(bool(tail)),
         "size": encoded.size,
         "header": encoded.header,
         "items": encoded.items,
@@ -136,9 +136,7 @@ def end(
         conversations.create_with_items(connection, key, header.stamp.created_at, encoded_items)
 
 
-def _index_items(
-    connection: sqlite3.Connection, header: RunHeader, item_ids: Sequence[str]
-) -> None:
+def _index_items(connection: SqlConnection, header: RunHeader, item_ids: Sequence[str]) -> None:
     connection.executemany(
         "INSERT INTO item_index (principal, item_id, run_id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
         ((header.principal, item_id, header.run_id) for item_id in item_ids),
@@ -155,7 +153,7 @@ def _columns(header: RunHeader) -> dict[str, Any]:
         "conversation": header.conversation,
         "model": sanitise_text(header.stamp.model),
         "created_at": header.stamp.created_at,
-        "listed": header.is_stored,
+        "listed": int(header.is_stored),
     }
 
 
@@ -172,7 +170,7 @@ def _session_use(header: RunHeader, session_id: str, used_at: float) -> sessions
     )
 
 
-def find(connection: sqlite3.Connection, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
+def find(connection: SqlConnection, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
     """Return a visible run."""
     found = connection.execute(
         "SELECT status = 'in_progress', CAST(header AS BLOB), CAST(items AS BLOB), CAST(outcome AS BLOB), ended_after"
@@ -199,9 +197,7 @@ class FoundItems:
     run_ids: tuple[str, ...]
 
 
-def find_items(
-    connection: sqlite3.Connection, principal: str, item_ids: Sequence[str]
-) -> FoundItems:
+def find_items(connection: SqlConnection, principal: str, item_ids: Sequence[str]) -> FoundItems:
     """Return the items with these ids: from the runs that hold them, else from conversations."""
     wanted = json.dumps(list(item_ids))
     indexed = connection.execute(_FIND_ITEMS, (principal, wanted)).fetchall()
@@ -216,7 +212,7 @@ def find_items(
 
 
 def find_latest(
-    connection: sqlite3.Connection, principal: str, conversation: str
+    connection: SqlConnection, principal: str, conversation: str
 ) -> LiveRun | EndedRun | NoRun:
     """Return the visible run of a conversation that began last."""
     found = connection.execute(
@@ -235,7 +231,7 @@ class AbandonedRuns:
     errors: tuple[StoreError, ...]  # one for each run that was given up
 
 
-def find_abandoned(connection: sqlite3.Connection, owner: str) -> AbandonedRuns:
+def find_abandoned(connection: SqlConnection, owner: str) -> AbandonedRuns:
     """Return the runs in progress of other owners, and give up those that cannot be decoded.
 
     Idempotency keys whose run never began are released: the process that claimed them died in
@@ -275,7 +271,7 @@ _NEWEST_FIRST = """
 _OLDEST_FIRST = _NEWEST_FIRST.replace("run_id) < (", "run_id) > (").replace(" DESC", "")
 
 
-def list_page(connection: sqlite3.Connection, principal: str, query: RunQuery) -> RunPage:
+def list_page(connection: SqlConnection, principal: str, query: RunQuery) -> RunPage:
     """Return one page of runs."""
     statement = _NEWEST_FIRST if query.newest_first else _OLDEST_FIRST
     runs: list[LiveRun | RunEnd] = []
@@ -315,7 +311,7 @@ def _list_parameters(principal: str, query: RunQuery) -> dict[str, Any]:
 # then.
 _INSERT_BATCH = """
     INSERT INTO log (principal, run_id, first, count, body) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT DO UPDATE SET count = excluded.count, body = excluded.body WHERE excluded.count > log.count
+    ON CONFLICT (principal, run_id, first) DO UPDATE SET count = excluded.count, body = excluded.body WHERE excluded.count > log.count
 """
 _READ_LOG = """
     SELECT first, count, CAST(body AS BLOB) FROM log
@@ -326,7 +322,7 @@ _READ_LOG = """
 """
 
 
-def append_log(connection: sqlite3.Connection, batches: Sequence[LogBatch]) -> None:
+def append_log(connection: SqlConnection, batches: Sequence[LogBatch]) -> None:
     """Append the batches whose runs are in progress."""
     query = "SELECT 1 FROM runs WHERE principal = ? AND run_id = ? AND status = 'in_progress'"
     runs = {(batch.principal, batch.run_id) for batch in batches}
@@ -336,7 +332,7 @@ def append_log(connection: sqlite3.Connection, batches: Sequence[LogBatch]) -> N
     )
 
 
-def _insert_batches(connection: sqlite3.Connection, batches: Sequence[LogBatch]) -> None:
+def _insert_batches(connection: SqlConnection, batches: Sequence[LogBatch]) -> None:
     if not batches:
         return
     rows = (
@@ -347,7 +343,7 @@ def _insert_batches(connection: sqlite3.Connection, batches: Sequence[LogBatch])
 
 
 def read_log(
-    connection: sqlite3.Connection, principal: str, run_id: str, first: int
+    connection: SqlConnection, principal: str, run_id: str, first: int
 ) -> tuple[LogBatch, ...]:
     """Return a bounded number of batches, from the one that contains change ``first`` or the next after it."""
     parameters = {
@@ -407,9 +403,7 @@ _ChainRow = tuple[
 ]  # run id, parent, header of a live run, message number, message body
 
 
-def load_history(
-    connection: sqlite3.Connection, principal: str, run_id: str
-) -> tuple[Message, ...]:
+def load_history(connection: SqlConnection, principal: str, run_id: str) -> tuple[Message, ...]:
     """Return the messages of a run and of every run it continues, oldest first."""
     rows: defaultdict[str, list[_ChainRow]] = defaultdict(list)
     for row in connection.execute(_CHAIN, {"principal": principal, "run_id": run_id}):
@@ -447,18 +441,18 @@ def _decode_messages(row: _ChainRow) -> tuple[Message, ...]:
 # An update that changes nothing makes RETURNING yield the existing row.
 _CLAIM_KEY = """
     INSERT INTO claims (principal, route, key, fingerprint, run_id, made_at) VALUES (?, ?, ?, ?, ?, ?)
-    ON CONFLICT DO UPDATE SET key = key
+    ON CONFLICT (principal, route, key) DO UPDATE SET key = excluded.key
     RETURNING principal, route, key, fingerprint, run_id, made_at
 """
 
 
-def claim_key(connection: sqlite3.Connection, record: IdempotencyRecord) -> IdempotencyRecord:
+def claim_key(connection: SqlConnection, record: IdempotencyRecord) -> IdempotencyRecord:
     """Store a record, or return the one already held."""
     [row] = connection.execute(_CLAIM_KEY, astuple(record)).fetchall()
     return IdempotencyRecord(*row)
 
 
-def release_key(connection: sqlite3.Connection, record: IdempotencyRecord) -> None:
+def release_key(connection: SqlConnection, record: IdempotencyRecord) -> None:
     """Delete a record, if it is held by the same run."""
     connection.execute(
         "DELETE FROM claims WHERE principal = ? AND route = ? AND key = ? AND run_id = ?",

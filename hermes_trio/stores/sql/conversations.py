@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,8 @@ from attrs import frozen
 
 from hermes_trio.core.records import Conversation, ItemPage, NoConversation
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.codec import decode_json, encode_item, encode_json
+from hermes_trio.stores.codec import MAX_INT, decode_json, encode_item, encode_json
+from hermes_trio.stores.sql.database import SqlConnection
 
 ConversationKey = tuple[str, str]  # principal, conversation id
 
@@ -24,8 +24,7 @@ class ItemQuery:
     newest_first: bool = False
 
 
-# For an unknown item the subquery is NULL, and nothing compares greater than NULL. A negative limit
-# means none.
+# For an unknown item the subquery is NULL, and nothing compares greater than NULL.
 _OLDEST_FIRST = """
     SELECT n, CAST(body AS BLOB) FROM conversation_items
     WHERE principal = :principal AND conversation_id = :conversation_id AND (:after = '' OR n > (
@@ -43,11 +42,11 @@ _FIND_ITEMS = """
 """
 
 
-def save(connection: sqlite3.Connection, conversation: Conversation) -> None:
+def save(connection: SqlConnection, conversation: Conversation) -> None:
     """Create a conversation, or replace the metadata of an existing one."""
     connection.execute(
         "INSERT INTO conversations (principal, conversation_id, created_at, metadata) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET metadata = excluded.metadata",
+        " ON CONFLICT (principal, conversation_id) DO UPDATE SET metadata = excluded.metadata",
         (
             conversation.principal,
             conversation.conversation_id,
@@ -58,7 +57,7 @@ def save(connection: sqlite3.Connection, conversation: Conversation) -> None:
 
 
 def find(
-    connection: sqlite3.Connection, principal: str, conversation_id: str
+    connection: SqlConnection, principal: str, conversation_id: str
 ) -> Conversation | NoConversation:
     """Return a conversation without its items."""
     row = connection.execute(
@@ -73,7 +72,7 @@ def find(
     return Conversation(principal, conversation_id, row[0], metadata)
 
 
-def delete(connection: sqlite3.Connection, key: ConversationKey) -> bool:
+def delete(connection: SqlConnection, key: ConversationKey) -> bool:
     """Delete a conversation and its items; return False if there is none."""
     connection.execute(
         "DELETE FROM conversation_items WHERE principal = ? AND conversation_id = ?", key
@@ -83,7 +82,7 @@ def delete(connection: sqlite3.Connection, key: ConversationKey) -> bool:
 
 
 def add_items(
-    connection: sqlite3.Connection, key: ConversationKey, items: Sequence[Mapping[str, Any]]
+    connection: SqlConnection, key: ConversationKey, items: Sequence[Mapping[str, Any]]
 ) -> None:
     """Append items to an existing conversation, except those already in it."""
     encoded = [encode_item(item) for item in items]
@@ -94,7 +93,7 @@ def add_items(
 
 
 def create_with_items(
-    connection: sqlite3.Connection,
+    connection: SqlConnection,
     key: ConversationKey,
     now: float,
     encoded: Sequence[tuple[str, str]],
@@ -109,7 +108,7 @@ def create_with_items(
 
 
 def _append(
-    connection: sqlite3.Connection, key: ConversationKey, encoded: Sequence[tuple[str, str]]
+    connection: SqlConnection, key: ConversationKey, encoded: Sequence[tuple[str, str]]
 ) -> None:
     query = "SELECT coalesce(max(n) + 1, 0) FROM conversation_items WHERE principal = ? AND conversation_id = ?"
     [start] = connection.execute(query, key).fetchone()
@@ -120,7 +119,7 @@ def _append(
     )
 
 
-def list_items(connection: sqlite3.Connection, key: ConversationKey, query: ItemQuery) -> ItemPage:
+def list_items(connection: SqlConnection, key: ConversationKey, query: ItemQuery) -> ItemPage:
     """Return one page of items."""
     parameters = {
         "principal": key[0],
@@ -128,7 +127,7 @@ def list_items(connection: sqlite3.Connection, key: ConversationKey, query: Item
         "after": query.after,
         "limit": query.limit + 1
         if query.limit
-        else -1,  # one more shows whether there is another page
+        else MAX_INT,  # one more shows whether there is another page
     }
     statement = _NEWEST_FIRST if query.newest_first else _OLDEST_FIRST
     rows = connection.execute(statement, parameters).fetchall()
@@ -141,7 +140,7 @@ def list_items(connection: sqlite3.Connection, key: ConversationKey, query: Item
 
 
 def find_items(
-    connection: sqlite3.Connection, principal: str, item_ids: str
+    connection: SqlConnection, principal: str, item_ids: str
 ) -> dict[str, Mapping[str, Any]]:
     """Return the items of any conversation that have one of these ids, given as a JSON array."""
     rows = connection.execute(_FIND_ITEMS, (principal, item_ids)).fetchall()
@@ -151,7 +150,7 @@ def find_items(
     }
 
 
-def delete_item(connection: sqlite3.Connection, key: ConversationKey, item_id: str) -> bool:
+def delete_item(connection: SqlConnection, key: ConversationKey, item_id: str) -> bool:
     """Delete one item; return False if there is none."""
     query = (
         "DELETE FROM conversation_items WHERE principal = ? AND conversation_id = ? AND item_id = ?"

@@ -1,4 +1,4 @@
-"""Group commit: many callers, one connection, one transaction for everything that is pending.
+"""Group commit: many callers, one transaction for everything that is pending.
 
 A commit costs a disk flush whether it holds one job or a hundred. Callers therefore put their jobs
 in a bounded queue and wait. One task takes everything in the queue, runs it in one transaction in a
@@ -11,20 +11,25 @@ A full queue blocks its callers, which is the store's only back-pressure.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
 
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.sqlite.connections import CLOSED, primary_code, to_store_error
+from hermes_trio.stores.sql.database import (
+    CLOSED,
+    Database,
+    Job,
+    JobResult,
+    SqlConnection,
+    no_thread,
+)
 
 T = TypeVar("T")
-Job = Callable[[sqlite3.Connection], Any]
 
 MAX_GATHER_TURNS = 8
 """Scheduler turns that a batch may wait for more jobs to arrive."""
@@ -34,29 +39,11 @@ _ABANDONED = (
 )
 
 
-@frozen
-class JobResult:
-    """The return value of a job, or the error that it or its transaction failed with."""
-
-    value: Any = None
-    error: Exception | None = None
-
-    def get(self) -> Any:
-        """Return the value of the job.
-
-        Raises:
-            StoreError: The job or its transaction failed.
-        """
-        if self.error is not None:
-            raise to_store_error(self.error) from self.error
-        return self.value
-
-
 @define(eq=False)
 class _PendingJob:
     job: Job
     done: trio.Event = field(factory=trio.Event)
-    result: JobResult = JobResult()
+    result: JobResult = field(factory=JobResult)
 
     def finish(self, result: JobResult) -> None:
         self.result = result
@@ -69,8 +56,8 @@ class Writer:
     It returns once the writer is closed and idle.
     """
 
-    def __init__(self, connection: sqlite3.Connection, max_pending: int, max_batch: int) -> None:
-        self._connection = connection
+    def __init__(self, database: Database, max_pending: int, max_batch: int) -> None:
+        self._database = database
         self._max_batch = max_batch
         self._limiter = trio.CapacityLimiter(1)
         self._send, self._receive = trio.open_memory_channel[_PendingJob](max_pending)
@@ -82,7 +69,7 @@ class Writer:
         self._is_busy = False  # the last batch held several jobs
         self.commits = 0  # transactions so far, including failed ones
 
-    async def submit(self, job: Callable[[sqlite3.Connection], T]) -> T:
+    async def submit(self, job: Callable[[SqlConnection], T]) -> T:
         """Run a job in the next transaction, and return its value once that has been committed.
 
         A caller cancelled while waiting leaves its job in the queue; one already cancelled submits
@@ -151,61 +138,11 @@ class Writer:
         try:
             # Only abandon() reaches through the shield, so only it can leave the thread behind.
             results = await trio.to_thread.run_sync(
-                run_batch, self._connection, jobs, abandon_on_cancel=True, limiter=self._limiter
+                self._database.write, jobs, abandon_on_cancel=True, limiter=self._limiter
             )
         except RuntimeError as error:  # no thread could be started, which must not end the writer
-            results = [JobResult(error=error)] * len(jobs)
+            results = [JobResult(error=no_thread(error))] * len(jobs)
         self._batch, self._is_busy = (), len(batch) > 1
         self.commits += 1
         for pending, result in zip(batch, results, strict=True):
             pending.finish(result)
-
-
-def run_batch(connection: sqlite3.Connection, jobs: Sequence[Job]) -> list[JobResult]:
-    """Run jobs in one transaction and return the result of each. Never raises an ``Exception``."""
-    try:
-        return _run_transaction(connection, jobs)
-    except Exception as error:  # noqa: BLE001  # every error belongs to the callers and must not end the writer
-        # A failing rollback is the same fault again; the next BEGIN shows whether it persists.
-        with suppress(sqlite3.Error):
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-        if primary_code(error) == sqlite3.SQLITE_FULL and len(jobs) > 1:
-            # SQLite rolled back the whole transaction. One large job must not fail those that would
-            # still fit.
-            return [result for job in jobs for result in run_batch(connection, [job])]
-        return [JobResult(error=error)] * len(jobs)
-
-
-def _run_transaction(connection: sqlite3.Connection, jobs: Sequence[Job]) -> list[JobResult]:
-    """Run the jobs without savepoints, which nearly always works.
-
-    If one fails, run each in its own savepoint.
-    """
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        results = [JobResult(job(connection)) for job in jobs]
-    except Exception:
-        if not connection.in_transaction:
-            raise  # the failure ended the transaction
-        results = []
-    if not results:  # not in the handler: the traceback there may keep a statement open
-        connection.execute("ROLLBACK")
-        connection.execute("BEGIN IMMEDIATE")
-        results = [_run_in_savepoint(connection, job) for job in jobs]
-    connection.execute("COMMIT")
-    return results
-
-
-def _run_in_savepoint(connection: sqlite3.Connection, job: Job) -> JobResult:
-    connection.execute("SAVEPOINT job")
-    try:
-        value = job(connection)
-    except Exception as error:
-        if not connection.in_transaction:
-            raise  # the failure ended the transaction
-        connection.execute("ROLLBACK TO job")
-        connection.execute("RELEASE job")
-        return JobResult(error=error)
-    connection.execute("RELEASE job")
-    return JobResult(value)

@@ -1,0 +1,190 @@
+"""What a store needs of a database engine, and the pool of threads that read from it.
+
+Jobs are functions of a connection. They block, and run in worker threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import trio
+from attrs import frozen
+
+from hermes_trio.stores.base import StoreError
+
+T = TypeVar("T")
+
+CLOSED = "the store is closed"
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+class SqlCursor(Protocol):
+    """The result of a statement, as ``sqlite3`` has it."""
+
+    @property
+    def rowcount(self) -> int:
+        """Number of rows that the statement changed."""
+        ...
+
+    def fetchone(self) -> Any:
+        """Return the next row, or None."""
+        ...
+
+    def fetchall(self) -> list[Any]:
+        """Return the remaining rows."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return the remaining rows, one after the other."""
+        ...
+
+    def close(self) -> None:
+        """Discard the remaining rows."""
+        ...
+
+
+class SqlConnection(Protocol):
+    """A connection, as ``sqlite3`` has it without transactions of its own."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction has begun and not ended, even if it can only be rolled back."""
+        ...
+
+    def execute(self, sql: str, parameters: Parameters = (), /) -> SqlCursor:
+        """Execute one statement with ``?`` or ``:name`` for its parameters."""
+        ...
+
+    def executemany(self, sql: str, parameters: Any, /) -> SqlCursor:
+        """Execute one statement for each of the parameters."""
+        ...
+
+
+Job = Callable[[SqlConnection], Any]
+
+
+@frozen
+class JobResult:
+    """The return value of a job, or the error that it or its transaction failed with."""
+
+    value: Any = None
+    error: StoreError | None = None
+
+    def get(self) -> Any:
+        """Return the value of the job.
+
+        Raises:
+            StoreError: The job or its transaction failed. Always a new object: several callers may
+                receive the same failure.
+        """
+        if self.error is not None:
+            raise type(self.error)(*self.error.args) from self.error.__cause__ or self.error
+        return self.value
+
+
+class Database(Protocol):
+    """An open database. Everything blocks; the calls may come from any thread."""
+
+    def write(self, jobs: Sequence[Job]) -> list[JobResult]:
+        """Run jobs in one transaction, each as a whole or not at all; never raise an ``Exception``.
+
+        Called by one thread at a time.
+        """
+        ...
+
+    def read(self, job: Callable[[SqlConnection], T]) -> T:
+        """Run a job that only reads.
+
+        Raises:
+            StoreError: The database could not be read.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close every connection, once no job runs any more."""
+        ...
+
+
+def run_transaction(
+    connection: SqlConnection, jobs: Sequence[Job], to_error: Callable[[Exception], StoreError]
+) -> list[JobResult]:
+    """Run the jobs without savepoints, which nearly always works.
+
+    If one fails, run each in its own savepoint. Raises what ended the transaction as a whole.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        results = [JobResult(job(connection)) for job in jobs]
+    except Exception:
+        if not connection.in_transaction:
+            raise  # the failure ended the transaction
+        results = []
+    if not results:  # not in the handler: the traceback there may keep a statement open
+        connection.execute("ROLLBACK")
+        connection.execute("BEGIN IMMEDIATE")
+        results = [_run_in_savepoint(connection, job, to_error) for job in jobs]
+    connection.execute("COMMIT")
+    return results
+
+
+def _run_in_savepoint(
+    connection: SqlConnection, job: Job, to_error: Callable[[Exception], StoreError]
+) -> JobResult:
+    connection.execute("SAVEPOINT job")
+    try:
+        value = job(connection)
+    except Exception as error:
+        if not connection.in_transaction:
+            raise  # the failure ended the transaction
+        connection.execute("ROLLBACK TO job")
+        connection.execute("RELEASE job")
+        return JobResult(error=to_error(error))
+    connection.execute("RELEASE job")
+    return JobResult(value)
+
+
+class ReaderPool:
+    """A bounded number of worker threads that read."""
+
+    def __init__(self, database: Database, threads: int) -> None:
+        self._database = database
+        self._limiter = trio.CapacityLimiter(threads)
+        self._is_closed = False
+
+    async def read(self, job: Callable[[SqlConnection], T]) -> T:
+        """Run a job in a worker thread. A cancelled caller returns at once and abandons the thread.
+
+        Raises:
+            StoreError: The database could not be read, or the pool is closed.
+        """
+        if self._is_closed:
+            raise StoreError(CLOSED)
+        try:
+            return await trio.to_thread.run_sync(
+                self._database.read, job, abandon_on_cancel=True, limiter=self._limiter
+            )
+        except RuntimeError as error:
+            if is_thread_exhaustion(error):
+                raise no_thread(error) from error
+            raise
+
+    async def close(self) -> None:
+        """Refuse new reads and wait for running ones, including abandoned threads, which keep their token."""
+        self._is_closed = True
+        for _ in range(int(self._limiter.total_tokens)):
+            await self._limiter.acquire_on_behalf_of(object())
+
+
+def is_thread_exhaustion(error: RuntimeError) -> bool:
+    """Return whether the system refused to start a thread.
+
+    The interpreter says so only in the message.
+    """
+    return "can't start new thread" in str(error)
+
+
+def no_thread(error: RuntimeError) -> StoreError:
+    """Translate the failure to start a thread."""
+    return StoreError(f"the store could not start a thread ({error})")
