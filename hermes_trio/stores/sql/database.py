@@ -95,7 +95,7 @@ class Database(Protocol):
         ...
 
     def read(self, job: Callable[[SqlConnection], T]) -> T:
-        """Run a job that only reads.
+        """Run a job that only reads. All its statements see the same state of the database.
 
         Raises:
             StoreError: The database could not be read.

@@ -24,10 +24,7 @@ from hermes_trio.core.records import (
     LiveRun,
     LogBatch,
     NoRun,
-    RunEnd,
     RunHeader,
-    RunPage,
-    RunQuery,
 )
 from hermes_trio.core.sessions import COMPRESSED, build_preview
 from hermes_trio.stores.base import StoreError
@@ -35,7 +32,6 @@ from hermes_trio.stores.codec import (
     RunRow,
     clamp_int,
     decode_batch,
-    decode_end,
     decode_header,
     decode_message,
     decode_run,
@@ -47,9 +43,6 @@ from hermes_trio.stores.codec import (
 )
 from hermes_trio.stores.sql import conversations, retention, sessions
 from hermes_trio.stores.sql.database import SqlConnection
-
-MAX_PAGE_BYTES = 16_000_000
-"""Size of the headers in one page of a list. A single header may contain images."""
 
 MAX_LOG_BATCHES = 64
 MAX_LOG_BYTES = 1_000_000
@@ -254,55 +247,6 @@ def find_abandoned(connection: SqlConnection, owner: str) -> AbandonedRuns:
             retention.give_up_run(connection, principal, run_id)
             errors.append(error)
     return AbandonedRuns(tuple(headers), tuple(errors))
-
-
-# -- lists --
-
-# Every condition can be checked in the index.
-_NEWEST_FIRST = """
-    SELECT run_id, status = 'in_progress', CAST(header AS BLOB), CAST(outcome AS BLOB), ended_after FROM runs
-    WHERE principal = :principal AND hidden = 0 AND listed = 1 AND (created_at, run_id) < (:created_at, :run_id)
-        AND (:session_id = '' OR session_id = :session_id)
-        AND (:kinds = '[]' OR kind IN (SELECT value FROM json_each(:kinds)))
-        AND CASE status WHEN 'in_progress' THEN :live
-            ELSE status || ' ' || reason IN (SELECT value FROM json_each(:ends)) END
-    ORDER BY created_at DESC, run_id DESC LIMIT :limit
-"""
-_OLDEST_FIRST = _NEWEST_FIRST.replace("run_id) < (", "run_id) > (").replace(" DESC", "")
-
-
-def list_page(connection: SqlConnection, principal: str, query: RunQuery) -> RunPage:
-    """Return one page of runs."""
-    statement = _NEWEST_FIRST if query.newest_first else _OLDEST_FIRST
-    runs: list[LiveRun | RunEnd] = []
-    size = 0
-    for row in connection.execute(statement, _list_parameters(principal, query)):
-        run_id, is_live, body, outcome, ended_after = row
-        size += len(body)
-        if runs and (len(runs) == query.limit or size > MAX_PAGE_BYTES):
-            return RunPage(tuple(runs), has_more=True)
-        header = decode_header(body, run_id)
-        run = (
-            LiveRun(header)
-            if is_live
-            else RunEnd(header, *decode_end(outcome, ended_after, run_id))
-        )
-        if header.is_stored:  # the column "listed" is always 1 in rows older than the column
-            runs.append(run)
-    return RunPage(tuple(runs), has_more=False)
-
-
-def _list_parameters(principal: str, query: RunQuery) -> dict[str, Any]:
-    return {
-        "principal": principal,
-        "created_at": query.after.created_at,
-        "run_id": query.after.run_id,
-        "session_id": query.session_id,
-        "kinds": json.dumps(sorted(query.kinds)),
-        "live": query.live,
-        "ends": json.dumps([f"{status} {reason}" for status, reason in query.ends]),
-        "limit": clamp_int(query.limit) + 1,  # one more shows whether there is another page
-    }
 
 
 # -- logs --

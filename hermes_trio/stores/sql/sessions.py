@@ -95,6 +95,9 @@ _LIST_MESSAGES = """
 _EMPTY_STUBS = """
     UPDATE runs SET header = '', items = '', outcome = '' WHERE principal = ? AND session_id = ? AND hidden = 1
 """
+_ENDED_RUNS = """
+    SELECT run_id FROM runs WHERE principal = ? AND session_id = ? AND hidden = 0 AND status <> 'in_progress'
+"""
 
 
 # -- sessions --
@@ -261,8 +264,7 @@ def delete(connection: SqlConnection, key: SessionKey) -> SessionDeleted | Sessi
     if connection.execute(query, key).fetchone() is not None:
         return SessionBusy()
     connection.execute(_EMPTY_STUBS, key)
-    query = "SELECT run_id FROM runs WHERE principal = ? AND session_id = ? AND hidden = 0"
-    for (run_id,) in connection.execute(query, key).fetchall():
+    for (run_id,) in connection.execute(_ENDED_RUNS, key).fetchall():
         retention.delete_run(connection, key[0], run_id)
     connection.execute(f"DELETE FROM messages WHERE {_BY_KEY}", key)  # noqa: S608
     connection.execute(f"DELETE FROM sessions WHERE {_BY_KEY}", key)  # noqa: S608

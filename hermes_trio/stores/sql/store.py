@@ -44,7 +44,7 @@ from hermes_trio.core.sessions import (
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import check_end, check_header, check_ids, clamp_int
 from hermes_trio.stores.retention import AccessTimes, RunAccess
-from hermes_trio.stores.sql import conversations, runs, sessions
+from hermes_trio.stores.sql import conversations, run_lists, runs, sessions
 from hermes_trio.stores.sql.database import Database, ReaderPool, SqlConnection
 from hermes_trio.stores.sql.retention import (
     delete_run,
@@ -183,7 +183,7 @@ class BaseSqlStore:
 
     async def list_runs(self, principal: str, query: RunQuery) -> RunPage:
         check_ids(principal, query.after.run_id, query.session_id, *query.kinds)
-        return await self._read(partial(runs.list_page, principal=principal, query=query))
+        return await self._read(partial(run_lists.list_page, principal=principal, query=query))
 
     async def read_log(self, principal: str, run_id: str, first: int) -> tuple[LogBatch, ...]:
         check_ids(principal, run_id)

@@ -147,7 +147,12 @@ class SqliteDatabase:
         """
         connection = self._idle.pop()
         try:
-            return job(connection)
+            connection.execute("BEGIN")
+            try:
+                return job(connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise to_store_error(error) from error
         finally:

@@ -277,6 +277,35 @@ _USE_BY_OWNER: Migration = (
     """,
 )
 
+# Every list of runs is a merge of ranges of these indexes, each in the order of the list: one range
+# for each API and each way to end. An ended run is entered into the last two once, when it ends. The
+# columns after the id are those that a list checks, so that it reads no other rows than it shows.
+_LISTS_BY_END: Migration = (
+    "DROP INDEX runs_by_age",
+    """
+    CREATE INDEX runs_by_age ON runs (principal, created_at, run_id, hidden, listed)
+        WHERE hidden = 0 AND listed = 1
+    """,
+    "DROP INDEX runs_in_progress",
+    """
+    CREATE INDEX runs_in_progress
+        ON runs (principal, created_at, run_id, hidden, listed, status, kind, session_id)
+        WHERE status = 'in_progress'
+    """,
+    """
+    CREATE INDEX runs_by_end
+        ON runs (principal, kind, status, reason, created_at, run_id, hidden, listed)
+        WHERE hidden = 0 AND listed = 1 AND status <> 'in_progress'
+    """,
+    "DROP INDEX runs_by_session",
+    """
+    CREATE INDEX runs_by_session
+        ON runs (principal, session_id, listed, kind, status, reason, created_at, run_id, hidden)
+        WHERE hidden = 0 AND status <> 'in_progress'
+    """,
+    "CREATE INDEX hidden_runs ON runs (principal, session_id) WHERE hidden = 1",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,
     _APPROVALS,
@@ -285,6 +314,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _ITEM_INDEX,
     _END_USERS,
     _USE_BY_OWNER,
+    _LISTS_BY_END,
 )
 LATEST_VERSION = len(MIGRATIONS)
 

@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.core.records import LiveRun, NoConversation, NoRun, PurgeResult, RunQuery
+from hermes_trio.core.records import LiveRun, NoConversation, NoRun, PurgeResult
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sql import conversations, retention
 from hermes_trio.stores.sql import runs as run_queries
@@ -342,26 +342,3 @@ async def test_no_trace_of_what_was_refused(store: SqliteStore) -> None:
     assert await store.find_run("ann", "a") == LiveRun(header("a"))
     assert await store.find_run("ann", "b") == NoRun()
     assert await store.find_conversation("ann", "c") == NoConversation()
-
-
-async def test_a_database_without_the_listed_column(path: Path) -> None:
-    """Only the header says that a run is not to be listed."""
-    async with open_sqlite(path) as store:
-        await store.end_run(ended("a", 1.0))
-        await store.end_run(ended("b", 2.0, request={"store": False}))
-        writer_connection(store).execute("UPDATE runs SET listed = 1")
-        page = await store.list_runs("ann", RunQuery())
-        assert [run.header.run_id for run in page.runs] == ["a"]
-
-
-async def test_lists_are_read_from_their_index(path: Path) -> None:
-    async with open_sqlite(path) as store:
-        for statement in (run_queries._NEWEST_FIRST, run_queries._OLDEST_FIRST):
-            asked = run_queries._list_parameters("ann", RunQuery(session_id="s"))
-            plan = (
-                writer_connection(store)
-                .execute(f"EXPLAIN QUERY PLAN {statement}", asked)
-                .fetchall()
-            )
-            assert any("USING INDEX runs_by_age (principal=? AND" in row[-1] for row in plan), plan
-            assert not any("TEMP B-TREE" in row[-1] for row in plan), plan
