@@ -366,6 +366,8 @@ def web_options(settings: Settings) -> WebOptions:
     return WebOptions(
         model_name=settings.model_name,
         cors_origins=settings.cors_origins,
+        allowed_hosts=settings.allowed_hosts,
+        own_hosts=(settings.host, socket.gethostname()),
         keepalive_seconds=settings.keepalive_seconds,
         body_seconds=settings.body_seconds,
         max_body_bytes=settings.max_body_bytes,

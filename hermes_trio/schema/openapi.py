@@ -321,6 +321,7 @@ _ERRORS = {
     408: "The body did not arrive in time",
     409: "The request conflicts with the state of the object, or with an earlier request",
     413: "The body is too large",
+    421: "The Host header names a host that is not allowed",
     422: "The agent failed, if `agent_failure_status` is 422",
     424: "The agent failed after it had begun; a retry would run it again",
     429: "The server, or this API key, has too many runs or requests in progress",
@@ -389,7 +390,7 @@ def _responses(op: Operation) -> dict[str, Any]:
     answers: dict[str, Any] = {str(op.success): {"description": "Success", "content": _content(op)}}
     if op.may_be_empty:
         answers["204"] = {"description": "The stream has ended; no events are left"}
-    statuses = {403, *op.statuses, *(() if op.is_open else (401, 429))}
+    statuses = {403, 421, *op.statuses, *(() if op.is_open else (401, 429))}
     return answers | {str(status): _failure(op, status) for status in sorted(statuses)}
 
 

@@ -255,6 +255,13 @@ class Settings:
                variables=("API_SERVER_CORS_ORIGINS",)),
         validators.validate_origins,
     )  # fmt: skip
+    allowed_hosts: tuple[str, ...] = _setting(
+        (),
+        Option("Host name under which clients may address the server, *.NAME for those below NAME, * for all; may be "
+               "repeated. If empty: local names on loopback addresses, all names on others.",
+               "--allowed-host", "HOST"),
+        validators.validate_allowed_hosts,
+    )  # fmt: skip
     max_runs: int = _setting(
         100,
         Option("Maximum number of concurrent runs; 0 means no limit.", "--max-runs", "NUMBER"),

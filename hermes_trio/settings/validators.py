@@ -149,6 +149,19 @@ def validate_origins(_settings: object, field: Attribute[Any], value: tuple[str,
             raise InvalidValueError(field.name, complaint)
 
 
+def validate_allowed_hosts(
+    _settings: object, field: Attribute[Any], value: tuple[str, ...]
+) -> None:
+    """Reject what no ``Host`` header can match, above all URLs and names with a port."""
+    for host in value:
+        name = "x" if host == "*" else host.removeprefix("*.")
+        if not (_is_ip_address(host.strip("[]")) or re.fullmatch(r"[\w.-]+", name)):
+            complaint = (
+                f"{quote_value(host)} is not a host name such as chat.example.org or *.example.org"
+            )
+            raise InvalidValueError(field.name, complaint)
+
+
 def validate_disconnect_policy(_settings: object, field: Attribute[Any], value: str) -> None:
     """Reject what is not a disconnect policy."""
     policy = _POLICY.fullmatch(value)

@@ -14,7 +14,7 @@ from hermes_trio.core.errors import ApiError
 from hermes_trio.stores.base import StoreError
 from hermes_trio.web import auth, errors
 from hermes_trio.web.api import approvals, chat, conversations, info, responses, runs, sessions
-from hermes_trio.web.middleware import BoundaryMiddleware, Cors
+from hermes_trio.web.middleware import AllowedHosts, BoundaryMiddleware, Cors
 from hermes_trio.web.request import STATE_KEY, app_state, current_request
 from hermes_trio.web.state import AppState, WebOptions
 from hermes_trio.web.static import load_page, make_page_blueprint
@@ -88,6 +88,7 @@ def make_app(options: WebOptions) -> Application:
         options.max_body_bytes,
         options.access_log,
         options.write_through,
+        AllowedHosts(options.allowed_hosts, options.own_hosts),
     )
     return app
 

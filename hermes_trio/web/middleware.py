@@ -7,6 +7,7 @@ access log and the release of a request's resources live here, outside Quart.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -19,6 +20,8 @@ from quart import wrappers
 
 from hermes_trio.core.dialects.wire import encode
 from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.redact import header_safe
+from hermes_trio.keys import is_loopback
 from hermes_trio.runs.delivery import EXTENSION
 from hermes_trio.web.request import SCOPE_KEY, RequestContext, is_same_origin
 from hermes_trio.web.sse import StreamTruncated
@@ -39,6 +42,7 @@ _DISCONNECTED: tuple[type[Exception], ...] = tuple(
 )
 _MAX_LENGTH_DIGITS = 20
 _ABSOLUTE_FORM = re.compile(r"https?://(?P<authority>[^/]*)", re.IGNORECASE)
+_HOST = re.compile(r"(?P<name>\[[^\]]*\]|[^:\[\]]+)(:[0-9]*)?")
 _PROFILE_PREFIX = re.compile(r"/p/(?P<name>[^/]+)(?=/|$)")
 _LINE_END = re.compile(rb"[\r\n\0]")
 
@@ -188,6 +192,35 @@ class Cors:
 
 
 @frozen
+class AllowedHosts:
+    """The host names under which the server may be addressed: its defence against DNS rebinding.
+
+    The page of another site can let a name of that site resolve to 127.0.0.1. Browsers then take
+    the server for a part of the site, but still send its name as ``Host``.
+    """
+
+    names: tuple[str, ...] = ()  # "*" for all, "*.NAME" for those below NAME; () for the default
+    own_names: tuple[str, ...] = ()  # of this machine, in addition to localhost
+
+    def allows(self, host: str, server: Sequence[Any] | None) -> bool:
+        """Whether a ``Host`` header is acceptable on a connection to a server's address.
+
+        An address that is not known, as that of a Unix socket, is not loopback. Browsers always
+        send the header, so a request without it passes.
+        """
+        name = normalize_host(host)
+        address = normalize_host(str(server[0])) if server else ""
+        if not host or name == address:
+            return True
+        if is_loopback(address):
+            if _is_local_name(name) or name in map(normalize_host, self.own_names):
+                return True
+        elif not self.names:
+            return True
+        return any(_matches(name, allowed) for allowed in self.names)
+
+
+@frozen
 class BoundaryMiddleware:
     """Wraps ``app.asgi_app``. WebSockets are refused, lifespan messages pass through."""
 
@@ -196,6 +229,7 @@ class BoundaryMiddleware:
     max_body_bytes: int
     access_log: bool = True
     write_through: bool = True
+    hosts: AllowedHosts = field(factory=AllowedHosts)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle one connection scope."""
@@ -254,6 +288,7 @@ class BoundaryMiddleware:
         ]
         origin = headers.get("origin", "")
         try:
+            self._check_host(headers.get("host", ""), scope.get("server"))
             if not self.cors.allows(origin, headers.get("host", "")):
                 raise ApiError(403, "This origin is not allowed.", code="origin_not_allowed")
             exchange.default_headers += self.cors.headers(origin)
@@ -266,6 +301,45 @@ class BoundaryMiddleware:
             return context, _Reply(200, self.cors.preflight(origin, requested))
         context.profile, scope["path"] = _split_profile(scope["path"], scope.get("root_path", ""))
         return context, None
+
+    def _check_host(self, host: str, server: Sequence[Any] | None) -> None:
+        """Refuse a request for another host.
+
+        Raises:
+            ApiError: 421, which RFC 9110 has for requests that reached the wrong server. Unlike
+                the 400 of other middlewares, it cannot be mistaken for a fault in the request.
+        """
+        if self.hosts.allows(host, server):
+            return
+        log.warning("refused a host", host=header_safe(host), setting="allowed_hosts")
+        message = (
+            "The Host header names a host that this server does not serve at this address. If it "
+            "is a name of the server or of a proxy in front of it, add it to the setting "
+            "allowed_hosts."
+        )
+        raise ApiError(421, message, param="Host", code="host_not_allowed")
+
+
+def normalize_host(host: str) -> str:
+    """Return the name or address in a ``Host`` header: without port, brackets and final dot, in lower case."""
+    found = _HOST.fullmatch(host)
+    name = (found["name"].strip("[]") if found else host).removesuffix(".").lower()
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return name
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def _is_local_name(name: str) -> bool:
+    """Whether a name always means the machine it is used on (RFC 6761, section 6.3)."""
+    return is_loopback(name) or name.endswith(".localhost")
+
+
+def _matches(name: str, allowed: str) -> bool:
+    if allowed.startswith("*"):
+        return name.endswith(allowed[1:].lower())
+    return name == normalize_host(allowed)
 
 
 def _first_values(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -37,6 +37,8 @@ class WebOptions:
 
     model_name: str = "hermes-agent"
     cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()  # () for the local names on loopback addresses, else all
+    own_hosts: tuple[str, ...] = ()  # names of this machine, in addition to localhost
     keepalive_seconds: float = 10.0
     body_seconds: float = 20.0
     max_body_bytes: int = 10_000_000

@@ -73,7 +73,7 @@ class Address:
         content = b"" if body is None else json.dumps(body).encode()
         lines = [
             f"{method} {target} HTTP/1.1",
-            "Host: test",
+            "Host: localhost",
             f"Authorization: Bearer {self.key}",
             "Content-Type: application/json",
             f"Content-Length: {len(content)}",

@@ -65,7 +65,7 @@ def kinds(response: Any) -> list[str]:
 def body_bytes(server: ServerProcess, text: str, **more: Any) -> bytes:
     """A streaming request as it stands on the wire."""
     body = json.dumps({"model": "m", "input": text, "stream": True, **more}).encode()
-    head = f"POST {PATH} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {server.key}\r\n"
+    head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.key}\r\n"
     return (
         f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         + body

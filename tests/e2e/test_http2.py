@@ -110,7 +110,7 @@ async def ask(client: H2Client, server: ServerProcess, session: str, text: str) 
         (b":method", b"POST"),
         (b":path", PATH.encode()),
         (b":scheme", b"http"),
-        (b":authority", b"test"),
+        (b":authority", b"localhost"),
     ]
     fields = chat_headers(server, session).items()
     number = await client.send_head(

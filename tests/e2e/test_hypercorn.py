@@ -111,7 +111,7 @@ def test_a_client_that_leaves(hypercorn: ServerProcess) -> None:
 def http1(server: ServerProcess, method: str, path: str, body: object = None) -> bytes:
     """A request as it stands on the wire."""
     data = b"" if body is None else json.dumps(body).encode()
-    head = f"{method} {path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {server.key}\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.key}\r\n"
     return (
         f"{head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode()
         + data

@@ -73,7 +73,7 @@ def memory(server: ServerProcess) -> int:
 
 def come_and_go(server: ServerProcess, _index: int) -> None:
     with open_connection(server) as talk:
-        talk.send(b"GET /health HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
+        talk.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b"200" in talk.to_end()
 
 
@@ -132,7 +132,7 @@ def test_nothing_is_left_behind(
 def test_an_idle_connection_is_closed_with_its_client(target: ServerProcess) -> None:
     before = descriptors(target)
     with open_connection(target) as talk, open_connection(target):
-        talk.send(b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n")
+        talk.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         talk.until(b"}")
         assert target.is_idle  # by now both are in their idle state
     eventually(lambda: descriptors(target) == before, 1)

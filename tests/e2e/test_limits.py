@@ -64,7 +64,7 @@ def test_a_pipelining_client_that_leaves_is_noticed_at_a_keepalive(
 ) -> None:
     """Nothing is read from it any more before its answer is complete, so only a write can tell that it left."""
     with open_connection(strict) as talk:
-        more = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
+        more = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
         talk.send(chat_bytes(strict, "pipelined", "!silent") + more)
         talk.until(b'"content": "ready"')
         left = talk.leave()

@@ -78,7 +78,11 @@ def test_leaving_while_a_tool_runs(server: ServerProcess, leave: Leave) -> None:
 def test_a_detached_response_continues(server: ServerProcess) -> None:
     request = body_bytes(server, "tokens=100 rate=200")
     with open_connection(server) as talk:
-        talk.send(request.replace(b"Host: test", b"Host: test\r\nX-Hermes-On-Disconnect: detach"))
+        talk.send(
+            request.replace(
+                b"Host: localhost", b"Host: localhost\r\nX-Hermes-On-Disconnect: detach"
+            )
+        )
         response_id = id_in(talk)
         talk.until(b"t000003")
     record = ended(server, response_id)
@@ -155,7 +159,7 @@ def test_a_second_reader_joins_at_any_event(server: ServerProcess) -> None:
         response_id = id_in(talk)
         talk.until(b"t000005")
         other.send(
-            f"GET {PATH}/{response_id}?stream=true&starting_after=6 HTTP/1.1\r\nHost: test\r\n"
+            f"GET {PATH}/{response_id}?stream=true&starting_after=6 HTTP/1.1\r\nHost: localhost\r\n"
             f"Authorization: Bearer {server.key}\r\n\r\n".encode()
         )
         other.until(b"data: [DONE]\n\n")

@@ -38,7 +38,7 @@ def stream_bytes(server: ServerProcess, session_id: str, text: str, policy: str)
     body = json.dumps({"message": text}).encode()
     lines = [
         f"POST {PATH}/{session_id}/chat/stream HTTP/1.0",
-        "Host: test",
+        "Host: localhost",
         f"Authorization: Bearer {server.key}",
         f"X-Hermes-On-Disconnect: {policy}",
         f"Content-Length: {len(body)}",

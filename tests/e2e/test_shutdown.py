@@ -96,7 +96,7 @@ def test_the_second_signal_ends_a_drain(launch: Launch, measured: Measured) -> N
 def test_idle_connections_do_not_delay_the_shutdown(launch: Launch, measured: Measured) -> None:
     server = launch()
     with open_connection(server) as used, open_connection(server):
-        used.send(b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n")
+        used.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         used.until(b'"ok"')
         with exit_within(server, 1.5, measured):
             server.signal()
@@ -141,7 +141,8 @@ def test_a_pipelined_request_does_not_delay_the_shutdown(
     server = launch("--agent", AGENTS)
     with open_connection(server) as talk:
         talk.send(
-            chat_bytes(server, "left", "!silent") + b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
+            chat_bytes(server, "left", "!silent")
+            + b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
         )
         talk.until(b"ready")
     eventually(lambda: server.is_idle, 2)

@@ -48,7 +48,7 @@ class Request:
             "root_path": "",
             "headers": list(_raw(given)),
             "client": ("127.0.0.1", 50_000),
-            "server": ("127.0.0.1", 8642),
+            "server": ("192.0.2.1", 8642),  # where a request may have any Host
         }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tests.support.fatal_packets import TRIGGERS
 from tests.support.raw_http import UPGRADE
 
-_HEAD = b"GET /health HTTP/1.1\r\nHost: test\r\n"
+_HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
 HOSTILE = (
     b"\x00",
@@ -16,16 +16,16 @@ HOSTILE = (
     b"\r\n\r\n\r\n",
     b"GET\r\n\r\n",
     b"GET / HTTP/9.9\r\n\r\n",
-    b"GET ?x HTTP/1.1\r\nHost: test\r\n\r\n",
-    b"GET * HTTP/1.1\r\nHost: test\r\n\r\n",
-    b"GET http://other/health HTTP/1.1\r\nHost: test\r\n\r\n",
-    b"GET /%00%ff%zz HTTP/1.1\r\nHost: test\r\n\r\n",
-    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: test\r\n\r\n",
-    "GET /é HTTP/1.1\r\nHost: test\r\n\r\n".encode(),
-    b"GET /../../etc/passwd HTTP/1.1\r\nHost: test\r\n\r\n",
+    b"GET ?x HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET * HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET http://other/health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /%00%ff%zz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "GET /é HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
+    b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"GET / HTTP/1.1\r\n\r\n",  # no host
     b"GET / HTTP/1.0\r\n\r\n",
-    b"BREW /health HTTP/1.1\r\nHost: test\r\n\r\n",
+    b"BREW /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
     _HEAD + b"Host: another\r\n\r\n",
     _HEAD + b"X: " + b"a" * 100_000 + b"\r\n\r\n",
     _HEAD + b"".join(b"X-%d: 1\r\n" % n for n in range(5_000)) + b"\r\n",

@@ -150,7 +150,12 @@ class Http2Connection:
         line = self.client.h2
         if not self.number:
             line.initiate_connection()
-        head = {":method": ask.method, ":path": ask.path, ":scheme": "http", ":authority": "test"}
+        head = {
+            ":method": ask.method,
+            ":path": ask.path,
+            ":scheme": "http",
+            ":authority": "localhost",
+        }
         fields = [
             (name.encode(), value.encode()) for name, value in (head | self._target.headers).items()
         ]

@@ -30,7 +30,7 @@ pytestmark = [
 
 HUGE = "tokens=10000000 size=200"
 CHAT = "/v1/chat/completions"
-HEALTH = b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HEADER_SECONDS = 10.0  # of the server
 BODY_SECONDS = 2.0
 SLACK = 15.0  # for a busy machine; a leak lasts for ever

@@ -49,7 +49,12 @@ async def longest_wait(server: ServerProcess, attack: Attack) -> float:
 
 # Floods, which need no key.
 
-HEAD = [(b":method", b"GET"), (b":path", b"/"), (b":scheme", b"http"), (b":authority", b"test")]
+HEAD = [
+    (b":method", b"GET"),
+    (b":path", b"/"),
+    (b":scheme", b"http"),
+    (b":authority", b"localhost"),
+]
 
 
 def http2(act: Callable[[h2.connection.H2Connection], None], count: int) -> bytes:

@@ -25,7 +25,12 @@ from tests.support.raw_http import H2Client, h2_client
 
 STREAMS = 100  # that Hypercorn allows at a time
 RESETS = 2 * STREAMS  # that a client may make at once
-HEAD = [(b":method", b"GET"), (b":path", b"/"), (b":scheme", b"http"), (b":authority", b"test")]
+HEAD = [
+    (b":method", b"GET"),
+    (b":path", b"/"),
+    (b":scheme", b"http"),
+    (b":authority", b"localhost"),
+]
 
 
 class Counting:

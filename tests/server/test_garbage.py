@@ -63,7 +63,12 @@ def _is_ours(thing: object) -> bool:
 def request(path: str, stream: bool) -> bytes:
     words = {"messages": [{"role": "user", "content": "Go"}]} if path == CHAT else {"input": "Go"}
     body = json.dumps({**words, "stream": stream}).encode()
-    headers = {**bearer(KEY), "Host": "a", "Connection": "close", "Content-Length": str(len(body))}
+    headers = {
+        **bearer(KEY),
+        "Host": "localhost",
+        "Connection": "close",
+        "Content-Length": str(len(body)),
+    }
     lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*lines, "", ""]).encode() + body
 

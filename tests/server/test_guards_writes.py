@@ -121,7 +121,7 @@ async def test_an_application_that_cannot_be_told_is_cancelled(
     monkeypatch.setattr(stream, "GONE_SECONDS", 0.05)
     app = Demo()
     async with serving(app, write_seconds=0.1) as live, await connect(live.port) as client:
-        head = b"POST /deaf HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
+        head = b"POST /deaf HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         await client.send_all(head + b"1\r\nx\r\n" * 50)
         await app.ended.wait()
     assert live.guards.faults == 0

@@ -51,7 +51,7 @@ async def test_every_answer_is_framed(
 ) -> None:
     """Also those whose heads are sent as they are, and all say that the connection ends, as the client wished."""
     async with serving(Plain(*headers)) as live, await connect(live.port) as stream:
-        await stream.send_all(f"{line}\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+        await stream.send_all(f"{line}\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         answer = await read_to_end(stream)
     lines = {entry.lower() for entry in answer.partition(b"\r\n\r\n")[0].split(b"\r\n")}
     assert answer.endswith(end)
@@ -67,7 +67,7 @@ async def test_a_connection_goes_on_unless_the_client_wishes_otherwise() -> None
 
 
 SMUGGLED = (
-    b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n"
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
 )
 

@@ -292,7 +292,7 @@ def make_scope(method: str, path: str, headers: Headers) -> dict[str, Any]:
         "root_path": "",
         "headers": list(_raw(headers)),
         "client": ("127.0.0.1", 50_000),
-        "server": ("127.0.0.1", 8642),
+        "server": ("192.0.2.1", 8642),  # where a request may have any Host
     }
 
 

@@ -15,14 +15,14 @@ from trio.abc import Stream
 E = TypeVar("E", bound=h2.events.Event)
 
 UPGRADE = (
-    b"GET /socket HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"GET /socket HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
 
 
 def get(path: str, *headers: str) -> bytes:
     """The bytes of a GET request."""
-    return "\r\n".join((f"GET {path} HTTP/1.1", "Host: test", *headers, "", "")).encode()
+    return "\r\n".join((f"GET {path} HTTP/1.1", "Host: localhost", *headers, "", "")).encode()
 
 
 async def connect(port: int) -> trio.SocketStream:
@@ -89,7 +89,7 @@ class H2Client:
             (b":method", method),
             (b":path", path),
             (b":scheme", b"http"),
-            (b":authority", b"test"),
+            (b":authority", b"localhost"),
         ]
         return await self.send_head(head, end)
 

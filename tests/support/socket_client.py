@@ -91,7 +91,7 @@ def chat_bytes(
     body = chat_body(text, stream)
     headers = {
         **chat_headers(server, session),
-        "Host": "test",
+        "Host": "localhost",
         "Content-Length": str(len(body)),
         "Connection": "close" if close else "keep-alive",
     }
