@@ -34,11 +34,13 @@ from hermes_trio.core.outcome import Outcome, Reason
 from hermes_trio.core.records import Retention
 from hermes_trio.keys import (
     DEFAULT_PRINCIPAL,
+    KEY_ADVICE,
     Keyring,
     KeySources,
     OpenedKeys,
     check_keys,
     check_secret,
+    find_weak_keys,
     open_keys,
     open_secret,
 )
@@ -113,6 +115,8 @@ def prepare(settings: Settings, agent: AgentFactory | AgentProvider | None = Non
     """
     check(settings, agent)
     keys, agents = open_keys(key_sources(settings)), find_agents(settings, agent)
+    for principal in find_weak_keys(keys.keyring.keys):
+        log.warning("a key is easy to guess", principal=principal, advice=KEY_ADVICE)
     return Prepared(settings, keys, agents, open_secret(settings.data_dir))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import math
 import os
 import re
 import secrets
@@ -16,6 +17,7 @@ import stat
 import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from attrs import field, frozen
@@ -26,6 +28,8 @@ DEFAULT_PRINCIPAL = "default"
 LOCAL_FILE = "api-key"
 SECRET_FILE = "token-secret"  # noqa: S105  # the name of a file
 MIN_KEY_CHARS = 16
+MIN_KEY_BITS = 44  # ten thousand guesses a second take more than fifty years
+KEY_ADVICE = "make a random one: openssl rand -base64 32"
 _PREFIX = "ht-"
 _SECRET_BYTES = 32
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -35,6 +39,20 @@ _PLACEHOLDERS = (
     "changeme", "changethis", "insertyour", "mysecretkey", "placeholder", "replaceme", "replacewith", "xxxx",
     "yourapi", "yourkey", "yoursecret", "yourtoken",
 )  # fmt: skip
+
+# Parts of common passwords and sample keys, and walks over the keyboard.
+_WORDS = (
+    "access", "account", "admin", "agent", "apikey", "asdf", "assistant", "bearer", "chat", "client", "company",
+    "default", "demo", "dragon", "example", "football", "hello", "hermes", "iloveyou", "key", "letmein", "local",
+    "login", "master", "model", "monkey", "openai", "pass", "passwd", "password", "princess", "private", "prod",
+    "qwer", "qwertyuiop", "root", "sample", "secret", "server", "sesame", "shadow", "sunshine", "super", "test",
+    "thisis", "token", "trio", "user", "welcome", "1q2w3e4r", "5t6y7u8i", "qazwsx", "zaq12wsx", "zxcv",
+    "19[0-9]{2}", "20[0-9]{2}",
+)  # fmt: skip
+_WORD = re.compile("|".join(sorted(_WORDS, key=len, reverse=True)))
+_LOOK_ALIKES = str.maketrans("@4301!$57", "aaeolisst")
+_MAX_RATED_CHARS = 256
+_CHOICE_BITS = 8  # of a word, a run or a repetition: which of them, where from, how long
 
 
 class KeysError(ConfigurationError):
@@ -166,8 +184,71 @@ def check_keys(sources: KeySources) -> tuple[NamedKey, ...]:
         raise KeysError(
             f"api_key: a key is needed to listen on {sources.host}: set API_SERVER_KEY or --api-key-file"
         )
+    if not is_loopback(sources.host):
+        refuse_weak_keys(configured)
     Keyring(configured)  # two principals may not share a key
     return configured
+
+
+def refuse_weak_keys(keys: Iterable[NamedKey]) -> None:
+    """Refuse keys that are easy to guess, for a server that others can reach.
+
+    Raises:
+        KeysError: there is one.
+    """
+    for principal in find_weak_keys(keys):
+        raise KeysError(
+            f"keys: the key of {principal} is too easy to guess for a server that others can reach; {KEY_ADVICE}"
+        )
+
+
+def find_weak_keys(keys: Iterable[NamedKey]) -> list[str]:
+    """Return the principals whose keys are easy to guess."""
+    return [named.principal for named in keys if estimate_bits(named.key) < MIN_KEY_BITS]
+
+
+def estimate_bits(key: str) -> float:
+    """Estimate the work of guessing a key, as the binary logarithm of the number of guesses.
+
+    A common word, a run such as ``1234`` or ``aaaa``, and a repetition of what came before count as
+    one choice each. Each remaining character is a choice between those that remain. Keys that are
+    made of words not in our list are overestimated.
+    """
+    text = key[:_MAX_RATED_CHARS].lower()
+    choices, position, remaining = 0, 0, ""
+    while position < len(text):
+        length = max(
+            _word_length(text, position),
+            _run_length(text, position),
+            _repeat_length(text, position),
+        )
+        if length >= 3:
+            choices += 1
+        else:
+            length, remaining = 1, remaining + key[position]
+        position += length
+    return _CHOICE_BITS * choices + len(remaining) * math.log2(len({*remaining}) or 1)
+
+
+def _word_length(text: str, start: int) -> int:
+    found = _WORD.match(text, start) or _WORD.match(text.translate(_LOOK_ALIKES), start)
+    return len(found[0]) if found else 0
+
+
+def _run_length(text: str, start: int) -> int:
+    """Return how many characters follow each other in the order of their codes, up or down, or are the same."""
+    steps = [ord(second) - ord(first) for first, second in pairwise(text[start:])]
+    if not steps or abs(steps[0]) > 1:
+        return 1
+    return 1 + sum(1 for _ in takewhile(steps[0].__eq__, steps))
+
+
+def _repeat_length(text: str, start: int) -> int:
+    """Return how many characters repeat what began further to the front."""
+    length = 0
+    while start + length < len(text) and text[start : start + length + 1] in text[: start + length]:
+        length += 1
+    return length
 
 
 def is_loopback(host: str) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from attrs import evolve
 
 from hermes_trio.bootstrap import check, open_server, prepare
@@ -93,6 +94,14 @@ def test_a_check_reads_the_secret_for_tokens_and_does_not_generate_it(tmp_path: 
     for each in (check, prepare):
         with pytest.raises(ConfigurationError, match="token-secret: is damaged"):
             each(settings)
+
+
+def test_on_loopback_a_weak_key_is_a_warning(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as lines:
+        prepare(Settings(data_dir=tmp_path, api_key="password12345678", agent="demo"))
+    [line] = [line for line in lines if line["log_level"] == "warning"]
+    assert (line["event"], line["principal"]) == ("a key is easy to guess", "default")
+    assert "password" not in str(line)
 
 
 async def test_tokens_survive_a_restart(tmp_path: Path) -> None:

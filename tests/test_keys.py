@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import stat
+import string
 import threading
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_trio.keys import (
+    MIN_KEY_BITS,
     Anonymous,
     ConfiguredKeys,
     GeneratedKey,
@@ -22,14 +25,16 @@ from hermes_trio.keys import (
     OpenedKeys,
     Principal,
     StoredKey,
+    estimate_bits,
+    find_weak_keys,
     is_loopback,
     open_keys,
     open_secret,
     read_key_file,
 )
 
-ALICE = "alice-0123456789abcdef"
-BOB = "bob-0123456789abcdef"
+ALICE = "alice-kq7w-vzx2-mhp9-tdb4"
+BOB = "bob-r5nj-ycg8-wfs3-xlu6"
 
 
 def key_file(folder: Path, text: str, mode: int = 0o600) -> Path:
@@ -125,10 +130,10 @@ def test_a_file_with_named_keys_beside_the_key_of_the_settings(tmp_path: Path) -
     path = key_file(
         tmp_path, f'# who\n[keys]\nalice = "{ALICE}"\nbob = "schlüssel-für-den-bären"\n'
     )
-    ring = open_keys(KeySources("0.0.0.0", tmp_path, "default-0123456789", path)).keyring
+    ring = open_keys(KeySources("0.0.0.0", tmp_path, "j4kd-w8xm-2rqz-v6hb", path)).keyring
     assert ring.identify(ALICE) == Principal("alice")
     assert ring.identify("schlüssel-für-den-bären") == Principal("bob")
-    assert ring.identify("default-0123456789") == Principal("default")
+    assert ring.identify("j4kd-w8xm-2rqz-v6hb") == Principal("default")
 
 
 @pytest.mark.parametrize(
@@ -204,6 +209,54 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_weak_key_is_refused_and_not_repeated(tmp_path: Path, key: str, expected: str) -> None:
     line = refusal(KeySources("127.0.0.1", tmp_path, key))
     assert line == f"api_key: the key of default {expected}"
+
+
+WEAK = [
+    "aaaaaaaaaaaaaaaa", "abababababababab", "password12345678", "P@ssw0rd-P@ssw0rd", "1234567890abcdef",
+    "qwertyuiopasdfgh", "1q2w3e4r5t6y7u8i", "our-secret-key-123", "hermes-trio-api-key", "open-sesame-open-sesame",
+    "0123456789abcdef" * 2, "k" * 64, "AbCdEfGhIjKlMnOp", "fedcba9876543210", "admin:admin:admin:admin",
+    "supersecretpassword", "2024-11-18-company", "aaaaaaaabbbbbbbbcccccccc",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", WEAK)
+def test_outside_loopback_a_key_must_be_hard_to_guess(tmp_path: Path, key: str) -> None:
+    line = refusal(KeySources("0.0.0.0", tmp_path, key))
+    assert line.startswith("keys: the key of default is too easy to guess for a server that others")
+    assert key not in line
+    opened = open_keys(KeySources("127.0.0.1", tmp_path, key))
+    assert find_weak_keys(opened.keyring.keys) == ["default"]
+
+
+def test_a_weak_key_in_a_file_is_named_by_its_principal(tmp_path: Path) -> None:
+    path = key_file(tmp_path, f'[keys]\nalice = "{ALICE}"\nbob = "{WEAK[0]}"\n')
+    assert "the key of bob" in refusal(KeySources("::", tmp_path, api_key_file=path))
+
+
+def random_text(draw: random.Random, alphabet: str, length: int) -> str:
+    return "".join(draw.choices(alphabet, k=length))
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "length"),
+    [
+        (string.hexdigits[:16], 32), (string.ascii_lowercase, 20), (string.ascii_letters + string.digits, 20),
+        (string.digits, 32), (string.ascii_letters + string.digits + "-_", 43),
+    ],
+)  # fmt: skip
+def test_random_keys_are_hard_to_guess(alphabet: str, length: int) -> None:
+    draw = random.Random(1)
+    for _ in range(300):
+        assert estimate_bits(random_text(draw, alphabet, length)) >= MIN_KEY_BITS
+
+
+@given(st.text())
+def test_any_text_can_be_rated(text: str) -> None:
+    assert 0 <= estimate_bits(text) <= 21 * min(len(text), 256)
+
+
+def test_a_longer_key_is_rated_in_bounded_time() -> None:
+    assert estimate_bits("ab" * 500_000) < MIN_KEY_BITS
 
 
 # The key that is made

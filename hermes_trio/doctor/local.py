@@ -18,7 +18,16 @@ from shlex import quote
 from attrs import frozen
 
 from hermes_trio.doctor.findings import Finding, fail, ok, warn
-from hermes_trio.keys import LOCAL_FILE, KeysError, KeySources, NamedKey, check_keys, read_key_file
+from hermes_trio.keys import (
+    KEY_ADVICE,
+    LOCAL_FILE,
+    KeysError,
+    KeySources,
+    NamedKey,
+    check_keys,
+    find_weak_keys,
+    read_key_file,
+)
 from hermes_trio.settings import Settings
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.factory import InMemory, SqliteFile
@@ -31,8 +40,6 @@ _FREE_FAIL = 100 * 2**20
 _FREE_WARN = 2**30
 _OLDEST_SQLITE = (3, 35, 0)
 _SAFE_SQLITE = (3, 51, 3)
-_STRONG_CHARS = 24
-_STRONG_VARIETY = 10
 _EARLIEST = 1_767_225_600.0  # 2026-01-01: this program is younger
 _LATEST = 4_102_444_800.0  # 2100-01-01
 _MAX_SKEW_SECONDS = 120.0
@@ -47,8 +54,7 @@ class KeyFound:
 
     where: str
     count: int
-    chars: int  # of the shortest
-    variety: int  # different characters in the least varied
+    weak: tuple[str, ...]  # the principals whose keys are easy to guess
 
 
 @frozen
@@ -80,18 +86,19 @@ def check_key(settings: Settings) -> Finding:
 
 
 def _describe_keys(where: str, named: tuple[NamedKey, ...]) -> KeyFound:
-    shortest = min(len(each.key) for each in named)
-    return KeyFound(where, len(named), shortest, min(len({*each.key}) for each in named))
+    return KeyFound(where, len(named), tuple(find_weak_keys(named)))
 
 
 def assess_key(fact: KeyFound | KeyPending | KeyUnusable) -> Finding:
     """Judge whether the API is protected."""
     match fact:
-        case KeyFound(where, count, chars, variety):
+        case KeyFound(where, count, weak):
             keys = "1 key" if count == 1 else f"{count} keys"
-            if chars < _STRONG_CHARS or variety < _STRONG_VARIETY:
-                advice = "generate a longer, random one: openssl rand -base64 32"
-                return warn("key", f"{keys} from {where}, but the weakest could be guessed", advice)
+            if weak:
+                owners = ", ".join(weak)
+                return warn(
+                    "key", f"{keys} from {where}; easy to guess: that of {owners}", KEY_ADVICE
+                )
             return ok("key", f"{keys} from {where}, strong, and readable by the owner only")
         case KeyPending(path):
             return ok("key", f"none yet; the first start generates one in {path}")

@@ -20,7 +20,7 @@ from attrs import evolve
 from hermes_trio import logs
 from hermes_trio.bootstrap import Server, key_sources, open_in_lifespan, prepare, web_options
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.keys import check_keys
+from hermes_trio.keys import check_keys, refuse_weak_keys
 from hermes_trio.server.guards import Guards, install
 from hermes_trio.server.shutdown import Shutdown, ShutdownTimeouts, start_watchdog
 from hermes_trio.server.tuning import tune_process
@@ -88,9 +88,11 @@ def make_app() -> LifespanApp:
     check_versions()
     loaded = load({}, os.environ, None)
     settings = loaded.settings
-    if not check_keys(key_sources(settings)):
-        # The address is Hypercorn's to choose and not known here, so it may be open to the world.
+    # The address is Hypercorn's to choose and not known here, so it may be open to the world.
+    keys = check_keys(key_sources(settings))
+    if not keys:
         raise ConfigurationError("api_key: under hypercorn a key is needed: set API_SERVER_KEY")
+    refuse_weak_keys(keys)
     logs.configure(settings.log_level, settings.log_format)
     for warning in loaded.warnings:
         log.warning(warning)

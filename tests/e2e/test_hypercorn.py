@@ -227,9 +227,10 @@ def test_a_deprecated_setting_is_one_warning(tmp_path: Path) -> None:
             "needs the Trio worker",
         ),
         (COMMAND, {}, "a key is needed"),
+        (COMMAND, {"api_key": "password12345678"}, "too easy to guess"),
         (COMMAND, {**SETTINGS, "port": "many"}, "port"),
     ],
-    ids=["worker class", "no key", "setting"],
+    ids=["worker class", "no key", "weak key", "setting"],
 )
 def test_what_keeps_it_from_starting_is_one_line(
     tmp_path: Path, command: tuple[str, ...], settings: dict[str, object], line: str

@@ -13,7 +13,7 @@ from tests.support.server_process import TIMEOUT, LaunchOptions, ServerProcess, 
 
 pytestmark = pytest.mark.xdist_group("e2e-profiles")
 
-KEY, ANN = "key-of-the-owner-0123456789", "key-of-ann-0123456789"
+KEY, ANN = "key-of-the-owner-0123456789", "key-of-ann-kq7w-vzx2"
 CONFIG = """
 api_key_file = "keys.toml"
 agent = "tests.support.providers:provider"

@@ -54,6 +54,11 @@ def test_other_machines_need_a_key(tmp_path: Path) -> None:
     assert "API_SERVER_KEY" in refusal(run(LaunchOptions(tmp_path, ("--host", "0.0.0.0"))))
 
 
+def test_other_machines_need_a_key_that_is_hard_to_guess(tmp_path: Path) -> None:
+    plan = LaunchOptions(tmp_path, ("--host", "0.0.0.0"), {"api_key": "password12345678"})
+    assert "too easy to guess" in refusal(run(plan))
+
+
 def test_one_data_folder_one_server(launch: Launch, tmp_path: Path) -> None:
     server = launch()
     assert "hermes.db is already open" in refusal(run(LaunchOptions(tmp_path)))

@@ -311,7 +311,7 @@ def test_an_embedded_application_logs_the_warning(
 ) -> None:
     monkeypatch.setenv("HERMES_TRIO_AHEAD_CHARACTERS", "7")
     with structlog.testing.capture_logs() as lines:
-        create_app(agent="demo", store="memory:", data_dir=tmp_path, api_key="k" * 32)
+        create_app(agent="demo", store="memory:", data_dir=tmp_path, api_key="key-kq7w-vzx2-mhp9")
     assert [line["event"] for line in lines if line["log_level"] == "warning"] == [
         "HERMES_TRIO_AHEAD_CHARACTERS is deprecated; use HERMES_TRIO_MAX_BUFFERED_CHARS instead"
     ]
