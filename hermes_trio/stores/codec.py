@@ -168,7 +168,7 @@ class RunRow:
     is_live: bool
     header: bytes
     items: bytes
-    outcome: bytes
+    outcome: bytes | str
     ended_after: float
 
 
@@ -235,14 +235,15 @@ def decode_run(row: RunRow, run_id: str) -> EndedRun:
     return EndedRun(header, items, *decode_end(row.outcome, row.ended_after, run_id))
 
 
-def decode_end(outcome: bytes, ended_after: float, run_id: str) -> tuple[Outcome, float]:
+def decode_end(outcome: bytes | str, ended_after: float, run_id: str) -> tuple[Outcome, float]:
     """Decode the outcome of a run and the time it took.
 
     Raises:
         CorruptRecord: It is damaged.
     """
     with _reporting(f"the outcome of run {run_id!r}"):
-        return decode_outcome(outcome.decode("ascii")), float(ended_after)
+        text = outcome if isinstance(outcome, str) else outcome.decode("ascii")
+        return decode_outcome(text), float(ended_after)
 
 
 def decode_batch(principal: str, run_id: str, row: tuple[Any, Any, Any]) -> LogBatch:

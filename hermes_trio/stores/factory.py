@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import field, frozen
 
 from hermes_trio.core.errors import ConfigurationError
 
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from hermes_trio.stores.base import Store
 
 FILE_NAME = "hermes.db"
+POSTGRES_EXTRA = "pip install 'hermes-trio[postgres]'"
 _SQLITE = "sqlite:///"
 _MEMORY = "memory:"
-_KNOWN = "use memory:, sqlite:///path, or leave it empty for a file in data_dir"
+_POSTGRES = ("postgresql://", "postgres://")
+_KNOWN = "use memory:, sqlite:///path, postgresql://…, or leave it empty for a file in data_dir"
 
 
 @frozen
@@ -35,7 +37,14 @@ class SqliteFile:
     path: Path
 
 
-StoreLocation = InMemory | SqliteFile
+@frozen
+class PostgresUrl:
+    """Records are kept in a PostgreSQL database."""
+
+    url: str = field(repr=False)  # it may contain a password
+
+
+StoreLocation = InMemory | SqliteFile | PostgresUrl
 
 
 def parse_store_url(url: str, data_dir: Path) -> StoreLocation:
@@ -52,6 +61,8 @@ def parse_store_url(url: str, data_dir: Path) -> StoreLocation:
         return SqliteFile(data_dir / FILE_NAME)
     if url == _MEMORY:
         return InMemory()
+    if url.startswith(_POSTGRES):
+        return PostgresUrl(url)
     path = url.removeprefix(_SQLITE)
     if path == url:
         scheme, colon, _ = url.partition(":")
@@ -72,7 +83,7 @@ def open_store(location: StoreLocation) -> AbstractAsyncContextManager[Store]:
     """Return the store at a location, to be entered.
 
     Raises:
-        ConfigurationError: At once, if this version has no such store.
+        ConfigurationError: At once, if this version has no such store, or its driver is missing.
         StoreError: On entering, if the store cannot be opened.
     """
     match location:
@@ -84,5 +95,13 @@ def open_store(location: StoreLocation) -> AbstractAsyncContextManager[Store]:
             from hermes_trio.stores.sqlite import open_sqlite  # noqa: PLC0415
 
             return open_sqlite(path.absolute())
+        case PostgresUrl(url):
+            try:
+                from hermes_trio.stores.postgres import open_postgres  # noqa: PLC0415
+            except ImportError as error:
+                raise ConfigurationError(
+                    f"store: PostgreSQL needs more packages: {POSTGRES_EXTRA} ({error})"
+                ) from error
+            return open_postgres(url)
         case unknown:
             raise ConfigurationError(f"store: unknown kind of store {type(unknown).__name__}")

@@ -572,8 +572,8 @@ def test_the_store_url_is_relative_to_the_data_directory() -> None:
     ("url", "expected"),
     [
         (
-            "postgresql://joe:hunter2@db/x",
-            "store: postgresql: is not a known kind of store; use memory:, ",
+            "mysql://joe:hunter2@db/x",
+            "store: mysql: is not a known kind of store; use memory:, ",
         ),
         ("hunter2", "store: this is not a known kind of store; use memory:, "),
         ("hunter 2:x", "store: this is not a known kind of store; use memory:, "),

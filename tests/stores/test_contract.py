@@ -26,14 +26,22 @@ from tests.stores.contract.run_lists import RunListContract
 from tests.stores.contract.runs import RunContract
 from tests.stores.contract.sessions import DeleteSessionContract, ForkContract, SessionContract
 
-DURABLE = ("sqlite",)
+DURABLE = ("sqlite", "postgres")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", *DURABLE])
 def reopen(request: pytest.FixtureRequest, path: Path) -> Reopen:
     """Open the same store again."""
-    openers: dict[str, Reopen] = {"memory": open_memory, "sqlite": partial(open_sqlite, path)}
-    return openers[request.param]
+    match request.param:
+        case "memory":
+            return open_memory
+        case "sqlite":
+            return partial(open_sqlite, path)
+        case _:
+            url = request.getfixturevalue("postgres_url")
+            from hermes_trio.stores.postgres import open_postgres  # noqa: PLC0415 - needs its driver
+
+            return partial(open_postgres, url)
 
 
 @pytest.fixture

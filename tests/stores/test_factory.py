@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import cast
 
@@ -10,6 +11,7 @@ import pytest
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.stores.factory import (
     InMemory,
+    PostgresUrl,
     SqliteFile,
     StoreLocation,
     open_store,
@@ -26,6 +28,8 @@ from tests.stores.helpers import file_names
         ("", SqliteFile(Path("/d/hermes.db"))),
         ("memory:", InMemory()),
         ("sqlite:///records.db", SqliteFile(Path("records.db"))),
+        ("postgresql://ann@db/x", PostgresUrl("postgresql://ann@db/x")),
+        ("postgres://ann@db/x", PostgresUrl("postgres://ann@db/x")),
         ("sqlite:////var/lib/records.db", SqliteFile(Path("/var/lib/records.db"))),
     ],
 )
@@ -46,6 +50,14 @@ async def test_open_a_store_in_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
         assert (tmp_path / "here.db").is_file()
     async with open_store(parse_store_url("", tmp_path / "data")):
         assert (tmp_path / "data" / "hermes.db").is_file()
+
+
+def test_a_missing_driver_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hermes_trio.stores.postgres", None)
+    location = PostgresUrl("postgresql://ann:hush@db/x")
+    with pytest.raises(ConfigurationError, match=r"pip install 'hermes-trio\[postgres\]'"):
+        open_store(location)
+    assert "hush" not in repr(location)
 
 
 def test_an_unknown_kind_of_store_is_an_error() -> None:

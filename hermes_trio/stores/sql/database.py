@@ -6,6 +6,7 @@ Jobs are functions of a connection. They block, and run in worker threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import trio
@@ -159,11 +160,15 @@ class ReaderPool:
         Raises:
             StoreError: The database could not be read, or the pool is closed.
         """
+        return await self.run(partial(self._database.read, job))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run something else that uses the database in one of the worker threads; see :meth:`read`."""
         if self._is_closed:
             raise StoreError(CLOSED)
         try:
             return await trio.to_thread.run_sync(
-                self._database.read, job, abandon_on_cancel=True, limiter=self._limiter
+                work, abandon_on_cancel=True, limiter=self._limiter
             )
         except RuntimeError as error:
             if is_thread_exhaustion(error):

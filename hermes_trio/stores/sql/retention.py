@@ -75,6 +75,11 @@ _LEAST_USED_FIRST = """
 """
 
 
+DELETE_LOG = "DELETE FROM log WHERE principal = :principal AND run_id = :run_id"
+# An engine may keep the rows of an expired log out of sight instead, and remove many logs at once.
+EXPIRE_LOG = f"{DELETE_LOG} -- expired"
+
+
 def save_access_times(connection: SqlConnection, accesses: tuple[RunAccess, ...]) -> None:
     """Write down when runs were last used."""
     if not accesses:
@@ -123,7 +128,7 @@ def give_up_run(connection: SqlConnection, principal: str, run_id: str) -> None:
 
 
 def _delete_log_and_keys(connection: SqlConnection, principal: str, run_id: str) -> None:
-    _delete_log(connection, principal, run_id)
+    connection.execute(DELETE_LOG, {"principal": principal, "run_id": run_id})
     connection.execute("DELETE FROM claims WHERE principal = ? AND run_id = ?", (principal, run_id))
 
 
@@ -138,12 +143,6 @@ def _find_item_ids(connection: SqlConnection, principal: str, run_id: str) -> Se
         # A damaged record does not tell. Searching the index takes long, but such a record is rare.
         found = connection.execute(_INDEXED_ITEMS, (principal, run_id)).fetchall()
         return [item_id for (item_id,) in found]
-
-
-def _delete_log(connection: SqlConnection, principal: str, run_id: str) -> int:
-    """Delete a log and return the number of its batches."""
-    query = "DELETE FROM log WHERE principal = ? AND run_id = ?"
-    return connection.execute(query, (principal, run_id)).rowcount
 
 
 def purge(connection: SqlConnection, retention: Retention, now: float) -> PurgeResult:
@@ -161,7 +160,7 @@ def _purge_logs(connection: SqlConnection, before: float) -> int:
     for run in connection.execute(_EXPIRED_LOGS, (before, MAX_PURGED)).fetchall():
         if batches >= MAX_PURGED:
             break
-        batches += _delete_log(connection, *run)
+        batches += connection.execute(EXPIRE_LOG, {"principal": run[0], "run_id": run[1]}).rowcount
         connection.execute("UPDATE runs SET logged = 0 WHERE principal = ? AND run_id = ?", run)
         logs += 1
     return logs

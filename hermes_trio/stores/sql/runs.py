@@ -17,6 +17,7 @@ from typing import Any
 from attrs import astuple, frozen
 
 from hermes_trio.core.dialects.responses import response_items
+from hermes_trio.core.log_codec import as_dict
 from hermes_trio.core.messages import Message
 from hermes_trio.core.records import (
     EndedRun,
@@ -61,7 +62,7 @@ _BEGIN = """
     WHERE NOT EXISTS (SELECT 1 FROM messages WHERE principal = :principal AND run_id = :run_id)
     ON CONFLICT (principal, run_id) DO NOTHING
 """
-_END = """
+END = """
     INSERT INTO runs (principal, run_id, kind, session_id, parent, conversation, model, status, reason,
         created_at, ended_after, owner, accessed_at, logged, listed, size, header, items, outcome)
     SELECT :principal, :run_id, :kind, :session_id, :parent, :conversation, :model, :status, :reason,
@@ -114,7 +115,7 @@ def end(
         "items": encoded.items,
         "outcome": encoded.outcome,
     }
-    if connection.execute(_END, row).rowcount == 0:
+    if connection.execute(END, row).rowcount == 0:
         return
 
     if header.is_stored:
@@ -253,11 +254,12 @@ def find_abandoned(connection: SqlConnection, owner: str) -> AbandonedRuns:
 
 # A writer that missed the acknowledgement of a batch sends it again, perhaps with more changes by
 # then.
-_INSERT_BATCH = """
-    INSERT INTO log (principal, run_id, first, count, body) VALUES (?, ?, ?, ?, ?)
+INSERT_BATCH = """
+    INSERT INTO log (principal, run_id, first, count, body)
+    VALUES (:principal, :run_id, :first, :count, :body)
     ON CONFLICT (principal, run_id, first) DO UPDATE SET count = excluded.count, body = excluded.body WHERE excluded.count > log.count
 """
-_READ_LOG = """
+READ_LOG = """
     SELECT first, count, CAST(body AS BLOB) FROM log
     WHERE principal = :principal AND run_id = :run_id AND first >= coalesce(
         (SELECT max(first) FROM log WHERE principal = :principal AND run_id = :run_id AND first <= :first), 0
@@ -279,11 +281,9 @@ def append_log(connection: SqlConnection, batches: Sequence[LogBatch]) -> None:
 def _insert_batches(connection: SqlConnection, batches: Sequence[LogBatch]) -> None:
     if not batches:
         return
-    rows = (
-        (batch.principal, batch.run_id, batch.first, batch.count, bytes(batch.body))
-        for batch in batches
+    connection.executemany(
+        INSERT_BATCH, [{**as_dict(batch), "body": bytes(batch.body)} for batch in batches]
     )
-    connection.executemany(_INSERT_BATCH, rows)
 
 
 def read_log(
@@ -299,7 +299,7 @@ def read_log(
     batches: list[LogBatch] = []
     size = 0
     # Closed at once: a statement kept open, if only by a traceback, would prevent a checkpoint.
-    with closing(connection.execute(_READ_LOG, parameters)) as rows:
+    with closing(connection.execute(READ_LOG, parameters)) as rows:
         for row in rows:
             batch = decode_batch(principal, run_id, row)
             if batch.first + batch.count > first:

@@ -153,7 +153,7 @@ def _decode(row: tuple[Any, ...]) -> Session:
         model=model,
         title=title,
         system_prompt=decode_json(prompt, str, place) if prompt else "",
-        preview=preview.decode("utf-8", "replace"),
+        preview=preview if isinstance(preview, str) else preview.decode("utf-8", "replace"),
         ended_at=ended_at,
         end_reason=end_reason,
         parent=parent,

