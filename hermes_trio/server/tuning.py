@@ -1,11 +1,13 @@
-"""Interpreter settings for a process with one event loop and many threads.
+"""Settings of the interpreter and the C library for a process with one event loop and many threads.
 
 With a thousand threads on one core a full collection froze all streams for seconds. So the objects
-of the start are frozen, collections are rare, and threads request the interpreter less often.
+of the start are frozen, collections are rare, and threads request the interpreter less often. And
+large blocks of memory, such as request bodies, are returned to the system when they are freed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 
@@ -14,10 +16,14 @@ from attrs import frozen
 THRESHOLDS = (50_000, 20, 100)
 SWITCH_SECONDS = 0.02
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
+MMAP_BYTES = 1_000_000  # of a block that gets its own mapping
+TRIM_BYTES = 2_000_000  # of free memory at the end of the heap
+
 
 @frozen
 class Tuning:
-    """What was changed, with the values from before."""
+    """What was changed in the interpreter, with the values from before."""
 
     thresholds: tuple[int, int, int]
     switch_seconds: float
@@ -31,7 +37,7 @@ class Tuning:
 
 
 def tune_process() -> Tuning:
-    """Set up collector and thread switching.
+    """Set up collector, thread switching and allocator.
 
     Call it once, after the imports and before the first request.
     """
@@ -40,4 +46,19 @@ def tune_process() -> Tuning:
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
+    _map_large_blocks()
     return Tuning(thresholds, switch_seconds, gc.get_freeze_count())
+
+
+def _map_large_blocks() -> None:
+    """Let the allocator use mappings for large blocks, for good.
+
+    glibc does so at first, but raises its threshold to the size of the largest block that was freed,
+    up to 32 MB. Later blocks of that size come from the heap, where a few small ones behind them keep
+    them from being returned. Other C libraries do without such thresholds.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)
+        # glibc stops to adapt this one, too, and would shrink the heap at every 128 kB.
+        mallopt(_M_TRIM_THRESHOLD, TRIM_BYTES)

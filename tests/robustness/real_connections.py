@@ -129,7 +129,7 @@ class Http1Connection:
 
 def request_bytes(ask: ClientRequest, target: Target) -> bytes:
     """A request as it stands on the wire of HTTP/1.1."""
-    headers = {"host": "test", **target.headers, "content-length": str(len(ask.content))}
+    headers = {"host": "localhost", **target.headers, "content-length": str(len(ask.content))}
     lines = [
         f"{ask.method} {ask.path} HTTP/1.1",
         *(f"{name}: {value}" for name, value in headers.items()),

@@ -78,8 +78,17 @@ def descriptors(server: ServerProcess) -> Counter[str]:
 
 def memory(server: ServerProcess) -> int:
     """Resident kilobytes."""
+    return _kilobytes(server, "VmRSS")
+
+
+def peak_memory(server: ServerProcess) -> int:
+    """The most kilobytes that were ever resident."""
+    return _kilobytes(server, "VmHWM")
+
+
+def _kilobytes(server: ServerProcess, field: str) -> int:
     status = Path(f"/proc/{server.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0])
+    return int(status.partition(f"{field}:")[2].split()[0])
 
 
 def at_rest(server: ServerProcess) -> Footprint:

@@ -217,7 +217,7 @@ async def _cut_stream(target: Target, n: int, way: str) -> ReceivedStream:
         line = Http1Connection(stream, target)
         await stream.send_all(
             request.replace(
-                b"host: test", b"host: test\r\nx-order: cut=%d by=%s" % (n, way.encode())
+                b"host: localhost", b"host: localhost\r\nx-order: cut=%d by=%s" % (n, way.encode())
             )
         )
         try:
