@@ -16,16 +16,31 @@ function marked(problem = "") {
   return { state: localStorage.getItem(MARK) === null ? "out" : "in", problem };
 }
 
+// A link with the key of another principal than the current one: { current, offered, answer }, until answer(true or false)
+// is called. Else null.
+export const replacement = new Cell(null);
+
 export async function signIn(key) {
+  const before = localStorage.getItem(MARK);
   session.set({ state: "signing-in", problem: "" });
   try {
-    const headers = { Authorization: `Bearer ${key}` };
-    const { principal } = await (await ask("POST", "/api/sign-in", { headers })).json();
+    const principal = await exchange(key);
     localStorage.setItem(MARK, principal);
-    session.set(marked());
+    if (before !== null && before !== principal) location.reload(); // nothing on the screen is valid
+    else session.set(marked());
   } catch (error) {
-    session.set(marked(error.status === 401 ? "This key does not open the server." : reason(error)));
+    session.set(marked(refusal(error)));
   }
+}
+
+// The owner of a key. Unless credentials are omitted, the browser gets its cookie.
+async function exchange(key, credentials = "same-origin") {
+  const headers = { Authorization: `Bearer ${key}` };
+  return (await (await ask("POST", "/api/sign-in", { headers, credentials })).json()).principal;
+}
+
+function refusal(error) {
+  return error.status === 401 ? "This key does not open the server." : reason(error);
 }
 
 export async function signOut() {
@@ -44,6 +59,7 @@ function leave() {
   localStorage.removeItem(MARK);
   sessionStorage.clear();
   session.set(marked());
+  replacement.value?.answer(true); // nobody is signed in any more
 }
 
 function reason(error) {
@@ -67,9 +83,28 @@ function takeKey() {
   return true;
 }
 
-function exchangeKey() {
+async function exchangeKey() {
   const key = sessionStorage.getItem(PENDING);
-  if (key) void signIn(key).finally(() => sessionStorage.removeItem(PENDING));
+  if (!key) return;
+  if (await mayReplace(key)) await signIn(key);
+  sessionStorage.removeItem(PENDING);
+}
+
+// A link must not make the browser work for another principal unasked: the sender could read all that is written then.
+async function mayReplace(key) {
+  const current = localStorage.getItem(MARK);
+  if (current === null) return true;
+  try {
+    const offered = await exchange(key, "omit"); // which leaves the cookie as it is
+    if (offered === current || localStorage.getItem(MARK) === null) return true;
+    const isWanted = await new Promise((answer) => { replacement.set({ current, offered, answer }); });
+    replacement.set(null);
+    if (isWanted) sessionStorage.clear(); // of the current principal
+    return isWanted;
+  } catch (error) {
+    session.set(marked(refusal(error)));
+    return false;
+  }
 }
 
 export class ApiFailure extends Error {
@@ -81,14 +116,15 @@ export class ApiFailure extends Error {
 }
 
 // The link may be opened in a tab that has the page already. This listener is the first one: the route never sees the key.
-window.addEventListener("hashchange", () => takeKey() && exchangeKey());
+window.addEventListener("hashchange", () => takeKey() && void exchangeKey());
 takeKey();
-exchangeKey();
+void exchangeKey();
 
-async function ask(method, path, { body, headers = {}, signal } = {}) {
+async function ask(method, path, { body, headers = {}, signal, credentials = "same-origin" } = {}) {
   const response = await fetch(BASE + path.slice(1), {
     method,
     signal,
+    credentials,
     cache: "no-store",
     headers: { ...(body ? { "Content-Type": "application/json" } : {}), ...headers },
     body: body ? JSON.stringify(body) : undefined,

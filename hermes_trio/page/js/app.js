@@ -1,6 +1,6 @@
 // The frame around the views: signing in, navigation, theme, keys.
 
-import { health, session, signIn, signOut } from "./api.js";
+import { health, replacement, session, signIn, signOut } from "./api.js";
 import { Problem } from "./bits.js";
 import { useCell } from "./cell.js";
 import { Chat } from "./chat.js";
@@ -73,6 +73,7 @@ function Frame() {
       <main id="main" ref=${view} tabindex="-1"><${View} name=${name} argument=${argument} /></main>
     </div>
     ${isHelp && html`<${Help} close=${() => setHelp(false)} />`}
+    <${Replacement} />
     <${Notes} />`;
 }
 
@@ -107,6 +108,21 @@ function Help({ close }) {
   return html`<dialog ref=${show} onClose=${close} aria-labelledby="keys-title"><h2 id="keys-title">Keys</h2>
     <dl class="keys">${SHORTCUTS.map(([name, text]) => html`<div key=${name}><dt><kbd>${name}</kbd></dt><dd>${text}</dd></div>`)}</dl>
     <form method="dialog"><button class="main">Close</button></form></dialog>`;
+}
+
+// Asks before a link replaces the principal that is signed in. Escape means no.
+function Replacement() {
+  const asked = useCell(replacement);
+  if (!asked) return null;
+  const { current, offered, answer } = asked;
+  const show = (dialog) => dialog && !dialog.open && dialog.showModal();
+  const close = (event) => answer(event.target.returnValue === "replace");
+  return html`<dialog ref=${show} onClose=${close} aria-labelledby="replace-title" aria-describedby="replace-text">
+    <h2 id="replace-title">Sign in as ${offered}?</h2>
+    <p id="replace-text">You are signed in as <strong>${current}</strong>. The link that you opened has a key of <strong>${offered}</strong>,
+      who can see everything that is written with it. Accept it only if you know who sent it.</p>
+    <form method="dialog" class="row"><button class="main" value="keep">Stay signed in as ${current}</button>
+      <button value="replace">Sign in as ${offered}</button></form></dialog>`;
 }
 
 // -- light and dark --

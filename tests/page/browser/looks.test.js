@@ -1,21 +1,9 @@
 import assert from "node:assert/strict";
-import { readFile } from "node:fs/promises";
-import { createRequire } from "node:module";
 import { test } from "node:test";
-import { becomes, ended, gate, say, withPage } from "./setup.js";
+import { accessible, becomes, ended, gate, say, withPage } from "./setup.js";
 import { fill, show, VIEWS } from "./tour.js";
 
-const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const PHONE = { viewport: { width: 320, height: 640 }, isMobile: true, hasTouch: true };
-
-async function accessible(page, where) {
-  // The page's own policy forbids scripts that are put in; a test may.
-  const session = await page.context().newCDPSession(page);
-  await session.send("Runtime.evaluate", { expression: await readFile(AXE, "utf-8") });
-  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
-  const told = violations.map(({ id, nodes }) => `${where}: ${id}: ${nodes.map((node) => `${node.html} ${node.any[0]?.message ?? ""}`).join("; ")}`);
-  assert.deepEqual(told, []);
-}
 
 for (const colorScheme of ["light", "dark"]) {
   test(`accessible in ${colorScheme}`, () => withPage(async ({ page }) => {

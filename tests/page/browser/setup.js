@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
-import { rm, writeFile } from "node:fs/promises";
+import { readFile, rm, writeFile } from "node:fs/promises";
+import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before } from "node:test";
@@ -14,6 +15,7 @@ export const BASE = process.env.BASE_URL;
 export const KEY = process.env.API_KEY;
 export const SECONDS = Number(process.env.TOOL_SECONDS ?? 30); // of the long tool
 export const SLOWNESS = Number(process.env.PAGE_SLOWNESS ?? 1); // how many times slower the page is made
+const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const PATIENCE = 60_000; // milliseconds: only a test that fails ever waits that long
 
 let browser;
@@ -92,6 +94,16 @@ export async function becomes(read, expected) {
 export async function tells(locator, pattern) {
   let found;
   await eventually(async () => pattern.test(found = await locator.textContent())).catch(() => assert.match(found ?? "", pattern));
+}
+
+// No rule of axe is broken by what the page shows now.
+export async function accessible(page, where) {
+  // The page's own policy forbids scripts that are put in; a test may.
+  const session = await page.context().newCDPSession(page);
+  await session.send("Runtime.evaluate", { expression: await readFile(AXE, "utf-8") });
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  const told = violations.map(({ id, nodes }) => `${where}: ${id}: ${nodes.map((node) => `${node.html} ${node.any[0]?.message ?? ""}`).join("; ")}`);
+  assert.deepEqual(told, []);
 }
 
 export async function timer(card) {
