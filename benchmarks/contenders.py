@@ -42,6 +42,7 @@ class Contender:
     http2: bool = False
     threads: int = 0  # of the executor; 0: as it is by default
     write_through: bool = True  # False: every token takes the channel path
+    durability: str = "normal"  # strict: every token is stored before it is sent
 
 
 ALL = (
@@ -52,6 +53,13 @@ ALL = (
     Contender("ours-responses", "hermes-trio, stored responses", Program.OURS, api="responses"),
     Contender(
         "ours-responses-async", "hermes-trio, stored responses, async agent", Program.OURS, "async", "responses"
+    ),
+    Contender(
+        "ours-strict", "hermes-trio, stored before it is sent", Program.OURS, api="responses", durability="strict"
+    ),
+    Contender(
+        "ours-strict-async", "hermes-trio, stored before it is sent, async agent", Program.OURS, "async", "responses",
+        durability="strict",
     ),
     Contender("ours-channel", "hermes-trio, no write-through", Program.OURS, write_through=False),
     Contender(

@@ -61,6 +61,7 @@ OURS_ASYNC = ("ours-async", "ours-h2-async")
 CHANNEL = ("ours-channel",)
 CHANNEL_ASYNC = ("ours-channel-async",)
 OURS_STORED = ("ours-responses", "ours-responses-async")
+OURS_STRICT = ("ours-strict", "ours-strict-async")
 PEERS = ("peer", "peer-threads")
 OTHERS = ("starlette", "limit")
 OTHERS_ASYNC = ("starlette-async", "limit-async")
@@ -87,8 +88,8 @@ ALL = (
         quick=("ours", "ours-async", "peer", "starlette"),
     ),
     Load(
-        "100x50", "100 streams x 50 tokens/s", Kind.STREAM, LIVE, 100, 250, 50, 1, limit=120,
-        quick=("ours-h2-async", "limit-async"),
+        "100x50", "100 streams x 50 tokens/s", Kind.STREAM, (*LIVE, *OURS_STRICT), 100, 250, 50, 1, limit=120,
+        quick=("ours-h2-async", "ours-strict-async", "limit-async"),
     ),
     Load(
         "1000x2", "1,000 streams x 2 tokens/s, sync agents", Kind.STREAM,

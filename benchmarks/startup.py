@@ -67,7 +67,11 @@ async def serving(
     """
     port = free_port()
     command = command_of(contender, interpreters.of(contender.program), port, folder)
-    settings = SETTINGS if contender.write_through else {**SETTINGS, "write_through": "off"}
+    settings = {
+        **SETTINGS,
+        "write_through": "on" if contender.write_through else "off",
+        "stream_durability": contender.durability,
+    }
     async with running([*PINNED, str(SERVER_CORE), *command], folder, settings) as process:
         await until_healthy(port, process, folder)
         yield Address(port, process.pid)

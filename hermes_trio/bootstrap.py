@@ -298,7 +298,7 @@ def _services(
         runtime=environments[DEFAULT_PROFILE].runtime,
         store=store,
         registry=RunRegistry(),
-        flusher=LogFlusher(store),
+        flusher=LogFlusher(store, is_strict=settings.stream_durability == "strict"),
         workspace=environments[DEFAULT_PROFILE].workspace,
         environments=environments,
         workspace_owner="" if settings.shared_workspace else _workspace_owner(settings),

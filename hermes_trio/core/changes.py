@@ -103,6 +103,17 @@ class ApprovalResolved:
 
 
 @frozen
+class NumbersSkipped:
+    """The process died, and events have no numbers from here on that clients may have seen before.
+
+    Recovery puts it between what the dead process stored and the end of the run. What that process
+    sent after its last write is not in the log, but its numbers are not used again.
+    """
+
+    count: int
+
+
+@frozen
 class Ended:
     """The turn ended. Always the last change."""
 
@@ -119,5 +130,6 @@ Change = (
     | ClientToolCalled
     | ApprovalRequested
     | ApprovalResolved
+    | NumbersSkipped
     | Ended
 )

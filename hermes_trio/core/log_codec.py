@@ -19,6 +19,7 @@ from hermes_trio.core.changes import (
     Change,
     ClientToolCalled,
     Ended,
+    NumbersSkipped,
     ReasoningAdded,
     TextAdded,
     ToolOutputAdded,
@@ -71,6 +72,7 @@ _CHANGES: dict[str, type[Change]] = {
     "c": ClientToolCalled,
     "q": ApprovalRequested,
     "a": ApprovalResolved,
+    "n": NumbersSkipped,
     "z": Ended,
 }
 _ITEMS: dict[str, type[Item]] = {

@@ -9,6 +9,11 @@ for.
 
 In memory the log is bounded. Changes that every subscriber has had, or that the store has, may be
 dropped.
+
+Subscribers get changes of a stored run before the store has them, but never more than
+``MAX_UNSAVED_PUBLISHED`` ahead of it. If the process dies, recovery skips the numbers of as many, so
+that no number stands for two events. With ``publishes_unsaved=False`` subscribers get nothing before
+the store has it, but for the end of a run that could not be stored.
 """
 
 from __future__ import annotations
@@ -32,6 +37,10 @@ _open_channel = trio.open_memory_channel[Changes]
 # merges
 MAX_LAG = 1
 MAX_UNSAVED = 8_192  # changes that the store may be behind
+# Changes that subscribers may have and the store not. Far more than MAX_UNSAVED and one batch of
+# events, so nothing waits for it. Never lower it: the runs of an older version may have to be
+# recovered.
+MAX_UNSAVED_PUBLISHED = 16_384
 MEMORY_WINDOW = 4_096  # changes that stay in memory although the store has them
 
 
@@ -53,13 +62,15 @@ class WriteThrough(Protocol):
 class RunLog:
     """Create it in a Trio task. Appending never waits; ``wait_writable`` does."""
 
-    def __init__(self, load: Load | None = None) -> None:
+    def __init__(self, load: Load | None = None, publishes_unsaved: bool = True) -> None:
         self._load = load
+        self._publishes_unsaved = publishes_unsaved
         self._on_append: Callable[[], None] | None = None
         self._changes: list[Change] = []
         self._last: Changes = ()  # the latest change, which may not be in memory any more
         self.base = 0  # the number of the first change in memory
         self.end = 0  # the number that the next change will have
+        self.published = 0  # subscribers may have everything before this number
         self._saved = 0  # the store has everything before this number
         self._subscribers: set[Subscriber] = set()
         self._writable: trio.Event | None = None  # while the tracker waits
@@ -68,19 +79,17 @@ class RunLog:
     # -- for the tracker and the store --
 
     def append(self, changes: Changes) -> None:
-        """Add changes and publish them to the subscribers."""
-        first = self.end
+        """Add changes, and publish them to the subscribers now or when the store has them."""
         self._changes += changes
         self.end += len(changes)
         self._last = changes[-1:] or self._last
         if self._on_append is not None:
             self._on_append()
-        for subscriber in self._subscribers:
-            subscriber.publish(first, changes)
+        self._publish()
         self._trim()
 
     def close(self) -> None:
-        """End the log: subscribers get what is left, then ``trio.EndOfChannel``."""
+        """End the log: subscribers get what is left and published, then ``trio.EndOfChannel``."""
         self.is_closed = True
         self._on_append = None
         for subscriber in self._subscribers:
@@ -91,8 +100,9 @@ class RunLog:
         self._on_append = callback
 
     def mark_saved(self, end: int) -> None:
-        """Note that the store has everything before a number."""
+        """Note that the store has everything before a number, and publish what had to wait for that."""
         self._saved = max(self._saved, end)
+        self._publish()
         self._notify_writable()
         self._trim()
 
@@ -103,7 +113,7 @@ class RunLog:
         Subscribers with back-pressure are close behind, and so is the store.
         """
         for subscriber in self._subscribers:
-            if subscriber.applies_backpressure and self.end - subscriber.position > MAX_LAG:
+            if subscriber.applies_backpressure and self.published - subscriber.position > MAX_LAG:
                 return False
         return not self.is_store_behind
 
@@ -129,7 +139,11 @@ class RunLog:
         return subscriber
 
     def read(self, first: int) -> Changes:
-        """Return the changes in memory from a number on."""
+        """Return the published changes in memory from a number on."""
+        return tuple(self._changes[first - self.base : self.published - self.base])
+
+    def read_unsaved(self, first: int) -> Changes:
+        """Return all changes in memory from a number on, published or not."""
         return tuple(self._changes[first - self.base :])
 
     def recent(self, count: int = MEMORY_WINDOW) -> Changes:
@@ -168,6 +182,23 @@ class RunLog:
         if self._writable is not None:
             self._writable.set()
             self._writable = None
+
+    def _publish(self) -> None:
+        first, end = self.published, min(self.end, self._publishable_end())
+        if first >= end:
+            return
+        self.published = end
+        changes = tuple(self._changes[first - self.base : end - self.base])
+        for subscriber in self._subscribers:
+            subscriber.publish(first, changes)
+
+    def _publishable_end(self) -> int:
+        if self._load is None:
+            return self.end
+        # The end of a run is appended when it is saved, or cannot be: then clients are told that.
+        is_ended = bool(self._last) and isinstance(self._last[0], Ended)
+        ahead = MAX_UNSAVED_PUBLISHED if self._publishes_unsaved or is_ended else 0
+        return self._saved + ahead
 
     def _trim(self) -> None:
         """Drop from memory what the store has, or, without a store, what every subscriber has had."""
@@ -248,11 +279,11 @@ class Subscriber(ChangeReader):
         # The end is never written through: the subscriber has to end the response after it anyway.
         is_end = isinstance(changes[-1], Ended)
         if self._write_through is not None and self._is_waiting and not is_end:
-            self.position = self._sent = self._log.end
+            self.position = self._sent = self._log.published
             if not self._write_through.take(changes):
                 self._wake(())
         elif self._wake(changes):
-            self._sent = self._log.end
+            self._sent = self._log.published
 
     def _wake(self, changes: Changes) -> bool:
         try:
@@ -273,7 +304,7 @@ class Subscriber(ChangeReader):
 
         See :meth:`ChangeReader.receive`.
         """
-        if self.position == self._sent < self._log.end:  # behind, and the channel is empty
+        if self.position == self._sent < self._log.published:  # behind, and the channel is empty
             changes = await self._log.load(self.position)
             self._sent = self.position + len(changes)
             return self._advance(changes)
@@ -288,9 +319,9 @@ class Subscriber(ChangeReader):
 
     def receive_nowait(self) -> Changes:
         """Return the changes that are there now. See :meth:`ChangeReader.receive_nowait`."""
-        if self.position == self._sent < self._log.end and self.position >= self._log.base:
+        if self.position == self._sent < self._log.published and self.position >= self._log.base:
             changes = self._log.read(self.position)
-            self._sent = self._log.end
+            self._sent = self._log.published
             return self._advance(changes)
         try:
             return self._advance(self._receive.receive_nowait())

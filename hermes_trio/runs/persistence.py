@@ -48,7 +48,7 @@ class UnsavedLog:
 
         None if there is nothing.
         """
-        new = self.changes.read(self._saved) + more
+        new = self.changes.read_unsaved(self._saved) + more
         if not new:
             return ()
         body = encode_changes(new)
@@ -73,10 +73,17 @@ class UnsavedLog:
 
 
 class LogFlusher:
-    """Writes the logs of all live runs, in one task and one transaction at a time."""
+    """Writes the logs of all live runs, in one task and one transaction at a time.
 
-    def __init__(self, store: Store, interval: float = FLUSH_SECONDS) -> None:
-        self._store, self._interval = store, interval
+    If ``is_strict``, clients get nothing before the store has it, so logs are written at once. What
+    comes while a write is under way joins the next one.
+    """
+
+    def __init__(
+        self, store: Store, interval: float = FLUSH_SECONDS, is_strict: bool = False
+    ) -> None:
+        self._store, self._interval = store, 0.0 if is_strict else interval
+        self.is_strict = is_strict
         self._dirty: set[UnsavedLog] = set()
         self._has_dirty = trio.Event()
         self.ends = RetryQueue(store)

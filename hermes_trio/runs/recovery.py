@@ -1,6 +1,8 @@
 """Recovery after a crash: rebuild each run that is still in progress from its log, and end it.
 
-The log is replayed through the same turn that the run would have ended by.
+The log is replayed through the same turn that the run would have ended by. Clients may have seen
+events that the dead process had not stored yet. The events that end the run have higher numbers than
+any of those, so that a client can ask for what comes after the last one that it saw.
 """
 
 from __future__ import annotations
@@ -10,16 +12,19 @@ from collections.abc import Callable
 
 import structlog
 
-from hermes_trio.core.changes import Change, Ended
+from hermes_trio.core.changes import Change, Ended, NumbersSkipped
+from hermes_trio.core.dialects.wire import MAX_EVENTS_PER_CHANGE
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.turn import ReplayedTurn
-from hermes_trio.runs.log import load_changes
+from hermes_trio.runs.log import MAX_UNSAVED_PUBLISHED, load_changes
 from hermes_trio.runs.spec import Items
 from hermes_trio.stores.base import CorruptRecord, Store
 
 log = structlog.get_logger(__name__)
+
+_SKIPPED = NumbersSkipped(MAX_UNSAVED_PUBLISHED * MAX_EVENTS_PER_CHANGE)
 
 
 async def recover(
@@ -67,6 +72,6 @@ def _end(
     *closing, _ = rebuilt.turn.cancel(Reason.PROCESS_DIED, rebuilt.at)
     after = max(rebuilt.at, now - header.stamp.created_at)
     ended = EndedRun(header, rebuilt.turn.items, rebuilt.turn.outcome, after)
-    rest = [*closing, Ended(rebuilt.turn.outcome, after)]
+    rest = [_SKIPPED, *closing, Ended(rebuilt.turn.outcome, after)]
     tail = LogBatch(header.principal, header.run_id, len(changes), encode_changes(rest), len(rest))
     return ended, (tail,)

@@ -76,7 +76,10 @@ class Run:
         self._nursery: trio.Nursery | None = None
         self._deadline = math.inf
         self._reason = Reason.NONE
-        self.log = RunLog(self._loader() if self.is_stored else None)
+        self.log = RunLog(
+            self._loader() if self.is_stored else None,
+            publishes_unsaved=not services.flusher.is_strict,
+        )
         if self.is_stored:
             self.log.on_append(partial(services.flusher.mark_dirty, self._unsaved_log))
         self.ended = trio.Event()
@@ -422,6 +425,7 @@ class Run:
         ended = EndedRun(self.header, turn.items, end.outcome, end.at)
         tail = await self._tail(end) if self.is_stored else ()
         await self._services.store.end_run(ended, tail, self._spec.to_items(ended))
+        self.log.mark_saved(self.log.end + 1)  # with the end, which is appended next
         if self._spec.session_lock is not None:
             # A client that learns of this end may continue the session at once, however long the
             # agent takes to exit.

@@ -421,6 +421,12 @@ class Settings:
         ),
         validators.validate_disconnect_policy,
     )
+    stream_durability: str = _choice(
+        Option(
+            "When clients get the events of a stored run: at once (normal), or when the store has them (strict)."
+        ),
+        "normal", "strict",
+    )  # fmt: skip
     busy_session: str = _choice(
         Option("What happens to a turn in a session that is busy with another: refuse (status 409) or wait."),
         "refuse", "wait",

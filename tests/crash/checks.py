@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 from attrs import define, field
@@ -36,9 +37,7 @@ class Findings:
     ended: int = 0  # terminal frames or whole answers that clients had
     cut: int = 0  # ended by the successor
     chained: int = 0
-    untold: int = (
-        0  # resumed streams without a terminal event, as the client was ahead of the store
-    )
+    unstored: int = 0  # events that clients had and the store had not
 
     def add(self, other: Findings) -> None:
         """Add the findings of another round."""
@@ -48,7 +47,7 @@ class Findings:
         self.ended += other.ended
         self.cut += other.cut
         self.chained += other.chained
-        self.untold += other.untold
+        self.unstored += other.unstored
 
 
 class Checker:
@@ -99,9 +98,7 @@ class Checker:
     def _check_stream(self, seen: ObservedResponse) -> Iterator[str]:
         """Check that the stream equals the client's, as far as it was stored."""
         whole = self._stream(seen, -1)
-        if [frame.number for frame in whole] != [*range(len(whole) - 1), -1] or whole[
-            -1
-        ].raw != DONE:
+        if not whole or whole[-1].raw != DONE or not _is_in_order(whole[:-1], bool(seen.end)):
             yield "the stream has gaps or no end"
             return
         if [frame.is_terminal for frame in whole].index(True) != len(whole) - 2:
@@ -111,19 +108,23 @@ class Checker:
             yield f"a stream that had ended is another one now, from event {common} on"
         if seen.frames[common:] and text_of(whole[common:]):
             yield f"another text than the client had, from event {common} on"
-        last = max(frame.number for frame in whole[:common])
-        if self._stream(seen, last) != whole[last + 1 :]:
-            yield f"resumed after {last} it does not continue byte for byte"
-        self._look_at_lost_end(seen, whole)
+        self.findings.unstored += len(seen.frames[common:])
+        for last in {_last_number(whole[:common]), _last_number(seen.frames)}:
+            yield from self._check_resumed(seen, whole, last)
 
-    def _look_at_lost_end(self, seen: ObservedResponse, whole: Sequence[Frame]) -> None:
-        """A client that has more events than the store kept asks for those after its last.
+    def _check_resumed(
+        self, seen: ObservedResponse, whole: Sequence[Frame], last: int
+    ) -> Iterator[str]:
+        """Check what a client gets that asks for the events after one that it had.
 
-        Is it told the end?
+        The store may not have that one.
         """
-        last = max(frame.number for frame in seen.frames)
-        if not seen.end and last >= len(whole) - 2:
-            self.findings.untold += not any(frame.is_terminal for frame in self._stream(seen, last))
+        resumed = self._stream(seen, last)
+        if resumed != [frame for frame in whole if frame.number > last or frame.raw == DONE]:
+            yield f"resumed after {last} it does not continue byte for byte"
+        if not seen.end and not any(frame.is_terminal for frame in resumed):
+            yield f"resumed after {last} it does not tell the end"
+        yield from _check_numbers(chain(seen.frames, whole, resumed))
 
     def _stream(self, seen: ObservedResponse, after: int) -> list[Frame]:
         target = f"{PATH}/{seen.response_id}?stream=true&starting_after={after}"
@@ -157,6 +158,25 @@ def _check_end(seen: ObservedResponse, stored: dict[str, Any]) -> Iterator[str]:
             yield f"ended with {stored['hermes']}"
     elif status != "completed" or text_of_output(stored) != seen.whole_text:
         yield f"is {status} with {len(text_of_output(stored))} of {len(seen.whole_text)} characters"
+
+
+def _is_in_order(frames: Sequence[Frame], has_ended: bool) -> bool:
+    """Whether the numbers count from 0, with one gap at most if the process died before the end."""
+    steps = [after.number - before.number for before, after in pairwise(frames)]
+    gaps = sum(step > 1 for step in steps)
+    return frames[0].number == 0 and min(steps) == 1 and gaps <= (not has_ended)
+
+
+def _check_numbers(frames: Iterable[Frame]) -> Iterator[str]:
+    """No number has two contents, before the kill and after it."""
+    known: dict[int, Frame] = {}
+    for frame in frames:
+        if frame.raw != DONE and known.setdefault(frame.number, frame) != frame:
+            yield f"event {frame.number} was {known[frame.number].raw!r}, is {frame.raw!r}"
+
+
+def _last_number(frames: Sequence[Frame]) -> int:
+    return max(frame.number for frame in frames)
 
 
 def _common(one: Sequence[Frame], other: Sequence[Frame]) -> int:

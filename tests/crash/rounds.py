@@ -37,8 +37,8 @@ class CrashReport:
         lost = sorted(found.lost) or [0.0]
         return (
             f"seed={self.seed} kills={self.kills} responses={found.responses} ended={found.ended} "
-            f"cut={found.cut} continued={found.chained} violations={len(found.violations)} untold={found.untold} "
-            f"lost_text_ms: median={1000 * _at(lost, 0.5):.0f} p99={1000 * _at(lost, 0.99):.0f} "
+            f"cut={found.cut} continued={found.chained} violations={len(found.violations)} "
+            f"unstored_events={found.unstored} lost_text_ms: median={1000 * _at(lost, 0.5):.0f} p99={1000 * _at(lost, 0.99):.0f} "
             f"max={1000 * lost[-1]:.0f} start_s: median={_at(sorted(self.starts), 0.5):.2f} "
             f"max={max(self.starts):.2f}"
         )

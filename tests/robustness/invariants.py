@@ -3,7 +3,7 @@
 Shared by all of this suite, in process and over sockets.
 
 * Its states only move from in progress to one terminal state, which then stays.
-* The events of a stream are numbered without a gap; at most one of them tells the end, and nothing follows it.
+* The events of a stream are numbered without a gap, unless its process died; at most one of them tells the end, and nothing follows it.
 * The text of a stream is the text of the record, or the beginning of it where the stream was cut.
 * Each call that is shown running ends once; when the end is told, none is left running; so it is in the record.
 * Each question has one answer, at the latest when the end is told.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from attrs import define, field, frozen
@@ -94,14 +95,18 @@ class StatusHistory:
 
 
 @counted(Violation.WRONG)
-def faults_of_stream(received: ReceivedStream, first: int | None = None) -> Iterator[str]:
+def faults_of_stream(
+    received: ReceivedStream, first: int | None = None, gaps: int = 0
+) -> Iterator[str]:
     """What is wrong with a stream by itself.
 
-    ``first`` is the number that it has to begin with, if that is known.
+    ``first`` is the number that it has to begin with, if that is known; ``gaps`` is how often its
+    process died.
     """
     numbers = received.numbers
     begin = first if first is not None else (numbers[0] if numbers else 0)
-    if list(numbers) != list(range(begin, begin + len(numbers))):
+    steps = [after - before for before, after in pairwise([begin - 1, *numbers])]
+    if any(step < 1 for step in steps) or sum(step > 1 for step in steps) != gaps:
         yield f"numbers with a gap: {numbers}"
     if len(received.ends) > 1:
         yield f"the end is told {len(received.ends)} times"

@@ -146,6 +146,7 @@ async def open_house(
     store: Store | None = None,
     limits: RunLimits = DEFAULT_LIMITS,
     interval: float = FLUSH_SECONDS,
+    is_strict: bool = False,
 ) -> AsyncIterator[House]:
     """Runs find their agent by their id; or there is one for all."""
 
@@ -155,7 +156,7 @@ async def open_house(
     store = store or MemoryStore()
     host = AgentRuntime(factory, trio.CapacityLimiter(100), trio.CapacityLimiter(100), 1.0)
     registry: RunRegistry[Run] = RunRegistry()
-    flusher = LogFlusher(store, interval)
+    flusher = LogFlusher(store, interval, is_strict)
     services = Services(
         host, store, registry, flusher, Path(), limits, owner=OWNER, clock=trio.current_time
     )

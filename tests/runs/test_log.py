@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.core.changes import TextAdded
+from hermes_trio.agent.event_queue import MAX_EVENTS
+from hermes_trio.core.changes import Ended, TextAdded
+from hermes_trio.core.outcome import Outcome, Reason
 from hermes_trio.runs.log import (
     MAX_LAG,
     MAX_UNSAVED,
+    MAX_UNSAVED_PUBLISHED,
     MEMORY_WINDOW,
     Changes,
     LogTruncated,
@@ -225,3 +228,90 @@ def outrun(log: RunLog, first: Subscriber) -> None:
     for number in range(2, MEMORY_WINDOW + 10):
         log.append(texts(number, 1))
         first.receive_nowait()
+
+
+# How far subscribers may be ahead of the store.
+
+ENDED = Ended(Outcome.from_cancellation(Reason.TIMEOUT))
+
+
+def received(reader: Subscriber) -> int:
+    """How many changes a subscriber gets now."""
+    count = 0
+    try:
+        while True:
+            count += len(reader.receive_nowait())
+    except trio.WouldBlock:
+        return count
+
+
+async def test_subscribers_are_never_further_ahead_of_the_store_than_recovery_skips() -> None:
+    log = RunLog(no_store)
+    with log.subscribe() as reader:
+        log.append(texts(0, MAX_UNSAVED_PUBLISHED - 1))
+        log.append(texts(MAX_UNSAVED_PUBLISHED - 1, 10))
+        assert received(reader) == MAX_UNSAVED_PUBLISHED
+        assert len(log.read(0)) == MAX_UNSAVED_PUBLISHED
+        assert len(log.read_unsaved(0)) == MAX_UNSAVED_PUBLISHED + 9
+        log.mark_saved(4)
+        assert received(reader) == 4
+        log.append((ENDED,))  # which could not be saved: the store is too far behind to tell it
+        log.close()
+        assert received(reader) == 0
+        with pytest.raises(trio.EndOfChannel):
+            await reader.receive()
+
+
+def test_the_agent_waits_for_the_store_long_before_subscribers_have_to() -> None:
+    assert MAX_UNSAVED + MAX_EVENTS < MAX_UNSAVED_PUBLISHED
+
+
+def test_a_strict_log_publishes_what_the_store_has() -> None:
+    log = RunLog(no_store, publishes_unsaved=False)
+    with log.subscribe(applies_backpressure=True) as reader, log.subscribe(3) as other:
+        log.append(texts(0, 3))
+        log.append(texts(3, 2))
+        assert (received(reader), log.read(0)) == (0, ())
+        assert log.has_room  # its subscriber is not behind
+        log.mark_saved(4)
+        assert (received(reader), received(other)) == (4, 1)
+        log.append(texts(5, 1))
+        assert received(reader) == 0
+        log.mark_saved(7)  # with the end, which follows
+        assert received(reader) == 2
+        log.append((ENDED,))
+        assert received(reader) == 1
+
+
+def test_a_strict_log_tells_an_end_that_could_not_be_saved() -> None:
+    log = RunLog(no_store, publishes_unsaved=False)
+    with log.subscribe() as reader:
+        log.append(texts(0, 3))
+        log.append((ENDED,))
+        assert received(reader) == 4
+
+
+def test_a_strict_log_without_a_store_publishes_at_once() -> None:
+    log = RunLog(publishes_unsaved=False)
+    with log.subscribe() as reader:
+        log.append(texts(0, 3))
+        assert received(reader) == 3
+
+
+async def test_a_strict_subscriber_that_reads_ahead_in_the_store_gets_nothing_twice() -> None:
+    """The store has committed a batch, but the log does not know that yet."""
+    everything = texts(0, 3 * MEMORY_WINDOW)
+
+    async def load(first: int) -> Changes:
+        return everything[first:]
+
+    log = RunLog(load, publishes_unsaved=False)
+    log.append(everything)
+    log.mark_saved(2 * MEMORY_WINDOW)
+    with log.subscribe() as reader:
+        assert await reader.receive() == everything
+        log.mark_saved(len(everything))
+        assert received(reader) == 0
+        log.append(texts(len(everything), 2))
+        log.mark_saved(log.end)
+        assert received(reader) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 import pytest
@@ -17,7 +18,7 @@ from hermes_trio.core.records import EndedRun, LiveRun, NoRun
 from hermes_trio.runs import log as run_log
 from hermes_trio.runs import persistence
 from hermes_trio.runs.disconnects import DETACH
-from hermes_trio.runs.log import MAX_UNSAVED, MEMORY_WINDOW, RunLog
+from hermes_trio.runs.log import MAX_UNSAVED, MEMORY_WINDOW, RunLog, load_changes
 from hermes_trio.runs.persistence import (
     FLUSH_SECONDS,
     RETRY_SECONDS,
@@ -48,6 +49,10 @@ def kept_log(flusher: LogFlusher, run_id: str) -> UnsavedLog:
 
 def words(*texts: str) -> tuple[TextAdded, ...]:
     return tuple(TextAdded(0, text) for text in texts)
+
+
+def text_of(changes: Iterable[Change]) -> str:
+    return "".join(change.text for change in changes if isinstance(change, TextAdded))
 
 
 async def test_many_runs_are_one_write(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
@@ -132,9 +137,7 @@ async def test_the_end_waits_for_a_write_under_way() -> None:
         await run.ended.wait()
         [[batch]], [[tail]] = store.of("append"), store.of("end")
         assert tail.first == batch.count
-        assert (
-            "".join(c.text for c in await house.logged() if isinstance(c, TextAdded)) == "one two"
-        )
+        assert text_of(await house.logged()) == "one two"
 
 
 async def test_nothing_is_written_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,3 +283,62 @@ async def test_of_what_the_store_never_heard_only_so_much_waits(
     for name, has_begun in (("a", False), ("b", False), ("c", True)):
         ends.enqueue(UnsavedEnd(EndedRun(header_of(name), (), outcome, 0.0), (), (), has_begun))
     assert [each.ended.header.run_id for each in ends._queue] == ["a", "c"]
+
+
+# Strict: first the store, then the clients.
+
+
+async def test_a_strict_run_sends_nothing_that_the_store_does_not_have() -> None:
+    store, agent = Gated(), EventReplayAgent([Text(f"{n} ") for n in range(200)])
+    async with open_house(agent, store, is_strict=True) as house:
+        run, ticket = await house.supervisor.start(house.order())
+        received: list[Change] = []
+        async with attach(run, ticket, applies_backpressure=True) as reader:
+            async for batch in reader:
+                received += batch
+                stored = await load_changes(store, "ann", "run-1", 0)
+                assert stored[: len(received)] == tuple(received)
+        assert await house.logged() == received
+
+
+async def test_a_strict_run_waits_for_the_store() -> None:
+    store, agent = Gated(), EventReplayAgent(SAID, holds=True)
+    store.doors["append"] = trio.Event()
+    async with open_house(agent, store, is_strict=True) as house:
+        run, ticket = await house.supervisor.start(house.order())
+        async with attach(run, ticket) as reader:
+            await agent.said_all.wait()
+            await wait_all_tasks_blocked()
+            with pytest.raises(trio.WouldBlock):
+                reader.receive_nowait()
+            store.doors["append"].set()
+            assert text_of(await reader.receive()) == "one two"
+            agent.may_end.set()
+            [ended] = await whole(reader)
+        assert isinstance(ended, Ended)
+        assert ended.outcome.status is Status.COMPLETED
+
+
+async def test_a_strict_run_whose_store_fails_tells_what_it_could_not_save() -> None:
+    store, agent = Gated(), EventReplayAgent(SAID)
+    store.broken |= {"append", "end"}
+    async with open_house(agent, store, is_strict=True) as house:
+        run, ticket = await house.supervisor.start(house.order())
+        async with attach(run, ticket) as reader:
+            received = await whole(reader)
+        assert text_of(received) == "one two"
+        assert isinstance(received[-1], Ended)
+        assert received[-1].outcome.failure.kind == "store_error"
+
+
+async def test_strict_logs_are_written_at_once(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    store = Gated()
+    flusher = LogFlusher(store, is_strict=True)
+    kept = kept_log(flusher, "run-1")
+    nursery.start_soon(flusher.run)
+    kept.changes.append(words("a"))
+    await wait_all_tasks_blocked()
+    assert len(store.of("append")) == 1
+    assert trio.current_time() == 0

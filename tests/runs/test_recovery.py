@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_trio.core.changes import Change, TextAdded
+from hermes_trio.core.dialects import runs, sessions
 from hermes_trio.core.dialects.responses import FROM_THE_START, frames_after
 from hermes_trio.core.dialects.wire import DONE
 from hermes_trio.core.events import Event, Text, ToolStarted
@@ -21,6 +24,7 @@ from hermes_trio.runs.spec import Items
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.memory import MemoryStore
 from tests.runs.house import header_of, whole
+from tests.support.dialect_frames import numbered
 from tests.support.strategies import scripts
 from tests.support.turn_rules import check_invariants, feed, played
 
@@ -167,3 +171,29 @@ async def test_a_client_ahead_of_the_store_is_told_the_end(lost: int) -> None:
     resumed = frames_after(header, await whole(StoredReader(store, "ann", "run-1")), last)
     assert resumed.count(b"event: response.incomplete") == 1
     assert resumed.endswith(DONE)
+
+
+DIALECTS = {"responses": frames_after, "runs": runs.frames_after, "sessions": sessions.frames_after}
+
+
+@pytest.mark.parametrize("frames_in", DIALECTS.values(), ids=DIALECTS)
+@given(script=scripts, stored=st.integers(0, 25))
+@settings(max_examples=30, deadline=None)
+async def test_no_number_stands_for_two_events(
+    frames_in: Callable[..., bytes], script: list[Event], stored: int
+) -> None:
+    """A client had more events than the store when the process died, and asks for those after its last."""
+    header, store = header_of("run-1"), MemoryStore()
+    sent = feed(Turn(), script)
+    await leave_behind(store, header, sent[:stored])
+    await recover(store, "this process", no_items)
+    log = await whole(StoredReader(store, "ann", "run-1"))
+    store.close()
+
+    seen, now = numbered(frames_in(header, sent)), numbered(frames_in(header, log))
+    assert {number: now[number] for number in seen.keys() & now} == numbered(
+        frames_in(header, sent[:stored])
+    )
+    resumed = frames_in(header, log, max(seen))
+    assert numbered(resumed) == {number: now[number] for number in now.keys() - seen.keys()}
+    assert b"process_died" in resumed

@@ -164,6 +164,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "tool_items": ("mcp_call", "hidden", "function_call"),
     "agent_failure_status": (424, 422, 500),
     "on_disconnect": ("grace:5", "detach", "interrupt"),
+    "stream_durability": ("strict", "normal", "strict"),
     "busy_session": ("wait", "refuse", "wait"),
 }
 NUMBERS = (1, 2, 3)

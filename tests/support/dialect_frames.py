@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from attrs import frozen
 
 from tests.support.sse import parse_sse
+
+_NUMBER = re.compile(rb'^id: (\d+)$|"sequence_number": (\d+)\}$', re.MULTILINE)
 
 
 @frozen
@@ -22,3 +25,17 @@ def parse(stream: bytes) -> list[Frame]:
     frames = parse_sse(stream) if stream else []
     shown = [frame for frame in frames if not frame.comment]
     return [Frame(frame.event, frame.data if frame.is_done else frame.json) for frame in shown]
+
+
+def numbered(stream: bytes) -> dict[int, bytes]:
+    """The frames of a stream by their numbers, each of which occurs once.
+
+    The last one may be cut off, and is then left out.
+    """
+    found: dict[int, bytes] = {}
+    for frame in stream.split(b"\n\n")[:-1]:
+        if match := _NUMBER.search(frame):
+            number = int(match[1] or match[2])
+            assert number not in found, number
+            found[number] = frame
+    return found

@@ -18,7 +18,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, Change, Ended, TextAdded
+from hermes_trio.core.changes import (
+    ApprovalRequested,
+    ApprovalResolved,
+    Change,
+    Ended,
+    NumbersSkipped,
+    TextAdded,
+)
 from hermes_trio.core.dialects.chat import BatchReply, outcome_flags, outcome_headers
 from hermes_trio.core.dialects.responses_items import (
     CallSlot,
@@ -304,6 +311,19 @@ class ResponsesStream:
         return b"".join(frames)
 
     def _frames(self, change: Change) -> Iterator[bytes]:
+        yield from self._item_frames(change)
+        match change:
+            case ApprovalRequested() | ApprovalResolved():
+                yield from self._approval(change)
+            case NumbersSkipped(count):
+                self._number += count
+            case Ended():
+                yield self._end(change)
+                yield DONE
+            case _:
+                pass  # all about items
+
+    def _item_frames(self, change: Change) -> Iterator[bytes]:
         for step in self._output.take(change):
             slot = step.slot
             match step:
@@ -319,11 +339,6 @@ class ResponsesStream:
                     self._around.pop(slot, None)
             for name, fields in events:
                 yield self._frame(name, fields)
-        if isinstance(change, ApprovalRequested | ApprovalResolved):
-            yield from self._approval(change)
-        if type(change) is Ended:
-            yield self._end(change)
-            yield DONE
 
     def _approval(self, change: ApprovalRequested | ApprovalResolved) -> Iterator[bytes]:
         """Show an approval request, or that it was answered, to a client that shows status events.
@@ -352,10 +367,6 @@ class ResponsesStream:
     def _end(self, change: Ended) -> bytes:
         output = self._output.items(ResultForm.PARTS)
         response = response_body(self._header, output, change.outcome, change.at)
-        if change.outcome.reason is Reason.PROCESS_DIED:
-            # The client may have received events that the dead process had not logged. The end
-            # comes next for it, too.
-            self._number = max(self._number, self._after + 1)
         return self._frame(_TERMINAL[change.outcome.status], {"response": response})
 
     def _frame(self, name: str, fields: Mapping[str, Any]) -> bytes:

@@ -2,7 +2,8 @@
 
 A frame has an ``id:`` line and no ``event:`` line: browsers deliver named events only to listeners
 of that name, so the kind of an event is the field ``event`` of its data. The id is also the field
-``seq``; it counts from 0 without a gap, and a browser that reconnects sends the last one back.
+``seq``; it counts from 0, without a gap unless the process died, and a browser that reconnects
+sends the last one back.
 
 The order of a stream: ``run.started`` at once; then one event per change; ``run.completed``,
 ``run.failed`` or ``run.cancelled``; the comment ``: stream closed``. All frames are a pure function
@@ -32,6 +33,7 @@ from hermes_trio.core.changes import (
     Change,
     ClientToolCalled,
     Ended,
+    NumbersSkipped,
     ReasoningAdded,
     TextAdded,
     ToolOutputAdded,
@@ -234,11 +236,13 @@ class RunsStream:
         self._times.take(change)
         if type(change) is TextAdded:
             self._texts.setdefault(change.item, []).append(change.text)
+        if isinstance(change, NumbersSkipped):
+            self._number += change.count
+            return b""
         if not isinstance(change, Ended):
             return self._frame(event_name(change), partial(_FIELDS[type(change)], change))
         if self._after > self._number:
-            # The client has events that a dead process had not logged, but it does not have this
-            # one.
+            # There is no such event, so the client does not have this one.
             self._after = FROM_THE_START
         return self._frame(event_name(change), partial(self._end_fields, change.outcome)) + CLOSED
 

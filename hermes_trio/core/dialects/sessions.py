@@ -1,8 +1,8 @@
 """Sessions: turns rendered as a stream of events or collected into one reply, and the objects of the Sessions API.
 
 A frame has ``event:``, ``id:`` and ``data:`` lines. The id is also the field ``seq``; it counts
-from 1 without a gap, and a browser that reconnects sends the last one back. JSON is not
-ASCII-escaped.
+from 1, without a gap unless the process died, and a browser that reconnects sends the last one
+back. JSON is not ASCII-escaped.
 
 The order of a stream: ``run.started`` and ``message.started`` at once; then one event per change;
 then ``assistant.completed`` and ``run.completed``, or ``error`` if the run failed by the rule of
@@ -28,6 +28,7 @@ from hermes_trio.core.changes import (
     Change,
     ClientToolCalled,
     Ended,
+    NumbersSkipped,
     ReasoningAdded,
     TextAdded,
     ToolOutputAdded,
@@ -218,6 +219,10 @@ class SessionStream:
     def _approval_resolved(self, change: ApprovalResolved) -> bytes:
         return self._message_event(event_name(change), partial(resolution_fields, change))
 
+    def _numbers_skipped(self, change: NumbersSkipped) -> bytes:
+        self._number += change.count
+        return b""
+
     def _ended(self, change: Ended) -> bytes:
         outcome = change.outcome
         state = final_state(outcome)
@@ -226,7 +231,7 @@ class SessionStream:
             self._failure_events(outcome) if state is RunState.FAILED else self._end_events(outcome)
         )
         if self._after > self._number + len(events):
-            # The client has events that a dead process had not logged, but it does not have these.
+            # There is no such event, so the client does not have these.
             self._after = FROM_THE_START
         frames = [self._message_event(*event) for event in events]
         return b"".join(frames) + self._frame("done", lambda: {"status": str(state)})
@@ -240,6 +245,7 @@ class SessionStream:
         ClientToolCalled: _client_tool_called,
         ApprovalRequested: _approval_requested,
         ApprovalResolved: _approval_resolved,
+        NumbersSkipped: _numbers_skipped,
         Ended: _ended,
     }
 

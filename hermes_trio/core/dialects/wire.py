@@ -19,6 +19,9 @@ from hermes_trio.core.shorten import shorten
 # Valid inside JSON strings, but some line readers split on them.
 _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
+MAX_EVENTS_PER_CHANGE = 8
+"""The most numbered events that any dialect makes of one change, other than the end."""
+
 KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
 

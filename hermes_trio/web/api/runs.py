@@ -18,8 +18,9 @@ from typing import Any
 from attrs import evolve, frozen
 from quart import Blueprint, Response, request
 
-from hermes_trio.core.changes import Change, Ended
+from hermes_trio.core.changes import Change
 from hermes_trio.core.dialects.runs import (
+    CLOSED,
     FROM_THE_START,
     RunsStream,
     end_object,
@@ -168,20 +169,24 @@ async def stream_events(run_id: str) -> Response:
     after = last_seq(event_id, FROM_THE_START)
     found = await _find(run_id)
     started = await _open_events(run_id)
-    if event_id and isinstance(found, EndedRun) and await _is_last_event(run_id, after):
+    if event_id and isinstance(found, EndedRun) and not await _has_events(found.header, after):
         # A browser reconnects even after a stream that ended well; only 204 stops it.
         return Response(b"", 204)
     return sse_response(started, RunsStream(started.header, after))
 
 
-async def _is_last_event(run_id: str, seq: int) -> bool:
-    """Whether an event reports the end of the run.
-
-    After ``run.started``, event N + 1 reports change N.
-    """
-    store = app_state().services.store
-    changes = await load_changes(store, principal(), run_id, seq - 1) if seq > 0 else ()
-    return bool(changes) and isinstance(changes[0], Ended)
+async def _has_events(header: RunHeader, after: int) -> bool:
+    """Whether an ended run has events after a number."""
+    stream, position = RunsStream(header, after), 0
+    frames = stream.opening()
+    while frames in (b"", CLOSED):
+        store = app_state().services.store
+        changes = await load_changes(store, principal(), header.run_id, position)
+        if not changes:
+            return False
+        position += len(changes)
+        frames = stream.render(changes)
+    return True
 
 
 async def _open_events(run_id: str) -> StartedRun:

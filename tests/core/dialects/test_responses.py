@@ -308,17 +308,6 @@ def test_a_stream_can_be_picked_up_after_every_event(script: list[Event], last: 
     assert frames_after(HEADER, changes, len(frames)) == b"data: [DONE]\n\n"
 
 
-@given(scripts, st.integers(0, 60))
-def test_a_client_that_heard_more_than_a_dead_process_logged_hears_the_end(
-    script: list[Event], last: int
-) -> None:
-    changes = played(script, Reason.PROCESS_DIED)[1]
-    events = events_of(frames_after(HEADER, changes, last))
-    assert events[-1]["type"] == "response.incomplete"
-    numbers = [event["sequence_number"] for event in events]
-    assert numbers == list(range(last + 1, last + 1 + len(events)))
-
-
 @given(scripts, st.integers(-1, 60), st.integers(0, 25))
 def test_rendering_in_pieces_or_at_once_is_the_same(
     script: list[Event], after: int, cut: int
