@@ -35,7 +35,6 @@ from hermes_trio.core.records import Retention
 from hermes_trio.keys import (
     DEFAULT_PRINCIPAL,
     KEY_ADVICE,
-    Keyring,
     KeySources,
     OpenedKeys,
     check_keys,
@@ -44,7 +43,7 @@ from hermes_trio.keys import (
     open_keys,
     open_secret,
 )
-from hermes_trio.runs.admission import Admission, Quota, SessionLocks
+from hermes_trio.runs.admission import Admission, BodyBudget, Quota, SessionLocks
 from hermes_trio.runs.disconnects import parse_policy
 from hermes_trio.runs.persistence import LogFlusher, enforce_retention
 from hermes_trio.runs.recovery import recover
@@ -54,6 +53,7 @@ from hermes_trio.runs.spec import AgentEnvironment, Services
 from hermes_trio.runs.supervisor import RunSupervisor, open_supervisor
 from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.schema.replies import ShownSetting
+from hermes_trio.server.tuning import return_memory
 from hermes_trio.settings import Profile, Settings, load
 from hermes_trio.settings import options as known_options
 from hermes_trio.settings.model import display_settings
@@ -324,13 +324,15 @@ def _attach(
     """Give the application the state that its requests share."""
     settings, readiness = prepared.settings, ReadinessFlag()
     secret, keyring = prepared.token_secret, prepared.keys.keyring
-    admission = _admission(settings, keyring)
+    principals = len({named.principal for named in keyring.keys})
+    admission = _admission(settings, principals)
     state = AppState(
         web_options(settings),
         keyring,
         TokenSigner(Purpose.STREAM_TICKET, secret, keyring),
         TokenSigner(Purpose.PAGE_SESSION, secret, keyring),
         admission,
+        BodyBudget(settings.max_total_body_bytes, principals, settings.body_seconds, return_memory),
         SessionLocks(settings.busy_wait_seconds if settings.busy_session == "wait" else 0.0),
         services,
         supervisor,
@@ -343,13 +345,12 @@ def _attach(
     return Server(app, admission, services.registry, readiness)
 
 
-def _admission(settings: Settings, keyring: Keyring) -> Admission:
+def _admission(settings: Settings, principals: int) -> Admission:
     quota = Quota(
         runs=settings.max_runs_per_principal,
         runs_per_minute=settings.max_runs_per_minute,
         requests=settings.max_requests_per_principal,
     )
-    principals = len({named.principal for named in keyring.keys})
     # A connection needs a descriptor. The only principal there is may use up all of them.
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     max_requests = max(0, descriptors) if principals > 1 else 0

@@ -1,4 +1,6 @@
-"""Admission control: limits on runs and requests, fair to all principals, and one turn at a time per session.
+"""Admission control: limits on runs, requests and their bodies, and one turn at a time per session.
+
+All limits are shared fairly by the principals of a server.
 
 A slot is reserved while the response can still be refused with a status, activated by the run, and
 released only when nothing of the agent is left. An abandoned thread therefore still counts.
@@ -9,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum
 from types import MappingProxyType
 
@@ -88,32 +91,35 @@ class SharedPlaces:
         """Return how many places a principal has."""
         return self._held[principal]
 
-    def has_room_for(self, principal: str, quota: int = 0, spare: int = 0) -> bool:
+    def has_room_for(
+        self, principal: str, quota: int = 0, spare: int = 0, *, count: int = 1
+    ) -> bool:
         """Return whether a principal may take another place.
 
         Args:
             principal: who would take it.
             quota: how many places this principal may have, in place of a fair share.
             spare: how many more than that, for what must not fail because of the rest.
+            count: how many places it would take.
         """
         held = self._held[principal]
-        if self.is_full:
+        if self.limit and self.in_use + count > self.limit:
             return False
         if quota:
-            return held < quota + spare
+            return held + count <= quota + spare
         if not held or not self.limit or self.principals < 2:
             return True
         idle = max(0, self.principals - len(self._held))
-        left = self.limit - self.in_use - min(idle, self.limit // 2)
-        return left > 0 and held < LEAD * left + spare
+        left = self.limit - self.in_use - (count - 1) - min(idle, self.limit // 2)
+        return left > 0 and held + count <= LEAD * left + spare
 
-    def take(self, principal: str) -> None:
-        """Take a place. The caller has made sure that there is room."""
-        self._held[principal] += 1
+    def take(self, principal: str, count: int = 1) -> None:
+        """Take places. The caller has made sure that there is room."""
+        self._held[principal] += count
 
-    def release(self, principal: str) -> None:
-        """Give a place back."""
-        self._held[principal] -= 1
+    def release(self, principal: str, count: int = 1) -> None:
+        """Give places back."""
+        self._held[principal] -= count
         if not self._held[principal]:
             del self._held[principal]
 
@@ -281,6 +287,113 @@ def _too_many(problem: str, seconds: float = 1.0) -> ApiError:
     headers = {"Retry-After": str(math.ceil(seconds))}
     message = f"{problem} Try again shortly."
     return ApiError(429, message, RATE_LIMIT, code="rate_limit_exceeded", headers=headers)
+
+
+class BodyClaim:
+    """The part of a ``BodyBudget`` that one request body needs."""
+
+    def __init__(self, budget: BodyBudget, principal: str, size: int) -> None:
+        self.principal = principal
+        self.size = size
+        self.budget = budget
+        self.granted = trio.Event()
+
+    async def wait(self) -> None:
+        """Wait until the body may be received.
+
+        Raises:
+            ApiError: 503 when the server, 429 when the principal has had too many other bodies for
+                too long.
+        """
+        await self.budget.wait_granted(self)
+
+    def release(self) -> None:
+        """Give the bytes back, or the claim up. Releasing it twice is harmless."""
+        self.budget.release(self)
+
+
+class BodyBudget:
+    """Bytes of request bodies that may be received and parsed at the same time; 0 means any number.
+
+    Claims are for whole bodies, so that a body of which a part has been received can always be
+    completed. A claim that does not fit waits: senders notice nothing but a slow connection. Of
+    those that wait, the principal with the fewest bytes comes first.
+
+    Args:
+        limit: the number of bytes. A larger body needs all of them.
+        principals: how many share them.
+        wait_seconds: how long a claim waits.
+        return_memory: called in a thread when the last body has gone.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        principals: int = 1,
+        wait_seconds: float = 20.0,
+        return_memory: Callable[[], object] | None = None,
+    ) -> None:
+        self._bytes = SharedPlaces(limit, principals)
+        self._wait_seconds = wait_seconds
+        self._return_memory = return_memory
+        self._waiting: list[BodyClaim] = []
+        self._granted: set[BodyClaim] = set()
+
+    @property
+    def in_use(self) -> int:
+        """The size of the bodies that are being received and parsed."""
+        return self._bytes.in_use
+
+    def claim(self, principal: str, size: int) -> BodyClaim:
+        """Ask for the bytes of a body. The caller releases the claim, granted or not."""
+        claim = BodyClaim(self, principal, min(size, self._bytes.limit or size))
+        self._waiting.append(claim)
+        self._grant()
+        return claim
+
+    async def wait_granted(self, claim: BodyClaim) -> None:
+        """Wait for a claim, see ``BodyClaim.wait``."""
+        with trio.move_on_after(self._wait_seconds):
+            await claim.granted.wait()
+        if claim not in self._granted:
+            if self._fits(claim):
+                raise _too_many("Too many large requests with this API key.")
+            message = "Too many large requests at the same time. Try again shortly."
+            raise ApiError(503, message, SERVER_ERROR, code="server_overloaded", headers=RETRY_SOON)
+
+    def release(self, claim: BodyClaim) -> None:
+        """Release a claim, see ``BodyClaim.release``."""
+        if claim in self._granted:
+            self._granted.remove(claim)
+            self._bytes.release(claim.principal, claim.size)
+        elif claim in self._waiting:
+            self._waiting.remove(claim)
+        self._grant()
+
+    async def return_memory_if_idle(self) -> None:
+        """Return free memory to the system, unless more bodies are there or wait."""
+        if self._return_memory is not None and not (self._granted or self._waiting):
+            with suppress(RuntimeError):  # the process cannot start a thread any more
+                await trio.to_thread.run_sync(self._return_memory)
+
+    def _grant(self) -> None:
+        while (claim := self._next()) is not None:
+            self._waiting.remove(claim)
+            self._granted.add(claim)
+            self._bytes.take(claim.principal, claim.size)
+            claim.granted.set()
+
+    def _next(self) -> BodyClaim | None:
+        """Return the claim to grant next, if one can be granted now."""
+        for claim in sorted(self._waiting, key=lambda each: self._bytes.held_by(each.principal)):
+            if self._bytes.has_room_for(claim.principal, count=claim.size):
+                return claim
+            if not self._fits(claim):
+                return None  # smaller ones that come later must not take its place for ever
+        return None
+
+    def _fits(self, claim: BodyClaim) -> bool:
+        return self._bytes.in_use + claim.size <= self._bytes.limit
 
 
 class SessionLocks:

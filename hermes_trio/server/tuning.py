@@ -50,6 +50,17 @@ def tune_process() -> Tuning:
     return Tuning(thresholds, switch_seconds, gc.get_freeze_count())
 
 
+def return_memory() -> None:
+    """Return what the allocator has freed to the system. Blocks for up to a tenth of a second.
+
+    Large blocks are returned anyway. This is for the many small ones that a large body was parsed
+    into. Releases the interpreter, so call it in a thread.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)
+
+
 def _map_large_blocks() -> None:
     """Let the allocator use mappings for large blocks, for good.
 

@@ -360,6 +360,14 @@ class Settings:
     max_body_bytes: int = _setting(
         10_000_000, Option("Maximum size of a request body."), validators.AtLeast(1)
     )
+    max_total_body_bytes: int = _setting(
+        100_000_000,
+        Option(
+            "Maximum total size of the request bodies that are received and parsed at the same time; others wait. "
+            "0 means no limit."
+        ),
+        validators.AtLeast(0),
+    )  # fmt: skip
     write_through: bool = _setting(
         True,
         Option(

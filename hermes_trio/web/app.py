@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
+from collections.abc import Generator, Mapping
+from typing import Any, TypeAlias
 
 from quart import Response, request
 from quart_trio import QuartTrio
@@ -15,7 +16,7 @@ from hermes_trio.stores.base import StoreError
 from hermes_trio.web import auth, errors
 from hermes_trio.web.api import approvals, chat, conversations, info, responses, runs, sessions
 from hermes_trio.web.middleware import AllowedHosts, BoundaryMiddleware, Cors
-from hermes_trio.web.request import STATE_KEY, app_state, current_request
+from hermes_trio.web.request import SCOPE_KEY, STATE_KEY, RequestContext, app_state, current_request
 from hermes_trio.web.state import AppState, WebOptions
 from hermes_trio.web.static import load_page, make_page_blueprint
 
@@ -25,13 +26,15 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
 class LimitedBody(TrioBody):
-    """A request body that is refused as soon as it exceeds the limit.
+    """A request body that waits for room in memory, and is refused as soon as it exceeds the limit.
 
-    Quart 0.22 does this itself, in ``append``. Quart 0.23 calls ``put`` instead, which buffers
-    everything and leaves the check to the end of the body. Delete this class when Quart checks
+    Quart 0.22 does the latter itself, in ``append``. Quart 0.23 calls ``put`` instead, which buffers
+    everything and leaves the check to the end of the body. Delete ``put`` when Quart checks
     while it receives again.
     """
 
+    context: RequestContext | None = None  # without one, there is always room
+    seconds = math.inf
     _received = 0
 
     async def put(self, data: bytes) -> None:
@@ -45,11 +48,48 @@ class LimitedBody(TrioBody):
         else:
             await super().put(data)  # type: ignore[misc]  # only in Quart 0.23
 
+    async def reserve(self) -> None:
+        """Wait until there is room for all of the body.
+
+        Raises:
+            ApiError: 503 or 429 when there was none for too long.
+            RequestTimeout: the client does not send it.
+        """
+        if self.context is not None:
+            await self.context.upload.wait_size(self.seconds)
+            if not self.context.upload.is_free:
+                await self.context.upload.reserve(app_state().bodies, self.context.principal.name)
+
+    def __await__(self) -> Generator[Any, None, bytes]:
+        """Receive the whole body."""
+        yield from self.reserve().__await__()
+        data: bytes = yield from super().__await__()
+        return data
+
+    async def __anext__(self) -> bytes:
+        """Receive the next part, which needs no room: it is not kept."""
+        if self.context is not None:
+            self.context.upload.let_come()
+        return await super().__anext__()
+
 
 class LimitedRequest(TrioRequest):
     """A request with a limited body."""
 
     body_class = LimitedBody
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        assert isinstance(self.body, LimitedBody)
+        scope: Mapping[str, Any] = self.scope
+        self.body.context = scope.get(SCOPE_KEY)
+        self.body.seconds = math.inf if self.body_timeout is None else self.body_timeout
+
+    async def get_data(self, *args: Any, **options: Any) -> Any:
+        """Receive the whole body. ``body_timeout`` does not count while it waits for room."""
+        assert isinstance(self.body, LimitedBody)
+        await self.body.reserve()
+        return await super().get_data(*args, **options)
 
 
 def make_app(options: WebOptions) -> Application:

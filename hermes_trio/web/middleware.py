@@ -23,7 +23,7 @@ from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.redact import header_safe
 from hermes_trio.keys import is_loopback
 from hermes_trio.runs.delivery import EXTENSION
-from hermes_trio.web.request import SCOPE_KEY, RequestContext, is_same_origin
+from hermes_trio.web.request import SCOPE_KEY, RequestContext, Upload, is_same_origin
 from hermes_trio.web.sse import StreamTruncated
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -96,6 +96,7 @@ class _Exchange:
     _receive: Receive
     _send: Send
     _write_through: Any = None  # the server's extension, if it offers it
+    upload: Upload = field(factory=Upload)
     default_headers: RawHeaders = field(factory=list)  # added to the response unless it has them
     status: int | None = None  # None until the response starts
     body_bytes: int = 0
@@ -110,6 +111,8 @@ class _Exchange:
         task itself as soon as the response is done.
         """
         message: Message = await self._receive()
+        if message["type"] == "http.request":
+            return await self.upload.receive(message)
         if self.is_finishing and message["type"] == "http.disconnect":
             await trio.sleep_forever()
         return message
@@ -118,6 +121,7 @@ class _Exchange:
         """Send a message of the response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self.upload.response_started()
             present = {name for name, _ in message["headers"]}
             added = [(name, value) for name, value in self.default_headers if name not in present]
             message = {**message, "headers": [*message["headers"], *added]}
@@ -274,6 +278,7 @@ class BoundaryMiddleware:
                         complete=exchange.is_finishing,
                         principal=context.principal.name,
                     )
+        await context.upload.return_memory()
 
     def _prepare(self, scope: Scope, exchange: _Exchange) -> tuple[RequestContext, _Reply | None]:
         """Make the context of a request, and the reply to one that must not or need not reach the application."""
@@ -293,6 +298,9 @@ class BoundaryMiddleware:
                 raise ApiError(403, "This origin is not allowed.", code="origin_not_allowed")
             exchange.default_headers += self.cors.headers(origin)
             _check_request(scope, headers, self.max_body_bytes)
+            length = headers.get("content-length", "")
+            upload = Upload(int(length) if length else None, self.max_body_bytes)
+            exchange.upload = context.upload = upload
         except ApiError as error:
             shown = [(name.encode(), value.encode()) for name, value in error.headers.items()]
             return context, _Reply(error.status, shown, encode(error.envelope()).encode("ascii"))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack
 from typing import Any, TypeVar, cast
 
 import trio
 from attrs import define, field, frozen
 from quart import current_app, request
+from werkzeug.exceptions import RequestTimeout
 
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.records import record_owner
 from hermes_trio.keys import Principal
-from hermes_trio.runs.admission import Admission, Slot
+from hermes_trio.runs.admission import Admission, BodyBudget, BodyClaim, Slot
 from hermes_trio.runs.delivery import TrySend
 from hermes_trio.schema.chat import ChatRequest
 from hermes_trio.schema.front_ends import (
@@ -42,9 +43,99 @@ ANONYMOUS = Principal("")
 NO_IDS = BodyIds()
 LAST_EVENT_HEADER = "Last-Event-ID"
 APPROVALS_HEADER = "X-Hermes-Approvals"
+FREE_BYTES = 65_536  # of a body that needs no room in the budget
 MAX_INLINE_BYTES = 100_000  # of a body that is parsed or rendered in the event loop
 MAX_INTEGER = 2**53  # what JavaScript clients can count to
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
+
+
+class Upload:
+    """The body of a request on its way to the view.
+
+    A body of at most ``FREE_BYTES`` is received at once. The rest of a larger one is received when
+    the view wants it and the server has room for it, and discarded if the response starts before
+    that. So a request that is refused costs little memory.
+    """
+
+    def __init__(self, length: int | None = None, max_bytes: int = 0) -> None:
+        self._length = length  # as the client declared it
+        self._max_bytes = max_bytes
+        self._received = 0
+        self._claim: BodyClaim | None = None
+        self._is_wanted = self._is_discarded = False
+        self._is_seen = trio.Event()  # all of it, or more than is free or allowed
+        self._can_continue = trio.Event()  # there is room, or the response has started
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the body needs no room in the budget, as far as is known."""
+        return max(self._received, self._length or 0) <= FREE_BYTES
+
+    async def receive(self, message: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """Take in a part of the body, and return it when there is room for it."""
+        self._received += len(message.get("body", b""))
+        has_more = message.get("more_body", False)
+        if not (has_more and self.is_free and self._received <= self._max_bytes):
+            self._is_seen.set()
+        if self.is_free:
+            return message
+        await self._can_continue.wait()
+        if self._is_wanted:
+            return message
+        self._is_discarded = True
+        return {**message, "body": b""}
+
+    async def wait_size(self, seconds: float) -> None:
+        """Wait until it is known whether the body is free.
+
+        Raises:
+            RequestTimeout: the client has not sent enough of it after some time.
+        """
+        if self._length is None:
+            with trio.move_on_after(seconds) as waiting:
+                await self._is_seen.wait()
+            if waiting.cancelled_caught:
+                raise RequestTimeout
+
+    async def reserve(self, budget: BodyBudget, principal: str) -> None:
+        """Let the rest of the body come when there is room for it. Only the first call counts.
+
+        A client that did not declare the length may need the maximum. The request releases the
+        room when it ends, if nothing did before.
+
+        Raises:
+            ApiError: 503 or 429 when there was no room for too long.
+        """
+        if self._claim is None:
+            self._claim = budget.claim(principal, self._length or self._max_bytes)
+            await self._claim.wait()
+            self.let_come()
+
+    def let_come(self) -> None:
+        """Let the rest of the body come.
+
+        Raises:
+            RuntimeError: a part of it has been discarded.
+        """
+        if self._is_discarded:
+            raise RuntimeError("the body was not read before the response started")
+        self._is_wanted = True
+        self._can_continue.set()
+
+    def response_started(self) -> None:
+        """Receive what is left all the same: a disconnect comes behind it."""
+        if self._claim is None:
+            self._can_continue.set()
+
+    def release(self) -> None:
+        """Give the room back: the body has been parsed, or is not needed any more."""
+        if self._claim is not None:
+            self._claim.release()
+
+    async def return_memory(self) -> None:
+        """Return the memory of a large body to the system, unless there are others."""
+        if self._claim is not None:
+            await self._claim.budget.return_memory_if_idle()
 
 
 @define(eq=False)
@@ -56,6 +147,7 @@ class RequestContext:
     """
 
     request_id: str
+    upload: Upload = field(factory=Upload)
     profile: str = ""  # from the path prefix /p/NAME
     principal: Principal = ANONYMOUS
     has_key: bool = False  # authenticated by an API key, not by a token that stands for one
@@ -94,6 +186,7 @@ class RequestContext:
     def close(self) -> None:
         """Run the callbacks, all of them even if one raises."""
         with ExitStack() as stack:
+            stack.callback(self.upload.release)
             for callback in self._on_close:
                 stack.callback(callback)
 
@@ -187,13 +280,16 @@ def header(name: str) -> str:
 
 
 async def body() -> bytes:
-    """Receive the whole body.
+    """Receive the whole body, once.
 
     Raises:
+        ApiError: 503 or 429 when the server has no room for it.
         RequestEntityTooLarge: it exceeds the limit, which Content-Length did not tell.
         RequestTimeout: it did not arrive in time.
     """
     data: bytes = await request.get_data(cache=True, as_text=False, parse_form_data=False)
+    if not current_request().upload.is_free:  # a small one is kept, for hooks of other programs
+        request.body.clear()
     return data
 
 
@@ -203,10 +299,13 @@ async def parse_body(parse: Callable[[bytes], T]) -> T:
     A large one is parsed in a thread, so that no other request has to wait for it.
 
     Raises:
-        ApiError: 400.
+        ApiError: 400; 503 or 429 when the server has no room for it.
     """
     raw = await body()
-    return parse(raw) if len(raw) <= MAX_INLINE_BYTES else await in_thread(parse, raw)
+    try:
+        return parse(raw) if len(raw) <= MAX_INLINE_BYTES else await in_thread(parse, raw)
+    finally:
+        current_request().upload.release()
 
 
 async def in_thread(work: Callable[[A], T], argument: A) -> T:

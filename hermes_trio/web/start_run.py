@@ -42,7 +42,6 @@ from hermes_trio.web.auth import choose_agent, choose_task_agent
 from hermes_trio.web.request import (
     SessionHeaders,
     app_state,
-    body,
     current_request,
     header,
     parse_body,
@@ -109,7 +108,7 @@ class NewRun:
     """A run to be started, as an API describes it."""
 
     kind: RunKind
-    body: bytes  # compared when an Idempotency-Key is used again
+    fingerprint: str  # of the body, compared when an Idempotency-Key is used again
     session: SessionHeaders
     load_input: Callable[
         [str], Awaitable[TurnInput]
@@ -145,12 +144,14 @@ class StartedRun:
 
 def task_run(
     kind: RunKind,
-    body: bytes,
+    fingerprint: str,
     session: SessionHeaders,
     load_input: Callable[[str], Awaitable[TurnInput]],
 ) -> NewRun:
     """Describe the run of a front end's background task: nothing of it is kept."""
-    return NewRun(kind, body, session, load_input, persistence=Persistence.NONE, is_task=True)
+    return NewRun(
+        kind, fingerprint, session, load_input, persistence=Persistence.NONE, is_task=True
+    )
 
 
 def new_task_id() -> str:
@@ -158,8 +159,8 @@ def new_task_id() -> str:
     return f"task-{secrets.token_hex(16)}"
 
 
-async def read_turn(parse: Callable[[bytes], T], needs_slot: bool = True) -> tuple[bytes, T]:
-    """Receive and parse the body of a request that runs an agent.
+async def read_turn(parse: Callable[[bytes], T], needs_slot: bool = True) -> tuple[str, T]:
+    """Receive and parse the body of a request that runs an agent. Return its fingerprint, too.
 
     While the server is full or drains, the request is refused before its body is read. The slot of
     the run is taken only when the request is complete: bodies that never end must not use up the
@@ -171,8 +172,12 @@ async def read_turn(parse: Callable[[bytes], T], needs_slot: bool = True) -> tup
     current_request().starts_run = True
     if needs_slot and not _idempotency_key():
         app_state().admission.require_free(principal_name())
-    parsed = await parse_body(parse)
-    return await body(), parsed
+    return await parse_body(partial(_parse_and_hash, parse, bool(_idempotency_key())))
+
+
+def _parse_and_hash(parse: Callable[[bytes], T], has_key: bool, raw: bytes) -> tuple[str, T]:
+    parsed = parse(raw)
+    return hashlib.sha256(raw).hexdigest() if has_key else "", parsed
 
 
 def disconnect_policy() -> DisconnectPolicy:
@@ -200,7 +205,7 @@ async def start_run(new: NewRun) -> StartedRun:
     if not key:
         spec = await _make_spec(new, run_id)
         return _with_headers(await _begin(spec, new.ends_with_request), new)
-    claim = _make_claim(key, new.body, run_id)
+    claim = _make_claim(key, new.fingerprint, run_id)
     first = await app_state().services.store.claim_key(claim)
     if first.run_id != claim.run_id:
         return _with_headers(await _replay(claim, first), new, {"Idempotency-Replayed": "true"})
@@ -306,12 +311,11 @@ def _idempotency_key() -> str:
     return header(KEY_HEADER).strip()
 
 
-def _make_claim(key: str, body: bytes, run_id: str) -> IdempotencyRecord:
+def _make_claim(key: str, fingerprint: str, run_id: str) -> IdempotencyRecord:
     if len(key) > MAX_KEY_LENGTH:
         raise bad_request(
             f"'{KEY_HEADER}' may have at most {MAX_KEY_LENGTH} characters.", KEY_HEADER
         )
-    fingerprint = hashlib.sha256(body).hexdigest()
     return IdempotencyRecord(
         principal(), request.path, key, fingerprint, run_id, app_state().services.wall_clock()
     )

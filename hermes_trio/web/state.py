@@ -9,7 +9,7 @@ from attrs import frozen
 
 from hermes_trio.core.dialects.chat import AGENT_FAILED
 from hermes_trio.keys import Keyring
-from hermes_trio.runs.admission import Admission, SessionLocks
+from hermes_trio.runs.admission import Admission, BodyBudget, SessionLocks
 from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy
 from hermes_trio.runs.spec import Services
 from hermes_trio.runs.supervisor import RunSupervisor
@@ -75,6 +75,7 @@ class AppState:
     tickets: TokenSigner  # each for the event stream of one run
     page_sessions: TokenSigner  # cookies of the web page
     admission: Admission
+    bodies: BodyBudget
     session_locks: SessionLocks
     services: Services
     supervisor: RunSupervisor

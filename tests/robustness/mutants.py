@@ -42,6 +42,7 @@ GUARDS, WRITES, READING, PROTOCOLS, HTTP2 = (
     f"../server/test_{name}.py"
     for name in ("guards", "guards_writes", "reading", "guards_protocols", "http2")
 )
+BODIES = "../web/test_bodies.py"
 SHARES, RUN_SHARES = "../web/test_shares.py", "../runs/test_shares.py"
 TICKETS, PAGE_SESSION = "../web/test_tickets.py", "../web/test_page_session.py"
 FRONT_ENDS, REPLIES = "../web/test_front_ends.py", "../web/test_approval_replies.py"
@@ -62,6 +63,20 @@ MUTANTS = (
         "left = self.limit - self.in_use - min(idle, self.limit // 2)",
         "left = self.limit - self.in_use",
         RUN_SHARES,
+    ),
+    Mutant(
+        "receive large bodies without room for them",
+        "web/request.py",
+        "        if self.is_free:\n            return message\n",
+        "        if self._max_bytes:\n            return message\n",
+        BODIES,
+    ),
+    Mutant(
+        "keep the room of a body until its request ends",
+        "web/request.py",
+        "    finally:\n        current_request().upload.release()\n",
+        "    finally:\n        pass\n",
+        BODIES,
     ),
     Mutant(
         "count no open requests",

@@ -155,6 +155,11 @@ class Exchange:
         return self.answer
 
     @property
+    def unreceived(self) -> int:
+        """How many messages the application has not received yet."""
+        return self._for_app.statistics().current_buffer_used
+
+    @property
     def answer(self) -> HttpResponse:
         """What has arrived so far."""
         return HttpResponse(self._status, self._headers, self.raw)

@@ -36,7 +36,7 @@ from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
 from hermes_trio.keys import Keyring, NamedKey
-from hermes_trio.runs.admission import Admission, SessionLocks
+from hermes_trio.runs.admission import Admission, BodyBudget, SessionLocks
 from hermes_trio.runs.persistence import LogFlusher
 from hermes_trio.runs.registry import RunRegistry
 from hermes_trio.runs.run import Run
@@ -334,6 +334,7 @@ def make_harness(
     limits: RunLimits = DEFAULT_LIMITS,
     max_runs: int = 2,
     admission: Admission | None = None,
+    bodies: BodyBudget | None = None,
     turn_patience: float = 0.0,
     store: Store | None = None,
     workspace: Path = NOWHERE,
@@ -386,6 +387,7 @@ def make_harness(
         TokenSigner(Purpose.STREAM_TICKET, TOKEN_SECRET, keyring),
         TokenSigner(Purpose.PAGE_SESSION, TOKEN_SECRET, keyring),
         admission or Admission(max_runs),
+        bodies or BodyBudget(options.max_body_bytes),
         SessionLocks(turn_patience),
         services,
         supervisor,

@@ -57,11 +57,11 @@ async def chat_completions() -> Response:
     form = approvals_header("replies", "events")
     takes_replies = form == "replies" or (not form and app_state().options.approval_replies)
     # A reply needs no slot: its run has one.
-    raw, chat = await read_turn(parse_chat, needs_slot=not takes_replies)
+    fingerprint, chat = await read_turn(parse_chat, needs_slot=not takes_replies)
     session = SessionHeaders.from_request()
     ids, policy = client_ids(chat.ids, chat.derived_session_id), disconnect_policy()
     if is_background_task(chat, ids):
-        new = task_run(CHAT, raw, session, partial(_load_task, chat))
+        new = task_run(CHAT, fingerprint, session, partial(_load_task, chat))
         return await _respond(chat, await start_run(new))
     session_id = session.session_id or ids.session_id
     asks_in_chat = takes_replies and _can_ask_in_chat(session_id)
@@ -69,7 +69,7 @@ async def chat_completions() -> Response:
         return await _respond(chat, answered)
     new = NewRun(
         CHAT,
-        raw,
+        fingerprint,
         session,
         partial(_load_new_turn if asks_in_chat else _load_input, chat, session.session_id, ids),
         # What a session is to remember, and what may outlive its client, is logged while it runs,

@@ -94,17 +94,17 @@ async def create_response() -> Response:
     """Run one turn: streamed, collected, or in the background."""
     # The request may continue with a suspended agent, which has its slot already.
     needs_slot = not app_state().services.suspended.has_any(principal())
-    raw, asked = await read_turn(parse_responses, needs_slot)
+    fingerprint, asked = await read_turn(parse_responses, needs_slot)
     session = SessionHeaders.from_request()
     has_approval_items = asked.answers_approval or _choose_approval_items(asked)
     asked = evolve(asked, echo={**asked.echo, **_presentation(has_approval_items)})
     ids = client_ids(asked.ids, _derived_id(asked))
     new = (
-        task_run(RESPONSES, raw, session, partial(_load_task, asked))
+        task_run(RESPONSES, fingerprint, session, partial(_load_task, asked))
         if is_background_task(asked, ids) and not (asked.background or asked.is_chained)
         else NewRun(
             RESPONSES,
-            raw,
+            fingerprint,
             session,
             partial(_load_input, asked, ids),
             persistence=Persistence.FULL if asked.store else Persistence.NONE,

@@ -101,12 +101,12 @@ blueprint = Blueprint("runs", __name__, url_prefix="/v1/runs")
 @blueprint.post("")
 async def create_run() -> Response:
     """Start a run, and respond as soon as the store has it."""
-    raw, asked = await read_turn(parse_run)
+    fingerprint, asked = await read_turn(parse_run)
     session = SessionHeaders.from_request()
     started = await start_run(
         NewRun(
             RUNS,
-            raw,
+            fingerprint,
             session,
             partial(_load_input, asked),
             persistence=Persistence.FULL,

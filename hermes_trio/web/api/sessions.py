@@ -251,12 +251,12 @@ async def chat_stream(session_id: str) -> Response:
 
 
 async def _start(session_id: str, is_streamed: bool) -> StartedRun:
-    raw, asked = await read_turn(parse_session_chat)
+    fingerprint, asked = await read_turn(parse_session_chat)
     session = SessionHeaders.from_request()
     return await start_run(
         NewRun(
             SESSIONS,
-            raw,
+            fingerprint,
             session,
             partial(_load_input, session_id, asked),
             persistence=Persistence.FULL,
