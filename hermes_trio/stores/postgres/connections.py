@@ -10,8 +10,8 @@ may be in between. Statements are prepared only where there is none.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -91,43 +91,77 @@ def to_store_error(error: Exception, where: str = "postgresql store") -> StoreEr
 
 
 class PostgresConnection:
-    """A connection that executes the shared statements."""
+    """A connection that executes the shared statements in few round trips.
+
+    The beginning of a transaction, and statements whose results are not needed, are sent along with
+    the next statement whose result is. That statement then raises their errors.
+    """
 
     def __init__(self, driver: psycopg.Connection) -> None:
         self.driver = driver
         self.is_committing = False  # a failure now leaves open whether the changes were saved
-        self._has_to_begin = False
+        self._begin = ""  # begins a transaction, and has not been sent
+        self._pipeline = ExitStack()  # of statements that may not have been sent
+        self._is_deferring = False
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction has begun and not ended."""
-        return self.driver.info.transaction_status in _IN_TRANSACTION
+        return bool(self._begin) or self.driver.info.transaction_status in _IN_TRANSACTION
 
     def execute(self, sql: str, parameters: Parameters = (), /) -> SqlCursor:
         """Execute one statement."""
-        if sql == "BEGIN IMMEDIATE":
-            sql = "BEGIN"
         self.is_committing = sql == "COMMIT"
-        if not self._has_to_begin:
-            return self.driver.execute(to_postgres(sql), parameters, binary=True)
-        self._has_to_begin = False
-        with self.driver.pipeline():  # one round trip
-            self.driver.execute(_BEGIN_SNAPSHOT)
-            return self.driver.execute(to_postgres(sql), parameters, binary=True)
+        if sql == "BEGIN IMMEDIATE":
+            self._begin = "BEGIN"
+        elif self._begin and sql in {"COMMIT", "ROLLBACK"}:
+            self._begin = ""
+        else:
+            with self._sending(is_last=True):
+                return self.driver.execute(to_postgres(sql), parameters, binary=True)
+        return self.driver.cursor()
+
+    def executemany(self, sql: str, parameters: Any, /) -> SqlCursor:
+        """Execute one statement for each of the parameters, together with the next statement."""
+        cursor = self.driver.cursor(binary=True)
+        with self._sending(is_last=False):
+            cursor.executemany(to_postgres(sql), parameters)
+        return cursor
+
+    def execute_each(self, sql: str, rows: Sequence[Parameters], /) -> list[int]:
+        """Execute a statement for each row without waiting for each; return their row counts."""
+        cursor = self.driver.cursor(binary=True)
+        with self._sending(is_last=True):
+            cursor.executemany(to_postgres(sql), rows, returning=True)
+        return [result.rowcount for result in cursor.results()]
 
     def read(self, job: Callable[[SqlConnection], T]) -> T:
         """Run a job that reads one state of the database."""
-        self._has_to_begin = True
+        self._begin = _BEGIN_SNAPSHOT
         result = job(self)
-        if self.in_transaction:
-            self.driver.execute("COMMIT")
+        self.execute("COMMIT")
         return result
 
-    def executemany(self, sql: str, parameters: Any, /) -> SqlCursor:
-        """Execute one statement for each of the parameters, without waiting for each."""
-        cursor = self.driver.cursor(binary=True)
-        cursor.executemany(to_postgres(sql), parameters)
-        return cursor
+    @contextmanager
+    def _sending(self, *, is_last: bool) -> Iterator[None]:
+        """Send what was deferred along with the statement in the block, unless that is deferred too."""
+        begin, self._begin = self._begin, ""
+        try:
+            if not self._is_deferring and (begin or not is_last):
+                self._pipeline.enter_context(self.driver.pipeline())
+                self._is_deferring = True
+            if begin:
+                self.driver.execute(begin.encode())
+            yield
+            if is_last and self._is_deferring:
+                self._is_deferring = False
+                self._pipeline.close()
+        except BaseException:
+            # Leave the pipeline, whatever else fails in it, so that a rollback can follow.
+            self._is_deferring = False
+            with suppress(psycopg.Error):
+                self._pipeline.close()
+            raise
 
 
 def connect(url: str) -> psycopg.Connection:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from itertools import groupby
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import trio
 from attrs import frozen
@@ -63,7 +64,33 @@ class SqlConnection(Protocol):
         ...
 
 
+@runtime_checkable
+class PipelinedConnection(Protocol):
+    """A connection that can send statements without waiting for the results of earlier ones."""
+
+    def execute_each(self, sql: str, rows: Sequence[Parameters], /) -> list[int]:
+        """Execute a statement for each row; return how many rows each changed."""
+        ...
+
+
+def execute_each(connection: SqlConnection, sql: str, rows: Sequence[Parameters]) -> list[int]:
+    """Execute a statement for each row of parameters; return how many rows each changed."""
+    if isinstance(connection, PipelinedConnection):
+        return connection.execute_each(sql, rows)
+    return [connection.execute(sql, row).rowcount for row in rows]
+
+
 Job = Callable[[SqlConnection], Any]
+
+
+@runtime_checkable
+class GroupedJob(Protocol):
+    """A job without a result that is cheaper together with others of its class."""
+
+    @staticmethod
+    def run_together(connection: SqlConnection, jobs: Sequence[Any]) -> None:
+        """Do what the jobs would do one after the other."""
+        ...
 
 
 @frozen
@@ -117,7 +144,8 @@ def run_transaction(
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
-        results = [JobResult(job(connection)) for job in jobs]
+        results = _run_jobs(connection, jobs)
+        connection.execute("COMMIT")  # may raise the error of an earlier statement
     except Exception:
         if not connection.in_transaction:
             raise  # the failure ended the transaction
@@ -126,7 +154,19 @@ def run_transaction(
         connection.execute("ROLLBACK")
         connection.execute("BEGIN IMMEDIATE")
         results = [_run_in_savepoint(connection, job, to_error) for job in jobs]
-    connection.execute("COMMIT")
+        connection.execute("COMMIT")
+    return results
+
+
+def _run_jobs(connection: SqlConnection, jobs: Sequence[Job]) -> list[JobResult]:
+    results: list[JobResult] = []
+    for kind, group in groupby(jobs, type):
+        if issubclass(kind, GroupedJob):
+            alike = [*group]
+            kind.run_together(connection, alike)
+            results += [JobResult()] * len(alike)
+        else:
+            results += [JobResult(job(connection)) for job in group]
     return results
 
 
@@ -136,13 +176,13 @@ def _run_in_savepoint(
     connection.execute("SAVEPOINT job")
     try:
         value = job(connection)
+        connection.execute("RELEASE job")  # may raise the error of an earlier statement
     except Exception as error:
         if not connection.in_transaction:
             raise  # the failure ended the transaction
         connection.execute("ROLLBACK TO job")
         connection.execute("RELEASE job")
         return JobResult(error=to_error(error))
-    connection.execute("RELEASE job")
     return JobResult(value)
 
 

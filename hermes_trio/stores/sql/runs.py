@@ -30,6 +30,7 @@ from hermes_trio.core.records import (
 from hermes_trio.core.sessions import COMPRESSED, build_preview
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import (
+    EncodedRun,
     RunRow,
     clamp_int,
     decode_batch,
@@ -43,7 +44,7 @@ from hermes_trio.stores.codec import (
     sanitise_text,
 )
 from hermes_trio.stores.sql import conversations, retention, sessions
-from hermes_trio.stores.sql.database import SqlConnection
+from hermes_trio.stores.sql.database import SqlConnection, execute_each
 
 MAX_LOG_BATCHES = 64
 MAX_LOG_BYTES = 1_000_000
@@ -90,51 +91,93 @@ def begin(connection: SqlConnection, header: RunHeader, owner: str) -> None:
         )
 
 
-def end(
-    connection: SqlConnection,
-    ended: EndedRun,
-    tail: Sequence[LogBatch],
-    items: Sequence[Mapping[str, Any]],
-) -> None:
-    """Give a run its terminal form, unless it has one or once had."""
-    # Encode everything first: a run that cannot be encoded must not touch the database.
-    encoded = encode_run(ended)
-    encoded_items = [encode_item(item) for item in items]
-    header, session_id = ended.header, final_session(ended)
-    ended_at = header.stamp.created_at + ended.ended_after
+@frozen
+class EndJob:
+    """The end of a run. The ends of many runs take few statements together."""
 
-    row = {
-        **_columns(header),
-        "session_id": session_id,
-        "status": str(ended.outcome.status),
-        "reason": str(ended.outcome.reason),
-        "ended_after": ended.ended_after,
-        "has_tail": int(bool(tail)),
-        "size": encoded.size,
-        "header": encoded.header,
-        "items": encoded.items,
-        "outcome": encoded.outcome,
-    }
-    if connection.execute(END, row).rowcount == 0:
-        return
+    ended: EndedRun
+    tail: tuple[LogBatch, ...] = ()
+    items: tuple[Mapping[str, Any], ...] = ()
 
-    if header.is_stored:
-        use = _session_use(header, session_id, ended_at)
-        sessions.append_messages(connection, use, header.run_id, encoded.messages, encoded.counters)
-        if session_id != header.session_id:  # the agent moved on to another session
-            sessions.end(connection, (header.principal, header.session_id), COMPRESSED, ended_at)
-    _index_items(connection, header, encoded.item_ids)
-    _insert_batches(connection, tail)
-    if header.conversation:
-        key = (header.principal, header.conversation)
-        conversations.create_with_items(connection, key, header.stamp.created_at, encoded_items)
+    def __call__(self, connection: SqlConnection) -> None:
+        """Give the run its terminal form, unless it has one or once had."""
+        self.run_together(connection, [self])
+
+    @staticmethod
+    def run_together(connection: SqlConnection, jobs: Sequence[EndJob]) -> None:
+        """Give runs their terminal form, except those that have one or once had."""
+        # Encode everything first: a run that cannot be encoded must not touch the database.
+        endings = [_Ending.encode(job) for job in jobs]
+        changes = execute_each(connection, END, [ending.row for ending in endings])
+        _save_parts(connection, [end for end, count in zip(endings, changes, strict=True) if count])
 
 
-def _index_items(connection: SqlConnection, header: RunHeader, item_ids: Sequence[str]) -> None:
+@frozen
+class _Ending:
+    """The end of a run, ready to be written."""
+
+    job: EndJob
+    encoded: EncodedRun
+    items: Sequence[tuple[str, str]]
+
+    @classmethod
+    def encode(cls, job: EndJob) -> _Ending:
+        return cls(job, encode_run(job.ended), [encode_item(item) for item in job.items])
+
+    @property
+    def header(self) -> RunHeader:
+        return self.job.ended.header
+
+    @property
+    def ended_at(self) -> float:
+        return self.header.stamp.created_at + self.job.ended.ended_after
+
+    @property
+    def row(self) -> dict[str, Any]:
+        ended, encoded = self.job.ended, self.encoded
+        return {
+            **_columns(self.header),
+            "session_id": final_session(ended),
+            "status": str(ended.outcome.status),
+            "reason": str(ended.outcome.reason),
+            "ended_after": ended.ended_after,
+            "has_tail": int(bool(self.job.tail)),
+            "size": encoded.size,
+            "header": encoded.header,
+            "items": encoded.items,
+            "outcome": encoded.outcome,
+        }
+
+    @property
+    def turn(self) -> sessions.SessionTurn:
+        use = _session_use(self.header, final_session(self.job.ended), self.ended_at)
+        encoded = self.encoded
+        return sessions.SessionTurn(use, self.header.run_id, encoded.messages, encoded.counters)
+
+
+def _save_parts(connection: SqlConnection, endings: Sequence[_Ending]) -> None:
+    """Save what ended runs leave outside their records: messages, logs and items."""
+    stored = [ending for ending in endings if ending.header.is_stored]
+    sessions.append_turns(connection, [ending.turn for ending in stored])
+    for ending in stored:
+        header = ending.header
+        if final_session(ending.job.ended) != header.session_id:  # the agent moved on to another
+            key = (header.principal, header.session_id)
+            sessions.end(connection, key, COMPRESSED, ending.ended_at)
     connection.executemany(
         "INSERT INTO item_index (principal, item_id, run_id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-        ((header.principal, item_id, header.run_id) for item_id in item_ids),
+        [
+            (ending.header.principal, item_id, ending.header.run_id)
+            for ending in endings
+            for item_id in ending.encoded.item_ids
+        ],
     )
+    _insert_batches(connection, [batch for ending in endings for batch in ending.job.tail])
+    for ending in endings:
+        if ending.header.conversation:
+            key = (ending.header.principal, ending.header.conversation)
+            created_at = ending.header.stamp.created_at
+            conversations.create_with_items(connection, key, created_at, ending.items)
 
 
 def _columns(header: RunHeader) -> dict[str, Any]:

@@ -294,22 +294,33 @@ def record_use(connection: SqlConnection, use: SessionUse, added: Counters = NO_
     connection.execute(_UPSERT, as_dict(use) | as_dict(added))
 
 
-def append_messages(
-    connection: SqlConnection,
-    use: SessionUse,
-    run_id: str,
-    bodies: Sequence[str],
-    added: Counters,
-) -> None:
-    """Append the encoded messages of a run to a session, creating the session if necessary."""
-    record_use(connection, use, added)
-    row = {
-        "principal": use.principal,
-        "session_id": use.session_id,
-        "run_id": run_id,
-        "at": use.used_at,
-    }
-    connection.executemany(_APPEND_MESSAGE, [{**row, "body": body} for body in bodies])
+@frozen
+class SessionTurn:
+    """What a run adds to a session when it ends."""
+
+    use: SessionUse
+    run_id: str
+    messages: Sequence[str]  # encoded
+    added: Counters
+
+
+def append_turns(connection: SqlConnection, turns: Sequence[SessionTurn]) -> None:
+    """Append the messages of runs to their sessions, creating sessions if necessary."""
+    connection.executemany(_UPSERT, [as_dict(turn.use) | as_dict(turn.added) for turn in turns])
+    connection.executemany(
+        _APPEND_MESSAGE,
+        [
+            {
+                "principal": turn.use.principal,
+                "session_id": turn.use.session_id,
+                "run_id": turn.run_id,
+                "at": turn.use.used_at,
+                "body": body,
+            }
+            for turn in turns
+            for body in turn.messages
+        ],
+    )
 
 
 def load_messages(

@@ -153,7 +153,7 @@ class BaseSqlStore:
         items: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         check_end(ended, tuple(tail), bool(items))
-        job = partial(runs.end, ended=ended, tail=tuple(tail), items=tuple(items))
+        job = runs.EndJob(ended, tuple(tail), tuple(items))
         await self._submit(self._with_access_times(job))
 
     async def find_run(self, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
@@ -216,7 +216,8 @@ class BaseSqlStore:
 
     def _with_access_times(self, job: _Job[T]) -> _Job[T]:
         """Add the pending access times to a job that writes anyway."""
-        return partial(save_access_times_and_run, accesses=self._access_times.drain(), job=job)
+        accesses = self._access_times.drain()
+        return partial(save_access_times_and_run, accesses=accesses, job=job) if accesses else job
 
     async def flush_access_times(self) -> None:
         """Write the access times that are only in memory.

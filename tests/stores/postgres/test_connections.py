@@ -153,9 +153,13 @@ async def test_errors_name_the_reason_and_no_password(postgres_server: PostgresS
     assert "hush" not in str(caught.value)
 
 
-async def test_a_job_that_fails_does_not_fail_others(postgres_url: str) -> None:
+@pytest.mark.parametrize("is_deferred", [False, True])
+async def test_a_job_that_fails_does_not_fail_others(postgres_url: str, is_deferred: bool) -> None:
     def fail(connection: SqlConnection) -> None:
-        connection.execute("INSERT INTO probe (id, checked_at) VALUES (2, 1.0)")
+        if is_deferred:  # the statement after it raises the error
+            connection.executemany("INSERT INTO probe (id, checked_at) VALUES (?, 1.0)", [(2,)])
+        else:
+            connection.execute("INSERT INTO probe (id, checked_at) VALUES (2, 1.0)")
 
     failures: list[StoreError] = []
 
@@ -169,6 +173,7 @@ async def test_a_job_that_fails_does_not_fail_others(postgres_url: str) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(end_all, store, many(10))
             nursery.start_soon(submit_failure, store)
+            nursery.start_soon(store.check)
         assert len(await completed_runs(store)) == 10
     assert "CheckViolation" in str(failures)
 

@@ -62,10 +62,10 @@ def fill(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN")
     for number, kind in enumerate(KINDS):
         failed = attrs.evolve(ended(f"failed {kind}", float(number), kind=kind), outcome=FAILED)
-        run_queries.end(connection, failed, (), ())
+        run_queries.EndJob(failed)(connection)
     run_queries.begin(connection, header("live", 5.0, kind="chat"), "me")
     for number in range(MANY):
-        run_queries.end(connection, ended(f"{number:04}", 10.0 + number), (), ())
+        run_queries.EndJob(ended(f"{number:04}", 10.0 + number))(connection)
     connection.execute("COMMIT")
 
 

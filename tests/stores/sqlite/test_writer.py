@@ -132,7 +132,7 @@ async def test_a_bad_job_fails_alone(path: Path) -> None:
 
 def broken(connection: SqlConnection) -> None:
     """A job that fails after it has done its work."""
-    run_queries.end(connection, ended("half"), (), ())
+    run_queries.EndJob(ended("half"))(connection)
     raise LookupError("bug")
 
 
