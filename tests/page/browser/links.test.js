@@ -69,7 +69,9 @@ test("the answer yes, after a reload", () => signedInAsAnn(async ({ page }) => {
   await page.goto(`${server.link}#key=${KEYS.bob}`);
   await page.getByRole("dialog").waitFor();
   await page.reload();
+  const loaded = page.waitForEvent("load"); // nothing can be asked of a page that is being loaded again
   await page.getByRole("button", { name: "Sign in as bob" }).click();
+  await loaded;
   await becomes(() => principal(page), "bob");
   await page.waitForSelector("#message");
   await becomes(() => owner(page), "of bob");
