@@ -88,6 +88,27 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
+def audit(session: nox.Session) -> None:
+    """Look up known vulnerabilities of the locked packages; needs the advisories of pypi.org.
+
+    ``--strict``: a package that cannot be looked up is a failure, not a pass.
+    """
+    install(session, "security", package=False)
+    session.run(
+        "pip-audit", "--strict", "--no-deps", "--disable-pip", "--progress-spinner=off",
+        "--requirement=requirements.lock", *session.posargs,
+    )  # fmt: skip
+
+
+@nox.session
+def secrets(session: nox.Session) -> None:
+    """Look for secrets in the tracked files; ``-- --update`` writes the list of known examples anew."""
+    install(session, "security", "test")
+    session.run("pytest", "tests/scripts/test_scan_secrets.py")
+    session.run("python", "-m", "scripts.scan_secrets", *session.posargs)
+
+
+@nox.session
 def metrics(session: nox.Session) -> None:
     """Print size and shape of the package: modules, function lengths, duplicate class names."""
     session.install("attrs")
@@ -355,7 +376,7 @@ def hermes(session: nox.Session) -> None:
 def lock(session: nox.Session) -> None:
     """Write requirements.lock anew from pyproject.toml."""
     session.install("uv")
-    groups = [f"--group={name}" for name in ("dev", "bridges")]
+    groups = [f"--group={name}" for name in ("dev", "bridges", "security")]
     # Not hermes: its exact pins contradict the test group.
     extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
     chosen = [f"--extra={name}" for name in extras if name != "hermes"]
