@@ -184,7 +184,7 @@ class Retention:
     log_seconds: float = 3600.0  # how long a log can be replayed after its run ended
     idempotency_seconds: float = 86_400.0
     max_runs: int = 100_000  # ended runs; the least recently used go first; 0 = no limit
-    max_bytes: int = 0  # total size of their records; 0 = no limit
+    max_bytes: int = 0  # total size of runs, sessions and conversations; 0 = no limit
 
 
 @frozen
@@ -194,6 +194,7 @@ class PurgeResult:
     runs: int = 0
     logs: int = 0
     idempotency_records: int = 0
+    transcripts: int = 0  # sessions and conversations that had no runs
 
 
 def record_owner(principal: str, profile: str) -> str:

@@ -31,7 +31,7 @@ from hermes_trio.keys import (
 from hermes_trio.settings import Settings
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.factory import POSTGRES_EXTRA, InMemory, PostgresUrl, SqliteFile
-from hermes_trio.stores.sqlite.connections import SQLITE_VERSION, inspect_database
+from hermes_trio.stores.sqlite.connections import CONVERT, SQLITE_VERSION, inspect_database
 from hermes_trio.stores.sqlite.schema import LATEST_VERSION
 from hermes_trio.tools.sandbox import find_problem
 
@@ -260,6 +260,7 @@ class StoreReadable:
     version: int
     latest: int
     is_in_use: bool
+    can_shrink: bool = True
 
 
 @frozen
@@ -295,7 +296,13 @@ def check_store(settings: Settings) -> Finding:
             except StoreError as error:
                 return assess_store(StoreUnusable(str(error)))
             return assess_store(
-                StoreReadable(str(path), found.schema_version, LATEST_VERSION, found.is_in_use)
+                StoreReadable(
+                    str(path),
+                    found.schema_version,
+                    LATEST_VERSION,
+                    found.is_in_use,
+                    found.can_shrink,
+                )
             )
         case PostgresUrl(url):
             return assess_postgres(_inspect_postgres(url))
@@ -363,11 +370,13 @@ def assess_store(fact: StoreInMemory | StoreMissing | StoreReadable | StoreUnusa
             return ok("store", "in memory: records are lost when the process ends")
         case StoreMissing(path):
             return ok("store", f"{path} does not exist yet; the first start creates it")
-        case StoreReadable(path, version, latest, _) if version > latest:
+        case StoreReadable(path, version, latest) if version > latest:
             message = f"{path} has schema version {version}, but this version supports only up to {latest}"
             return fail(
                 "store", message, "use the newer version that wrote it, or another --data-dir"
             )
+        case StoreReadable(path, can_shrink=False):
+            return warn("store", f"{path} opens, but keeps the space of deleted records", CONVERT)
         case StoreReadable(path, version, latest, is_in_use):
             use = ", in use by a running server" if is_in_use else ""
             migration = f", the next start migrates it to {latest}" if version < latest else ""

@@ -451,7 +451,7 @@ class Settings:
     )
     max_stored_bytes: int = _setting(
         0,
-        Option("Maximum total size of the records of ended runs; 0 means no limit."),
+        Option("Maximum total size of stored runs, sessions and conversations; 0 means no limit."),
         validators.AtLeast(0),
     )
     replay_seconds: float = _setting(

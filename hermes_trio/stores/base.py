@@ -51,7 +51,8 @@ class SessionStore(Protocol):
     """Sessions and their transcripts.
 
     A run creates the session it starts in if there is none, and appends its messages to the session
-    it ends in. Deleting runs or conversations never removes messages from a session.
+    it ends in. Deleting runs or conversations never removes messages from a session; only ``purge``
+    does, with the runs that it removes.
     """
 
     async def load_messages(self, principal: str, session_id: str) -> tuple[Message, ...]:
@@ -229,9 +230,11 @@ class RunStore(Protocol):
     async def purge(self, retention: Retention, now: float) -> PurgeResult:
         """Remove what the retention limits no longer cover, a bounded amount per call, and return what was removed.
 
-        Logs and idempotency keys expire by age. Of ended runs, those of the owners who store most
-        are deleted, least recently used first, and a conversation with the last of its runs. The result counts runs, whole logs and keys
-        that expired by age; when it is all zeros, nothing is left to remove.
+        Logs and idempotency keys expire by age. The owners who store most lose the runs of their
+        least recently used sessions, and where bytes are limited, the messages of these runs. A
+        session or a conversation is deleted with the last of its runs, and one without runs where
+        bytes are limited. Everything that an owner stores counts towards the limit on bytes. When
+        the result is all zeros, nothing is left to remove.
         """
         ...
 

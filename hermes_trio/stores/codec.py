@@ -31,6 +31,7 @@ from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
 from hermes_trio.core.sessions import Counters, count_run
 from hermes_trio.stores.base import CorruptRecord, StoreError
+from hermes_trio.stores.retention import MESSAGE_BYTES, RUN_BYTES
 
 T = TypeVar("T")
 
@@ -157,8 +158,13 @@ class EncodedRun:
 
     @property
     def size(self) -> int:
-        """Bytes of the record; the messages belong to the session."""
-        return len(self.header) + len(self.items) + len(self.outcome)
+        """Bytes that the record takes."""
+        return len(self.header) + len(self.items) + len(self.outcome) + RUN_BYTES
+
+    @property
+    def messages_size(self) -> int:
+        """Bytes that the messages take in the session."""
+        return sum(map(len, self.messages)) + MESSAGE_BYTES * len(self.messages)
 
 
 @frozen

@@ -1,11 +1,11 @@
 """Retention rules that hold for every engine.
 
-Which runs are surplus, and when runs were last used.
+How much each owner may keep, what counts towards it, and when runs were last used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
@@ -15,6 +15,12 @@ MAX_PURGED = 1000
 """Records of each kind that one purge removes, so that it never delays other writes for long."""
 
 MAX_ACCESSES = 1000
+
+# What a row takes besides its content, in its table and in the indexes; measured with SQLite.
+RUN_BYTES = 1_200
+MESSAGE_BYTES = 150
+SESSION_BYTES = 500
+ITEM_BYTES = 300
 
 
 @frozen
@@ -53,7 +59,7 @@ class AccessTimes:
 
 @frozen
 class OwnerUsage:
-    """The ended runs of one owner: how many, and the size of their records."""
+    """What one owner stores: the number of ended runs, and the size of these, of sessions and of conversations."""
 
     principal: str
     runs: int
@@ -97,24 +103,3 @@ def _fair_share(amounts: Iterable[int], limit: int) -> int | None:
             return share
         left -= larger.pop(0)
     return None
-
-
-@frozen
-class PurgeCandidate:
-    """An ended run that a purge may delete."""
-
-    principal: str
-    run_id: str
-    conversation: str
-    size: int
-
-
-def select_surplus(
-    usage: OwnerUsage, least_used_first: Iterable[PurgeCandidate], quota: Quota
-) -> Iterator[PurgeCandidate]:
-    """Yield candidates of one owner until the rest is within the quota."""
-    for candidate in least_used_first:
-        if quota.allows(usage):
-            return
-        yield candidate
-        usage = OwnerUsage(usage.principal, usage.runs - 1, usage.size - candidate.size)

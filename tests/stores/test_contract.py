@@ -21,7 +21,7 @@ from tests.stores.contract.lifecycle import (
     TranscriptContract,
 )
 from tests.stores.contract.logs import HistoryContract, LogContract
-from tests.stores.contract.retention import DeleteContract, PurgeContract
+from tests.stores.contract.retention import DeleteContract, PurgeContract, SizeContract
 from tests.stores.contract.run_lists import RunListContract
 from tests.stores.contract.runs import RunContract
 from tests.stores.contract.sessions import DeleteSessionContract, ForkContract, SessionContract
@@ -88,6 +88,10 @@ class TestHistory(HistoryContract):
 
 
 class TestDeleting(DeleteContract):
+    """Run against every store."""
+
+
+class TestSizes(SizeContract):
     """Run against every store."""
 
 

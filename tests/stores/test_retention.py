@@ -7,18 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_trio.core.records import Retention
-from hermes_trio.stores.retention import (
-    AccessTimes,
-    OwnerUsage,
-    PurgeCandidate,
-    RunAccess,
-    fair_quota,
-    select_surplus,
-)
-
-RUNS = [
-    PurgeCandidate("ann", run_id, "", size) for run_id, size in (("a", 10), ("b", 30), ("c", 60))
-]
+from hermes_trio.stores.retention import AccessTimes, OwnerUsage, RunAccess, fair_quota
 
 
 def test_access_times_are_bounded_and_the_oldest_go() -> None:
@@ -31,25 +20,6 @@ def test_access_times_are_bounded_and_the_oldest_go() -> None:
         ("d", 5.0),
     ]
     assert times.drain() == ()
-
-
-@pytest.mark.parametrize(
-    ("limits", "surplus"),
-    [
-        ({"max_runs": 0, "max_bytes": 0}, ""),
-        ({"max_runs": 3, "max_bytes": 100}, ""),
-        ({"max_runs": 2, "max_bytes": 0}, "a"),
-        ({"max_runs": 1, "max_bytes": 100}, "ab"),
-        ({"max_runs": 0, "max_bytes": 99}, "a"),
-        ({"max_runs": 0, "max_bytes": 89}, "ab"),
-        ({"max_runs": 2, "max_bytes": 60}, "ab"),
-        ({"max_runs": 0, "max_bytes": 1}, "abc"),
-    ],
-)
-def test_surplus_runs_are_the_least_used_ones(limits: dict[str, int], surplus: str) -> None:
-    usage = OwnerUsage("ann", 3, 100)
-    chosen = select_surplus(usage, RUNS, fair_quota([usage], Retention(**limits)))
-    assert "".join(run.run_id for run in chosen) == surplus
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from attrs import frozen
 from hermes_trio.core.records import Conversation, ItemPage, NoConversation
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import MAX_INT, decode_json, encode_item, encode_json
+from hermes_trio.stores.retention import ITEM_BYTES
 from hermes_trio.stores.sql.database import SqlConnection
 
 ConversationKey = tuple[str, str]  # principal, conversation id
@@ -34,8 +35,11 @@ _OLDEST_FIRST = """
     ORDER BY n LIMIT :limit
 """
 _NEWEST_FIRST = _OLDEST_FIRST.replace("n > (", "n < (").replace("ORDER BY n", "ORDER BY n DESC")
-
-
+_INSERT_ITEM = """
+    INSERT INTO conversation_items (principal, conversation_id, n, item_id, body) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (principal, conversation_id, item_id) DO NOTHING
+"""
+_GROW = "UPDATE conversations SET size = size + ? WHERE principal = ? AND conversation_id = ?"
 _FIND_ITEMS = """
     SELECT item_id, conversation_id, n, CAST(body AS BLOB) FROM conversation_items
     WHERE principal = ? AND item_id IN (SELECT value FROM json_each(?))
@@ -112,11 +116,11 @@ def _append(
 ) -> None:
     query = "SELECT coalesce(max(n) + 1, 0) FROM conversation_items WHERE principal = ? AND conversation_id = ?"
     [start] = connection.execute(query, key).fetchone()
-    connection.executemany(
-        "INSERT INTO conversation_items (principal, conversation_id, n, item_id, body) VALUES (?, ?, ?, ?, ?)"
-        " ON CONFLICT (principal, conversation_id, item_id) DO NOTHING",
-        ((*key, n, *item) for n, item in enumerate(encoded, start)),
-    )
+    added = 0
+    for n, (item_id, body) in enumerate(encoded, start):
+        if connection.execute(_INSERT_ITEM, (*key, n, item_id, body)).rowcount == 1:
+            added += len(body) + ITEM_BYTES
+    connection.execute(_GROW, (added, *key))
 
 
 def list_items(connection: SqlConnection, key: ConversationKey, query: ItemQuery) -> ItemPage:
@@ -154,5 +158,10 @@ def delete_item(connection: SqlConnection, key: ConversationKey, item_id: str) -
     """Delete one item; return False if there is none."""
     query = (
         "DELETE FROM conversation_items WHERE principal = ? AND conversation_id = ? AND item_id = ?"
+        " RETURNING length(body)"
     )
-    return connection.execute(query, (*key, item_id)).rowcount == 1
+    deleted = connection.execute(query, (*key, item_id)).fetchone()
+    if deleted is None:
+        return False
+    connection.execute(_GROW, (-deleted[0] - ITEM_BYTES, *key))
+    return True

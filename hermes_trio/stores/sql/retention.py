@@ -1,4 +1,4 @@
-"""Queries that delete runs: at a client's request, and when the retention limits are exceeded.
+"""Queries that delete runs, and those that note their use.
 
 A deleted run loses its record, its items, its log and its idempotency keys. While later runs
 continue it, a hidden stub without content stays as the link to the messages before it; the stub is
@@ -13,24 +13,24 @@ from typing import TypeVar
 from hermes_trio.core.dialects.responses import response_item_ids
 from hermes_trio.core.log_codec import as_dict
 from hermes_trio.core.outcome import Reason, Status
-from hermes_trio.core.records import PurgeResult, Retention
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import RunRow, decode_run
-from hermes_trio.stores.retention import (
-    MAX_PURGED,
-    OwnerUsage,
-    PurgeCandidate,
-    RunAccess,
-    fair_quota,
-    select_surplus,
-)
-from hermes_trio.stores.sql import conversations
+from hermes_trio.stores.retention import RunAccess
 from hermes_trio.stores.sql.database import SqlConnection
 
 T = TypeVar("T")
 
+_USE_RUN = """
+    UPDATE runs SET accessed_at = :at
+    WHERE principal = :principal AND run_id = :run_id AND accessed_at < :at
+"""
+_USE_SESSION = """
+    UPDATE sessions SET used_at = :at WHERE principal = :principal AND used_at < :at AND session_id = (
+        SELECT session_id FROM runs WHERE principal = :principal AND run_id = :run_id
+    )
+"""
 _HIDE = """
-    UPDATE runs SET hidden = 1, logged = 0, size = 0, header = '', items = '', outcome = ''
+    UPDATE runs SET hidden = 1, logged = 0, size = 0, log_size = 0, header = '', items = '', outcome = ''
     WHERE principal = ? AND run_id = ? AND hidden = 0 AND status <> 'in_progress'
 """
 _RECORD = """
@@ -52,43 +52,17 @@ _REMOVE_STUB = """
             AND later.run_id <> runs.run_id
     ) RETURNING parent
 """
-# The log that answers a repeated request stays for as long as the request may be repeated.
-_EXPIRED_LOGS = """
-    SELECT principal, run_id FROM runs WHERE logged = 1 AND created_at + ended_after <= ? AND NOT EXISTS (
-        SELECT 1 FROM claims WHERE claims.principal = runs.principal AND claims.run_id = runs.run_id
-    )
-    ORDER BY created_at + ended_after LIMIT ?
-"""
-_EXPIRED_KEYS = """
-    DELETE FROM claims WHERE (principal, route, key) IN (
-        SELECT principal, route, key FROM claims WHERE made_at <= ? ORDER BY made_at LIMIT ?
-    )
-"""
-_USAGES = """
-    SELECT principal, count(*), CAST(sum(size) AS BIGINT) FROM runs WHERE hidden = 0 AND status <> 'in_progress'
-    GROUP BY principal
-"""
-_LEAST_USED_FIRST = """
-    SELECT principal, run_id, conversation, size FROM runs
-    WHERE principal = ? AND hidden = 0 AND status <> 'in_progress'
-    ORDER BY accessed_at, run_id LIMIT ?
-"""
-
-
 DELETE_LOG = "DELETE FROM log WHERE principal = :principal AND run_id = :run_id"
 # An engine may keep the rows of an expired log out of sight instead, and remove many logs at once.
 EXPIRE_LOG = f"{DELETE_LOG} -- expired"
 
 
 def save_access_times(connection: SqlConnection, accesses: tuple[RunAccess, ...]) -> None:
-    """Write down when runs were last used."""
-    if not accesses:
-        return
-    connection.executemany(
-        "UPDATE runs SET accessed_at = :at"
-        " WHERE principal = :principal AND run_id = :run_id AND accessed_at < :at",
-        [as_dict(access) for access in accesses],
-    )
+    """Write down when runs, and with them their sessions, were last used."""
+    if accesses:
+        rows = [as_dict(access) for access in accesses]
+        connection.executemany(_USE_RUN, rows)
+        connection.executemany(_USE_SESSION, rows)
 
 
 def save_access_times_and_run(
@@ -143,51 +117,3 @@ def _find_item_ids(connection: SqlConnection, principal: str, run_id: str) -> Se
         # A damaged record does not tell. Searching the index takes long, but such a record is rare.
         found = connection.execute(_INDEXED_ITEMS, (principal, run_id)).fetchall()
         return [item_id for (item_id,) in found]
-
-
-def purge(connection: SqlConnection, retention: Retention, now: float) -> PurgeResult:
-    """Remove a bounded amount of what the retention limits no longer cover."""
-    keys = connection.execute(
-        _EXPIRED_KEYS, (now - retention.idempotency_seconds, MAX_PURGED)
-    ).rowcount
-    logs = _purge_logs(connection, now - retention.log_seconds)
-    return PurgeResult(_purge_runs(connection, retention), logs, keys)
-
-
-def _purge_logs(connection: SqlConnection, before: float) -> int:
-    """Delete whole logs until enough batches are gone; a reader never sees half a log."""
-    batches = logs = 0
-    for run in connection.execute(_EXPIRED_LOGS, (before, MAX_PURGED)).fetchall():
-        if batches >= MAX_PURGED:
-            break
-        batches += connection.execute(EXPIRE_LOG, {"principal": run[0], "run_id": run[1]}).rowcount
-        connection.execute("UPDATE runs SET logged = 0 WHERE principal = ? AND run_id = ?", run)
-        logs += 1
-    return logs
-
-
-def _find_surplus(connection: SqlConnection, retention: Retention) -> list[PurgeCandidate]:
-    usages = [OwnerUsage(*row) for row in connection.execute(_USAGES)]
-    quota, surplus = fair_quota(usages, retention), list[PurgeCandidate]()
-    for usage in usages:
-        if not quota.allows(usage):
-            rows = connection.execute(
-                _LEAST_USED_FIRST, (usage.principal, MAX_PURGED - len(surplus))
-            ).fetchall()
-            surplus += select_surplus(usage, (PurgeCandidate(*row) for row in rows), quota)
-    return surplus
-
-
-def _purge_runs(connection: SqlConnection, retention: Retention) -> int:
-    surplus = _find_surplus(connection, retention)
-    for run in surplus:
-        delete_run(connection, run.principal, run.run_id)
-        # A conversation goes with the last of its runs; one that never had a run is not touched.
-        if run.conversation:
-            key = (run.principal, run.conversation)
-            query = (
-                "SELECT 1 FROM runs WHERE principal = ? AND conversation = ? AND hidden = 0 LIMIT 1"
-            )
-            if connection.execute(query, key).fetchone() is None:
-                conversations.delete(connection, key)
-    return len(surplus)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from attrs import astuple, frozen
+from attrs import astuple, evolve, frozen
 
 from hermes_trio.core.dialects.responses import response_items
 from hermes_trio.core.log_codec import as_dict
@@ -65,9 +65,10 @@ _BEGIN = """
 """
 END = """
     INSERT INTO runs (principal, run_id, kind, session_id, parent, conversation, model, status, reason,
-        created_at, ended_after, owner, accessed_at, logged, listed, size, header, items, outcome)
+        created_at, ended_after, owner, accessed_at, logged, listed, size, log_size, header, items,
+        outcome)
     SELECT :principal, :run_id, :kind, :session_id, :parent, :conversation, :model, :status, :reason,
-        :created_at, :ended_after, '', :created_at + :ended_after, :has_tail, :listed, :size,
+        :created_at, :ended_after, '', :created_at + :ended_after, :has_tail, :listed, :size, :log_size,
         :header, :items, :outcome
     WHERE NOT EXISTS (SELECT 1 FROM messages WHERE principal = :principal AND run_id = :run_id)
     ON CONFLICT (principal, run_id) DO UPDATE SET
@@ -76,6 +77,9 @@ END = """
         logged = CASE WHEN excluded.logged = 1 OR EXISTS (
             SELECT 1 FROM log WHERE log.principal = runs.principal AND log.run_id = runs.run_id
         ) THEN 1 ELSE 0 END,
+        log_size = excluded.log_size + coalesce((
+            SELECT sum(length(log.body)) FROM log WHERE log.principal = runs.principal AND log.run_id = runs.run_id
+        ), 0),
         size = excluded.size, header = excluded.header, items = excluded.items, outcome = excluded.outcome
     WHERE runs.status = 'in_progress'
 """
@@ -143,6 +147,7 @@ class _Ending:
             "ended_after": ended.ended_after,
             "has_tail": int(bool(self.job.tail)),
             "size": encoded.size,
+            "log_size": sum(len(batch.body) for batch in self.job.tail),
             "header": encoded.header,
             "items": encoded.items,
             "outcome": encoded.outcome,
@@ -150,8 +155,11 @@ class _Ending:
 
     @property
     def turn(self) -> sessions.SessionTurn:
-        use = _session_use(self.header, final_session(self.job.ended), self.ended_at)
         encoded = self.encoded
+        use = evolve(
+            _session_use(self.header, final_session(self.job.ended), self.ended_at),
+            size=encoded.messages_size,
+        )
         return sessions.SessionTurn(use, self.header.run_id, encoded.messages, encoded.counters)
 
 

@@ -40,6 +40,7 @@ from hermes_trio.stores.codec import (
     encode_json,
     sanitise_text,
 )
+from hermes_trio.stores.retention import MESSAGE_BYTES, SESSION_BYTES
 from hermes_trio.stores.sql import retention
 from hermes_trio.stores.sql.database import SqlConnection
 
@@ -63,15 +64,20 @@ _LIST = f"""
 """  # noqa: S608 - only constants of this package
 # Fields that are still empty are filled in by the first run that knows them.
 _UPSERT = """
-    INSERT INTO sessions (principal, session_id, kind, created_at, updated_at, model, preview, parent, {names})
-    VALUES (:principal, :session_id, :kind, :created_at, :used_at, :model, :preview, :parent, {values})
+    INSERT INTO sessions (principal, session_id, kind, created_at, updated_at, used_at, size, model, preview, parent,
+        {names})
+    VALUES (:principal, :session_id, :kind, :created_at, :used_at, :used_at, :size + {row}, :model, :preview, :parent,
+        {values})
     ON CONFLICT (principal, session_id) DO UPDATE SET
         updated_at = CASE WHEN sessions.updated_at < excluded.updated_at
             THEN excluded.updated_at ELSE sessions.updated_at END,
+        used_at = CASE WHEN sessions.used_at < excluded.used_at THEN excluded.used_at ELSE sessions.used_at END,
+        size = sessions.size + excluded.size - {row},
         model = CASE sessions.model WHEN '' THEN excluded.model ELSE sessions.model END,
         preview = CASE sessions.preview WHEN '' THEN excluded.preview ELSE sessions.preview END,
         {sums}
 """.format(  # noqa: S608 - only constants of this package
+    row=SESSION_BYTES,
     names=", ".join(_COUNTERS),
     values=", ".join(f":{name}" for name in _COUNTERS),
     sums=", ".join(f"{name} = sessions.{name} + excluded.{name}" for name in _COUNTERS),
@@ -110,18 +116,21 @@ def create(connection: SqlConnection, session: Session) -> Session | SessionExis
         return SessionExists()
     if _is_title_taken(connection, key, session.title):
         return TitleTaken()
+    prompt = encode_json(session.system_prompt)
     connection.execute(
-        "INSERT INTO sessions (principal, session_id, kind, created_at, updated_at, model, title, system_prompt,"
-        " preview, parent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO sessions (principal, session_id, kind, created_at, updated_at, used_at, size, model, title,"
+        " system_prompt, preview, parent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             session.principal,
             session.session_id,
             session.kind,
             session.created_at,
             session.updated_at,
+            session.updated_at,
+            SESSION_BYTES + len(prompt),
             sanitise_text(session.model),
             session.title,
-            encode_json(session.system_prompt),
+            prompt,
             sanitise_text(session.preview),
             session.parent,
         ),
@@ -241,11 +250,22 @@ def fork(
     copied = connection.execute(_COPY_MESSAGES, ids).rowcount
     # Token counts start at zero: the copied messages were paid for in the source.
     connection.execute(
-        f"UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE {_BY_KEY}",  # noqa: S608
-        (copied, source.counters.tool_call_count, *child_key),
+        f"UPDATE sessions SET message_count = ?, tool_call_count = ?, size = size + ? WHERE {_BY_KEY}",  # noqa: S608
+        (
+            copied,
+            source.counters.tool_call_count,
+            _messages_size(connection, child_key),
+            *child_key,
+        ),
     )
     end(connection, source_key, BRANCHED, request.now)
     return find(connection, child_key)
+
+
+def _messages_size(connection: SqlConnection, key: SessionKey) -> int:
+    query = f"SELECT count(*), coalesce(sum(length(body)), 0) FROM messages WHERE {_BY_KEY}"  # noqa: S608
+    count, size = connection.execute(query, key).fetchone()
+    return int(count) * MESSAGE_BYTES + int(size)
 
 
 def _similar_titles(connection: SqlConnection, source: Session) -> frozenset[str]:
@@ -266,10 +286,18 @@ def delete(connection: SqlConnection, key: SessionKey) -> SessionDeleted | Sessi
     connection.execute(_EMPTY_STUBS, key)
     for (run_id,) in connection.execute(_ENDED_RUNS, key).fetchall():
         retention.delete_run(connection, key[0], run_id)
+    delete_rows(connection, key)
+    return SessionDeleted()
+
+
+def delete_rows(connection: SqlConnection, key: SessionKey) -> int:
+    """Delete a session without runs, its transcript and its approvals; return the size that it had."""
+    query = f"SELECT size FROM sessions WHERE {_BY_KEY}"  # noqa: S608
+    found = connection.execute(query, key).fetchone()
     connection.execute(f"DELETE FROM messages WHERE {_BY_KEY}", key)  # noqa: S608
     connection.execute(f"DELETE FROM sessions WHERE {_BY_KEY}", key)  # noqa: S608
     connection.execute(f"DELETE FROM approvals WHERE {_BY_KEY}", key)  # noqa: S608
-    return SessionDeleted()
+    return int(found[0]) if found else 0
 
 
 # -- transcripts --
@@ -287,10 +315,11 @@ class SessionUse:
     model: str
     preview: str
     parent: str = ""  # the session that it continues
+    size: int = 0  # of the messages that the run adds
 
 
 def record_use(connection: SqlConnection, use: SessionUse, added: Counters = NO_COUNTS) -> None:
-    """Create a session if it does not exist, mark it as used, and add to its counters."""
+    """Create a session if it does not exist, mark it as used, and add to its counters and its size."""
     connection.execute(_UPSERT, as_dict(use) | as_dict(added))
 
 

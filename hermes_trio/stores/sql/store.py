@@ -46,9 +46,9 @@ from hermes_trio.stores.codec import check_end, check_header, check_ids, clamp_i
 from hermes_trio.stores.retention import AccessTimes, RunAccess
 from hermes_trio.stores.sql import conversations, run_lists, runs, sessions
 from hermes_trio.stores.sql.database import Database, ReaderPool, SqlConnection
+from hermes_trio.stores.sql.purge import purge
 from hermes_trio.stores.sql.retention import (
     delete_run,
-    purge,
     save_access_times,
     save_access_times_and_run,
 )

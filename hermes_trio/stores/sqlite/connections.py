@@ -17,6 +17,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
 from attrs import frozen
 
 from hermes_trio.stores.base import StoreError
@@ -31,6 +32,17 @@ _OWNER_DIRECTORY = 0o700
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _INSPECT_BUSY_SECONDS = 1.0
 
+MAX_CONVERTED_BYTES = 256_000_000
+"""Size up to which a file from before incremental vacuum is rewritten at the start, which takes seconds."""
+
+MAX_RETURNED_PAGES = 1_000
+"""Free pages that one transaction returns, so that it never delays other writes for long."""
+
+KEPT_FREE_PAGES = 100
+"""Free pages that stay in the file, for the next writes."""
+
+_INCREMENTAL = 2  # what PRAGMA auto_vacuum reports
+_MAX_LOG_BYTES = 16_000_000  # to which the write-ahead log shrinks after a checkpoint
 _PRIMARY = 0xFF  # the low byte of an extended result code is the general kind of failure
 
 _REASONS = {
@@ -44,6 +56,10 @@ _REASONS = {
     sqlite3.SQLITE_CANTOPEN: "the database file cannot be opened",
 }
 
+
+CONVERT = "stop the server and run: sqlite3 FILE 'PRAGMA auto_vacuum = 2; VACUUM'"
+
+log = structlog.get_logger(__name__)
 
 # -- errors --
 
@@ -222,6 +238,8 @@ def _connect(path: Path, mode: str, busy_seconds: float, undo: ExitStack) -> sql
 
 
 def _prepare(writer: sqlite3.Connection) -> None:
+    # Takes effect in a new file, and in an existing one when it is rewritten.
+    writer.execute("PRAGMA auto_vacuum = INCREMENTAL")
     mode = writer.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
         raise StoreError(
@@ -229,7 +247,48 @@ def _prepare(writer: sqlite3.Connection) -> None:
         )
     writer.execute("PRAGMA synchronous = FULL")
     writer.execute("PRAGMA foreign_keys = ON")
+    writer.execute(f"PRAGMA journal_size_limit = {_MAX_LOG_BYTES}")
     migrate(writer)
+    if not _returns_pages(writer):
+        _convert(writer)
+
+
+def _returns_pages(connection: sqlite3.Connection) -> bool:
+    return int(connection.execute("PRAGMA auto_vacuum").fetchone()[0]) == _INCREMENTAL
+
+
+def _file_size(connection: sqlite3.Connection) -> int:
+    [pages] = connection.execute("PRAGMA page_count").fetchone()
+    [page_size] = connection.execute("PRAGMA page_size").fetchone()
+    return int(pages * page_size)
+
+
+def _convert(writer: sqlite3.Connection) -> None:
+    """Rewrite a file that was created without incremental vacuum, so that it can shrink from now on."""
+    size = _file_size(writer)
+    if size > MAX_CONVERTED_BYTES:
+        log.warning("the database keeps the space of deleted records", bytes=size, advice=CONVERT)
+        return
+    try:
+        writer.execute("VACUUM")
+    except sqlite3.Error as error:
+        # It works as it is; the next start tries again.
+        log.warning("the database could not be rewritten", error=str(error))
+
+
+def return_free_pages(connection: SqlConnection) -> int:
+    """Return some of the free pages to the file system, and say how many.
+
+    A file from before incremental vacuum keeps them.
+    """
+    [mode] = connection.execute("PRAGMA auto_vacuum").fetchone()
+    [free] = connection.execute("PRAGMA freelist_count").fetchone()
+    count = min(int(free) - KEPT_FREE_PAGES, MAX_RETURNED_PAGES)
+    if mode != _INCREMENTAL or count <= 0:
+        return 0
+    # Each step returns one page.
+    connection.execute(f"PRAGMA incremental_vacuum({count})").fetchall()
+    return count
 
 
 def _checkpoint(writer: sqlite3.Connection) -> None:
@@ -248,6 +307,7 @@ class DatabaseInfo:
 
     schema_version: int
     is_in_use: bool
+    can_shrink: bool = True  # now, or after the next start
 
 
 def inspect_database(path: Path) -> DatabaseInfo:
@@ -278,4 +338,5 @@ def _inspect(path: Path) -> DatabaseInfo:
         uri = f"{path.as_uri()}?{options}"
         with closing(sqlite3.connect(uri, uri=True, timeout=_INSPECT_BUSY_SECONDS)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-            return DatabaseInfo(schema_version(connection), is_in_use)
+            can_shrink = _returns_pages(connection) or _file_size(connection) <= MAX_CONVERTED_BYTES
+            return DatabaseInfo(schema_version(connection), is_in_use, can_shrink)

@@ -306,6 +306,47 @@ _LISTS_BY_END: Migration = (
     "CREATE INDEX hidden_runs ON runs (principal, session_id) WHERE hidden = 1",
 )
 
+# What retention needs: the size of everything that an owner stores, and the last use of a session. A
+# run that is listed has a session; those that clients asked not to store are purged by themselves.
+_SIZES: Migration = (
+    "ALTER TABLE sessions ADD COLUMN used_at REAL NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN size INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE runs ADD COLUMN log_size INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE conversations ADD COLUMN size INTEGER NOT NULL DEFAULT 0",
+    """
+    UPDATE sessions SET
+        used_at = max(updated_at, coalesce((SELECT max(accessed_at) FROM runs
+            WHERE runs.principal = sessions.principal AND runs.session_id = sessions.session_id
+                AND runs.hidden = 0 AND runs.status <> 'in_progress'), 0)),
+        size = 500 + length(system_prompt) + coalesce((SELECT sum(length(body) + 150) FROM messages
+            WHERE messages.principal = sessions.principal AND messages.session_id = sessions.session_id), 0)
+    """,
+    """
+    UPDATE conversations SET size = coalesce((SELECT sum(length(body) + 300) FROM conversation_items AS item
+        WHERE item.principal = conversations.principal AND item.conversation_id = conversations.conversation_id), 0)
+    """,
+    """
+    UPDATE runs SET listed = 0 WHERE listed = 1 AND NOT EXISTS (SELECT 1 FROM sessions
+        WHERE sessions.principal = runs.principal AND sessions.session_id = runs.session_id)
+    """,
+    "DROP INDEX runs_by_use",
+    """
+    UPDATE runs SET size = size + 1200, log_size = coalesce((SELECT sum(length(body)) FROM log
+            WHERE log.principal = runs.principal AND log.run_id = runs.run_id), 0)
+        WHERE hidden = 0 AND status <> 'in_progress'
+    """,
+    """
+    CREATE INDEX runs_by_use ON runs (principal, session_id, accessed_at, run_id, size, log_size)
+        WHERE hidden = 0 AND status <> 'in_progress'
+    """,
+    """
+    CREATE INDEX unlisted_runs ON runs (principal, accessed_at, run_id)
+        WHERE listed = 0 AND hidden = 0 AND status <> 'in_progress'
+    """,
+    "CREATE INDEX sessions_by_last_use ON sessions (principal, used_at, session_id, size)",
+    "CREATE INDEX conversations_by_age ON conversations (principal, created_at, conversation_id)",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,
     _APPROVALS,
@@ -315,6 +356,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _END_USERS,
     _USE_BY_OWNER,
     _LISTS_BY_END,
+    _SIZES,
 )
 LATEST_VERSION = len(MIGRATIONS)
 

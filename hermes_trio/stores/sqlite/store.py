@@ -9,8 +9,9 @@ from pathlib import Path
 import trio
 from attrs import frozen
 
+from hermes_trio.core.records import PurgeResult, Retention
 from hermes_trio.stores.sql.store import SqlStore, SqlStoreOptions
-from hermes_trio.stores.sqlite.connections import SqliteDatabase, open_database
+from hermes_trio.stores.sqlite.connections import SqliteDatabase, open_database, return_free_pages
 
 
 @frozen
@@ -29,6 +30,13 @@ class SqliteStore(SqlStore):
     """A :class:`~hermes_trio.stores.base.Store` in a file, opened by :func:`open_sqlite`."""
 
     _database: SqliteDatabase
+
+    async def purge(self, retention: Retention, now: float) -> PurgeResult:
+        """See the interface. What is freed is returned to the file system."""
+        result = await super().purge(retention, now)
+        while await self._submit(return_free_pages):
+            pass
+        return result
 
 
 @asynccontextmanager

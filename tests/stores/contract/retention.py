@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import random
+import zlib
+from typing import Any
+
 import attrs
 import trio
 
 from hermes_trio.core.dialects.responses import response_items
-from hermes_trio.core.records import NoConversation, NoRun, PurgeResult
+from hermes_trio.core.messages import Message
+from hermes_trio.core.records import (
+    EndedRun,
+    LogBatch,
+    NoConversation,
+    NoRun,
+    PurgeResult,
+    Retention,
+)
+from hermes_trio.core.sessions import NoSession, Session, SessionQuery
 from hermes_trio.stores.base import Store
 from tests.stores.helpers import completed_runs
 from tests.stores.samples import (
@@ -233,3 +246,117 @@ class PurgeContract:
         assert await store.find_conversation("ann", "c") == NoConversation()
         assert await item_ids(store) == []
         assert await store.find_conversation("ann", "without runs") != NoConversation()
+
+
+SAID = "x" * 10_000
+
+
+def large(run_id: str, at: float, /, **changes: Any) -> EndedRun:
+    """Return a run with a message of ten kilobytes, in a session of its own unless one is given."""
+    session = {"session_id": f"session-{run_id}", **changes}
+    return ended(run_id, at, messages=(Message("user", SAID),), **session)
+
+
+def at_most(size: int) -> Retention:
+    """Return a limit on bytes alone."""
+    return attrs.evolve(KEEP_ALL, max_bytes=size)
+
+
+class SizeContract:
+    """Purging by the size of everything that an owner stores."""
+
+    async def test_messages_count_and_sessions_go_with_their_runs(self, store: Store) -> None:
+        for number in range(9):
+            await store.end_run(large(f"{number}", float(number)))
+        assert await store.purge(at_most(52_000), 100.0) == PurgeResult(runs=5)
+        assert await store.purge(at_most(52_000), 100.0) == PurgeResult()
+        assert await visible(store, *"012345678") == "5678"
+        page = await store.list_sessions("ann", SessionQuery())
+        assert [session.session_id for session in page.sessions] == [
+            f"session-{number}" for number in (8, 7, 6, 5)
+        ]
+        assert await store.load_messages("ann", "session-0") == ()
+
+    async def test_a_session_that_is_too_large_loses_its_first_turns(self, store: Store) -> None:
+        for number, run_id in enumerate("abcdef"):
+            parent = "abcdef"[number - 1] if number else ""
+            await store.end_run(large(run_id, float(number), session_id="s", parent=parent))
+        assert await store.purge(at_most(30_000), 100.0) == PurgeResult(runs=4)
+        assert await visible(store, *"abcdef") == "ef"
+        left = [SAID, "answer e", SAID, "answer f"]
+        assert await history_texts(store, "f") == left
+        assert [message.content for message in await store.load_messages("ann", "s")] == left
+        session = await store.find_session("ann", "s")
+        assert isinstance(session, Session)
+        assert session.counters.message_count == len(left)
+        await store.end_run(large("g", 9.0, session_id="s", parent="f"))
+        assert await history_texts(store, "g") == [*left, SAID, "answer g"]
+
+    async def test_a_session_in_use_stays_whole(self, store: Store) -> None:
+        await store.end_run(large("a", 1.0, session_id="used"))
+        await store.end_run(large("b", 2.0))
+        await store.end_run(large("c", 3.0, session_id="used"))
+        assert await store.purge(at_most(30_000), 100.0) == PurgeResult(runs=1)
+        assert await visible(store, *"abc") == "ac"
+        await store.end_run(large("d", 4.0))
+        assert await visible(store, "a") == "a"  # a use of the session, too
+        assert await store.purge(at_most(30_000), 1e10) == PurgeResult(runs=1)
+        assert await visible(store, *"acd") == "ac"
+
+    async def test_sessions_without_runs_count(self, store: Store) -> None:
+        await store.end_run(large("a", 1.0, session_id="s"))
+        for number in range(4):
+            await store.fork_session("ann", "s", f"fork-{number}", "", 2.0 + number)
+        await store.delete_run("ann", "a")
+        assert await store.purge(attrs.evolve(KEEP_ALL, max_runs=1), 9.0) == PurgeResult()
+        assert await store.purge(at_most(25_000), 9.0) == PurgeResult(transcripts=3)
+        assert await store.purge(at_most(25_000), 9.0) == PurgeResult()
+        page = await store.list_sessions("ann", SessionQuery())
+        assert [session.session_id for session in page.sessions] == ["fork-3", "fork-2"]
+
+    async def test_items_of_conversations_count(self, store: Store) -> None:
+        items = [{"id": str(number), "text": SAID} for number in range(3)]
+        await store.end_run(ended("a", conversation="c"), items=items[:1])
+        await store.add_items("ann", "c", items)  # the first is there already
+        assert await store.purge(at_most(35_000), 9.0) == PurgeResult()
+        assert await store.purge(at_most(30_000), 9.0) == PurgeResult(runs=1)
+        assert await store.find_conversation("ann", "c") == NoConversation()
+
+    async def test_a_conversation_without_runs_counts(self, store: Store) -> None:
+        await store.save_conversation(conversation())
+        await store.add_items(
+            "ann", "c", [{"id": str(number), "text": SAID} for number in range(3)]
+        )
+        await store.delete_item("ann", "c", "1")
+        await store.end_run(ended("a", 10.0))
+        assert await store.purge(at_most(25_000), 99.0) == PurgeResult()
+        assert await store.purge(at_most(20_000), 99.0) == PurgeResult(transcripts=1)
+        assert await visible(store, "a") == "a"
+
+    async def test_a_log_counts_until_it_expires(self, store: Store) -> None:
+        await begin_and_log(store, "a")
+        body = zlib.compress(random.randbytes(20_000))
+        await store.append_log([LogBatch("ann", "a", 2, body, 1)])
+        await store.end_run(ended("a"), [LogBatch("ann", "a", 3, body, 1)])
+        limits = attrs.evolve(at_most(20_000), log_seconds=10.0)
+        assert await store.purge(at_most(50_000), 2.0) == PurgeResult()
+        assert await store.purge(limits, 100.0) == PurgeResult(logs=1)
+        assert await visible(store, "a") == "a"
+        await store.end_run(ended("b"), [LogBatch("ann", "b", 0, body, 1)])
+        assert await store.purge(attrs.evolve(limits, log_seconds=1e9), 100.0) == PurgeResult(
+            runs=1
+        )
+
+    async def test_a_run_that_is_not_stored_belongs_to_no_session(self, store: Store) -> None:
+        await store.end_run(ended("a", 5.0))
+        await store.end_run(ended("x", 1.0, request={"store": False}))
+        tight = attrs.evolve(KEEP_ALL, max_runs=1)
+        assert await store.purge(tight, 10.0) == PurgeResult(runs=1)
+        assert await visible(store, "x", "a") == "a"
+
+    async def test_a_session_with_a_run_in_progress_stays(self, store: Store) -> None:
+        await store.end_run(large("a", 1.0, session_id="s"))
+        await store.begin_run(header("live"), "me")
+        assert await store.purge(at_most(1), 10.0) == PurgeResult(runs=1)
+        assert await store.purge(at_most(1), 10.0) == PurgeResult()
+        assert await store.find_session("ann", "s") != NoSession()

@@ -14,6 +14,7 @@ import trio
 from hermes_trio.core.messages import Usage
 from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.retention import RUN_BYTES
 from hermes_trio.stores.sqlite import connections, open_sqlite
 from hermes_trio.stores.sqlite.schema import MIGRATIONS, migrate, schema_version
 from tests.stores.helpers import completed_runs, contents, file_names, overwrite, writer_connection
@@ -123,8 +124,8 @@ async def test_a_turn_updates_the_fields_of_its_session(path: Path) -> None:
         [row] = connection.execute("SELECT * FROM runs WHERE run_id = 'a'").fetchall()
         facts = ("ann", "a", "chat", "s", "", "", "m", "completed", "", 1.0, 4.0, "", 5.0, 0, 0)
         assert row[: len(facts)] == facts
-        [size, *written] = row[len(facts) : -1]
-        assert size == sum(map(len, written))
+        [size, *written] = row[len(facts) : -2]
+        assert size == RUN_BYTES + sum(map(len, written))
         assert '"input_tokens":3' in written[-1]
 
 
@@ -151,6 +152,7 @@ async def test_a_second_opening_in_this_process_is_refused(path: Path, tmp_path:
 OPEN = """
 import pathlib, sys, trio
 from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.retention import RUN_BYTES
 from hermes_trio.stores.sqlite import open_sqlite
 async def main():
     async with open_sqlite(pathlib.Path(sys.argv[1])):

@@ -14,7 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.records import LiveRun, NoConversation, NoRun, PurgeResult
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.sql import conversations, retention
+from hermes_trio.stores.sql import conversations, purge, retention
 from hermes_trio.stores.sql import runs as run_queries
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
 from tests.stores.contract.isolation import DONE, assert_intact, populate
@@ -237,7 +237,7 @@ def used_at(store: SqliteStore, run_id: str) -> float:
 async def test_a_purge_removes_a_bounded_amount(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "MAX_PURGED", 3)
+    monkeypatch.setattr(purge, "MAX_PURGED", 3)
     for number in range(7):
         await store.end_run(
             ended(f"{number}", float(number)), [batch(f"{number}", 0), batch(f"{number}", 1)]
@@ -307,10 +307,16 @@ STATEMENTS: list[tuple[str, Any]] = [
     (conversations._OLDEST_FIRST, NAMES),
     (conversations._NEWEST_FIRST, NAMES),
     (retention._REMOVE_STUB, ("p", "r")),
-    (retention._EXPIRED_LOGS, (1.0, 1)),
-    (retention._EXPIRED_KEYS, (1.0, 1)),
-    (retention._USAGES, ()),
-    (retention._LEAST_USED_FIRST, ("p", 1)),
+    (retention._USE_SESSION, {**NAMES, "at": 1.0}),
+    (purge._EXPIRED_LOGS, (1.0, 1)),
+    (purge._EXPIRED_KEYS, (1.0, 1)),
+    *((statement, ()) for statement in purge._USAGES),
+    (purge._LEAST_USED_FIRST, {**NAMES, "bytes": True}),
+    (purge._LEAST_USED_FIRST, {**NAMES, "bytes": False}),
+    (purge._RUNS_OF_SESSION, ("p", "s", 1)),
+    (purge._HAS_RUNS, {**NAMES, "name": "s"}),
+    (purge._HAS_CONVERSATION_RUNS, ("p", "c")),
+    (purge._REMOVE_FIRST_STUB, ("p", "r")),
     ("SELECT header FROM runs WHERE status = 'in_progress' AND owner <> ?", ("me",)),
     ("DELETE FROM claims WHERE principal = ? AND run_id = ?", ("p", "r")),
     ("DELETE FROM item_index WHERE principal = ? AND item_id = ? AND run_id = ?", ("p", "i", "r")),
