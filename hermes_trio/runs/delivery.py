@@ -35,14 +35,14 @@ class Delivery:
     def take(self, changes: Changes) -> bool:
         """Render and send changes. Return False if the SSE writer has to be woken to finish."""
         try:
-            frames = self._render(changes)
+            self.unsent = self._render(changes)
+            if self.unsent and not self._try_send(self.unsent):
+                return False
         except Exception as error:  # noqa: BLE001 - it belongs to the SSE writer, not to the agent's side
             self._error = error
             return False
-        if frames:
-            if not self._try_send(frames):
-                self.unsent = frames
-                return False
+        if self.unsent:
+            self.unsent = b""
             self._on_sent()
         return True
 
@@ -50,7 +50,7 @@ class Delivery:
         """Return what the SSE writer has to send first.
 
         Raises:
-            Exception: whatever rendering raised.
+            Exception: whatever rendering or sending raised.
         """
         if self._error is not None:
             raise self._error

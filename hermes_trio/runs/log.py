@@ -286,11 +286,13 @@ class Subscriber(ChangeReader):
             self._sent = self._log.published
 
     def _wake(self, changes: Changes) -> bool:
+        # It is scheduled to run, or about to be because of what is in the channel: what comes now
+        # has to queue behind this.
+        self._is_waiting = False
         try:
             self._send.send_nowait(changes)
         except trio.WouldBlock:
             return False
-        self._is_waiting = False  # it is scheduled to run: what comes now has to queue behind this
         return True
 
     def close_send(self) -> None:

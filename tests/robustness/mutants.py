@@ -289,7 +289,7 @@ MUTANTS = (
     Mutant(
         "write through to a reader that was woken",
         "runs/log.py",
-        "        self._is_waiting = False  # it is scheduled to run: what comes now has to queue behind this\n",
+        "        # has to queue behind this.\n        self._is_waiting = False\n",
         "",
         "../runs/test_pipeline.py",
     ),
@@ -333,7 +333,7 @@ MUTANTS = (
         "server/guards/stream.py",
         '            self._scope.cancel(reason="the connection is closed")\n',
         "            pass\n",
-        f"{GUARDS}::test_an_idle_connection_is_closed_with_its_client",
+        "../e2e/test_leaks.py::test_an_idle_connection_is_closed_with_its_client",
     ),
     Mutant(
         "do not watch a client while the protocol is paused",

@@ -184,7 +184,7 @@ REQUESTS: Mapping[str, Callable[[], tuple[str, bytes]]] = {
         [{**CALL, "arguments": json.dumps({"a": repeated('"')[: MEGABYTES // 8]})}, LAST]
     ),
     "a run": lambda: (RUNS, json.dumps({"input": repeated("run ")}).encode()),
-    "a tool result of ten megabytes": lambda: response("tokens=1 tools=1 size=10000000"),
+    "a tool result of five megabytes": lambda: response("tokens=1 tools=1 size=5000000"),
     "an answer of ten megabytes": lambda: chat(message("tokens=10 size=1000000")),
     "an answer of ten megabytes, streamed": lambda: response(
         "tokens=10 size=1000000", stream=True

@@ -315,3 +315,38 @@ async def test_a_strict_subscriber_that_reads_ahead_in_the_store_gets_nothing_tw
         log.append(texts(len(everything), 2))
         log.mark_saved(log.end)
         assert received(reader) == 2
+
+
+class PartialWriter:
+    """A write-through that never gets everything out."""
+
+    def __init__(self) -> None:
+        self.taken: list[Changes] = []
+
+    def take(self, changes: Changes) -> bool:
+        self.taken.append(changes)
+        return False
+
+
+async def test_nothing_is_written_through_behind_a_part_that_is_not_out() -> None:
+    """Nor while the channel is full: a wake-up from before is still in it."""
+    log, writer = RunLog(no_store), PartialWriter()
+    with log.subscribe() as subscriber:
+        subscriber.set_write_through(writer)
+
+        async def receive_cancelled() -> None:
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await subscriber.receive()
+
+        def append(first: int, count: int) -> None:
+            for number in range(first, first + count):
+                log.append(texts(number, 1))
+
+        for first, count in ((0, 1), (1, 3)):
+            during = AfterFirstStep("receive_cancelled", partial(append, first, count))
+            trio.lowlevel.add_instrument(during)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receive_cancelled)
+        assert writer.taken == [texts(0, 1), texts(1, 1)]
+        assert await subscriber.receive() == texts(2, 2)

@@ -48,9 +48,9 @@ class WriteThroughSide:
 
     def try_send(self, data: bytes) -> bool:
         """Take a part of the body."""
-        assert not self._partial, "the part that was taken in part must be sent first, and alone"
         if not self.is_open or not self._can_write():
             return False
+        assert not self._partial, "the part that was taken in part must be sent first, and alone"
         self._parts += 1
         if self._parts % PARTIAL_EVERY == 0:
             self._partial, self._sent = data, len(data) // 2

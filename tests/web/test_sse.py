@@ -214,6 +214,19 @@ async def test_a_wake_up_that_is_not_needed_any_more_is_nothing(mock_clock: Mock
     assert stream.failed is None
 
 
+class BrokenConnection(Connection):
+    """Fails instead of taking a part of the body."""
+
+    def try_send(self, data: bytes) -> bool:
+        raise ValueError(data)
+
+
+async def test_a_connection_that_fails_fails_the_stream_and_not_the_run() -> None:
+    async with open_stream(BrokenConnection()) as stream:
+        stream.append("a")
+    assert str(stream.failed) == "b'a'"
+
+
 @pytest.mark.parametrize("with_write_through", [True, False])
 async def test_a_dialect_that_fails_fails_the_stream(with_write_through: bool) -> None:
     async with open_stream(Connection(), with_write_through) as stream:
