@@ -60,8 +60,8 @@ MUTANTS = (
     Mutant(
         "keep no slot for principals that have none",
         "runs/admission.py",
-        "left = self.limit - self.in_use - min(idle, self.limit // 2)",
-        "left = self.limit - self.in_use",
+        "left = self.limit - self.in_use - (count - 1) - min(idle, self.limit // 2)",
+        "left = self.limit - self.in_use - (count - 1)",
         RUN_SHARES,
     ),
     Mutant(
