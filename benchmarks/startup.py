@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 60.0
 POLL_SECONDS = 0.005
 LOG = "log"
 AGENT = "benchmarks.agent:factory"
-HEALTH = b"GET /health HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 # Threads inherit the core of the thread that starts them, so it has to be chosen before there is
 # any other.
 PINNED = (
