@@ -50,6 +50,7 @@ from hermes_trio.runs.recovery import recover
 from hermes_trio.runs.registry import RunRegistry
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import AgentEnvironment, Services
+from hermes_trio.runs.store_monitor import StoreMonitor
 from hermes_trio.runs.supervisor import RunSupervisor, open_supervisor
 from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.schema.replies import ShownSetting
@@ -235,9 +236,14 @@ def _upstream_limits(settings: Settings) -> UpstreamLimits:
 
 @define
 class ReadinessFlag:
-    """Why the server is not ready; "" if it is."""
+    """Whether the server is ready, which takes a store that works."""
 
-    not_ready: str = "starting"
+    monitor: StoreMonitor
+    not_ready: str = "starting"  # or why else the server is not ready; "" if it is
+
+    def explain(self) -> str:
+        """Return why the server is not ready, for everyone to read; "" if it is."""
+        return self.not_ready or ("the store does not work" if self.monitor.problem else "")
 
 
 @frozen
@@ -271,7 +277,7 @@ async def open_server(prepared: Prepared, app: Application | None = None) -> Asy
         settings.interrupt_grace_seconds,
     )
     async with (
-        open_store(settings.store_location) as store,
+        open_store(settings.store_location, settings.check_database) as store,
         open_agents(prepared.agents, thread_limits) as environments,
     ):
         metrics = Metrics()
@@ -279,9 +285,11 @@ async def open_server(prepared: Prepared, app: Application | None = None) -> Asy
         await recover(store, services.owner, to_items)
         async with open_supervisor(services) as supervisor:
             supervisor.nursery.start_soon(enforce_retention, store, _retention(settings))
+            readiness = ReadinessFlag(StoreMonitor(store))
+            supervisor.nursery.start_soon(readiness.monitor.run)
             app = app or make_app(web_options(settings))
             try:
-                yield _attach(app, prepared, services, supervisor, metrics)
+                yield _attach(app, prepared, services, supervisor, metrics, readiness)
             finally:
                 detach_state(app)
 
@@ -320,9 +328,10 @@ def _attach(
     services: Services,
     supervisor: RunSupervisor,
     metrics: Metrics,
+    readiness: ReadinessFlag,
 ) -> Server:
     """Give the application the state that its requests share."""
-    settings, readiness = prepared.settings, ReadinessFlag()
+    settings = prepared.settings
     secret, keyring = prepared.token_secret, prepared.keys.keyring
     principals = len({named.principal for named in keyring.keys})
     admission = _admission(settings, principals)
@@ -336,9 +345,7 @@ def _attach(
         SessionLocks(settings.busy_wait_seconds if settings.busy_session == "wait" else 0.0),
         services,
         supervisor,
-        HealthCallbacks(
-            lambda: readiness.not_ready, lambda: {"pid": os.getpid(), "updated_at": time.time()}
-        ),
+        HealthCallbacks(readiness.explain, lambda: {"pid": os.getpid(), "updated_at": time.time()}),
         metrics,
     )
     attach_state(app, state)

@@ -249,6 +249,12 @@ class Settings:
                variables=("DATABASE_URL",)),
         _validate_store,
     )  # fmt: skip
+    check_database: bool = _setting(
+        False,
+        Option(
+            "Look for damage in the database file at the start, which reads all of it: on or off."
+        ),
+    )
     cors_origins: tuple[str, ...] = _setting(
         (),
         Option("Origin from which browsers may call the API; may be repeated.", "--cors-origin", "ORIGIN",

@@ -345,6 +345,21 @@ class CommitCounter(Protocol):
         ...
 
 
+@runtime_checkable
+class Heartbeat(Protocol):
+    """A store that notices when it stops working. Optional: not every store can."""
+
+    async def heartbeat(self) -> None:
+        """Return if nothing is known against the store; called about once a second.
+
+        Costs next to nothing while the store works. After a write has failed, it tries to write.
+
+        Raises:
+            StoreError: The store cannot be written to, or its file is gone; the message says why.
+        """
+        ...
+
+
 class Store(SessionStore, RunStore, ConversationStore, IdempotencyStore, ApprovalStore, Protocol):
     """A complete store. Everything in it is visible only to the principal that created it.
 

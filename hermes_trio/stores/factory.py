@@ -79,8 +79,10 @@ def parse_store_url(url: str, data_dir: Path) -> StoreLocation:
     return SqliteFile(Path(path))
 
 
-def open_store(location: StoreLocation) -> AbstractAsyncContextManager[Store]:
-    """Return the store at a location, to be entered.
+def open_store(
+    location: StoreLocation, is_checked: bool = False
+) -> AbstractAsyncContextManager[Store]:
+    """Return the store at a location, to be entered. ``is_checked``: look for damage in a file first.
 
     Raises:
         ConfigurationError: At once, if this version has no such store, or its driver is missing.
@@ -92,9 +94,9 @@ def open_store(location: StoreLocation) -> AbstractAsyncContextManager[Store]:
 
             return open_memory()
         case SqliteFile(path):
-            from hermes_trio.stores.sqlite import open_sqlite  # noqa: PLC0415
+            from hermes_trio.stores.sqlite import SqliteOptions, open_sqlite  # noqa: PLC0415
 
-            return open_sqlite(path.absolute())
+            return open_sqlite(path.absolute(), SqliteOptions(is_checked=is_checked))
         case PostgresUrl(url):
             try:
                 from hermes_trio.stores.postgres import open_postgres  # noqa: PLC0415

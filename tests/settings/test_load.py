@@ -158,6 +158,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "task_profile": ("a", "b", "c"),
     "approval_replies": (True, False, True),
     "shared_workspace": (True, False, True),
+    "check_database": (True, False, True),
     "sandbox": ("require", "off", "auto"),
     "sandbox_network": (True, False, True),
     "sandbox_paths": (("/a",), ("/b", "/c"), ("/d",)),

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import trio
 from attrs import frozen
 
-from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.base import CorruptRecord, StoreError
 
 T = TypeVar("T")
 
@@ -220,6 +220,15 @@ class ReaderPool:
         self._is_closed = True
         for _ in range(int(self._limiter.total_tokens)):
             await self._limiter.acquire_on_behalf_of(object())
+
+
+_SQLITE_CORRUPT = 11
+
+
+def is_damage(error: Exception) -> bool:
+    """Return whether an error concerns a stored value, or the page of a file that holds it."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    return isinstance(error, CorruptRecord) or code & 0xFF == _SQLITE_CORRUPT
 
 
 def is_thread_exhaustion(error: RuntimeError) -> bool:

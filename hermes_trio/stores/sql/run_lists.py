@@ -14,12 +14,15 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+import structlog
 from attrs import evolve, frozen
 
 from hermes_trio.core.log_codec import as_dict
 from hermes_trio.core.records import ALL_ENDS, LiveRun, RunCursor, RunEnd, RunPage, RunQuery
 from hermes_trio.stores.codec import clamp_int, decode_end, decode_header
-from hermes_trio.stores.sql.database import SqlConnection
+from hermes_trio.stores.sql.database import SqlConnection, is_damage
+
+log = structlog.get_logger(__name__)
 
 MAX_PAGE_BYTES = 16_000_000
 """Size of the headers in one page of a list. A single header may contain images."""
@@ -78,24 +81,37 @@ _ROW = """
 
 
 def list_page(connection: SqlConnection, principal: str, query: RunQuery) -> RunPage:
-    """Return one page of runs."""
+    """Return one page of runs. Those that cannot be read are left out, and named in the log."""
     runs: list[LiveRun | RunEnd] = []
     size = 0
     for cursor in _find_cursors(connection, principal, query):
-        row = connection.execute(_ROW, (principal, cursor.run_id)).fetchone()
-        is_live, body, outcome, ended_after = row
-        size += len(body)
+        try:
+            length, run = _read_run(connection, principal, cursor.run_id)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            log.error(
+                "a run that cannot be read is left out", run_id=cursor.run_id, error=str(error)
+            )
+            continue
+        size += length
         if runs and (len(runs) >= query.limit or size > MAX_PAGE_BYTES):
             return RunPage(tuple(runs), has_more=True)
-        header = decode_header(body, cursor.run_id)
-        run = (
-            LiveRun(header)
-            if is_live
-            else RunEnd(header, *decode_end(outcome, ended_after, cursor.run_id))
-        )
-        if header.is_stored:  # the column "listed" is always 1 in rows older than the column
+        if run.header.is_stored:  # the column "listed" is always 1 in rows older than the column
             runs.append(run)
     return RunPage(tuple(runs), has_more=False)
+
+
+def _read_run(
+    connection: SqlConnection, principal: str, run_id: str
+) -> tuple[int, LiveRun | RunEnd]:
+    """Return the size of a run's header, and the run."""
+    row = connection.execute(_ROW, (principal, run_id)).fetchone()
+    is_live, body, outcome, ended_after = row
+    header = decode_header(body, run_id)
+    if is_live:
+        return len(body), LiveRun(header)
+    return len(body), RunEnd(header, *decode_end(outcome, ended_after, run_id))
 
 
 def _find_cursors(

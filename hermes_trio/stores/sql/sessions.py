@@ -6,9 +6,10 @@ invalid text and could not say in which row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import structlog
 from attrs import frozen
 
 from hermes_trio.core.approvals import Grant
@@ -33,6 +34,7 @@ from hermes_trio.core.sessions import (
     base_title,
     next_title,
 )
+from hermes_trio.stores.base import CorruptRecord
 from hermes_trio.stores.codec import (
     clamp_int,
     decode_json,
@@ -43,6 +45,8 @@ from hermes_trio.stores.codec import (
 from hermes_trio.stores.retention import MESSAGE_BYTES, SESSION_BYTES
 from hermes_trio.stores.sql import retention
 from hermes_trio.stores.sql.database import SqlConnection
+
+log = structlog.get_logger(__name__)
 
 SessionKey = tuple[str, str]  # principal, session id
 
@@ -181,7 +185,16 @@ def list_page(connection: SqlConnection, principal: str, query: SessionQuery) ->
         "offset": clamp_int(query.offset),
     }
     rows = connection.execute(_LIST, parameters).fetchall()
-    return SessionPage(tuple(map(_decode, rows[:limit])), len(rows) > limit)
+    return SessionPage(tuple(_decode_readable(rows[:limit])), len(rows) > limit)
+
+
+def _decode_readable(rows: Sequence[tuple[Any, ...]]) -> Iterator[Session]:
+    """Decode sessions. Those that cannot be read are left out, and named in the log."""
+    for row in rows:
+        try:
+            yield _decode(row)
+        except CorruptRecord as error:
+            log.error("a session that cannot be read is left out", error=str(error))
 
 
 def update(

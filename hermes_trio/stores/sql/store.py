@@ -354,6 +354,12 @@ class SqlStore(BaseSqlStore):
         """Number of transactions since the store was opened."""
         return self._writer.commits
 
+    async def heartbeat(self) -> None:
+        """See :class:`~hermes_trio.stores.base.Heartbeat`."""
+        # A job can fail by its own fault; only a write shows whether others fail, too.
+        if self._writer.has_failed:
+            await self.check()
+
     @asynccontextmanager
     async def running(self, name: str) -> AsyncIterator[None]:
         """Accept jobs within the context, then commit what was accepted and close the database.

@@ -145,15 +145,42 @@ class SqliteDatabase:
     """
 
     def __init__(
-        self, writer: sqlite3.Connection, readers: Sequence[sqlite3.Connection], undo: ExitStack
+        self,
+        path: Path,
+        writer: sqlite3.Connection,
+        readers: Sequence[sqlite3.Connection],
+        undo: ExitStack,
     ) -> None:
+        self._path = path
+        self._identity = _identify(path)
         self._writer = writer
         self._idle = deque(readers)
         self._undo = undo
 
+    def check_file(self) -> None:
+        """Check that the file is still the one that was opened. Blocks for a system call.
+
+        SQLite would go on writing to a file that has no name any more and is lost when it is closed.
+
+        Raises:
+            StoreError: It was deleted or replaced.
+        """
+        found = _identify(self._path)
+        if found != self._identity:
+            what = "replaced by another file" if found else "deleted or moved"
+            raise StoreError(
+                f"{self._path} was {what}: stop the server before you change its files"
+            )
+
     def write(self, jobs: Sequence[Job]) -> list[JobResult]:
-        """Run jobs in one transaction."""
-        return run_batch(self._writer, jobs)
+        """Run jobs in one transaction, unless the file is gone."""
+        try:
+            self.check_file()
+            results = run_batch(self._writer, jobs)
+            self.check_file()
+        except StoreError as error:
+            return [JobResult(error=error)] * len(jobs)
+        return results
 
     def read(self, job: Callable[[SqlConnection], T]) -> T:
         """Run a job on an idle reader: there are as many as threads that read.
@@ -195,26 +222,45 @@ def run_batch(connection: sqlite3.Connection, jobs: Sequence[Job]) -> list[JobRe
         return [JobResult(error=to_store_error(error))] * len(jobs)
 
 
-def open_database(path: Path, readers: int, busy_seconds: float) -> SqliteDatabase:
+def _identify(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from others of the same name, or None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def open_database(
+    path: Path, readers: int, busy_seconds: float, is_checked: bool = False
+) -> SqliteDatabase:
     """Lock a database file, create or migrate it, and connect to it.
+
+    Args:
+        path: the file.
+        readers: the number of connections that read.
+        busy_seconds: how long to wait for another program's lock.
+        is_checked: whether to look for damage first, which reads the whole file.
 
     Raises:
         StoreError: The file is in use, damaged, not writable, or was written by a newer version.
     """
     try:
-        return _open(path.resolve(), readers, busy_seconds)
+        return _open(path.resolve(), readers, busy_seconds, is_checked)
     except OSError as error:
         raise StoreError(f"cannot open {path}: {error.strerror}") from error
     except sqlite3.Error as error:
         raise to_store_error(error, f"cannot open {path}") from error
 
 
-def _open(path: Path, readers: int, busy_seconds: float) -> SqliteDatabase:
+def _open(path: Path, readers: int, busy_seconds: float, is_checked: bool) -> SqliteDatabase:
     with ExitStack() as undo:
         create_directory(path.parent)
         undo.callback(os.close, acquire_lock(path))
         create_file(path)
         writer = _connect(path, "rw", busy_seconds, undo)
+        if is_checked:
+            _check_pages(writer)
         _prepare(writer)
         undo.callback(_checkpoint, writer)
         idle = tuple(_connect(path, "ro", busy_seconds, undo) for _ in range(readers))
@@ -222,7 +268,7 @@ def _open(path: Path, readers: int, busy_seconds: float) -> SqliteDatabase:
             # The first read opens the write-ahead log and loads the schema; no request should wait
             # for that.
             reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-        return SqliteDatabase(writer, idle, undo.pop_all())
+        return SqliteDatabase(path, writer, idle, undo.pop_all())
 
 
 def _connect(path: Path, mode: str, busy_seconds: float, undo: ExitStack) -> sqlite3.Connection:
@@ -235,6 +281,15 @@ def _connect(path: Path, mode: str, busy_seconds: float, undo: ExitStack) -> sql
     )
     undo.callback(connection.close)
     return connection
+
+
+def _check_pages(connection: sqlite3.Connection) -> None:
+    [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise StoreError(
+            f"the database file is damaged ({' '.join(found.split())}): restore a backup,"
+            " or turn check_database off to start with what can be read"
+        )
 
 
 def _prepare(writer: sqlite3.Connection) -> None:

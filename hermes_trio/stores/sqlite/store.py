@@ -21,6 +21,7 @@ class SqliteOptions(SqlStoreOptions):
     busy_seconds: float = (
         5.0  # how long to wait for another program's lock; less than close_seconds
     )
+    is_checked: bool = False  # look for damage when the file is opened, which reads all of it
 
 
 DEFAULTS = SqliteOptions()
@@ -30,6 +31,11 @@ class SqliteStore(SqlStore):
     """A :class:`~hermes_trio.stores.base.Store` in a file, opened by :func:`open_sqlite`."""
 
     _database: SqliteDatabase
+
+    async def heartbeat(self) -> None:
+        """See :class:`~hermes_trio.stores.base.Heartbeat`. Notices a file that was deleted or replaced."""
+        self._database.check_file()
+        await super().heartbeat()
 
     async def purge(self, retention: Retention, now: float) -> PurgeResult:
         """See the interface. What is freed is returned to the file system."""
@@ -49,7 +55,7 @@ async def open_sqlite(path: Path, options: SqliteOptions = DEFAULTS) -> AsyncIte
         StoreError: The file cannot be opened, or did not close in time.
     """
     database = await trio.to_thread.run_sync(
-        open_database, path, options.readers, options.busy_seconds
+        open_database, path, options.readers, options.busy_seconds, options.is_checked
     )
     store = SqliteStore(database, options)
     async with store.running(str(path)):

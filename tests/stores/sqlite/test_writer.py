@@ -68,7 +68,7 @@ async def test_a_gathering_job_gets_an_error_when_the_writer_is_abandoned() -> N
         with closing(
             sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         ) as connection:
-            database = SqliteDatabase(connection, [], ExitStack())
+            database = SqliteDatabase(Path("in memory"), connection, [], ExitStack())
             assert await outcome_of_abandoned(Writer(database, 9, 9), steps) in (
                 "done",
                 "cut off",
@@ -313,7 +313,7 @@ async def test_a_cancelled_read_returns_at_once_and_closing_waits_for_its_thread
         closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection,
         trio.fail_after(10),
     ):
-        database = SqliteDatabase(connection, [connection], ExitStack())
+        database = SqliteDatabase(Path("in memory"), connection, [connection], ExitStack())
         readers = ReaderPool(database, 1)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(readers.read, gate)
