@@ -161,13 +161,13 @@ def mcp(session: nox.Session) -> None:
 def postgres(session: nox.Session) -> None:
     """Test the PostgreSQL store with a real server: the one of this machine, else one that a wheel carries.
 
-    The normal suite skips these tests, unless psycopg is installed.
+    Also through PgBouncer, if that is installed. The normal suite skips these tests, unless psycopg is installed.
     """
     install(session, "test")
     session.install("-c", "requirements.lock", ".[postgres]")
     if not (shutil.which("postgres") or any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))):
         session.install(POSTGRES_SERVER)
-    chosen = session.posargs or ["tests/stores", "-k", "postgres"]
+    chosen = session.posargs or ["tests/stores", "-k", "postgres or pgbouncer"]
     session.run("pytest", *chosen)
 
 

@@ -26,7 +26,7 @@ from tests.stores.contract.run_lists import RunListContract
 from tests.stores.contract.runs import RunContract
 from tests.stores.contract.sessions import DeleteSessionContract, ForkContract, SessionContract
 
-DURABLE = ("sqlite", "postgres")
+DURABLE = ("sqlite", "postgres", "pgbouncer")
 
 
 @pytest.fixture(params=["memory", *DURABLE])
@@ -38,7 +38,7 @@ def reopen(request: pytest.FixtureRequest, path: Path) -> Reopen:
         case "sqlite":
             return partial(open_sqlite, path)
         case _:
-            url = request.getfixturevalue("postgres_url")
+            url = request.getfixturevalue(f"{request.param}_url")
             from hermes_trio.stores.postgres import open_postgres  # noqa: PLC0415 - needs its driver
 
             return partial(open_postgres, url)

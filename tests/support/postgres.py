@@ -33,6 +33,20 @@ UNSAFE = (
     "full_page_writes=off",
 )  # fast: nothing pulls the plug
 
+PGBOUNCER = """
+[databases]
+* = host={server}
+[pgbouncer]
+listen_addr =
+unix_socket_dir = {place}
+listen_port = 6432
+auth_type = trust
+auth_file = {place}/users
+pool_mode = transaction
+default_pool_size = 30
+log_connections = 0
+log_disconnections = 0
+"""
 EMPTY_ALL_TABLES = """
     DO $$ DECLARE tables text; BEGIN
         SELECT string_agg(format('%I', relname), ', ') INTO tables FROM pg_class
@@ -94,7 +108,7 @@ class PostgresServer:
             "trust",
         ]
         command += ["--no-sync", "-E", "UTF8", "--locale=C"]
-        subprocess.run(command, check=True, capture_output=True, **self._as_account())
+        subprocess.run(command, check=True, capture_output=True, **self.as_account())
 
     def start(self) -> None:
         """Start the server, and return once it accepts connections."""
@@ -109,7 +123,7 @@ class PostgresServer:
         for option in self._options:
             command += ["-c", option]
         self._process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, **self._as_account()
+            command, stderr=subprocess.PIPE, text=True, **self.as_account()
         )
         is_ready = threading.Event()
         threading.Thread(target=self._read_log, args=[is_ready], daemon=True).start()
@@ -152,7 +166,7 @@ class PostgresServer:
     def _data(self) -> Path:
         return self.directory / "data"
 
-    def _as_account(self) -> dict[str, Any]:
+    def as_account(self) -> dict[str, Any]:
         """PostgreSQL refuses to run as root."""
         account = _account()
         environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
@@ -177,6 +191,40 @@ def _account() -> pwd.struct_passwd | None:
         return None
     names = {account.pw_name: account for account in pwd.getpwall()}
     return names.get(USER) or names["nobody"]
+
+
+@contextmanager
+def run_pgbouncer(server: PostgresServer) -> Iterator[str]:
+    """Run PgBouncer in transaction mode before a server; yield what URLs have for its socket.
+
+    Skips the test if there is no PgBouncer on this machine.
+    """
+    program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None:
+        pytest.skip("there is no PgBouncer on this machine")
+    with tempfile.TemporaryDirectory(prefix="pgbouncer-") as folder:
+        place, account = Path(folder), _account()
+        if account is not None:
+            os.chown(place, account.pw_uid, account.pw_gid)
+        (place / "users").write_text(f'"{USER}" ""\n')
+        (place / "ini").write_text(
+            PGBOUNCER.format(server=server.directory, place=place), encoding="ascii"
+        )
+        command = [program, str(place / "ini")]
+        process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, **server.as_account()
+        )
+        assert process.stderr is not None
+        assert any("process up" in line for line in process.stderr), "PgBouncer did not start"
+        drain = threading.Thread(target=process.stderr.read, daemon=True)
+        drain.start()
+        try:
+            yield f"host={place}&port=6432"
+        finally:
+            process.terminate()  # at once
+            process.wait()
+            with process.stderr:
+                drain.join()
 
 
 @contextmanager

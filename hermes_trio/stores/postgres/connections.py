@@ -9,6 +9,7 @@ may be in between. Statements are prepared only where there is none.
 
 from __future__ import annotations
 
+import select
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -206,6 +207,15 @@ class ServerLock:
         self._url = url
         self._driver: psycopg.Connection | None = None
 
+    @property
+    def may_be_lost(self) -> bool:
+        """Whether the server has sent something on the connection, such as its end."""
+        if self._driver is None or self._driver.closed:
+            return True
+        poll = select.poll()
+        poll.register(self._driver.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
     def ensure(self) -> None:
         """Acquire the lock, unless it is held.
 
@@ -267,8 +277,10 @@ class PostgresDatabase:
 
     def _run_batch(self, jobs: Sequence[Job]) -> list[JobResult]:
         while True:
+            if self._lock.may_be_lost:
+                self._lock.ensure()
             is_new = self._writer is None
-            writer = self._writer = self._writer or self._open_writer()
+            writer = self._writer = self._writer or PostgresConnection(connect(self._url))
             try:
                 return run_transaction(writer, jobs, to_store_error)
             except Exception:
@@ -279,10 +291,6 @@ class PostgresDatabase:
                 # The connection was lost while idle, or before anything could be saved.
                 if is_new or writer.is_committing:
                     raise
-
-    def _open_writer(self) -> PostgresConnection:
-        self._lock.ensure()
-        return PostgresConnection(connect(self._url))
 
     def read(self, job: Callable[[SqlConnection], T]) -> T:
         """Run a job on an idle connection, or on a new one.

@@ -37,9 +37,9 @@ def own_server() -> Iterator[PostgresServer]:
 
 
 def end_other_connections(server: PostgresServer) -> None:
-    """Cut every connection to the server."""
+    """Cut every connection to the server, and wait until it has forgotten them."""
     server.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
         " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
     )
 
@@ -54,9 +54,11 @@ async def test_a_second_server_is_refused(postgres_url: str) -> None:
         assert await completed_runs(store) == ["a"]
 
 
+@pytest.mark.parametrize("place", ["postgres_url", "pgbouncer_url"])
 async def test_lost_connections_are_replaced(
-    postgres_server: PostgresServer, postgres_url: str
+    postgres_server: PostgresServer, request: pytest.FixtureRequest, place: str
 ) -> None:
+    postgres_url = request.getfixturevalue(place)
     async with open_postgres(postgres_url) as store:
         for run in many(3):
             await store.end_run(run)
@@ -70,9 +72,11 @@ async def test_lost_connections_are_replaced(
                 pass
 
 
+@pytest.mark.parametrize("place", ["postgres_url", "pgbouncer_url"])
 async def test_a_server_that_took_over_is_not_disturbed(
-    postgres_server: PostgresServer, postgres_url: str
+    postgres_server: PostgresServer, request: pytest.FixtureRequest, place: str
 ) -> None:
+    postgres_url = request.getfixturevalue(place)
     async with open_postgres(postgres_url) as first:
         await first.end_run(ended("a"))
         end_other_connections(postgres_server)
@@ -178,14 +182,15 @@ async def test_a_job_that_fails_does_not_fail_others(postgres_url: str, is_defer
     assert "CheckViolation" in str(failures)
 
 
-def test_statements_are_prepared_unless_there_is_a_pooler(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_statements_are_prepared_without_a_pooler(postgres_url: str) -> None:
     with connections.connect(postgres_url) as direct:
         assert direct.prepare_threshold == 3
-    monkeypatch.setattr(psycopg.ConnectionInfo, "backend_pid", 1)
-    with connections.connect(postgres_url) as pooled:
+
+
+def test_statements_are_not_prepared_through_a_pooler(pgbouncer_url: str) -> None:
+    with connections.connect(pgbouncer_url) as pooled:
         assert pooled.prepare_threshold is None
+    assert connections.inspect_database(pgbouncer_url).is_pooled
 
 
 async def test_doctor(postgres_server: PostgresServer, postgres_url: str) -> None:
