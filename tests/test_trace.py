@@ -25,8 +25,8 @@ PACKAGE = Path(hermes_trio.__file__).parent
 
 # Upper bounds of today; the aim is 40 and 80. Most changes of package are those between the runs
 # and the pure core.
-MAX_FILES = 44
-MAX_PACKAGE_CHANGES = 108  # the order of tasks varies
+MAX_FILES = 45
+MAX_PACKAGE_CHANGES = 112  # the order of tasks varies
 FIRST_AWAIT = 10  # no coroutine can have got this far into its bytecode before it was resumed once
 
 

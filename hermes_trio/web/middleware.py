@@ -11,6 +11,7 @@ import ipaddress
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import structlog
@@ -212,16 +213,21 @@ class AllowedHosts:
         An address that is not known, as that of a Unix socket, is not loopback. Browsers always
         send the header, so a request without it passes.
         """
-        name = normalize_host(host)
-        address = normalize_host(str(server[0])) if server else ""
-        if not host or name == address:
+        return _allows(self, host, str(server[0]) if server else "")
+
+
+@lru_cache(maxsize=64)
+def _allows(allowed: AllowedHosts, host: str, server: str) -> bool:
+    """Decide once for each host: nearly all requests have the same one."""
+    name, address = normalize_host(host), normalize_host(server)
+    if not host or name == address:
+        return True
+    if is_loopback(address):
+        if _is_local_name(name) or name in map(normalize_host, allowed.own_names):
             return True
-        if is_loopback(address):
-            if _is_local_name(name) or name in map(normalize_host, self.own_names):
-                return True
-        elif not self.names:
-            return True
-        return any(_matches(name, allowed) for allowed in self.names)
+    elif not allowed.names:
+        return True
+    return any(_matches(name, each) for each in allowed.names)
 
 
 @frozen
