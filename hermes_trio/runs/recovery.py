@@ -24,7 +24,7 @@ from hermes_trio.stores.base import CorruptRecord, Store
 
 log = structlog.get_logger(__name__)
 
-_SKIPPED = NumbersSkipped(MAX_UNSAVED_PUBLISHED * MAX_EVENTS_PER_CHANGE)
+SKIPPED = NumbersSkipped(MAX_UNSAVED_PUBLISHED * MAX_EVENTS_PER_CHANGE)
 
 
 async def recover(
@@ -72,6 +72,6 @@ def _end(
     *closing, _ = rebuilt.turn.cancel(Reason.PROCESS_DIED, rebuilt.at)
     after = max(rebuilt.at, now - header.stamp.created_at)
     ended = EndedRun(header, rebuilt.turn.items, rebuilt.turn.outcome, after)
-    rest = [_SKIPPED, *closing, Ended(rebuilt.turn.outcome, after)]
+    rest = [SKIPPED, *closing, Ended(rebuilt.turn.outcome, after)]
     tail = LogBatch(header.principal, header.run_id, len(changes), encode_changes(rest), len(rest))
     return ended, (tail,)

@@ -67,7 +67,7 @@ class OwnerUsage:
 
 
 @frozen
-class Quota:
+class StorageQuota:
     """How much each owner may keep; None for any amount."""
 
     runs: int | None
@@ -80,13 +80,13 @@ class Quota:
         )
 
 
-def fair_quota(usages: Sequence[OwnerUsage], retention: Retention) -> Quota:
+def fair_quota(usages: Sequence[OwnerUsage], retention: Retention) -> StorageQuota:
     """Return the quota under which all owners together are within the limits.
 
     The surplus is taken from the owners who store most, so no owner can push out the records
     of an owner who uses less than an equal share.
     """
-    return Quota(
+    return StorageQuota(
         _fair_share([usage.runs for usage in usages], retention.max_runs),
         _fair_share([usage.size for usage in usages], retention.max_bytes),
     )

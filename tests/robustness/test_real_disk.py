@@ -43,7 +43,7 @@ pytestmark = [
 ]
 
 TEXTS = ["tokens=40 rate=100 tools=1"] * 8
-EXPECTED = "store failed|gave up saving|a turn is lost|logs could not|saved late|cannot be saved|could not be|disk|database|locked|stored"
+EXPECTED = "store failed|store does not work|store works again|gave up saving|a turn is lost|logs could not|saved late|cannot be saved|could not be|disk|database|locked|stored"
 CHAT_FAILED = frozenset({"incomplete", "failed"})
 COMPLETED = ({"completed"}, {"completed", "cancelled"})
 

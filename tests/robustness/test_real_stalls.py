@@ -243,8 +243,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerPro
 
 @pytest.mark.parametrize("name", FLOODS)
 async def test_floods(server: ServerProcess, name: str, full: bool, cases: CaseCounter) -> None:
-    if name != "HTTP/2 resets":
-        unless_short(full)
+    unless_short(full)
     assert await longest_wait(server, flood(FLOODS[name]())) <= LIMIT
     cases.add("stalls", {f"floods: {name}": 1})
 

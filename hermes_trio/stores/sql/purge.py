@@ -18,7 +18,7 @@ from hermes_trio.stores.retention import (
     MAX_PURGED,
     MESSAGE_BYTES,
     OwnerUsage,
-    Quota,
+    StorageQuota,
     fair_quota,
 )
 from hermes_trio.stores.sql import conversations, sessions
@@ -145,7 +145,7 @@ class _Reduction:
 
     _connection: SqlConnection
     _usage: OwnerUsage
-    _quota: Quota
+    _quota: StorageQuota
     _budget: int
     runs: int = 0
     transcripts: int = 0  # sessions and conversations that had no runs

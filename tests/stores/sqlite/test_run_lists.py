@@ -121,9 +121,17 @@ async def test_a_database_without_the_listed_column(path: Path) -> None:
 
 async def test_a_database_of_an_earlier_version_is_listed(path: Path) -> None:
     path.parent.mkdir()
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate(connection, MIGRATIONS[:7])
-        fill(connection)
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as old,
+        closing(sqlite3.connect(":memory:", isolation_level=None)) as new,
+    ):
+        migrate(old, MIGRATIONS[:7])
+        migrate(new)
+        fill(new)
+        for table in ("runs", "sessions"):
+            names = [name for _, name, *_ in old.execute(f"PRAGMA table_info({table})")]
+            rows = new.execute(f"SELECT {', '.join(names)} FROM {table}").fetchall()
+            old.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(names))})", rows)
     async with open_sqlite(path) as store:
         page = await store.list_runs("ann", RunQuery(live=False, ends=ENDS["failed"]))
         assert [run.header.run_id for run in page.runs] == [
