@@ -20,6 +20,7 @@ function marked(problem = "") {
 // is called. Else null.
 export const replacement = new Cell(null);
 
+// Resolves to whether the server answered.
 export async function signIn(key) {
   const before = localStorage.getItem(MARK);
   session.set({ state: "signing-in", problem: "" });
@@ -28,8 +29,10 @@ export async function signIn(key) {
     localStorage.setItem(MARK, principal);
     if (before !== null && before !== principal) location.reload(); // nothing on the screen is valid
     else session.set(marked());
+    return true;
   } catch (error) {
     session.set(marked(refusal(error)));
+    return error instanceof ApiFailure;
   }
 }
 
@@ -86,8 +89,7 @@ function takeKey() {
 async function exchangeKey() {
   const key = sessionStorage.getItem(PENDING);
   if (!key) return;
-  if (await mayReplace(key)) await signIn(key);
-  sessionStorage.removeItem(PENDING);
+  if (!(await mayReplace(key)) || (await signIn(key))) sessionStorage.removeItem(PENDING);
 }
 
 // A link must not make the browser work for another principal unasked: the sender could read all that is written then.
