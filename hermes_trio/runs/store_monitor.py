@@ -40,9 +40,8 @@ class StoreMonitor:
             except StoreError as error:
                 return str(error)
             except Exception as error:
-                log.exception(
-                    "the heartbeat of the store failed"
-                )  # a bug of ours: not ready either
+                # A bug in our code: the server is not ready then, either.
+                log.exception("the heartbeat of the store failed")
                 return repr(error)
             return ""
         return f"no answer within {HEARTBEAT_TIMEOUT:g} s"
