@@ -24,7 +24,16 @@ from typing import Protocol, Self
 
 import trio
 
-from hermes_trio.core.changes import Change, Ended
+from hermes_trio.core.changes import (
+    CallEnded,
+    CallStarted,
+    Change,
+    ClientToolCalled,
+    Ended,
+    ReasoningAdded,
+    TextAdded,
+    ToolOutputAdded,
+)
 from hermes_trio.core.log_codec import DecodeError, decode_changes
 from hermes_trio.stores.base import CorruptRecord, Store
 
@@ -41,6 +50,9 @@ MAX_UNSAVED = 8_192  # changes that the store may be behind
 # events, so nothing waits for it. Never lower it: the runs of an older version may have to be
 # recovered.
 MAX_UNSAVED_PUBLISHED = 16_384
+# Characters in changes that are encoded or rendered in the Trio thread. What is longer is left to a
+# thread, so that other runs do not have to wait for it.
+MAX_INLINE_CHARS = 131_072
 MEMORY_WINDOW = 4_096  # changes that stay in memory although the store has them
 
 
@@ -277,8 +289,8 @@ class Subscriber(ChangeReader):
         if self._sent < first or not changes:
             return
         # The end is never written through: the subscriber has to end the response after it anyway.
-        is_end = isinstance(changes[-1], Ended)
-        if self._write_through is not None and self._is_waiting and not is_end:
+        can_write = not (isinstance(changes[-1], Ended) or is_long(changes))
+        if self._write_through is not None and self._is_waiting and can_write:
             self.position = self._sent = self._log.published
             if not self._write_through.take(changes):
                 self._wake(())
@@ -352,6 +364,25 @@ class Subscriber(ChangeReader):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def is_long(changes: Changes) -> bool:
+    """Return whether changes take so long to encode or render that a thread should do it."""
+    return sum(map(_text_length, changes)) > MAX_INLINE_CHARS
+
+
+def _text_length(change: Change) -> int:
+    match change:
+        case TextAdded() | ReasoningAdded() | ToolOutputAdded():
+            return len(change.text)
+        case CallStarted():
+            return sum(len(value) for value in change.args.values() if isinstance(value, str))
+        case CallEnded():
+            return len(change.result)
+        case ClientToolCalled():
+            return len(change.arguments)
+        case _:
+            return 0
 
 
 async def load_changes(store: Store, principal: str, run_id: str, first: int) -> Changes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -19,7 +20,7 @@ from attrs import define
 
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.records import EndedRun, LogBatch, PurgeResult, Retention, RunHeader
-from hermes_trio.runs.log import Changes, RunLog
+from hermes_trio.runs.log import Changes, RunLog, is_long
 from hermes_trio.stores.base import Store, StoreError
 
 log = structlog.get_logger(__name__)
@@ -43,16 +44,25 @@ class UnsavedLog:
         self._is_flushing = False
         self._flushed = trio.Event()
 
-    def batch(self, more: Changes = ()) -> tuple[LogBatch, ...]:
+    async def encode(self, more: Changes = ()) -> tuple[LogBatch, ...]:
         """Encode what the store does not have, followed by ``more``, as one batch.
 
-        None if there is nothing.
+        None if there is nothing. Yields to other tasks only while a thread encodes long texts.
         """
         new = self.changes.read_unsaved(self._saved) + more
-        if not new:
-            return ()
-        body = encode_changes(new)
-        return (LogBatch(self.header.principal, self.header.run_id, self._saved, body, len(new)),)
+        if is_long(new):
+            with suppress(RuntimeError):  # the process cannot start a thread any more
+                return self._batch(new, await trio.to_thread.run_sync(encode_changes, new))
+        return self._batch(new, encode_changes(new)) if new else ()
+
+    def encode_nowait(self, more: Changes) -> tuple[LogBatch, ...]:
+        """Encode as ``encode`` does, but never yield."""
+        new = self.changes.read_unsaved(self._saved) + more
+        return self._batch(new, encode_changes(new))
+
+    def _batch(self, changes: Changes, body: bytes) -> tuple[LogBatch, ...]:
+        principal, run_id = self.header.principal, self.header.run_id
+        return (LogBatch(principal, run_id, self._saved, body, len(changes)),)
 
     def begin_flush(self) -> None:
         """Note that a batch is being written."""
@@ -117,32 +127,29 @@ class LogFlusher:
                     await trio.sleep(RETRY_SECONDS)
 
     async def _flush(self) -> None:
-        group = self._encode_dirty()
-        self._dirty.clear()
-        if not group:
-            return
-        for unsaved, _ in group:
+        group, self._dirty = self._dirty, set()
+        for unsaved in group:
             unsaved.begin_flush()
-        is_written = False
+        written: dict[UnsavedLog, int] = {}
         try:
-            await self._store.append_log([batch for _, batches in group for batch in batches])
-            is_written = True
+            batches = {unsaved: await self._encode(unsaved) for unsaved in group}
+            if encoded := [batch for each in batches.values() for batch in each]:
+                await self._store.append_log(encoded)
+            written = {each: sum(batch.count for batch in batches[each]) for each in group}
         finally:
-            for unsaved, batches in group:
-                unsaved.end_flush(sum(batch.count for batch in batches) if is_written else 0)
-                if not is_written:
+            for unsaved in group:
+                unsaved.end_flush(written.get(unsaved, 0))
+                if unsaved not in written:
                     self.mark_dirty(unsaved)
 
-    def _encode_dirty(self) -> list[tuple[UnsavedLog, tuple[LogBatch, ...]]]:
-        group = []
-        for unsaved in tuple(self._dirty):
-            try:
-                group.append((unsaved, unsaved.batch()))
-            except Exception:
-                # A bug of ours that concerns one run: the others are written all the same.
-                log.exception("a log cannot be encoded", run_id=unsaved.header.run_id)
-                self.discard(unsaved)
-        return group
+    async def _encode(self, unsaved: UnsavedLog) -> tuple[LogBatch, ...]:
+        try:
+            return await unsaved.encode()
+        except Exception:
+            # A bug of ours that concerns one run: the others are written all the same.
+            log.exception("a log cannot be encoded", run_id=unsaved.header.run_id)
+            self.discard(unsaved)
+            return ()
 
 
 @define(eq=False)

@@ -439,7 +439,7 @@ class Run:
         if self._spec.persistence is Persistence.NONE:
             return
         ended = EndedRun(self.header, turn.items, end.outcome, end.at)
-        tail = self._unsaved_log.batch((end,)) if self.is_stored else ()
+        tail = self._unsaved_log.encode_nowait((end,)) if self.is_stored else ()
         unsaved = UnsavedEnd(ended, tail, self._spec.to_items(ended), is_known=self.is_stored)
         self._services.flusher.ends.enqueue(unsaved)
 
@@ -447,4 +447,4 @@ class Run:
         """Return the rest of the log with the end; it is saved with the record or not at all."""
         self._services.flusher.discard(self._unsaved_log)
         await self._unsaved_log.wait_flushed()
-        return self._unsaved_log.batch((end,))
+        return await self._unsaved_log.encode((end,))

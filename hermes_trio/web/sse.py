@@ -22,7 +22,7 @@ from hermes_trio.core.dialects.wire import KEEPALIVE
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.runs.delivery import Delivery, TrySend
-from hermes_trio.runs.log import ChangeReader, Changes
+from hermes_trio.runs.log import ChangeReader, Changes, is_long
 from hermes_trio.runs.spec import RunStats
 from hermes_trio.schema.parsing import SESSION_ID_HEADER
 from hermes_trio.web.errors import json_response
@@ -34,6 +34,10 @@ STREAM_HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
+
+
+MAX_PIECE_BYTES = 1_048_576
+"""How much is handed to the connection at once, which takes time in proportion to its length."""
 
 
 class Dialect(Protocol):
@@ -76,6 +80,7 @@ class StreamBody(ResponseBody):
         self._dialect = dialect
         self._keepalive_seconds = keepalive_seconds
         self._opening = dialect.opening()
+        self._rest = memoryview(b"")  # of frames that are sent in several pieces
         self._has_end = False
         self._rendered_bytes = 0
         self._reader: ChangeReader
@@ -124,6 +129,8 @@ class StreamBody(ResponseBody):
 
         A comment if there was nothing to send for too long; nothing for hidden changes.
         """
+        if self._rest:
+            return self._take_piece()
         if self._has_end:
             raise StopAsyncIteration
         with trio.CancelScope(deadline=self._last_sent + self._keepalive_seconds):
@@ -131,28 +138,39 @@ class StreamBody(ResponseBody):
                 changes = await self._reader.receive()
             except trio.EndOfChannel:
                 raise StreamTruncated from None
-            return await self._render_all(changes) if changes else self._take_unsent()
+            if not changes:
+                return self._take_unsent()
+            self._rest = memoryview(await self._render_all(changes))
+            return self._take_piece()
         # What could not be written through in the same moment comes before anything else.
         return self._take_unsent() or (KEEPALIVE if self._is_silent() else b"")
+
+    def _take_piece(self) -> bytes:
+        piece, self._rest = self._rest[:MAX_PIECE_BYTES], self._rest[MAX_PIECE_BYTES:]
+        return bytes(piece)
 
     def _take_unsent(self) -> bytes:
         return self._delivery.take_unsent() if self._delivery is not None else b""
 
     async def _render_all(self, changes: Changes) -> bytes:
-        """Render some changes, and whatever else has come meanwhile.
-
-        The last frames of some dialects repeat the whole answer. Those of a long one are rendered in
-        a thread, so that no other stream has to wait for them.
-        """
-        if self._rendered_bytes > MAX_INLINE_BYTES and isinstance(changes[-1], Ended):
-            return await in_thread(self._render, changes)
-        frames = [self._render(changes)]
+        """Render some changes, and whatever else has come meanwhile."""
+        frames = [await self._render_anywhere(changes)]
         while not self._has_end:
             try:
-                frames.append(self._render(self._reader.receive_nowait()))
+                frames.append(await self._render_anywhere(self._reader.receive_nowait()))
             except trio.WouldBlock:
                 break
         return b"".join(frames)
+
+    async def _render_anywhere(self, changes: Changes) -> bytes:
+        """Render long texts in a thread, so that no other stream has to wait for them.
+
+        The last frames of some dialects repeat the whole answer.
+        """
+        repeats = self._rendered_bytes > MAX_INLINE_BYTES and isinstance(changes[-1], Ended)
+        if repeats or is_long(changes):
+            return await in_thread(self._render, changes)
+        return self._render(changes)
 
     def _render(self, changes: Changes) -> bytes:
         if not changes:  # a wake-up for the SSE writer that came too late to be needed

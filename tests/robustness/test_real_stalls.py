@@ -185,9 +185,12 @@ REQUESTS: Mapping[str, Callable[[], tuple[str, bytes]]] = {
     ),
     "a run": lambda: (RUNS, json.dumps({"input": repeated("run ")}).encode()),
     "a tool result of five megabytes": lambda: response("tokens=1 tools=1 size=5000000"),
+    "a tool result of five megabytes, streamed": lambda: response(
+        "tokens=1 tools=1 size=5000000", stream=True
+    ),
     "an answer of ten megabytes": lambda: chat(message("tokens=10 size=1000000")),
-    "an answer of ten megabytes, streamed": lambda: response(
-        "tokens=10 size=1000000", stream=True
+    "an answer of five megabytes, streamed": lambda: response(
+        "tokens=10 size=500000", stream=True
     ),
 }  # fmt: skip
 

@@ -11,9 +11,21 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.agent.event_queue import MAX_EVENTS
-from hermes_trio.core.changes import Ended, TextAdded
+from hermes_trio.core.changes import (
+    CallEnded,
+    CallStarted,
+    Change,
+    ClientToolCalled,
+    Ended,
+    NumbersSkipped,
+    ReasoningAdded,
+    TextAdded,
+    ToolOutputAdded,
+)
 from hermes_trio.core.outcome import Outcome, Reason
+from hermes_trio.core.state import CallState
 from hermes_trio.runs.log import (
+    MAX_INLINE_CHARS,
     MAX_LAG,
     MAX_UNSAVED,
     MAX_UNSAVED_PUBLISHED,
@@ -22,6 +34,7 @@ from hermes_trio.runs.log import (
     LogTruncated,
     RunLog,
     Subscriber,
+    is_long,
 )
 from tests.runs.test_pipeline import AfterFirstStep
 
@@ -350,3 +363,22 @@ async def test_nothing_is_written_through_behind_a_part_that_is_not_out() -> Non
                 nursery.start_soon(receive_cancelled)
         assert writer.taken == [texts(0, 1), texts(1, 1)]
         assert await subscriber.receive() == texts(2, 2)
+
+
+LONG = "a" * MAX_INLINE_CHARS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        TextAdded(0, LONG),
+        ReasoningAdded(0, LONG),
+        ToolOutputAdded(0, "call", LONG),
+        CallStarted(0, "call", "tool", {"text": LONG, "number": 1}, 0.0),
+        CallEnded(0, "call", "tool", CallState.COMPLETED, LONG, False, 0.0),
+        ClientToolCalled(0, "call", "tool", LONG),
+    ],
+)
+def test_long_changes(change: Change) -> None:
+    assert not is_long((change, NumbersSkipped(1)))
+    assert is_long((TextAdded(0, "b"), change))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import cast
 
@@ -12,13 +13,19 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from hermes_trio.core.changes import Change, Ended, TextAdded
 from hermes_trio.core.dialects.responses import ResponsesStream
 from hermes_trio.core.events import Event, Reasoning, Text
-from hermes_trio.core.log_codec import decode_changes
+from hermes_trio.core.log_codec import decode_changes, encode_changes
 from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun
 from hermes_trio.runs import log as run_log
 from hermes_trio.runs import persistence
 from hermes_trio.runs.disconnects import DETACH
-from hermes_trio.runs.log import MAX_UNSAVED, MEMORY_WINDOW, RunLog, load_changes
+from hermes_trio.runs.log import (
+    MAX_INLINE_CHARS,
+    MAX_UNSAVED,
+    MEMORY_WINDOW,
+    RunLog,
+    load_changes,
+)
 from hermes_trio.runs.persistence import (
     FLUSH_SECONDS,
     RETRY_SECONDS,
@@ -121,6 +128,35 @@ async def test_a_retry_keeps_no_end_waiting(
     await trio.sleep(FLUSH_SECONDS + RETRY_SECONDS / 2)
     with trio.fail_after(RETRY_SECONDS / 10):
         await kept.wait_flushed()
+
+
+@pytest.mark.parametrize("size", [1, MAX_INLINE_CHARS + 1])
+async def test_long_texts_are_encoded_in_a_thread(
+    size: int, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is appended meanwhile is in the next write."""
+    threads = []
+
+    def encode(changes: Iterable[Change]) -> bytes:
+        threads.append(threading.current_thread())
+        return encode_changes(changes)
+
+    monkeypatch.setattr(persistence, "encode_changes", encode)
+    store = Gated()
+    flusher = LogFlusher(store, interval=0.0)
+    kept = kept_log(flusher, "run-1")
+    nursery.start_soon(flusher.run)
+    kept.changes.append(words("a" * size))
+    with trio.fail_after(10):
+        while not threads:
+            await trio.lowlevel.checkpoint()
+        kept.changes.append(words("b"))
+        while len(store.of("append")) < 2:
+            await trio.lowlevel.checkpoint()
+    [[first], [second]] = store.of("append")
+    assert decode_changes(first.body) + decode_changes(second.body) == words("a" * size, "b")
+    assert (first.first, second.first) == (0, 1)
+    assert (threads[0] is threading.current_thread()) == (size == 1)
 
 
 async def test_the_end_waits_for_a_write_under_way() -> None:

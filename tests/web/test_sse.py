@@ -14,10 +14,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from hermes_trio.core.changes import Change, Ended, TextAdded
 from hermes_trio.core.dialects.wire import KEEPALIVE
 from hermes_trio.core.outcome import Outcome, Reason
-from hermes_trio.runs.log import Changes, RunLog, Subscriber
+from hermes_trio.runs.log import MAX_INLINE_CHARS, Changes, RunLog, Subscriber
 from hermes_trio.runs.spec import RunStats
 from hermes_trio.web.request import MAX_INLINE_BYTES
-from hermes_trio.web.sse import StreamBody, StreamTruncated
+from hermes_trio.web.sse import MAX_PIECE_BYTES, StreamBody, StreamTruncated
 
 END = Ended(Outcome.from_cancellation(Reason.SERVER_ERROR))
 
@@ -29,6 +29,7 @@ class Letters:
     """
 
     end_thread: threading.Thread | None = None  # in which the end was rendered
+    long_text_thread: threading.Thread | None = None
 
     def opening(self) -> bytes:
         return b">"
@@ -40,6 +41,8 @@ class Letters:
         if not isinstance(change, TextAdded):
             self.end_thread = threading.current_thread()
             return b"."
+        if len(change.text) > MAX_INLINE_CHARS:
+            self.long_text_thread = threading.current_thread()
         if change.text == "broken":
             raise ValueError(change.text)
         return b"" if change.text == "silent" else change.text.encode()
@@ -158,6 +161,27 @@ async def test_the_end_of_a_long_answer_is_rendered_in_a_thread(
     assert connection.out == b">" + b"a" * size + b"."
     is_in_loop = stream.dialect.end_thread is threading.current_thread()
     assert is_in_loop == (size <= MAX_INLINE_BYTES)
+
+
+@pytest.mark.parametrize("with_write_through", [False, True])
+async def test_a_long_text_is_rendered_in_a_thread_and_sent_in_pieces(
+    with_write_through: bool,
+) -> None:
+    size = 2 * MAX_PIECE_BYTES + 1
+    stream = Stream(Connection(capacity=size), with_write_through)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.serve)
+        await wait_all_tasks_blocked()
+        stream.append("a" * size)
+        stream.append("b")  # behind it, though it could be written through
+        with trio.fail_after(10):
+            while not stream.connection.out.endswith(b"b"):
+                await trio.lowlevel.checkpoint()
+        stream.append("c")
+        stream.end()
+    assert stream.connection.out == b">" + b"a" * size + b"bc."
+    assert max(map(len, stream.sent)) == MAX_PIECE_BYTES
+    assert stream.dialect.long_text_thread not in (None, threading.current_thread())
 
 
 @pytest.mark.parametrize("capacity", range(6))
