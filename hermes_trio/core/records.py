@@ -67,6 +67,26 @@ class RunHeader:
 
 
 @frozen
+class Ownership:
+    """The node that executes a run, and the fencing token of the run: how often it was taken over.
+
+    A node is one server process, and its name is never used again. A store refuses what an earlier
+    owner writes.
+    """
+
+    node: str
+    epoch: int = 0
+
+
+@frozen
+class TakenOverRun:
+    """A run in progress whose node is dead, and its new owner."""
+
+    header: RunHeader
+    ownership: Ownership
+
+
+@frozen
 class LiveRun:
     """A run in progress."""
 
@@ -140,6 +160,56 @@ class LogBatch:
     first: int  # number of the first change
     body: bytes  # from encode_changes()
     count: int
+
+
+@frozen
+class LogCursor:
+    """How far a reader has got in the log of a run."""
+
+    principal: str
+    run_id: str
+    first: int  # number of the change to read next
+
+
+@frozen
+class LogProgress:
+    """What the store has of a run's log behind a cursor."""
+
+    cursor: LogCursor
+    batches: tuple[LogBatch, ...]  # in order; the first may begin before the cursor
+    is_live: bool  # more may come: the run was in progress, or there was more than the batches
+    has_more: bool = False  # the store had more than the batches, so read on at once
+
+
+@frozen
+class Node:
+    """A server process that shares a store with others."""
+
+    name: str
+    address: str  # for people: where the process runs
+    silent_seconds: float  # since it last renewed its lease
+    is_alive: bool  # its lease has not lapsed
+    live_runs: int
+
+
+@frozen
+class Command:
+    """What a client of one node asks of a run that another node executes."""
+
+    command_id: str
+    principal: str
+    run_id: str
+    kind: str
+    arguments: Mapping[str, Any] = NOTHING
+    sender: str = ""  # the node that waits for the answer, "" if none does
+
+
+@frozen
+class Notice:
+    """A hint from one node to another that it should look into the store. It may get lost."""
+
+    topic: str
+    subjects: tuple[str, ...] = ()
 
 
 @frozen

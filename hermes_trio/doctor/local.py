@@ -278,7 +278,7 @@ class PostgresReachable:
     is_supported: bool
     version: int
     latest: int
-    is_in_use: bool
+    living_nodes: int
     is_pooled: bool
     loses_commits: bool
 
@@ -322,7 +322,7 @@ def _inspect_postgres(url: str) -> PostgresReachable | StoreUnusable:
         is_supported=found.version >= connections.OLDEST_SERVER and found.encoding == "UTF8",
         version=found.schema_version,
         latest=schema.LATEST_VERSION,
-        is_in_use=found.is_in_use,
+        living_nodes=found.living_nodes,
         is_pooled=found.is_pooled,
         loses_commits=found.loses_commits,
     )
@@ -358,8 +358,8 @@ def _describe_postgres(fact: PostgresReachable) -> str:
         parts.append(f", the next start migrates it to {fact.latest}")
     if fact.is_pooled:
         parts.append(", through a pooler: statements are not prepared")
-    if fact.is_in_use:
-        parts.append(", in use by a running server")
+    if fact.living_nodes:
+        parts.append(f", servers that use it: {fact.living_nodes}")
     return "".join(parts)
 
 

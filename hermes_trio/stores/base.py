@@ -11,19 +11,26 @@ from typing import Any, Protocol, runtime_checkable
 from hermes_trio.core.approvals import Grant
 from hermes_trio.core.messages import Message
 from hermes_trio.core.records import (
+    Command,
     Conversation,
     EndedRun,
     IdempotencyRecord,
     ItemPage,
     LiveRun,
     LogBatch,
+    LogCursor,
+    LogProgress,
     NoConversation,
+    Node,
     NoRun,
+    Notice,
+    Ownership,
     PurgeResult,
     Retention,
     RunHeader,
     RunPage,
     RunQuery,
+    TakenOverRun,
 )
 from hermes_trio.core.sessions import (
     MessagePage,
@@ -126,18 +133,19 @@ class RunStore(Protocol):
     Every write is durable when it returns.
     """
 
-    async def begin_run(self, header: RunHeader, owner: str) -> None:
-        """Store a run as in progress.
-
-        ``owner`` names the process that executes it. An existing run is left unchanged.
-        """
+    async def begin_run(self, header: RunHeader, ownership: Ownership) -> None:
+        """Store a run as in progress, with its owner. An existing run is left unchanged."""
         ...
 
-    async def append_log(self, batches: Sequence[LogBatch]) -> None:
+    async def append_log(
+        self, batches: Sequence[LogBatch], ownership: Ownership | None = None
+    ) -> frozenset[str]:
         """Append to the logs of any number of runs in one transaction.
 
         Safe to retry: of two batches with the same run and first number, the one with more changes
-        is kept. Batches for deleted or ended runs are dropped.
+        is kept. Batches for deleted or ended runs are dropped, and so are those for runs that have
+        another owner than the given one; return the ids of the latter. Without an owner, nothing is
+        checked.
         """
         ...
 
@@ -146,8 +154,12 @@ class RunStore(Protocol):
         ended: EndedRun,
         tail: Sequence[LogBatch] = (),
         items: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
+        ownership: Ownership | None = None,
+    ) -> bool:
         """Give a run its terminal form; a second call for the same run changes nothing.
+
+        Return False, and change nothing, if the run has another owner than the given one; then it
+        was taken over, and its new owner ends it. Without an owner, nothing is checked.
 
         Atomically writes the record, the rest of the log, the messages (to the session the run
         ended in), and ``items`` (to its conversation, which is created if missing). The run need
@@ -216,10 +228,11 @@ class RunStore(Protocol):
         """
         ...
 
-    async def find_abandoned_runs(self, owner: str) -> tuple[RunHeader, ...]:
-        """Return the runs in progress, of all principals, whose owner is dead.
+    async def take_over_runs(self, node: str) -> tuple[TakenOverRun, ...]:
+        """Take over runs in progress, of all principals, whose node is dead: a bounded number, oldest first.
 
-        ``owner`` is the living caller.
+        ``node`` is the living caller, which owns them from then on. Each run is given to one caller,
+        again with every call until it has ended: an answer may get lost.
 
         A run whose header cannot be decoded is hidden and reported in the server log instead, so
         that it cannot keep the others from being ended. To clients it then looks failed and
@@ -356,6 +369,97 @@ class Heartbeat(Protocol):
 
         Raises:
             StoreError: The store cannot be written to, or its file is gone; the message says why.
+        """
+        ...
+
+
+@runtime_checkable
+class LeasedStore(Protocol):
+    """The part of a :class:`SharedStore` that knows which nodes are alive.
+
+    Each server process is a node with a lease, in the time of the database. When the lease of a
+    node has lapsed, ``take_over_runs`` gives its runs to another.
+    """
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a node may be silent before others take over its runs."""
+        ...
+
+    async def join(self, node: str, address: str) -> None:
+        """Add a node, with a fresh lease. ``address`` tells people where it runs."""
+        ...
+
+    async def renew_lease(self, node: str) -> bool:
+        """Renew the lease of a node.
+
+        Return False if it had lapsed: others may have taken over runs. The node has a new one then.
+        """
+        ...
+
+    async def leave(self, node: str) -> None:
+        """Remove a node, so that others need not wait until its lease has lapsed."""
+        ...
+
+    async def list_nodes(self) -> tuple[Node, ...]:
+        """List the nodes, those that died within the last hour included."""
+        ...
+
+    async def find_owner(self, principal: str, run_id: str) -> str:
+        """Return the node that executes a run, "" if none does."""
+        ...
+
+
+@runtime_checkable
+class SharedStore(LeasedStore, Protocol):
+    """A store that several server processes use at the same time. Optional."""
+
+    @property
+    def can_listen(self) -> bool:
+        """Whether notices reach this process; if not, it has to look into the store more often."""
+        ...
+
+    async def follow_logs(self, cursors: Sequence[LogCursor]) -> tuple[LogProgress, ...]:
+        """Return, for each cursor, a bounded part of the log behind it. Costs one query for all."""
+        ...
+
+    async def send_command(self, command: Command) -> None:
+        """Store a command and notify the node that executes its run."""
+        ...
+
+    async def take_commands(self, node: str) -> tuple[Command, ...]:
+        """Return the commands for the runs that a node executes, oldest first, each one once."""
+        ...
+
+    async def answer_command(self, command: Command, answer: Mapping[str, Any]) -> None:
+        """Store the answer to a command and notify its sender."""
+        ...
+
+    async def find_answer(self, command_id: str) -> Mapping[str, Any] | None:
+        """Return the answer to a command, None if there is none yet."""
+        ...
+
+    async def lock_session(self, principal: str, session_id: str, node: str) -> bool:
+        """Lock a session for a turn on a node; return False if another turn has it.
+
+        The lock of a dead node counts for nothing.
+        """
+        ...
+
+    async def unlock_session(self, principal: str, session_id: str, node: str) -> None:
+        """Unlock a session, if the node has locked it."""
+        ...
+
+    async def notify(self, node: str, notices: Sequence[Notice]) -> None:
+        """Send notices to a node, outside of any transaction. They may get lost."""
+        ...
+
+    async def wait_notices(self, node: str, seconds: float) -> tuple[Notice, ...]:
+        """Wait for notices to a node, for at most some seconds.
+
+        A notice of the topic ``reconnected`` comes first on every new connection, since others may
+        have been lost before. Notices that arrive while no call waits are kept for the next one.
+        Where the database cannot notify, such as behind a pooler, this only waits.
         """
         ...
 

@@ -6,6 +6,7 @@ where it is used.
 
 from __future__ import annotations
 
+import re
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 
 FILE_NAME = "hermes.db"
 POSTGRES_EXTRA = "pip install 'hermes-trio[postgres]'"
+DEFAULT_LEASE_SECONDS = 8.0
 _SQLITE = "sqlite:///"
 _MEMORY = "memory:"
 _POSTGRES = ("postgresql://", "postgres://")
+_UNENCODED = frozenset("/?#\"'<> ")
+_PASSWORD = re.compile(r"(://[^@/]*?:)[^@]*(?=@)|([?&](?:ssl)?password=)[^&]*")
 _KNOWN = "use memory:, sqlite:///path, postgresql://…, or leave it empty for a file in data_dir"
 
 
@@ -62,6 +66,7 @@ def parse_store_url(url: str, data_dir: Path) -> StoreLocation:
     if url == _MEMORY:
         return InMemory()
     if url.startswith(_POSTGRES):
+        _check_password(url)
         return PostgresUrl(url)
     path = url.removeprefix(_SQLITE)
     if path == url:
@@ -79,10 +84,28 @@ def parse_store_url(url: str, data_dir: Path) -> StoreLocation:
     return SqliteFile(Path(path))
 
 
+def _check_password(url: str) -> None:
+    # The driver would take the rest of such a password for something else, and quote it in an error.
+    user, at, rest = url.partition("://")[2].partition("@")
+    if at and (not _UNENCODED.isdisjoint(user) or "@" in rest):
+        raise ValueError("special characters in the user and the password need percent-encoding")
+
+
+def mask_store_url(url: str) -> str:
+    """Return a store URL with its password masked."""
+    return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", url)
+
+
 def open_store(
-    location: StoreLocation, is_checked: bool = False
+    location: StoreLocation, is_checked: bool = False, lease_seconds: float = DEFAULT_LEASE_SECONDS
 ) -> AbstractAsyncContextManager[Store]:
-    """Return the store at a location, to be entered. ``is_checked``: look for damage in a file first.
+    """Return the store at a location, to be entered.
+
+    Args:
+        location: where it is.
+        is_checked: whether to look for damage in a file first.
+        lease_seconds: where several processes share the store, how long this one may be silent
+            before others take over its runs.
 
     Raises:
         ConfigurationError: At once, if this version has no such store, or its driver is missing.
@@ -99,11 +122,14 @@ def open_store(
             return open_sqlite(path.absolute(), SqliteOptions(is_checked=is_checked))
         case PostgresUrl(url):
             try:
-                from hermes_trio.stores.postgres import open_postgres  # noqa: PLC0415
+                from hermes_trio.stores.postgres import (  # noqa: PLC0415
+                    PostgresOptions,
+                    open_postgres,
+                )
             except ImportError as error:
                 raise ConfigurationError(
                     f"store: PostgreSQL needs more packages: {POSTGRES_EXTRA} ({error})"
                 ) from error
-            return open_postgres(url)
+            return open_postgres(url, PostgresOptions(lease_seconds=lease_seconds))
         case unknown:
             raise ConfigurationError(f"store: unknown kind of store {type(unknown).__name__}")

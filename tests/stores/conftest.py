@@ -9,13 +9,6 @@ import pytest
 
 from tests.support.postgres import PostgresServer, run_pgbouncer
 
-_CONTRACT = Path(__file__).parent / "contract"
-pytest.register_assert_rewrite(
-    *(f"tests.stores.contract.{module.stem}" for module in _CONTRACT.glob("[a-z]*.py")),
-    "tests.stores.helpers",
-    "tests.stores.samples",
-)
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -15,6 +15,7 @@ from hermes_trio.core.records import (
     EndedRun,
     IdempotencyRecord,
     LogBatch,
+    Ownership,
     Retention,
     RunHeader,
     Stamp,
@@ -115,8 +116,13 @@ async def logged_numbers(
 
 async def begin_and_log(store: Store, run_id: str, changes: int = 2) -> None:
     """Begin a run and append to its log."""
-    await store.begin_run(header(run_id), "me")
+    await store.begin_run(header(run_id), Ownership("me"))
     await store.append_log([batch(run_id, number) for number in range(changes)])
+
+
+async def taken_headers(store: Store, node: str) -> list[RunHeader]:
+    """Take over runs and return their headers."""
+    return [run.header for run in await store.take_over_runs(node)]
 
 
 async def end_chain(store: Store, *run_ids: str) -> None:

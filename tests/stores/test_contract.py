@@ -21,6 +21,7 @@ from tests.stores.contract.lifecycle import (
     TranscriptContract,
 )
 from tests.stores.contract.logs import HistoryContract, LogContract
+from tests.stores.contract.ownership import OwnershipContract
 from tests.stores.contract.retention import DeleteContract, PurgeContract, SizeContract
 from tests.stores.contract.run_lists import RunListContract
 from tests.stores.contract.runs import RunContract
@@ -72,6 +73,10 @@ class TestDeletingSessions(DeleteSessionContract):
 
 
 class TestRuns(RunContract):
+    """Run against every store."""
+
+
+class TestOwnership(OwnershipContract):
     """Run against every store."""
 
 

@@ -14,6 +14,7 @@ from hermes_trio.stores.factory import (
     PostgresUrl,
     SqliteFile,
     StoreLocation,
+    mask_store_url,
     open_store,
     parse_store_url,
 )
@@ -35,6 +36,41 @@ from tests.stores.helpers import file_names
 )
 def test_parse_store_url(url: str, location: StoreLocation) -> None:
     assert parse_store_url(url, Path("/d")) == location
+
+
+@pytest.mark.parametrize(
+    ("url", "masked"),
+    [
+        ("", ""),
+        ("memory:", "memory:"),
+        ("sqlite:////x/a:b@c.db", "sqlite:////x/a:b@c.db"),
+        ("postgresql://ann@db:5432/x", "postgresql://ann@db:5432/x"),
+        ("postgresql://db:5432/x?user=ann", "postgresql://db:5432/x?user=ann"),
+        ("postgresql://ann:hush@db:5432/x", "postgresql://ann:***@db:5432/x"),
+        (
+            "postgres://ann:hu:sh@one,two/x?sslmode=require",
+            "postgres://ann:***@one,two/x?sslmode=require",
+        ),
+        ("postgresql://:hush@/x", "postgresql://:***@/x"),
+        (
+            "postgresql:///x?password=hu;s'h&user=ann&sslpassword=hush",
+            "postgresql:///x?password=***&user=ann&sslpassword=***",
+        ),
+    ],
+)
+def test_mask_store_url(url: str, masked: str) -> None:
+    parse_store_url(url, Path("/d"))
+    assert mask_store_url(url) == masked
+
+
+@pytest.mark.parametrize(
+    "password", ["hu@sh", "hu/sh", "hu?sh", "hu#sh", "hu'sh", 'hu"sh', "hu sh", "hu/s@h"]
+)
+def test_a_password_that_would_be_misread_is_refused(password: str) -> None:
+    """The driver would take a part of it for the host or the port, and quote it in an error."""
+    with pytest.raises(ValueError, match="need percent-encoding") as caught:
+        parse_store_url(f"postgresql://ann:{password}@db/x", Path("/d"))
+    assert "sh" not in str(caught.value)
 
 
 async def test_open_a_store_in_memory(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hermes_trio.core.events import Event
 from hermes_trio.core.messages import transcript
 from hermes_trio.core.outcome import Outcome, Reason, Status
-from hermes_trio.core.records import EndedRun, LiveRun, NoRun, RunHeader, Stamp
+from hermes_trio.core.records import EndedRun, LiveRun, NoRun, Ownership, RunHeader, Stamp
 from hermes_trio.core.turn import Turn
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.codec import RunRow, decode_header, decode_run, encode_header, encode_run
@@ -195,7 +195,7 @@ async def _begin_or_end(
 ) -> None:
     child, parent = link
     if action == "begin":
-        await store.begin_run(header(child, at, parent=parent), "me")
+        await store.begin_run(header(child, at, parent=parent), Ownership("me"))
         model.begin(child, parent)
     else:
         await store.end_run(ended(child, at, parent=parent))

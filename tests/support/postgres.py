@@ -10,13 +10,14 @@ import importlib.util
 import os
 import pwd
 import re
+import select
 import shutil
 import signal
 import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,23 @@ class PostgresServer:
         self._process.send_signal(how)
         self._process.wait(30)
 
+    def crash(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """Kill the server without a chance to save anything; return when none of its processes is left.
+
+        ``start`` then recovers the database. Of SIGKILL its other processes learn by themselves.
+        """
+        children = _open_processes(self._process.pid)
+        self.stop(how)
+        for pidfd in children:
+            ended = select.select([pidfd], [], [], 30)[0]
+            os.close(pidfd)
+            assert ended, "a process of PostgreSQL outlives its parent"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server has not ended."""
+        return self._process.poll() is None
+
     def url(self, database: str) -> str:
         """Return the URL of a database."""
         return f"postgresql://{USER}@/{database}?host={self.directory}"
@@ -185,6 +203,16 @@ class PostgresServer:
         is_ready.set()
 
 
+def _open_processes(parent: int) -> list[int]:
+    """Return a descriptor for each child of a process, readable once the child has ended."""
+    found = []
+    for listed in Path(f"/proc/{parent}/task").glob("*/children"):
+        for pid in listed.read_text().split():
+            with suppress(ProcessLookupError):
+                found.append(os.pidfd_open(int(pid)))
+    return found
+
+
 def _account() -> pwd.struct_passwd | None:
     """Return an account without privileges if this process runs as root."""
     if os.getuid() != 0:
@@ -228,20 +256,24 @@ def run_pgbouncer(server: PostgresServer) -> Iterator[str]:
 
 
 @contextmanager
-def run_postgres(*options: str, is_safe: bool = False) -> Iterator[PostgresServer]:
+def run_postgres(
+    *options: str, is_safe: bool = False, parent: Path | None = None
+) -> Iterator[PostgresServer]:
     """Run a server in a directory of its own; skip the test if there is none on this machine.
 
-    It does not flush to disk unless it has to be safe.
+    It does not flush to disk unless it has to be safe. Its directory is made in ``parent``, which
+    accounts without privileges must be able to enter.
     """
     reason, binaries = missing(), find_binaries()
     if reason or binaries is None:
         pytest.skip(reason)
     settings = ("shared_buffers=16MB", *(() if is_safe else UNSAFE), *options)
-    with tempfile.TemporaryDirectory(prefix="pg-") as folder:
+    with tempfile.TemporaryDirectory(prefix="pg-", dir=parent) as folder:
         server = PostgresServer(Path(folder), binaries, settings)
         server.initialise()
         server.start()
         try:
             yield server
         finally:
-            server.stop(signal.SIGINT if is_safe else signal.SIGQUIT)
+            if server.is_running:
+                server.stop(signal.SIGINT if is_safe else signal.SIGQUIT)

@@ -22,8 +22,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.postgres import nodes
 from hermes_trio.stores.postgres.dialect import ADAPTATION, to_postgres
-from hermes_trio.stores.postgres.schema import maintain_partitions, migrate, schema_version
+from hermes_trio.stores.postgres.schema import (
+    maintain_partitions,
+    migrate,
+    require_all_records,
+    schema_version,
+)
 from hermes_trio.stores.sql.database import (
     Job,
     JobResult,
@@ -165,14 +171,23 @@ class PostgresConnection:
             raise
 
 
-def connect(url: str) -> psycopg.Connection:
+def connect(url: str, application_name: str = "") -> psycopg.Connection:
     """Open a connection without transactions of its own.
 
     Raises:
         psycopg.OperationalError: The server cannot be reached, or refuses.
+        StoreError: The URL cannot be parsed.
     """
-    given = conninfo_to_dict(url)
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        # Its message quotes what it does not understand, which may be the password.
+        raise StoreError(
+            "the URL of the database cannot be parsed: special characters in it need percent-encoding"
+        ) from None
     added = {name: value for name, value in _DEFAULTS.items() if name not in given}
+    if application_name:
+        added["application_name"] = application_name
     driver = psycopg.connect(
         make_conninfo(url, **added), autocommit=True, context=ADAPTATION, prepare_threshold=None
     )
@@ -191,71 +206,16 @@ def is_pooled(driver: psycopg.Connection) -> bool:
     return row is None or row[0] != driver.info.backend_pid
 
 
-# -- the lock of a server --
-
-
-class ServerLock:
-    """Keeps other server processes out: they would take the runs of this one for abandoned.
-
-    A transaction on a connection of its own holds the lock. It has no snapshot while it idles, so
-    it does not keep the database from cleaning up.
-    """
-
-    _ACQUIRE = "SELECT pg_try_advisory_xact_lock(hashtext('hermes-trio server'), hashtext(current_schema()))"
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._driver: psycopg.Connection | None = None
-
-    @property
-    def may_be_lost(self) -> bool:
-        """Whether the server has sent something on the connection, such as its end."""
-        if self._driver is None or self._driver.closed:
-            return True
-        poll = select.poll()
-        poll.register(self._driver.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
-
-    def ensure(self) -> None:
-        """Acquire the lock, unless it is held.
-
-        Raises:
-            StoreError: Another process holds it.
-            psycopg.OperationalError: The server cannot be reached.
-        """
-        with suppress(psycopg.Error):
-            if self._driver is not None:
-                self._driver.execute("SELECT 1")
-                return
-        self.release()
-        self._driver = driver = connect(self._url)
-        driver.execute("BEGIN")
-        driver.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-        row = driver.execute(self._ACQUIRE).fetchone()
-        if row is None or not row[0]:
-            self.release()
-            raise StoreError(
-                "the database is already in use: only one server process at a time can use it"
-            )
-
-    def release(self) -> None:
-        """Release the lock, if it is held; it is free when this returns."""
-        if self._driver is not None:
-            with suppress(psycopg.Error):
-                self._driver.execute("ROLLBACK")
-            self._driver.close()
-            self._driver = None
-
-
 # -- the database --
 
 
 class PostgresDatabase:
-    """One connection that writes, several that read, and the lock that keeps other servers out."""
+    """One connection that writes, and several that read or do single statements."""
 
-    def __init__(self, url: str, lock: ServerLock) -> None:
+    def __init__(self, url: str, *, is_pooled: bool = False) -> None:
         self._url = url
-        self._lock = lock
+        self.is_pooled = is_pooled  # a pooler is in between
+        self.writer_name = ""  # by which others know the connection that writes, "" for any
         self._writer: PostgresConnection | None = None
         self._idle: deque[PostgresConnection] = deque()
 
@@ -277,10 +237,10 @@ class PostgresDatabase:
 
     def _run_batch(self, jobs: Sequence[Job]) -> list[JobResult]:
         while True:
-            if self._lock.may_be_lost:
-                self._lock.ensure()
             is_new = self._writer is None
-            writer = self._writer = self._writer or PostgresConnection(connect(self._url))
+            writer = self._writer = self._writer or PostgresConnection(
+                connect(self._url, self.writer_name)
+            )
             try:
                 return run_transaction(writer, jobs, to_store_error)
             except Exception:
@@ -303,27 +263,55 @@ class PostgresDatabase:
         except psycopg.Error as error:
             raise to_store_error(error) from error
 
-    def maintain_partitions(self, now: float) -> None:
-        """Create and drop partitions of the log, as far as that is possible without waiting.
+    def autocommit(self, job: Callable[[SqlConnection], T], *, is_repeatable: bool = True) -> T:
+        """Run a job, each statement of which is a transaction of its own and takes one round trip.
+
+        No lock is held between the statements, so a process that is suspended blocks no other. If
+        the connection is lost, a job that is repeatable runs again. Any other fails, and then its
+        last statement may or may not have taken effect.
+
+        Raises:
+            StoreError: A statement failed.
+        """
+        try:
+            return self._use_reader(job, is_repeatable)
+        except psycopg.Error as error:
+            raise to_store_error(error) from error
+
+    def open_connection(self) -> psycopg.Connection:
+        """Open a connection for a purpose of its own; the caller closes it.
+
+        Raises:
+            psycopg.OperationalError: The server cannot be reached, or refuses.
+        """
+        return connect(self._url)
+
+    def run(self, job: Callable[[psycopg.Connection], T]) -> T:
+        """Run statements outside of any transaction, on an idle connection or on a new one.
+
+        If that connection turns out to be lost, the job runs again.
 
         Raises:
             StoreError: The database cannot be used.
         """
         try:
-            self._use_reader(lambda reader: maintain_partitions(reader.driver, now))
+            return self._use_reader(lambda reader: job(reader.driver))
         except psycopg.Error as error:
             raise to_store_error(error) from error
 
-    def _use_reader(self, job: Callable[[PostgresConnection], T]) -> T:
+    def _use_reader(self, job: Callable[[PostgresConnection], T], is_repeatable: bool = True) -> T:
         while True:
             try:
                 reader, is_new = self._idle.pop(), False
             except IndexError:
                 reader, is_new = PostgresConnection(connect(self._url)), True
+            if not is_repeatable and _has_input(reader.driver):
+                reader.driver.close()  # the server has closed it
+                continue
             try:
                 return job(reader)
             except psycopg.OperationalError:
-                if is_new or not reader.driver.closed:
+                if is_new or not is_repeatable or not reader.driver.closed:
                     raise
             finally:
                 _roll_back(reader)
@@ -331,13 +319,19 @@ class PostgresDatabase:
                     self._idle.append(reader)
 
     def close(self) -> None:
-        """Close every connection and release the lock."""
+        """Close every connection."""
         with ExitStack() as stack:
-            stack.callback(self._lock.release)
             for connection in self._idle:
                 stack.callback(connection.driver.close)
             if self._writer is not None:
                 stack.callback(self._writer.driver.close)
+
+
+def _has_input(driver: psycopg.Connection) -> bool:
+    """Return whether the server has sent something on an idle connection, such as its end."""
+    poll = select.poll()
+    poll.register(driver.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _is_conflict(result: JobResult) -> bool:
@@ -355,28 +349,23 @@ def _roll_back(connection: PostgresConnection) -> None:
 
 
 def open_database(url: str, now: float) -> PostgresDatabase:
-    """Connect to a database, lock it, and create or migrate its tables.
+    """Connect to a database, and create or migrate its tables.
 
     Raises:
-        StoreError: The server cannot be reached or is too old, the database is in use or was
-            written by a newer version.
+        StoreError: The server cannot be reached or is too old, or the database was written by a
+            newer version.
     """
-    lock = ServerLock(url)
     try:
-        with ExitStack() as undo:
-            undo.callback(lock.release)
-            lock.ensure()
-            driver = connect(url)
-            undo.callback(driver.close)
+        with connect(url) as driver:
             if driver.info.server_version < OLDEST_SERVER:
                 raise StoreError("the database server is older than PostgreSQL 14")
             migrate(driver)
+            require_all_records(driver)
             maintain_partitions(driver, now)
-            driver.close()
-            undo.pop_all()
+            is_behind_pooler = driver.prepare_threshold is None
     except psycopg.Error as error:
         raise to_store_error(error, "cannot open the postgresql store") from error
-    return PostgresDatabase(url, lock)
+    return PostgresDatabase(url, is_pooled=is_behind_pooler)
 
 
 # -- inspection --
@@ -390,7 +379,7 @@ class ServerInfo:
     encoding: str
     is_pooled: bool
     schema_version: int
-    is_in_use: bool
+    living_nodes: int
     loses_commits: bool  # a crash of the server may lose what it acknowledged
 
 
@@ -400,16 +389,8 @@ def inspect_database(url: str) -> ServerInfo:
     Raises:
         StoreError: The server cannot be reached, or refuses.
     """
-    lock = ServerLock(url)
     try:
         with connect(url) as driver:
-            try:
-                lock.ensure()
-                is_in_use = False
-            except StoreError:
-                is_in_use = True
-            finally:
-                lock.release()
             settings = driver.execute(
                 "SELECT current_setting('server_encoding'), 'off' IN (current_setting('fsync'),"
                 " current_setting('synchronous_commit'), current_setting('full_page_writes'))"
@@ -420,7 +401,7 @@ def inspect_database(url: str) -> ServerInfo:
                 encoding=settings[0],
                 is_pooled=is_pooled(driver),
                 schema_version=schema_version(driver),
-                is_in_use=is_in_use,
+                living_nodes=nodes.count_living(driver),
                 loses_commits=settings[1],
             )
     except psycopg.Error as error:

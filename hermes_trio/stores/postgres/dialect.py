@@ -8,21 +8,27 @@ from functools import cache
 import psycopg
 from psycopg.abc import AdaptContext
 from psycopg.adapt import AdaptersMap, Buffer
+from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import StrBinaryDumper, TextBinaryLoader
 
-from hermes_trio.stores.sql import retention, runs
+from hermes_trio.stores.postgres.nodes import LIVING_NODES
+from hermes_trio.stores.sql import owners, retention, runs
 
 # -- statements --
 
 _PARAMETER = re.compile(r"\?|(?<!:):([a-z_]+)")
 _BLOB = re.compile(r"CAST\((\S+) AS BLOB\)")
+_LOCK = re.compile(r"/\* (FOR [A-Za-z ]+) \*/")  # other engines have one writer
 _JSON = re.compile(r"json_each\(([^()]+)\)")
 _OF_THE_RUN = "principal = :principal AND run_id = :run_id"
 # Looks only at the partition of the run's log.
 _DAY = "day = (SELECT runs.day FROM runs WHERE principal = :principal AND run_id = :run_id)"
 # An expired log stays in its partition, out of sight, until the whole partition is dropped.
 _IN_SIGHT = f"{_DAY[:-1]} AND (logged = 1 OR status = 'in_progress'))"
+CLAIM_SECONDS = 120.0
+"""How long a living node may take from claiming an idempotency key to beginning the run."""
+
 _REPLACED = {
     runs.INSERT_BATCH: """
         INSERT INTO log (day, principal, run_id, first, count, body)
@@ -36,6 +42,14 @@ _REPLACED = {
     ),
     runs.READ_LOG: runs.READ_LOG.replace(_OF_THE_RUN, f"{_OF_THE_RUN} AND {_IN_SIGHT}"),
     retention.DELETE_LOG: f"{retention.DELETE_LOG} AND {_DAY}",
+    # A run of a living node is passed over, whoever took it over in the meantime: the list of nodes
+    # is that of the beginning of the statement, and the owner is compared again once it is locked.
+    owners.FIND_ABANDONED: owners.FIND_ABANDONED.replace(
+        "ORDER BY", f"AND (owner = :node OR owner <> ALL (ARRAY({LIVING_NODES}))) ORDER BY"
+    )
+    + "FOR UPDATE SKIP LOCKED",
+    owners.RELEASE_CLAIMS: owners.RELEASE_CLAIMS
+    + f"AND made_at < extract(epoch FROM clock_timestamp()) - {CLAIM_SECONDS}",
     retention.EXPIRE_LOG: retention.DELETE_LOG.replace("FROM log", "FROM log_other"),
 }
 
@@ -44,6 +58,7 @@ _REPLACED = {
 def to_postgres(statement: str) -> bytes:
     """Translate a shared statement."""
     statement = _REPLACED.get(statement, statement)
+    statement = _LOCK.sub(r"\1", statement)
     statement = _BLOB.sub(r"\1", statement)  # the driver reads no invalid text: there is none
     statement = _JSON.sub(r"json_array_elements_text(CAST(\1 AS json))", statement)
     return _PARAMETER.sub(_placeholder, statement).encode()
@@ -87,6 +102,8 @@ class Adaptation:
         self.adapters = AdaptersMap(psycopg.adapters)
         self.adapters.register_dumper(str, _TextDumper)
         self.adapters.register_dumper(int, Int8BinaryDumper)
+        # Else lists would be sent as text, and their texts dumped without the escapes.
+        self.adapters.register_dumper(list, ListBinaryDumper)
         self.adapters.register_loader("text", _TextLoader)
 
 

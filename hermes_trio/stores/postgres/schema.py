@@ -10,7 +10,7 @@ already are stored as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import psycopg
 import structlog
@@ -92,7 +92,7 @@ _SESSIONS: Migration = (
 )
 
 # rowid tells which of two runs that began at the same time was stored last. day is the partition of
-# the run's log. The epoch of the owner will be the fencing token of nodes that share the database.
+# the run's log. The epoch of the owner is the fencing token of nodes that share the database.
 _RUNS: Migration = (
     f"""
     CREATE TABLE runs ({
@@ -285,9 +285,49 @@ _SIZES: Migration = (
     "CREATE INDEX conversations_by_age ON conversations (principal, created_at, conversation_id)",
 )
 
+# How nodes reach each other's runs. The times are those of the database.
+_COMMANDS: Migration = (
+    f"""
+    CREATE TABLE commands ({
+        _columns('''
+        command_id text
+        principal text
+        run_id text
+        kind text
+        arguments text
+        sender text?
+        answer text?
+    ''')
+    },
+        created_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+        taken_at TIMESTAMPTZ,
+        answered_at TIMESTAMPTZ,
+        PRIMARY KEY (command_id)
+    )
+    """,
+    "CREATE INDEX commands_to_take ON commands (created_at, command_id) WHERE taken_at IS NULL",
+    "CREATE INDEX commands_by_age ON commands (created_at)",
+    f"""
+    CREATE TABLE session_locks ({
+        _columns('''
+        principal text
+        session_id text
+        node text
+    ''')
+    }, locked_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (principal, session_id))
+    """,
+)
+
+# Every node has its own, so that two with different settings agree on whether one is alive.
+_LEASE_SECONDS: Migration = (
+    "ALTER TABLE nodes ADD COLUMN lease_seconds DOUBLE PRECISION NOT NULL DEFAULT 8",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _LOG + _CONVERSATIONS + _CLAIMS_AND_APPROVALS,
     _SIZES,
+    _COMMANDS,
+    _LEASE_SECONDS,
 )
 LATEST_VERSION = len(MIGRATIONS)
 
@@ -331,12 +371,55 @@ def _apply(connection: psycopg.Connection, migrations: tuple[Migration, ...]) ->
         connection.execute("INSERT INTO schema_version VALUES (%s)", [len(migrations)])
 
 
+# -- records that are moved here from another database --
+
+MIGRATION_STATE: Migration = (
+    f"""
+    CREATE TABLE IF NOT EXISTS store_migration ({
+        _columns('''
+        source text
+        tables int?
+        after_key text?
+        rows int?
+        begun_at real
+        finished_at real?
+    ''')
+    }, id INTEGER PRIMARY KEY DEFAULT 1 CHECK (id = 1))
+    """,
+)
+"""The progress of ``hermes-trio store migrate``, only in databases that were the target of one."""
+
+_UNFINISHED = "SELECT 1 FROM store_migration WHERE finished_at = 0"
+
+
+def require_all_records(connection: psycopg.Connection) -> None:
+    """Refuse a database into which not all records have been moved yet.
+
+    Raises:
+        StoreError: ``hermes-trio store migrate`` was interrupted.
+    """
+    [(table,)] = connection.execute("SELECT to_regclass('store_migration')").fetchall()
+    if table is not None and connection.execute(_UNFINISHED).fetchone():
+        raise StoreError(
+            "the records have not all been moved to the database yet: run hermes-trio store migrate again"
+        )
+
+
 # -- partitions of the log --
 
 _PARTITIONS = """
     SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
     WHERE inhparent = CAST('log' AS regclass)
 """
+# CheckViolation: log_other already has logs of that day. The last two: another server has created the
+# partition since this one looked, which IF NOT EXISTS does not notice when both do it at once.
+_PARTITION_CONFLICTS = (
+    errors.LockNotAvailable,
+    errors.DeadlockDetected,
+    errors.CheckViolation,
+    errors.DuplicateTable,
+    errors.UniqueViolation,
+)
 _HAS_LOGS = "SELECT 1 FROM runs WHERE day = %s AND (logged = 1 OR status = 'in_progress') LIMIT 1"
 
 
@@ -347,14 +430,20 @@ def maintain_partitions(connection: psycopg.Connection, now: float) -> None:
     now is tried again the next time. Until then logs go to ``log_other``.
     """
     today = int(now // SECONDS_PER_DAY)
+    create_partitions(connection, range(today, today + DAYS_AHEAD + 1))
     names = {name for (name,) in connection.execute(_PARTITIONS).fetchall()}
-    for day in range(today, today + DAYS_AHEAD + 1):
-        if f"log_{day}" not in names:
-            _change_partition(connection, _create_partition, day)
     # The clocks of two servers may differ: yesterday may not be over everywhere.
     for day in sorted(int(name[4:]) for name in names if name[4:].isdecimal()):
         if day < today - 1 and not connection.execute(_HAS_LOGS, [day]).fetchone():
             _change_partition(connection, _drop_partition, day)
+
+
+def create_partitions(connection: psycopg.Connection, days: Iterable[int]) -> None:
+    """Create the partitions of days which have none, as far as that is possible without waiting."""
+    names = {name for (name,) in connection.execute(_PARTITIONS).fetchall()}
+    for day in days:
+        if f"log_{day}" not in names:
+            _change_partition(connection, _create_partition, day)
 
 
 def _create_partition(connection: psycopg.Connection, day: int) -> None:
@@ -378,6 +467,5 @@ def _change_partition(
         with connection.transaction():
             connection.execute("SET LOCAL lock_timeout = '250ms'")
             change(connection, day)
-    except (errors.LockNotAvailable, errors.DeadlockDetected, errors.CheckViolation) as error:
-        # CheckViolation: log_other already has logs of that day.
+    except _PARTITION_CONFLICTS as error:
         log.info("a partition of the log was not changed", day=day, error=str(error))

@@ -85,11 +85,11 @@ Job = Callable[[SqlConnection], Any]
 
 @runtime_checkable
 class GroupedJob(Protocol):
-    """A job without a result that is cheaper together with others of its class."""
+    """A job that is cheaper together with others of its class."""
 
     @staticmethod
-    def run_together(connection: SqlConnection, jobs: Sequence[Any]) -> None:
-        """Do what the jobs would do one after the other."""
+    def run_together(connection: SqlConnection, jobs: Sequence[Any]) -> Sequence[Any]:
+        """Do what the jobs would do one after the other, and return their values."""
         ...
 
 
@@ -162,9 +162,7 @@ def _run_jobs(connection: SqlConnection, jobs: Sequence[Job]) -> list[JobResult]
     results: list[JobResult] = []
     for kind, group in groupby(jobs, type):
         if issubclass(kind, GroupedJob):
-            alike = [*group]
-            kind.run_together(connection, alike)
-            results += [JobResult()] * len(alike)
+            results += [JobResult(value) for value in kind.run_together(connection, [*group])]
         else:
             results += [JobResult(job(connection)) for job in group]
     return results

@@ -25,10 +25,10 @@ from hermes_trio.core.records import (
     LiveRun,
     LogBatch,
     NoRun,
+    Ownership,
     RunHeader,
 )
 from hermes_trio.core.sessions import COMPRESSED, build_preview
-from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import (
     EncodedRun,
     RunRow,
@@ -43,7 +43,7 @@ from hermes_trio.stores.codec import (
     final_session,
     sanitise_text,
 )
-from hermes_trio.stores.sql import conversations, retention, sessions
+from hermes_trio.stores.sql import conversations, owners, sessions
 from hermes_trio.stores.sql.database import SqlConnection, execute_each
 
 MAX_LOG_BATCHES = 64
@@ -57,23 +57,24 @@ MAX_LOG_BYTES = 1_000_000
 # record is gone.
 _BEGIN = """
     INSERT INTO runs (principal, run_id, kind, session_id, parent, conversation, model, status, reason,
-        created_at, ended_after, owner, accessed_at, listed, header)
+        created_at, ended_after, owner, owner_epoch, accessed_at, listed, header)
     SELECT :principal, :run_id, :kind, :session_id, :parent, :conversation, :model, 'in_progress', '',
-        :created_at, 0, :owner, :created_at, :listed, :header
+        :created_at, 0, :owner, :owner_epoch, :created_at, :listed, :header
     WHERE NOT EXISTS (SELECT 1 FROM messages WHERE principal = :principal AND run_id = :run_id)
     ON CONFLICT (principal, run_id) DO NOTHING
 """
+# The owner stays: it tells a retry of its own from the end of a run that was taken over.
 END = """
     INSERT INTO runs (principal, run_id, kind, session_id, parent, conversation, model, status, reason,
-        created_at, ended_after, owner, accessed_at, logged, listed, size, log_size, header, items,
-        outcome)
+        created_at, ended_after, owner, owner_epoch, accessed_at, logged, listed, size, log_size, header,
+        items, outcome)
     SELECT :principal, :run_id, :kind, :session_id, :parent, :conversation, :model, :status, :reason,
-        :created_at, :ended_after, '', :created_at + :ended_after, :has_tail, :listed, :size, :log_size,
-        :header, :items, :outcome
+        :created_at, :ended_after, :owner, :owner_epoch, :created_at + :ended_after, :has_tail, :listed,
+        :size, :log_size, :header, :items, :outcome
     WHERE NOT EXISTS (SELECT 1 FROM messages WHERE principal = :principal AND run_id = :run_id)
     ON CONFLICT (principal, run_id) DO UPDATE SET
         session_id = excluded.session_id, status = excluded.status, reason = excluded.reason,
-        ended_after = excluded.ended_after, owner = '', accessed_at = excluded.accessed_at,
+        ended_after = excluded.ended_after, accessed_at = excluded.accessed_at,
         logged = CASE WHEN excluded.logged = 1 OR EXISTS (
             SELECT 1 FROM log WHERE log.principal = runs.principal AND log.run_id = runs.run_id
         ) THEN 1 ELSE 0 END,
@@ -82,12 +83,17 @@ END = """
         ), 0),
         size = excluded.size, header = excluded.header, items = excluded.items, outcome = excluded.outcome
     WHERE runs.status = 'in_progress'
+        AND (:owner = '' OR (runs.owner = :owner AND runs.owner_epoch = :owner_epoch))
 """
 
 
-def begin(connection: SqlConnection, header: RunHeader, owner: str) -> None:
+def begin(connection: SqlConnection, header: RunHeader, ownership: Ownership) -> None:
     """Store a run as in progress, unless it exists or once did."""
-    row = {**_columns(header), "owner": owner, "header": encode_header(header)}
+    row = {
+        **_columns(header),
+        **owners.columns(ownership),
+        "header": encode_header(header),
+    }
     is_new = connection.execute(_BEGIN, row).rowcount == 1
     if is_new and header.is_stored:
         sessions.record_use(
@@ -102,18 +108,31 @@ class EndJob:
     ended: EndedRun
     tail: tuple[LogBatch, ...] = ()
     items: tuple[Mapping[str, Any], ...] = ()
+    ownership: Ownership | None = None
 
-    def __call__(self, connection: SqlConnection) -> None:
-        """Give the run its terminal form, unless it has one or once had."""
-        self.run_together(connection, [self])
+    def __call__(self, connection: SqlConnection) -> bool:
+        """Give the run its terminal form, unless it has one, once had, or has another owner.
+
+        Return False if it has another owner.
+        """
+        [is_ours] = self.run_together(connection, [self])
+        return is_ours
 
     @staticmethod
-    def run_together(connection: SqlConnection, jobs: Sequence[EndJob]) -> None:
-        """Give runs their terminal form, except those that have one or once had."""
+    def run_together(connection: SqlConnection, jobs: Sequence[EndJob]) -> list[bool]:
+        """Give runs their terminal form. Return, for each, False if it has another owner."""
         # Encode everything first: a run that cannot be encoded must not touch the database.
         endings = [_Ending.encode(job) for job in jobs]
         changes = execute_each(connection, END, [ending.row for ending in endings])
         _save_parts(connection, [end for end, count in zip(endings, changes, strict=True) if count])
+        unchanged = [job for job, count in zip(jobs, changes, strict=True) if not count]
+        found = owners.find(connection, [job.key for job in unchanged if job.ownership])
+        return [job.key not in found or found[job.key].admits(job.ownership) for job in jobs]
+
+    @property
+    def key(self) -> owners.RunKey:
+        """The principal and the id of the run."""
+        return self.ended.header.principal, self.ended.header.run_id
 
 
 @frozen
@@ -141,6 +160,7 @@ class _Ending:
         ended, encoded = self.job.ended, self.encoded
         return {
             **_columns(self.header),
+            **owners.columns(self.job.ownership or owners.NOBODY),
             "session_id": final_session(ended),
             "status": str(ended.outcome.status),
             "reason": str(ended.outcome.reason),
@@ -268,39 +288,6 @@ def find_latest(
     return NoRun() if found is None else find(connection, principal, found[0])
 
 
-@frozen
-class AbandonedRuns:
-    """The runs that dead processes left in progress."""
-
-    headers: tuple[RunHeader, ...]  # in the order the runs began
-    errors: tuple[StoreError, ...]  # one for each run that was given up
-
-
-def find_abandoned(connection: SqlConnection, owner: str) -> AbandonedRuns:
-    """Return the runs in progress of other owners, and give up those that cannot be decoded.
-
-    Idempotency keys whose run never began are released: the process that claimed them died in
-    between.
-    """
-    connection.execute(
-        "DELETE FROM claims WHERE NOT EXISTS (SELECT 1 FROM runs"
-        " WHERE runs.principal = claims.principal AND runs.run_id = claims.run_id)"
-    )
-    query = (
-        "SELECT principal, run_id, CAST(header AS BLOB) FROM runs WHERE status = 'in_progress' AND owner <> ?"
-        " ORDER BY created_at, principal, run_id"
-    )
-    headers: list[RunHeader] = []
-    errors: list[StoreError] = []
-    for principal, run_id, header in connection.execute(query, (owner,)).fetchall():
-        try:
-            headers.append(decode_header(header, run_id))
-        except StoreError as error:
-            retention.give_up_run(connection, principal, run_id)
-            errors.append(error)
-    return AbandonedRuns(tuple(headers), tuple(errors))
-
-
 # -- logs --
 
 # A writer that missed the acknowledgement of a batch sends it again, perhaps with more changes by
@@ -319,14 +306,20 @@ READ_LOG = """
 """
 
 
-def append_log(connection: SqlConnection, batches: Sequence[LogBatch]) -> None:
-    """Append the batches whose runs are in progress."""
-    query = "SELECT 1 FROM runs WHERE principal = ? AND run_id = ? AND status = 'in_progress'"
-    runs = {(batch.principal, batch.run_id) for batch in batches}
-    live = {run for run in runs if connection.execute(query, run).fetchone() is not None}
+def append_log(
+    connection: SqlConnection, batches: Sequence[LogBatch], ownership: Ownership | None
+) -> frozenset[str]:
+    """Append the batches whose runs are in progress and have no other owner.
+
+    Return the ids of the runs that have another owner.
+    """
+    found = owners.find(connection, [(batch.principal, batch.run_id) for batch in batches])
+    ours = {key for key, owner in found.items() if owner.admits(ownership)}
+    live = {key for key in ours if found[key].is_live}
     _insert_batches(
         connection, [batch for batch in batches if (batch.principal, batch.run_id) in live]
     )
+    return frozenset(run_id for _, run_id in found.keys() - ours)
 
 
 def _insert_batches(connection: SqlConnection, batches: Sequence[LogBatch]) -> None:

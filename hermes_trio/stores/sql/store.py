@@ -23,11 +23,13 @@ from hermes_trio.core.records import (
     LogBatch,
     NoConversation,
     NoRun,
+    Ownership,
     PurgeResult,
     Retention,
     RunHeader,
     RunPage,
     RunQuery,
+    TakenOverRun,
 )
 from hermes_trio.core.sessions import (
     MessagePage,
@@ -44,7 +46,7 @@ from hermes_trio.core.sessions import (
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import check_end, check_header, check_ids, clamp_int
 from hermes_trio.stores.retention import AccessTimes, RunAccess
-from hermes_trio.stores.sql import conversations, run_lists, runs, sessions
+from hermes_trio.stores.sql import conversations, owners, run_lists, runs, sessions
 from hermes_trio.stores.sql.database import Database, ReaderPool, SqlConnection
 from hermes_trio.stores.sql.purge import purge
 from hermes_trio.stores.sql.retention import (
@@ -135,26 +137,32 @@ class BaseSqlStore:
         check_ids(principal, session_id)
         return await self._submit(partial(sessions.delete, key=(principal, session_id)))
 
-    async def begin_run(self, header: RunHeader, owner: str) -> None:
+    async def begin_run(self, header: RunHeader, ownership: Ownership) -> None:
         check_header(header)
-        check_ids(owner)
-        await self._submit(partial(runs.begin, header=header, owner=owner))
+        check_ids(ownership.node)
+        await self._submit(partial(runs.begin, header=header, ownership=ownership))
 
-    async def append_log(self, batches: Sequence[LogBatch]) -> None:
+    async def append_log(
+        self, batches: Sequence[LogBatch], ownership: Ownership | None = None
+    ) -> frozenset[str]:
         for batch in batches:
             check_ids(batch.principal, batch.run_id)
-        if batches:
-            await self._submit(partial(runs.append_log, batches=tuple(batches)))
+        if not batches:
+            return frozenset()
+        return await self._submit(
+            partial(runs.append_log, batches=tuple(batches), ownership=ownership)
+        )
 
     async def end_run(
         self,
         ended: EndedRun,
         tail: Sequence[LogBatch] = (),
         items: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
+        ownership: Ownership | None = None,
+    ) -> bool:
         check_end(ended, tuple(tail), bool(items))
-        job = runs.EndJob(ended, tuple(tail), tuple(items))
-        await self._submit(self._with_access_times(job))
+        job = runs.EndJob(ended, tuple(tail), tuple(items), ownership)
+        return await self._submit(self._with_access_times(job))
 
     async def find_run(self, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
         check_ids(principal, run_id)
@@ -199,16 +207,23 @@ class BaseSqlStore:
         check_ids(principal, run_id)
         return await self._submit(partial(delete_run, principal=principal, run_id=run_id))
 
-    async def find_abandoned_runs(self, owner: str) -> tuple[RunHeader, ...]:
+    async def take_over_runs(self, node: str) -> tuple[TakenOverRun, ...]:
         """See the interface.
 
-        Only one process at a time has this store, so every other owner is dead.
+        Only one process at a time has this store, so every other owner is dead. Idempotency keys
+        whose runs never began are released: the process that claimed them died in between.
         """
-        check_ids(owner)
-        found = await self._submit(partial(runs.find_abandoned, owner=owner))
-        for error in found.errors:
-            log.error("gave up an abandoned run that cannot be read", error=str(error))
-        return found.headers
+        check_ids(node)
+        await self._submit(owners.release_claims)
+        return await self._take_over(node)
+
+    async def _take_over(self, node: str) -> tuple[TakenOverRun, ...]:
+        while True:
+            found = await self._submit(partial(owners.take_over, node=node))
+            for error in found.errors:
+                log.error("gave up an abandoned run that cannot be read", error=str(error))
+            if found.runs or not found.errors:
+                return found.runs
 
     async def purge(self, retention: Retention, now: float) -> PurgeResult:
         job = partial(purge, retention=retention, now=now)

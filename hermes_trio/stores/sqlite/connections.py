@@ -386,12 +386,17 @@ def _inspect(path: Path) -> DatabaseInfo:
             is_in_use = False
         except StoreError:
             is_in_use = True
-        # Without a write-ahead log beside the file even a reader would create one, readable by
-        # everyone.
-        has_log = path.with_name(f"{path.name}-wal").exists()
-        options = "mode=ro" if has_log else "mode=ro&immutable=1"
-        uri = f"{path.as_uri()}?{options}"
-        with closing(sqlite3.connect(uri, uri=True, timeout=_INSPECT_BUSY_SECONDS)) as connection:
+        with closing(connect_to_read(path, _INSPECT_BUSY_SECONDS)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
             can_shrink = _returns_pages(connection) or _file_size(connection) <= MAX_CONVERTED_BYTES
             return DatabaseInfo(schema_version(connection), is_in_use, can_shrink)
+
+
+def connect_to_read(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    """Connect to a file without creating others beside it. The caller closes the connection."""
+    # Without a write-ahead log beside the file even a reader would create one, readable by everyone.
+    has_log = any(path.with_name(f"{path.name}{end}").exists() for end in ("-wal", "-journal"))
+    options = "mode=ro" if has_log else "mode=ro&immutable=1"
+    return sqlite3.connect(
+        f"{path.as_uri()}?{options}", uri=True, timeout=busy_seconds, isolation_level=None
+    )

@@ -347,6 +347,9 @@ _SIZES: Migration = (
     "CREATE INDEX conversations_by_age ON conversations (principal, created_at, conversation_id)",
 )
 
+# The fencing token of a run: how often it was taken over.
+_OWNER_EPOCH: Migration = ("ALTER TABLE runs ADD COLUMN owner_epoch INTEGER NOT NULL DEFAULT 0",)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,
     _APPROVALS,
@@ -357,6 +360,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _USE_BY_OWNER,
     _LISTS_BY_END,
     _SIZES,
+    _OWNER_EPOCH,
 )
 LATEST_VERSION = len(MIGRATIONS)
 

@@ -15,6 +15,7 @@ from hermes_trio.core.records import (
     LiveRun,
     NoConversation,
     NoRun,
+    Ownership,
     RunPage,
     RunQuery,
 )
@@ -48,7 +49,7 @@ ATTEMPTS: dict[str, tuple[Callable[[Store, str], Awaitable[Any]], Any]] = {
     "delete a run": (lambda store, who: store.delete_run(who, "done"), False),
     "append to a log": (
         lambda store, who: store.append_log([batch("live", 1, principal=who)]),
-        None,
+        frozenset(),
     ),
     "find a conversation": (lambda store, who: store.find_conversation(who, "c"), NoConversation()),
     "items": (lambda store, who: store.list_items(who, "c"), ItemPage((), has_more=False)),
@@ -70,7 +71,7 @@ def owned_by(who: str, run: EndedRun) -> EndedRun:
 async def populate(store: Store) -> None:
     """Store one record of each kind for ann."""
     await store.claim_key(idempotency_record("live"))
-    await store.begin_run(header("live"), "me")
+    await store.begin_run(header("live"), Ownership("me"))
     await store.append_log([batch("live", 0)])
     await store.end_run(DONE, [batch("done", 0)], [item("i")])
     await store.save_conversation(conversation(created_at=1.0))
@@ -109,7 +110,9 @@ class IsolationContract:
 
     async def test_the_same_ids_of_two_principals_are_independent(self, store: Store) -> None:
         await populate(store)
-        await store.begin_run(header("live", principal="bob", instructions="bob's"), "me")
+        await store.begin_run(
+            header("live", principal="bob", instructions="bob's"), Ownership("me")
+        )
         await store.end_run(
             owned_by("bob", ended("done", conversation="c")),
             [batch("done", 0, 3, "bob")],

@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.records import EndedRun, PurgeResult, RunQuery, Stamp
+from hermes_trio.core.records import EndedRun, Ownership, PurgeResult, RunQuery, Stamp
 from hermes_trio.stores.base import Store, StoreError
 from tests.stores.contract.isolation import assert_intact, populate
 from tests.stores.helpers import completed_runs, end_all
@@ -31,6 +31,7 @@ from tests.stores.samples import (
     header,
     idempotency_record,
     many,
+    taken_headers,
 )
 
 Reopen = Callable[[], AbstractAsyncContextManager[Store]]
@@ -193,7 +194,7 @@ class ClosingContract:
             store.check,
             partial(store.load_messages, "ann", "s"),
             partial(store.end_run, ended("b")),
-            partial(store.begin_run, header("b"), "me"),
+            partial(store.begin_run, header("b"), Ownership("me")),
             partial(store.append_log, [batch("b", 0)]),
             partial(store.find_run, "ann", "b"),
             partial(store.list_runs, "ann", RunQuery()),
@@ -254,7 +255,7 @@ class DurabilityContract:
             await populate(store)
         async with reopen() as store:
             await assert_intact(store)
-            assert await store.find_abandoned_runs("next") == (header("live"),)
+            assert await taken_headers(store, "next") == [header("live")]
 
     async def test_what_was_used_last_survives_closing(self, reopen: Reopen) -> None:
         async with reopen() as store:

@@ -8,7 +8,7 @@ from zlib import compress
 import attrs
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.records import LogBatch
+from hermes_trio.core.records import LogBatch, Ownership
 from hermes_trio.stores.base import Store
 from tests.stores.samples import (
     RICH,
@@ -27,7 +27,7 @@ class LogContract:
     """The log of a run."""
 
     async def test_a_log_is_read_from_any_number(self, store: Store) -> None:
-        await store.begin_run(header("a"), "me")
+        await store.begin_run(header("a"), Ownership("me"))
         await store.append_log([batch("a", 0, 3), batch("a", 3, 1)])
         await store.append_log([batch("a", 4, 5)])
         assert await logged_numbers(store, "a") == [*range(9)]
@@ -39,13 +39,13 @@ class LogContract:
         assert len(await store.read_log("ann", "a", -1)) == 3
 
     async def test_a_batch_is_written_once(self, store: Store) -> None:
-        await store.begin_run(header("a"), "me")
+        await store.begin_run(header("a"), Ownership("me"))
         for _ in range(3):
             await store.append_log([batch("a", 0, 2), batch("a", 2)])
         assert await logged_numbers(store, "a") == [0, 1, 2]
 
     async def test_a_batch_repeated_with_more_in_it_is_not_cut_short(self, store: Store) -> None:
-        await store.begin_run(header("a"), "me")
+        await store.begin_run(header("a"), Ownership("me"))
         await store.append_log([batch("a", 0, 2)])
         await store.append_log([batch("a", 0, 3)])
         await store.append_log([batch("a", 0, 1)])
@@ -55,7 +55,7 @@ class LogContract:
 
     async def test_many_logs_at_once(self, store: Store) -> None:
         for run_id in "ab":
-            await store.begin_run(header(run_id), "me")
+            await store.begin_run(header(run_id), Ownership("me"))
         await store.append_log(
             [batch("a", 0), batch("b", 0), batch("none", 0), batch("a", 1), batch("b", 1, 3)]
         )
@@ -88,7 +88,7 @@ class LogContract:
             LogBatch("ann", "a", n, compress(random.randbytes(size)), 1)
             for n, size in enumerate([10, 3_000_000, 400_000, 400_000, 400_000, 400_000])
         ]
-        await store.begin_run(header("a"), "me")
+        await store.begin_run(header("a"), Ownership("me"))
         await store.append_log(large)
         assert await store.read_log("ann", "a", 1) == (large[1],)
         assert 1 < len(await store.read_log("ann", "a", 2)) < 4
@@ -118,8 +118,8 @@ class HistoryContract:
         self, store: Store
     ) -> None:
         await store.end_run(ended("a"))
-        await store.begin_run(header("b", parent="a", messages=RICH), "me")
-        await store.begin_run(header("c", parent="b"), "me")
+        await store.begin_run(header("b", parent="a", messages=RICH), Ownership("me"))
+        await store.begin_run(header("c", parent="b"), Ownership("me"))
         assert await store.load_history("ann", "c") == (
             Message("user", "ask a"),
             Message("assistant", "answer a"),

@@ -16,6 +16,7 @@ from hermes_trio.core.records import (
     LogBatch,
     NoConversation,
     NoRun,
+    Ownership,
     PurgeResult,
     Retention,
 )
@@ -81,7 +82,7 @@ class DeleteContract:
 
     async def test_a_run_in_progress_keeps_what_it_continues(self, store: Store) -> None:
         await end_chain(store, "a", "b")
-        await store.begin_run(header("c", parent="b"), "me")
+        await store.begin_run(header("c", parent="b"), Ownership("me"))
         for run_id in "ba":
             assert await store.delete_run("ann", run_id)
         assert await history_texts(store, "c") == [*texts_of("a", "b"), "ask c"]
@@ -356,7 +357,7 @@ class SizeContract:
 
     async def test_a_session_with_a_run_in_progress_stays(self, store: Store) -> None:
         await store.end_run(large("a", 1.0, session_id="s"))
-        await store.begin_run(header("live"), "me")
+        await store.begin_run(header("live"), Ownership("me"))
         assert await store.purge(at_most(1), 10.0) == PurgeResult(runs=1)
         assert await store.purge(at_most(1), 10.0) == PurgeResult()
         assert await store.find_session("ann", "s") != NoSession()

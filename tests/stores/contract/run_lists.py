@@ -16,6 +16,7 @@ from hermes_trio.core.records import (
     OLDEST,
     EndedRun,
     LiveRun,
+    Ownership,
     RunCursor,
     RunEnd,
     RunPage,
@@ -45,7 +46,7 @@ async def five(store: Store) -> None:
     """
     for n, run_id in enumerate("abce"):
         await store.end_run(ended(run_id, 1.0 + n - (run_id == "c")))
-    await store.begin_run(header("d", 3.0), "me")
+    await store.begin_run(header("d", 3.0), Ownership("me"))
 
 
 ASC = {"newest_first": False, "after": OLDEST}
@@ -66,7 +67,9 @@ class RunListContract:
 
     async def test_a_list_omits_the_items_of_a_run(self, store: Store) -> None:
         await store.end_run(RICH_RUN)
-        await store.begin_run(header("live", 0.5, request={"metadata": {ODD: ODD}}), "me")
+        await store.begin_run(
+            header("live", 0.5, request={"metadata": {ODD: ODD}}), Ownership("me")
+        )
         live = LiveRun(header("live", 0.5, request={"metadata": {ODD: ODD}}))
         assert (await store.list_runs("ann", RunQuery())).runs == (end_of(RICH_RUN), live)
 
@@ -78,7 +81,7 @@ class RunListContract:
     async def test_what_is_not_stored_or_forgotten_is_not_listed(self, store: Store) -> None:
         await five(store)
         await store.end_run(ended("x", 9.0, request=UNSTORED))
-        await store.begin_run(header("y", 9.0, request=UNSTORED), "me")
+        await store.begin_run(header("y", 9.0, request=UNSTORED), Ownership("me"))
         await store.delete_run("ann", "b")
         await store.end_run(ended("f", 9.0, parent="e"))
         await store.delete_run("ann", "e")  # a stub of it stays
@@ -89,7 +92,7 @@ class RunListContract:
     async def test_live_runs_and_kinds_and_sessions(self, store: Store) -> None:
         await five(store)
         await store.end_run(ended("f", 6.0, kind="chat", session_id="t"))
-        await store.begin_run(header("g", 7.0, kind="runs", session_id="t"), "me")
+        await store.begin_run(header("g", 7.0, kind="runs", session_id="t"), Ownership("me"))
         moved = ended("h", 8.0, kind="runs")
         await store.end_run(
             attrs.evolve(moved, outcome=attrs.evolve(moved.outcome, session_id="t"))
@@ -113,7 +116,7 @@ class RunListContract:
             await store.end_run(
                 attrs.evolve(ended(f"{n:02}", float(n)), outcome=Outcome(status, reason))
             )
-        await store.begin_run(header("live"), "me")
+        await store.begin_run(header("live"), Ownership("me"))
         for n, end in enumerate(ends):
             assert await listed(store, ends=frozenset({end}), live=False) == f"{n:02}"
         page = await store.list_runs(

@@ -11,7 +11,7 @@ import trio
 
 from hermes_trio.core.dialects.responses import response_items
 from hermes_trio.core.messages import CallItem, MessageItem, transcript
-from hermes_trio.core.records import EndedRun, LiveRun, NoConversation, NoRun
+from hermes_trio.core.records import EndedRun, LiveRun, NoConversation, NoRun, Ownership
 from hermes_trio.core.state import CallState
 from hermes_trio.stores.base import Store, StoreError
 from tests.stores.helpers import completed_runs
@@ -39,7 +39,7 @@ class RunContract:
         assert await store.delete_run("ann", "x") is False
 
     async def test_a_run_begins_and_ends(self, store: Store) -> None:
-        await store.begin_run(RICH_RUN.header, "me")
+        await store.begin_run(RICH_RUN.header, Ownership("me"))
         assert await store.find_run("ann", "rich") == LiveRun(RICH_RUN.header)
         await store.end_run(RICH_RUN)
         assert await store.find_run("ann", "rich") == RICH_RUN
@@ -58,7 +58,7 @@ class RunContract:
         assert await store.find_latest_run("bob", "c") == NoRun()
         await store.delete_run("ann", "b")
         assert await store.find_latest_run("ann", "c") == first
-        await store.begin_run(header("live", 4.0, conversation="c"), "me")
+        await store.begin_run(header("live", 4.0, conversation="c"), Ownership("me"))
         assert await store.find_latest_run("ann", "c") == LiveRun(
             header("live", 4.0, conversation="c")
         )
@@ -67,7 +67,7 @@ class RunContract:
         asked = {"id": "in_1", "type": "message", "role": "user", "content": []}
         run = ended("a", input_items=(asked,))
         answer = response_items(run)[-1]
-        await store.begin_run(run.header, "me")
+        await store.begin_run(run.header, Ownership("me"))
         assert await store.find_items("ann", ["in_1"]) == {}, "not before the response has ended"
         await store.end_run(run)
         await store.save_conversation(conversation())
@@ -105,7 +105,7 @@ class RunContract:
         assert await store.load_history("ann", "rich") == said
 
     async def test_a_run_in_progress_adds_nothing_to_its_session(self, store: Store) -> None:
-        await store.begin_run(header("a"), "me")
+        await store.begin_run(header("a"), Ownership("me"))
         assert await store.load_messages("ann", "s") == ()
 
     async def test_a_run_ends_once(self, store: Store) -> None:
@@ -126,26 +126,26 @@ class RunContract:
         assert await completed_runs(store) == ["a"]
 
     async def test_a_run_begins_once(self, store: Store) -> None:
-        await store.begin_run(header("a"), "me")
-        await store.begin_run(header("a", instructions="other"), "you")
+        await store.begin_run(header("a"), Ownership("me"))
+        await store.begin_run(header("a", instructions="other"), Ownership("you"))
         assert await store.find_run("ann", "a") == LiveRun(header("a"))
-        assert await store.find_abandoned_runs("me") == ()
+        assert await store.take_over_runs("me") == ()
 
     async def test_an_ended_run_does_not_begin_again(self, store: Store) -> None:
         await store.end_run(ended("a"))
-        await store.begin_run(header("a"), "me")
+        await store.begin_run(header("a"), Ownership("me"))
         assert await store.find_run("ann", "a") == ended("a")
 
     async def test_a_purged_run_does_not_come_back(self, store: Store) -> None:
         await store.end_run(ended("a"))
         assert await store.delete_run("ann", "a")
-        await store.begin_run(header("a"), "me")
+        await store.begin_run(header("a"), Ownership("me"))
         await store.end_run(ended("a"))
         assert await store.find_run("ann", "a") == NoRun()
         assert await completed_runs(store) == ["a"]
 
     async def test_what_a_run_ended_with_is_what_stays(self, store: Store) -> None:
-        await store.begin_run(header("a"), "me")
+        await store.begin_run(header("a"), Ownership("me"))
         final = attrs.evolve(ended("a"), header=header("a", instructions="known later"))
         await store.end_run(final)
         assert await store.find_run("ann", "a") == final
@@ -180,7 +180,7 @@ class RunContract:
     async def test_an_id_outside_unicode_is_refused(self, store: Store, field: str) -> None:
         bad = header("a", 1.0, **{field: "\ud800"})
         for call in (
-            partial(store.begin_run, bad, "me"),
+            partial(store.begin_run, bad, Ownership("me")),
             partial(store.end_run, EndedRun(bad, (), COMPLETED, 0.0)),
         ):
             with pytest.raises(StoreError, match="Unicode"):
@@ -190,8 +190,8 @@ class RunContract:
         bad = "\ud800"
         moved = attrs.evolve(ended("a"), outcome=attrs.evolve(COMPLETED, session_id=bad))
         for call in (
-            partial(store.begin_run, header(bad), "me"),
-            partial(store.begin_run, header("a"), bad),
+            partial(store.begin_run, header(bad), Ownership("me")),
+            partial(store.begin_run, header("a"), Ownership(bad)),
             partial(store.end_run, moved),
             partial(store.append_log, [batch(bad, 0)]),
             partial(store.append_log, [batch("a", 0, principal=bad)]),
@@ -199,14 +199,14 @@ class RunContract:
             partial(store.read_log, "ann", bad, 0),
             partial(store.load_history, "ann", bad),
             partial(store.delete_run, bad, "a"),
-            partial(store.find_abandoned_runs, bad),
+            partial(store.take_over_runs, bad),
         ):
             with pytest.raises(StoreError, match="Unicode"):
                 await call()
 
     async def test_what_is_not_json_is_refused_whole(self, store: Store) -> None:
         with pytest.raises(StoreError, match="JSON"):
-            await store.begin_run(header("a", request={"a": {1, 2}}), "me")
+            await store.begin_run(header("a", request={"a": {1, 2}}), Ownership("me"))
         with pytest.raises(StoreError, match="JSON"):
             await store.end_run(ended("a", conversation="c"), items=[{"id": "1", "x": b""}])
         call = CallItem("c", "add", {"a": {1, 2}}, CallState.COMPLETED, "", False, 0.0)
@@ -214,12 +214,3 @@ class RunContract:
             await store.end_run(attrs.evolve(ended("a", conversation="c"), items=(call,)))
         assert await store.find_run("ann", "a") == NoRun()
         assert await store.find_conversation("ann", "c") == NoConversation()
-
-    async def test_runs_in_progress_are_seen_by_another_owner(self, store: Store) -> None:
-        for number, run_id in enumerate("abc"):
-            await store.begin_run(header(run_id, float(number), principal=f"p{run_id}"), "me")
-        await store.begin_run(header("d"), "you")
-        await store.end_run(attrs.evolve(ended("b"), header=header("b", 1.0, principal="pb")))
-        assert [found.run_id for found in await store.find_abandoned_runs("you")] == ["a", "c"]
-        assert await store.find_abandoned_runs("me") == (header("d"),)
-        assert len(await store.find_abandoned_runs("nobody")) == 3

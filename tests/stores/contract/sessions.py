@@ -11,7 +11,7 @@ import trio
 from hermes_trio.core.approvals import Grant
 from hermes_trio.core.messages import CallItem, Message, MessageItem, Usage
 from hermes_trio.core.outcome import Outcome, Status
-from hermes_trio.core.records import EndedRun, LiveRun, NoRun
+from hermes_trio.core.records import EndedRun, LiveRun, NoRun, Ownership
 from hermes_trio.core.sessions import (
     BRANCHED,
     COMPRESSED,
@@ -135,12 +135,12 @@ class SessionContract:
             await store.create_session(attrs.evolve(session(), **change))
 
     async def test_a_run_in_progress_shows_its_session(self, store: Store) -> None:
-        await store.begin_run(header("a", 3.0), "me")
+        await store.begin_run(header("a", 3.0), Ownership("me"))
         shown = session("s", 3.0, kind="responses", model="m", preview="ask a")
         assert await store.list_sessions("ann", SessionQuery()) == SessionPage(
             (shown,), has_more=False
         )
-        await store.begin_run(header("a", 9.0), "me")
+        await store.begin_run(header("a", 9.0), Ownership("me"))
         assert await found(store) == shown
 
     async def test_a_run_that_ends_is_counted_once(self, store: Store) -> None:
@@ -149,7 +149,7 @@ class SessionContract:
         run = EndedRun(
             header("a"), (call, MessageItem("x")), Outcome(Status.COMPLETED, usage=usage), 0.5
         )
-        await store.begin_run(run.header, "me")
+        await store.begin_run(run.header, Ownership("me"))
         for _ in range(2):
             await store.end_run(run)
         assert (await found(store)).counters == Counters(4, 1, 1, 1, 2, 3, 4, 5)
@@ -169,7 +169,7 @@ class SessionContract:
         self, store: Store
     ) -> None:
         await store.create_session(session(title="T", system_prompt="P"))
-        await store.begin_run(header("a", 2.0), "me")
+        await store.begin_run(header("a", 2.0), Ownership("me"))
         await store.end_run(ended("b", 3.0, messages=(Message("user", "later"),)))
         shown = await found(store)
         assert (shown.kind, shown.title, shown.system_prompt) == ("sessions", "T", "P")
@@ -201,7 +201,7 @@ class SessionContract:
 
     async def test_what_a_client_asked_not_to_store_is_in_no_session(self, store: Store) -> None:
         run = ended("a", request={"store": False})
-        await store.begin_run(run.header, "me")
+        await store.begin_run(run.header, Ownership("me"))
         await store.end_run(run)
         assert await store.find_run("ann", "a") == run
         assert await ids(store, ALL) == ""
@@ -321,14 +321,16 @@ class ForkContract:
         await store.end_run(ended("a"))
         await fork(store)
         await store.delete_session("ann", "s")
-        await store.begin_run(header("a", session_id="new"), "me")
+        await store.begin_run(header("a", session_id="new"), Ownership("me"))
         assert isinstance(await store.find_run("ann", "a"), LiveRun)
 
     async def test_a_run_of_the_sessions_api_continues_its_session(self, store: Store) -> None:
         await end_chain(store, "a", "b")
         await fork(store)
         await store.end_run(ended("c", 60.0, kind="sessions", session_id="child"))
-        await store.begin_run(header("d", 70.0, kind="sessions", session_id="child"), "me")
+        await store.begin_run(
+            header("d", 70.0, kind="sessions", session_id="child"), Ownership("me")
+        )
         assert await history_texts(store, "c") == texts_of("a", "b", "c")
         assert await history_texts(store, "d") == [*texts_of("a", "b", "c"), "ask d"]
         await store.end_run(ended("e", 80.0, parent="c", session_id="elsewhere"))
@@ -401,7 +403,7 @@ class DeleteSessionContract:
 
     async def test_a_run_in_progress_prevents_deletion(self, store: Store) -> None:
         await store.end_run(ended("a"))
-        await store.begin_run(header("b"), "me")
+        await store.begin_run(header("b"), Ownership("me"))
         assert await store.delete_session("ann", "s") == SessionBusy()
         assert await completed_runs(store) == ["a"]
         await store.end_run(ended("b"))

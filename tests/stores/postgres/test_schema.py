@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from contextlib import closing
 
 import attrs
 import pytest
 import trio
 
-from hermes_trio.core.records import PurgeResult
+from hermes_trio.core.records import Ownership, PurgeResult
 from hermes_trio.core.sessions import Session, SessionQuery
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import schema as sqlite_schema
@@ -33,8 +34,20 @@ COLUMNS = (
 )
 OURS_ALONE = {
     *((table, column) for table, column in [("log", "day"), ("schema_version", "version")]),
-    *(("runs", column) for column in ("rowid", "day", "owner_epoch")),
-    *(("nodes", column) for column in ("node", "epoch", "address", "heartbeat_at")),
+    *(("runs", column) for column in ("rowid", "day")),
+    *(
+        ("nodes", column)
+        for column in ("node", "epoch", "address", "heartbeat_at", "lease_seconds")
+    ),
+    *(("session_locks", column) for column in ("principal", "session_id", "node", "locked_at")),
+    *(
+        ("commands", column)
+        for column in ("command_id", "principal", "run_id", "kind", "arguments")
+    ),
+    *(
+        ("commands", column)
+        for column in ("sender", "created_at", "taken_at", "answer", "answered_at")
+    ),
 }
 
 
@@ -85,6 +98,27 @@ async def test_later_migrations_are_applied_to_an_older_database(
             pass
 
 
+async def test_servers_that_start_at_once_share_the_work_on_partitions(
+    postgres_server: PostgresServer,
+) -> None:
+    """Each fails to create what another has just created, and goes on."""
+    url = postgres_server.create_database()
+    with connections.connect(url) as connection:
+        schema.migrate(connection)
+    together = threading.Barrier(4)
+
+    def maintain() -> None:
+        with connections.connect(url) as connection:
+            for round_ in range(10):
+                together.wait(30)
+                schema.maintain_partitions(connection, (3_000 + 10 * round_) * DAY)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(trio.to_thread.run_sync, maintain)
+    assert "log_3090" in partitions(postgres_server, url)
+
+
 async def test_expired_logs_are_dropped_by_the_day(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
@@ -94,7 +128,7 @@ async def test_expired_logs_are_dropped_by_the_day(
         assert await store.purge(retention, start) == PurgeResult()
         assert {"log_1000", "log_1001", "log_1002"} <= partitions(postgres_server, postgres_url)
         await store.end_run(ended("old", start + 1), [batch("old", 0)])
-        await store.begin_run(header("live", start + 2), "me")
+        await store.begin_run(header("live", start + 2), Ownership("me"))
         await store.append_log([batch("live", 0), batch("live", 1)])
         rows = postgres_server.execute(
             "SELECT DISTINCT tableoid::regclass::text FROM log", postgres_url

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import trio
 
+from hermes_trio.core.records import Ownership
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.sqlite import open_sqlite
 from tests.stores.samples import batch, ended, header
@@ -23,7 +24,7 @@ def acknowledge(step: str, run_id: str) -> None:
 
 async def live(store: Store, session: str, run_id: str) -> None:
     """Begin, log and end one run."""
-    await store.begin_run(header(run_id, session_id=session), "child")
+    await store.begin_run(header(run_id, session_id=session), Ownership("child"))
     acknowledge("begun", run_id)
     await store.append_log([batch(run_id, 0, 2)])
     acknowledge("logged", run_id)

@@ -14,7 +14,7 @@ import pytest
 
 from hermes_trio.core.dialects.runs import ends_in_states
 from hermes_trio.core.outcome import Outcome, Reason, Status
-from hermes_trio.core.records import ALL_ENDS, NEWEST, OLDEST, RunPage, RunQuery
+from hermes_trio.core.records import ALL_ENDS, NEWEST, OLDEST, Ownership, RunPage, RunQuery
 from hermes_trio.stores.sql import runs as run_queries
 from hermes_trio.stores.sql.run_lists import find_ranges, list_page
 from hermes_trio.stores.sqlite import open_sqlite
@@ -63,7 +63,7 @@ def fill(connection: sqlite3.Connection) -> None:
     for number, kind in enumerate(KINDS):
         failed = attrs.evolve(ended(f"failed {kind}", float(number), kind=kind), outcome=FAILED)
         run_queries.EndJob(failed)(connection)
-    run_queries.begin(connection, header("live", 5.0, kind="chat"), "me")
+    run_queries.begin(connection, header("live", 5.0, kind="chat"), Ownership("me"))
     for number in range(MANY):
         run_queries.EndJob(ended(f"{number:04}", 10.0 + number))(connection)
     connection.execute("COMMIT")

@@ -12,9 +12,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from hermes_trio.core.records import LiveRun, NoConversation, NoRun, PurgeResult
+from hermes_trio.core.records import LiveRun, NoConversation, NoRun, Ownership, PurgeResult
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.sql import conversations, purge, retention
+from hermes_trio.stores.sql import conversations, owners, purge, retention
 from hermes_trio.stores.sql import runs as run_queries
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
 from tests.stores.contract.isolation import DONE, assert_intact, populate
@@ -91,7 +91,7 @@ async def test_everything_pending_is_one_commit(store: SqliteStore) -> None:
     async with trio.open_nursery() as nursery:
         gate = await block_writer(store, nursery)
         for number in range(20):
-            nursery.start_soon(store.begin_run, header(f"{number}"), "me")
+            nursery.start_soon(store.begin_run, header(f"{number}"), Ownership("me"))
             nursery.start_soon(store.end_run, ended(f"x{number}"))
             nursery.start_soon(store.claim_key, idempotency_record(f"{number}"))
         await wait_all_tasks_blocked()
@@ -317,7 +317,8 @@ STATEMENTS: list[tuple[str, Any]] = [
     (purge._HAS_RUNS, {**NAMES, "name": "s"}),
     (purge._HAS_CONVERSATION_RUNS, ("p", "c")),
     (purge._REMOVE_FIRST_STUB, ("p", "r")),
-    ("SELECT header FROM runs WHERE status = 'in_progress' AND owner <> ?", ("me",)),
+    (owners.FIND_ABANDONED, {"node": "me", "limit": 1}),
+    (owners._FIND.format(keys="(?, ?), (?, ?)"), ("p", "r", "p", "r")),
     ("DELETE FROM claims WHERE principal = ? AND run_id = ?", ("p", "r")),
     ("DELETE FROM item_index WHERE principal = ? AND item_id = ? AND run_id = ?", ("p", "i", "r")),
     (run_queries._FIND_ITEMS, ("p", "[]")),
@@ -331,7 +332,8 @@ async def test_no_statement_searches_a_whole_table(store: SqliteStore) -> None:
         plan = plan_of(writer_connection(store), statement, values)
         assert not {f"SCAN {table}" for table in tables}.intersection(plan), statement
         sorts = [line for line in plan if "TEMP B-TREE" in line]
-        assert not sorts or statement is run_queries._CHAIN  # it sorts the messages it found
+        # These sort what they found: messages, and runs of all principals.
+        assert not sorts or statement in {run_queries._CHAIN, owners.FIND_ABANDONED}
 
 
 def plan_of(connection: sqlite3.Connection, statement: str, values: Any) -> list[str]:
@@ -342,7 +344,7 @@ def plan_of(connection: sqlite3.Connection, statement: str, values: Any) -> list
 
 
 async def test_no_trace_of_what_was_refused(store: SqliteStore) -> None:
-    await store.begin_run(header("a"), "me")
+    await store.begin_run(header("a"), Ownership("me"))
     with pytest.raises(StoreError, match="JSON"):
         await store.end_run(ended("a", conversation="c", request={"x": b""}))
     assert await store.find_run("ann", "a") == LiveRun(header("a"))

@@ -13,7 +13,7 @@ import pytest
 from hermes_trio.core.approvals import Grant
 from hermes_trio.core.messages import Message, MessageItem, ToolCall, Usage
 from hermes_trio.core.outcome import Outcome, Status
-from hermes_trio.core.records import EndedRun
+from hermes_trio.core.records import EndedRun, Ownership
 from hermes_trio.core.sessions import Counters, Session, SessionDeleted, SessionQuery
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import encode_run
@@ -144,11 +144,11 @@ async def test_a_damaged_prompt_is_named(path: Path) -> None:
 async def test_deleting_a_session_empties_the_runs_given_up_in_it(path: Path) -> None:
     async with open_sqlite(path) as store:
         await store.end_run(ended("a"))
-        await store.begin_run(header("broken"), "dead")
+        await store.begin_run(header("broken"), Ownership("dead"))
         writer_connection(store).execute(
             "UPDATE runs SET header = 'damaged words' WHERE run_id = 'broken'"
         )
-        assert await store.find_abandoned_runs("me") == ()
+        assert await store.take_over_runs("me") == ()
         assert await store.delete_session("ann", "s") == SessionDeleted()
         rows = (
             writer_connection(store).execute("SELECT run_id, length(header) FROM runs").fetchall()

@@ -1,0 +1,165 @@
+"""What a store in PostgreSQL does for the nodes that share it: logs, commands, locks and notices.
+
+These statements do not join the transactions of the group commit. They are rare, must not wait for
+a batch, and must not hold a lock that another node wants while this one is suspended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from attrs import frozen
+
+from hermes_trio.core.records import (
+    Command,
+    LogCursor,
+    LogProgress,
+    Notice,
+    PurgeResult,
+    Retention,
+)
+from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.codec import check_ids
+from hermes_trio.stores.postgres import commands, following, listening
+from hermes_trio.stores.postgres.connections import PostgresDatabase
+from hermes_trio.stores.sql.database import SqlConnection
+from hermes_trio.stores.sql.store import SqlStore, SqlStoreOptions
+
+T = TypeVar("T")
+
+COMMANDS = "commands"
+"""Topic of notices: there are commands for the node."""
+
+ANSWERED = "answered"
+"""Topic of notices: the commands with these ids have answers."""
+
+
+@frozen
+class PostgresOptions(SqlStoreOptions):
+    """The limits of a PostgreSQL store.
+
+    It has one connection more for writing, one for notices, and up to two for its lease.
+    """
+
+    lease_seconds: float = 8.0  # how long a node may be silent before others take over its runs
+
+
+class SharedSqlStore(SqlStore):
+    """Half of :class:`~hermes_trio.stores.base.SharedStore`, which documents the methods."""
+
+    _database: PostgresDatabase
+    _options: PostgresOptions
+
+    def __init__(self, database: PostgresDatabase, options: PostgresOptions) -> None:
+        super().__init__(database, options)
+        self._listeners = listening.Listeners(database)
+
+    # -- logs --
+
+    async def follow_logs(self, cursors: Sequence[LogCursor]) -> tuple[LogProgress, ...]:
+        """See the interface. The batches are not verified: decoding them shows any damage."""
+        for cursor in cursors:
+            check_ids(cursor.principal, cursor.run_id)
+        if not cursors:
+            return ()
+        return await self._autocommit(partial(following.follow_logs, cursors=tuple(cursors)))
+
+    # -- commands --
+
+    async def send_command(self, command: Command) -> None:
+        """See the interface. Safe to repeat."""
+        check_ids(
+            command.command_id, command.principal, command.run_id, command.kind, command.sender
+        )
+        owner = await self._autocommit(partial(commands.send, command=command))
+        if owner:
+            await self._hint(owner, Notice(COMMANDS))
+
+    async def take_commands(self, node: str) -> tuple[Command, ...]:
+        """See the interface. Commands that a call has taken when it fails or is cancelled are lost."""
+        check_ids(node)
+        return await self._autocommit(partial(commands.take, node=node), is_repeatable=False)
+
+    async def answer_command(self, command: Command, answer: Mapping[str, Any]) -> None:
+        """See the interface. The first answer stays."""
+        check_ids(command.command_id, command.sender)
+        job = partial(commands.answer, command_id=command.command_id, answer=answer)
+        await self._autocommit(job)
+        if command.sender:
+            await self._hint(command.sender, Notice(ANSWERED, (command.command_id,)))
+
+    async def find_answer(self, command_id: str) -> Mapping[str, Any] | None:
+        """See the interface."""
+        check_ids(command_id)
+        return await self._autocommit(partial(commands.find_answer, command_id=command_id))
+
+    # -- locks --
+
+    async def lock_session(self, principal: str, session_id: str, node: str) -> bool:
+        """See the interface. A call that fails or is cancelled may have locked the session: unlock it."""
+        check_ids(principal, session_id, node)
+        attempt = commands.LockAttempt(principal, session_id, node)
+        try:
+            return await self._autocommit(attempt, is_repeatable=False)
+        finally:
+            attempt.is_abandoned = True
+
+    async def unlock_session(self, principal: str, session_id: str, node: str) -> None:
+        """See the interface."""
+        check_ids(principal, session_id, node)
+        job = partial(
+            commands.unlock_session, principal=principal, session_id=session_id, node=node
+        )
+        await self._autocommit(job)
+
+    # -- notices --
+
+    @property
+    def can_listen(self) -> bool:
+        """See the interface."""
+        return self._listeners.can_listen
+
+    async def notify(self, node: str, notices: Sequence[Notice]) -> None:
+        """See the interface. Notices of one topic are merged; all are sent with one statement."""
+        check_ids(node)
+        payloads = listening.encode_notices(notices)
+        if payloads and self.can_listen:
+            await self._autocommit(
+                partial(listening.send_payloads, node=node, payloads=tuple(payloads))
+            )
+
+    async def wait_notices(self, node: str, seconds: float) -> tuple[Notice, ...]:
+        """See the interface. The first notice on every new connection has the topic ``reconnected``.
+
+        One task may wait for each node. Notices that arrive while none waits are kept for the next.
+        """
+        check_ids(node)
+        return await self._listeners.wait(node, seconds)
+
+    async def _hint(self, node: str, notice: Notice) -> None:
+        """Notify a node of what has been stored; it looks by itself if that fails."""
+        with suppress(StoreError):
+            await self.notify(node, [notice])
+
+    # -- life --
+
+    async def purge(self, retention: Retention, now: float) -> PurgeResult:
+        """See the interface. Also removes old commands, and locks that dead nodes left."""
+        result = await super().purge(retention, now)
+        await self._autocommit(commands.purge)
+        return result
+
+    async def _autocommit(
+        self, job: Callable[[SqlConnection], T], *, is_repeatable: bool = True
+    ) -> T:
+        return await self._readers.run(
+            partial(self._database.autocommit, job, is_repeatable=is_repeatable)
+        )
+
+    async def _close(self) -> None:
+        self._listeners.stop()
+        await super()._close()
+        await self._listeners.close()
