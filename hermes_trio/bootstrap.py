@@ -10,7 +10,7 @@ import resource
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,31 +24,36 @@ from hermes_trio.agent.interface import (
     AgentConfig,
     AgentFactory,
     AgentProvider,
+    NamedProvider,
     SandboxConfig,
     UpstreamLimits,
 )
 from hermes_trio.agent.runner import AgentRuntime
-from hermes_trio.agents.registry import AgentNotFound, find_agent, open_agent
+from hermes_trio.agents.registry import AgentNotFound, find_agent, is_provider, open_agent
+from hermes_trio.channels.setup import open_channels, register_channels
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.outcome import Outcome, Reason
-from hermes_trio.core.records import Retention
+from hermes_trio.core.records import Ownership, Retention
 from hermes_trio.keys import (
     DEFAULT_PRINCIPAL,
     KEY_ADVICE,
+    Credentials,
     KeySources,
+    NamedKey,
     OpenedKeys,
     check_keys,
     check_secret,
     find_weak_keys,
-    open_keys,
-    open_secret,
+    open_credentials,
 )
 from hermes_trio.runs.admission import Admission, BodyBudget, Quota, SessionLocks
+from hermes_trio.runs.cluster import Cluster
 from hermes_trio.runs.disconnects import parse_policy
+from hermes_trio.runs.leases import LeaseStatus, open_lease
 from hermes_trio.runs.persistence import LogFlusher, enforce_retention
-from hermes_trio.runs.recovery import recover
 from hermes_trio.runs.registry import RunRegistry
 from hermes_trio.runs.run import Run
+from hermes_trio.runs.session_locks import SharedSessionLocks
 from hermes_trio.runs.spec import AgentEnvironment, Services
 from hermes_trio.runs.store_monitor import StoreMonitor
 from hermes_trio.runs.supervisor import RunSupervisor, open_supervisor
@@ -57,8 +62,8 @@ from hermes_trio.schema.replies import ShownSetting
 from hermes_trio.server.tuning import return_memory
 from hermes_trio.settings import Profile, Settings, load
 from hermes_trio.settings import options as known_options
-from hermes_trio.settings.model import display_settings
-from hermes_trio.stores.base import Store
+from hermes_trio.settings.model import DEFAULT_MODEL_NAME, display_settings
+from hermes_trio.stores.base import SharedStore, Store
 from hermes_trio.stores.factory import open_store
 from hermes_trio.tokens import Purpose, TokenSigner
 from hermes_trio.tools.sandbox import open_sandbox
@@ -66,6 +71,7 @@ from hermes_trio.web.api.responses import to_items
 from hermes_trio.web.app import Application, attach_state, detach_state, has_state, make_app
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.state import AppState, HealthCallbacks, ServedProfile, WebOptions
+from hermes_trio.web.workers import Workers
 
 log = structlog.get_logger(__name__)
 
@@ -99,9 +105,14 @@ class Prepared:
     agents: Agents
     # signs tokens; one that is not read from the data folder ends with the process
     token_secret: bytes = field(factory=partial(secrets.token_bytes, 32), repr=False)
+    workers: Workers | None = None  # if this process is one of several that serve together
 
 
-def prepare(settings: Settings, agent: AgentFactory | AgentProvider | None = None) -> Prepared:
+def prepare(
+    settings: Settings,
+    agent: AgentFactory | AgentProvider | None = None,
+    credentials: Credentials | None = None,
+) -> Prepared:
     """Find the agents and open the keys.
 
     Generates a key if none is configured and the host is loopback, and the secret for tokens at the
@@ -110,15 +121,34 @@ def prepare(settings: Settings, agent: AgentFactory | AgentProvider | None = Non
     Args:
         settings: those of the server.
         agent: the server's own agent, if it is not the one that the settings name.
+        credentials: keys and secret of a server of which this process is a worker.
 
     Raises:
         ConfigurationError: the server cannot start as it is configured. The text is one line.
     """
-    check(settings, agent)
-    keys, agents = open_keys(key_sources(settings)), find_agents(settings, agent)
-    for principal in find_weak_keys(keys.keyring.keys):
-        log.warning("a key is easy to guess", principal=principal, advice=KEY_ADVICE)
-    return Prepared(settings, keys, agents, open_secret(settings.data_dir))
+    if credentials is None:
+        check(settings, agent)
+        credentials = open_credentials(key_sources(settings))
+        for principal in find_weak_keys(credentials.keys.keyring.keys):
+            log.warning("a key is easy to guess", principal=principal, advice=KEY_ADVICE)
+    else:
+        _check_profiles(settings, credentials.keys.keyring.keys)
+    agents = find_agents(settings, agent)
+    named = evolve(settings, model_name=_served_name(settings, agents[DEFAULT_PROFILE]))
+    return Prepared(named, credentials.keys, agents, credentials.token_secret)
+
+
+def _served_name(settings: Settings, own: ConfiguredAgent) -> str:
+    """Return the model id of the server's own agent: the configured one, or else the agent's own.
+
+    Unless a profile has that name: requests that name it belong to the profile.
+    """
+    is_set = settings.is_model_named or settings.model_name != DEFAULT_MODEL_NAME
+    if is_set or not (is_provider(own.agent) and isinstance(own.agent, NamedProvider)):
+        return settings.model_name
+    taken = {profile.model_name for profile in settings.profiles.values()}
+    name = own.agent.default_model_name(own.config)
+    return name if name and name not in taken else settings.model_name
 
 
 def check(settings: Settings, agent: AgentFactory | AgentProvider | None = None) -> None:
@@ -129,9 +159,11 @@ def check(settings: Settings, agent: AgentFactory | AgentProvider | None = None)
     """
     find_agents(settings, agent)
     check_secret(settings.data_dir)
-    principals = {named.principal for named in check_keys(key_sources(settings))} or {
-        DEFAULT_PRINCIPAL
-    }
+    _check_profiles(settings, check_keys(key_sources(settings)))
+
+
+def _check_profiles(settings: Settings, keys: Iterable[NamedKey]) -> None:
+    principals = {named.principal for named in keys} or {DEFAULT_PRINCIPAL}
     for profile in settings.profiles.values():
         for unknown in sorted({*profile.keys} - principals):
             raise ConfigurationError(
@@ -139,6 +171,24 @@ def check(settings: Settings, agent: AgentFactory | AgentProvider | None = None)
             )
     if settings.task_profile and settings.task_profile not in settings.profiles:
         raise ConfigurationError(f"task_profile: there is no profile {settings.task_profile!r}")
+    _check_channels(settings, principals)
+
+
+def _check_channels(settings: Settings, principals: Container[str]) -> None:
+    whatsapp, profiles = settings.channels.whatsapp, settings.profiles
+    if whatsapp is None:
+        return
+    name, profile = whatsapp.principal, profiles.get(whatsapp.profile)
+    if name not in principals:
+        raise ConfigurationError(f"channels.whatsapp.principal: there is no key of {name!r}")
+    if whatsapp.profile and profile is None:
+        raise ConfigurationError(
+            f"channels.whatsapp.profile: there is no profile {whatsapp.profile!r}"
+        )
+    if profile is not None and profile.keys and name not in profile.keys:
+        raise ConfigurationError(
+            f"channels.whatsapp.profile: {name!r} may not use {whatsapp.profile!r}"
+        )
 
 
 def key_sources(settings: Settings) -> KeySources:
@@ -239,11 +289,13 @@ class ReadinessFlag:
     """Whether the server is ready, which takes a store that works."""
 
     monitor: StoreMonitor
+    lease: LeaseStatus = field(factory=LeaseStatus)
     not_ready: str = "starting"  # or why else the server is not ready; "" if it is
 
     def explain(self) -> str:
         """Return why the server is not ready, for everyone to read; "" if it is."""
-        return self.not_ready or ("the store does not work" if self.monitor.problem else "")
+        store_problem = "the store does not work" if self.monitor.problem else ""
+        return self.not_ready or store_problem or self.lease.problem
 
 
 @frozen
@@ -251,6 +303,7 @@ class Server:
     """A server that can take requests. Its application is a plain Quart application."""
 
     app: Application
+    state: AppState
     admission: Admission
     registry: RunRegistry[Run]
     readiness: ReadinessFlag
@@ -277,21 +330,37 @@ async def open_server(prepared: Prepared, app: Application | None = None) -> Asy
         settings.interrupt_grace_seconds,
     )
     async with (
-        open_store(settings.store_location, settings.check_database) as store,
+        open_store(
+            settings.store_location, settings.check_database, settings.lease_seconds
+        ) as store,
         open_agents(prepared.agents, thread_limits) as environments,
     ):
         metrics = Metrics()
         services = _services(settings, store, environments, metrics)
-        await recover(store, services.owner, to_items)
-        async with open_supervisor(services) as supervisor:
+        address = f"{socket.gethostname()}:{settings.port}"
+        async with (
+            open_lease(services, to_items, address) as lease,
+            open_supervisor(services) as supervisor,
+        ):
             supervisor.nursery.start_soon(enforce_retention, store, _retention(settings))
-            readiness = ReadinessFlag(StoreMonitor(store))
+            readiness = ReadinessFlag(StoreMonitor(store), lease)
             supervisor.nursery.start_soon(readiness.monitor.run)
-            app = app or make_app(web_options(settings))
+            if services.cluster is not None:
+                supervisor.nursery.start_soon(services.cluster.run)
+            app = app or make_server_app(settings)
             try:
-                yield _attach(app, prepared, services, supervisor, metrics, readiness)
+                server = _attach(app, prepared, services, supervisor, metrics, readiness)
+                async with open_channels(app, settings.channels):
+                    yield server
             finally:
                 detach_state(app)
+
+
+def make_server_app(settings: Settings) -> Application:
+    """Make the application of a server. ``open_server`` gives it what its requests need."""
+    app = make_app(web_options(settings))
+    register_channels(app, settings.channels)
+    return app
 
 
 def _services(
@@ -302,11 +371,14 @@ def _services(
             str(outcome.status), str(outcome.reason), seconds, outcome.usage.output_tokens
         )
 
+    node = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    is_strict = settings.stream_durability == "strict"
+    registry: RunRegistry[Run] = RunRegistry()
     return Services(
         runtime=environments[DEFAULT_PROFILE].runtime,
         store=store,
-        registry=RunRegistry(),
-        flusher=LogFlusher(store, is_strict=settings.stream_durability == "strict"),
+        registry=registry,
+        flusher=LogFlusher(store, is_strict=is_strict, ownership=Ownership(node)),
         workspace=environments[DEFAULT_PROFILE].workspace,
         environments=environments,
         workspace_owner="" if settings.shared_workspace else _workspace_owner(settings),
@@ -316,10 +388,22 @@ def _services(
             approval=settings.approval_seconds,
             ahead=settings.max_buffered_chars,
         ),
-        owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
+        owner=node,
         on_end=count,
         on_first_text=metrics.first_text,
+        cluster=Cluster(store, store, node, registry) if isinstance(store, SharedStore) else None,
     )
+
+
+def _session_locks(
+    settings: Settings, services: Services, supervisor: RunSupervisor
+) -> SessionLocks:
+    wait_seconds = settings.busy_wait_seconds if settings.busy_session == "wait" else 0.0
+    if not isinstance(services.store, SharedStore):
+        return SessionLocks(wait_seconds)
+    locks = SharedSessionLocks(wait_seconds, services.store, services.owner)
+    supervisor.nursery.start_soon(locks.run)
+    return locks
 
 
 def _attach(
@@ -342,14 +426,18 @@ def _attach(
         TokenSigner(Purpose.PAGE_SESSION, secret, keyring),
         admission,
         BodyBudget(settings.max_total_body_bytes, principals, settings.body_seconds, return_memory),
-        SessionLocks(settings.busy_wait_seconds if settings.busy_session == "wait" else 0.0),
+        _session_locks(settings, services, supervisor),
         services,
         supervisor,
-        HealthCallbacks(readiness.explain, lambda: {"pid": os.getpid(), "updated_at": time.time()}),
+        HealthCallbacks(
+            readiness.explain,
+            lambda: {"pid": os.getpid(), "updated_at": time.time()},
+            prepared.workers,
+        ),
         metrics,
     )
     attach_state(app, state)
-    return Server(app, admission, services.registry, readiness)
+    return Server(app, state, admission, services.registry, readiness)
 
 
 def _admission(settings: Settings, principals: int) -> Admission:
@@ -499,7 +587,7 @@ def create_app(
     elif given:
         settings = evolve(settings, agent=given)
     prepared = prepare(settings, found)
-    app = make_app(web_options(settings))
+    app = make_server_app(prepared.settings)
     app.extensions[_PREPARED_KEY] = prepared
     open_in_lifespan(app, lambda: prepared)
     return app

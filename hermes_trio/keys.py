@@ -154,6 +154,23 @@ class OpenedKeys:
     origin: ConfiguredKeys | StoredKey | GeneratedKey
 
 
+@frozen
+class Credentials:
+    """The keys of a server, and the secret that its tokens are signed with."""
+
+    keys: OpenedKeys
+    token_secret: bytes = field(repr=False)
+
+
+def open_credentials(sources: KeySources) -> Credentials:
+    """Open the keys and the secret. The first call generates what is missing.
+
+    Raises:
+        KeysError: as in :func:`open_keys` and :func:`open_secret`.
+    """
+    return Credentials(open_keys(sources), open_secret(sources.data_dir))
+
+
 def open_keys(sources: KeySources) -> OpenedKeys:
     """Read the keys, or generate one if the server can only be reached from this machine.
 

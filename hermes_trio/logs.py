@@ -43,18 +43,22 @@ def default_redact(text: str) -> str:
     return redact_message(text, MAX_TEXT_CHARS)
 
 
-def configure(level: str, fmt: str, redact: Redact = default_redact) -> None:
+def configure(
+    level: str, fmt: str, redact: Redact = default_redact, *, worker: int | None = None
+) -> None:
     """Send all logging to stderr. May be called again; the last call counts.
 
     Args:
         level: ``debug``, ``info``, ``warning``, ``error`` or ``critical``.
         fmt: ``text`` for people, ``json`` for one JSON object per line.
         redact: applied to every text before it is written.
+        worker: number of this process among several workers, for every line.
     """
     redact("")  # a redaction that cannot work must fail here, not in the middle of an error report
     number = logging.getLevelNamesMapping()[level.upper()]
-    _configure_structlog(number)
-    _configure_standard(number, _formatter(fmt, redact, sys.stderr))
+    shared = _shared(worker)
+    _configure_structlog(number, shared)
+    _configure_standard(number, _formatter(fmt, redact, sys.stderr, shared))
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
@@ -120,9 +124,15 @@ def _escaped(value: Any, keep_lines: bool) -> Any:
     return "\n".join(line.translate(_CONTROL) for line in lines)
 
 
-def _shared() -> list[Processor]:
+def _shared(worker: int | None) -> list[Processor]:
     """Return the processors for every event, from structlog and from the standard library."""
+
+    def add_worker(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        # Not a context variable, which threads that an agent starts would not have.
+        return {"worker": worker, **event}
+
     return [
+        *([] if worker is None else [add_worker]),
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
@@ -131,10 +141,10 @@ def _shared() -> list[Processor]:
     ]
 
 
-def _configure_structlog(level: int) -> None:
+def _configure_structlog(level: int, shared: Sequence[Processor]) -> None:
     structlog.configure(
         processors=[
-            *_shared(),
+            *shared,
             structlog.stdlib.PositionalArgumentsFormatter(),
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
@@ -144,9 +154,11 @@ def _configure_structlog(level: int) -> None:
     )
 
 
-def _formatter(fmt: str, redact: Redact, stream: TextIO) -> logging.Formatter:
+def _formatter(
+    fmt: str, redact: Redact, stream: TextIO, shared: Sequence[Processor]
+) -> logging.Formatter:
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[*_shared(), structlog.stdlib.ExtraAdder()],
+        foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,

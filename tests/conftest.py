@@ -14,6 +14,9 @@ from structlog.typing import EventDict, ExcInfo
 from tests.support.caches import make_once
 from tests.support.postgres import PostgresServer, run_postgres
 
+# Helpers of the store tests that assert, and that other tests import, too.
+pytest.register_assert_rewrite("tests.stores")
+
 # Time limits of single examples say more about a busy machine than about the code.
 settings.register_profile(
     "default-without-deadlines", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -43,6 +46,18 @@ def _write_last_line(out: TextIO, error: ExcInfo) -> None:
 _brief = structlog.dev.ConsoleRenderer(exception_formatter=_write_last_line)
 structlog.configure(processors=[_drop_info, *structlog.get_config()["processors"][:-1], _brief])
 make_once()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full", action="store_true", help="the full counts of the robustness and cluster suites"
+    )
+
+
+@pytest.fixture
+def full(request: pytest.FixtureRequest) -> bool:
+    """Whether the full counts are wanted."""
+    return bool(request.config.getoption("--full"))
 
 
 @pytest.hookimpl(trylast=True)  # when all marks are there

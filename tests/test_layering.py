@@ -25,7 +25,10 @@ ALLOWED: dict[str, set[str]] = {
     "client": {"core"},
     "testing": {"core", "agent", "agents"},
     "web": {"core", "keys", "tokens", "schema", "agent", "runs", "stores.base"},
-}
+    "channels": {
+        "core", "agent", "runs", "stores.base", "settings.channels", "web.request", "web.state",
+    },
+}  # fmt: skip
 
 # The pure parts may not even reach for a clock, a thread, randomness or a socket.
 IMPURE = {
@@ -37,7 +40,7 @@ PURE_PARTS = ("core", "schema")
 # Third-party packages that belong to one part only.
 RESERVED = {
     "hypercorn": {"server"},
-    "quart": {"web"},
+    "quart": {"web", "channels"},
     "quart_trio": {"web"},
     "sqlite3": {"stores"},
     "psycopg": {"stores"},

@@ -196,3 +196,16 @@ def test_the_redaction_of_the_core_is_the_default(capsys: pytest.CaptureFixture[
         "called with Authorization: Bearer sk-0123456789abcdef0123456789abcdef"
     )
     assert "0123456789abcdef" not in entry(capsys)["message"]
+
+
+def test_lines_of_a_worker_have_its_number(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", "json", worker=3)
+    structlog.get_logger("hermes").info("from structlog")
+    logging.getLogger("other").warning("from the standard library")
+    assert [json.loads(line)["worker"] for line in lines(capsys)] == [3, 3]
+
+
+def test_lines_of_a_server_without_workers_have_none(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", "json")
+    structlog.get_logger("hermes").info("alone")
+    assert "worker" not in json.loads(lines(capsys)[0])

@@ -158,10 +158,20 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         create_app(port="many")
     with pytest.raises(TypeError, match="either settings or options"):
         create_app(Settings(), port=1)
+    with pytest.raises(ConfigurationError, match=r"^workers: .*postgresql://"):
+        create_app(workers=2, store="memory:")
     with pytest.raises(TypeError, match="has its settings already"):
         serve(app_of(tmp_path), port=1)
     with pytest.raises(TypeError, match="not made by create_app"):
         serve(make_app(WebOptions()))
+
+
+def test_objects_cannot_be_given_to_workers(tmp_path: Path) -> None:
+    settings = Settings(store="postgresql://db/x", workers=2, data_dir=tmp_path)
+    with pytest.raises(ConfigurationError, match=r"^workers: .*module:factory"):
+        serve(create_app(settings))
+    with pytest.raises(ConfigurationError, match=r"^workers: .*module:factory"):
+        serve(settings=settings, agent=make_echo)
 
 
 @pytest.mark.slow

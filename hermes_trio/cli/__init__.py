@@ -1,4 +1,4 @@
-"""The command line: ``hermes-trio serve``, ``chat``, ``config`` and ``doctor``. Internal.
+"""The command line: ``hermes-trio serve``, ``chat``, ``config``, ``doctor`` and ``store``. Internal.
 
 This module imports nothing heavy, so that Ctrl-C works while the rest is imported.
 """

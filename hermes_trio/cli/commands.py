@@ -23,9 +23,11 @@ from hermes_trio.settings import (
     Option,
     Profile,
     Settings,
+    displayable_value,
     load,
     options,
 )
+from hermes_trio.settings.channels import SECRETS
 
 PROGRAM = "hermes-trio"
 _EXIT_MISUSE = 2
@@ -119,6 +121,10 @@ def serve(context: click.Context, /, check: bool, **_values: Any) -> None:
     """Serve an agent until the process is stopped."""
     with default_sigint():
         loaded = _load(context)
+        if loaded.settings.workers > 1 and not check:
+            from hermes_trio.server import workers  # noqa: PLC0415  # see the top
+
+            context.exit(workers.main(loaded))
         from hermes_trio.server import main as server  # noqa: PLC0415  # slow to import, see the top
 
         if check:
@@ -196,6 +202,25 @@ def show(context: click.Context, /, **_values: Any) -> None:
         click.echo(line)
 
 
+@program.group()
+def store() -> None:
+    """Manage the stored records."""
+
+
+@store.command()
+@click.argument("source_url")
+@click.argument("target_url")
+@click.pass_context
+def migrate(context: click.Context, /, source_url: str, target_url: str) -> None:
+    """Copy all records from SQLite (sqlite:///path) to an empty PostgreSQL database (postgresql://…).
+
+    No server may use either database meanwhile. If this is interrupted, run it again to continue.
+    """
+    from hermes_trio.cli import migrate as migrate_command  # noqa: PLC0415  # slow to import, see the top
+
+    context.exit(migrate_command.main(source_url, target_url))
+
+
 def _load(context: click.Context) -> LoadedSettings:
     """Load the settings from the flags that were given, the environment and the configuration file."""
     known = {"config", *options()}
@@ -214,15 +239,23 @@ def _load(context: click.Context) -> LoadedSettings:
 def _rows(loaded: LoadedSettings) -> Iterator[tuple[str, str, str]]:
     settings = loaded.settings
     for name, option in options().items():
-        value = settings.agent_name if name == "agent" else getattr(settings, name)
+        value = displayable_value(settings, name)
         yield name, _format(value, option.secret), loaded.sources[name].name
     for profile in settings.profiles.values():
         yield from _profile_rows(profile, loaded)
+    yield from _channel_rows(loaded)
     if settings.agent_options:
         yield "options", _format(tuple(settings.agent_options)), loaded.sources["options"].name
     for name, server in settings.mcp.items():
         # Only the names of its keys: commands, headers and variables may hold secrets.
         yield f"mcp.{name}", _format(tuple(server)), loaded.sources[f"mcp.{name}"].name
+
+
+def _channel_rows(loaded: LoadedSettings) -> Iterator[tuple[str, str, str]]:
+    whatsapp = loaded.settings.channels.whatsapp
+    for option, value in attrs.asdict(whatsapp).items() if whatsapp else ():
+        dotted = f"channels.whatsapp.{option}"
+        yield dotted, _format(value, is_secret=option in SECRETS), loaded.sources[dotted].name
 
 
 def _profile_rows(profile: Profile, loaded: LoadedSettings) -> Iterator[tuple[str, str, str]]:

@@ -54,6 +54,15 @@ class Slot:
         if self._state is _SlotState.RESERVED:
             self.release()
 
+    @property
+    def is_released(self) -> bool:
+        """Whether the slot has been released."""
+        return self._state is _SlotState.RELEASED
+
+    async def release_and_wait(self) -> None:
+        """Release the slot, and return when that counts everywhere."""
+        self.release()
+
     def release(self) -> None:
         """Release the slot. Releasing it twice is harmless."""
         if self._state is not _SlotState.RELEASED:

@@ -18,7 +18,7 @@ the store has it, but for the end of a run that could not be stored.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -35,6 +35,7 @@ from hermes_trio.core.changes import (
     ToolOutputAdded,
 )
 from hermes_trio.core.log_codec import DecodeError, decode_changes
+from hermes_trio.core.records import LogBatch
 from hermes_trio.stores.base import CorruptRecord, Store
 
 Changes = tuple[Change, ...]
@@ -78,6 +79,7 @@ class RunLog:
         self._load = load
         self._publishes_unsaved = publishes_unsaved
         self._on_append: Callable[[], None] | None = None
+        self._on_saved: Callable[[], None] | None = None
         self._changes: list[Change] = []
         self._last: Changes = ()  # the latest change, which may not be in memory any more
         self.base = 0  # the number of the first change in memory
@@ -91,7 +93,12 @@ class RunLog:
     # -- for the tracker and the store --
 
     def append(self, changes: Changes) -> None:
-        """Add changes, and publish them to the subscribers now or when the store has them."""
+        """Add changes, and publish them to the subscribers now or when the store has them.
+
+        A closed log stays as it is.
+        """
+        if self.is_closed:
+            return
         self._changes += changes
         self.end += len(changes)
         self._last = changes[-1:] or self._last
@@ -107,9 +114,17 @@ class RunLog:
         for subscriber in self._subscribers:
             subscriber.close_send()
 
+    def publish_saved_only(self) -> None:
+        """From now on, publish nothing before the store has it."""
+        self._publishes_unsaved = False
+
     def on_append(self, callback: Callable[[], None]) -> None:
         """Call back after every append until the log is closed."""
         self._on_append = callback
+
+    def on_saved(self, callback: Callable[[], None]) -> None:
+        """Call back whenever the store has got more of the log, its end included."""
+        self._on_saved = callback
 
     def mark_saved(self, end: int) -> None:
         """Note that the store has everything before a number, and publish what had to wait for that."""
@@ -117,6 +132,8 @@ class RunLog:
         self._publish()
         self._notify_writable()
         self._trim()
+        if self._on_saved is not None:
+            self._on_saved()
 
     @property
     def has_room(self) -> bool:
@@ -396,9 +413,18 @@ async def load_changes(store: Store, principal: str, run_id: str, first: int) ->
     """
     batches = await store.read_log(principal, run_id, first)
     try:
-        changes = tuple(change for batch in batches for change in decode_changes(batch.body))
+        return decode_batches(batches, first)
     except DecodeError as error:
         raise CorruptRecord(f"the log of {run_id} is damaged: {error}") from error
+
+
+def decode_batches(batches: Sequence[LogBatch], first: int) -> Changes:
+    """Decode consecutive batches, from change ``first`` on, which the first batch contains.
+
+    Raises:
+        DecodeError: a batch is damaged.
+    """
+    changes = tuple(change for batch in batches for change in decode_changes(batch.body))
     return changes[first - batches[0].first :] if batches else ()
 
 

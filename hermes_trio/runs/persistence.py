@@ -19,7 +19,14 @@ import trio
 from attrs import define
 
 from hermes_trio.core.log_codec import encode_changes
-from hermes_trio.core.records import EndedRun, LogBatch, PurgeResult, Retention, RunHeader
+from hermes_trio.core.records import (
+    EndedRun,
+    LogBatch,
+    Ownership,
+    PurgeResult,
+    Retention,
+    RunHeader,
+)
 from hermes_trio.runs.log import Changes, RunLog, is_long
 from hermes_trio.stores.base import Store, StoreError
 
@@ -34,11 +41,21 @@ MAX_ATTEMPTS = 600
 MAX_NEW_ENDS = 1_000
 
 
+def _nothing() -> None:
+    pass
+
+
 class UnsavedLog:
     """A live log, and how much of it the store has."""
 
-    def __init__(self, header: RunHeader, changes: RunLog) -> None:
+    def __init__(
+        self,
+        header: RunHeader,
+        changes: RunLog,
+        on_taken_over: Callable[[], None] = _nothing,
+    ) -> None:
         self.header, self.changes = header, changes
+        self.on_taken_over = on_taken_over  # another node owns the run: nothing more is written
         self.is_final = False  # the end of the run writes the rest
         self._saved = 0
         self._is_flushing = False
@@ -86,17 +103,23 @@ class LogFlusher:
     """Writes the logs of all live runs, in one task and one transaction at a time.
 
     If ``is_strict``, clients get nothing before the store has it, so logs are written at once. What
-    comes while a write is under way joins the next one.
+    comes while a write is under way joins the next one. With an ``ownership``, the store refuses
+    what it gets of a run that another node has taken over.
     """
 
     def __init__(
-        self, store: Store, interval: float = FLUSH_SECONDS, is_strict: bool = False
+        self,
+        store: Store,
+        interval: float = FLUSH_SECONDS,
+        is_strict: bool = False,
+        ownership: Ownership | None = None,
     ) -> None:
         self._store, self._interval = store, 0.0 if is_strict else interval
+        self._ownership = ownership
         self.is_strict = is_strict
         self._dirty: set[UnsavedLog] = set()
         self._has_dirty = trio.Event()
-        self.ends = RetryQueue(store)
+        self.ends = RetryQueue(store, ownership)
 
     def mark_dirty(self, unsaved: UnsavedLog) -> None:
         """Schedule a log that has grown."""
@@ -107,6 +130,8 @@ class LogFlusher:
     def discard(self, unsaved: UnsavedLog) -> None:
         """Leave a log to the end of its run, which writes the rest of it."""
         unsaved.is_final = True
+        # It refers to the run, which refers to this log: see Tracker.run.
+        unsaved.on_taken_over = _nothing
         self._dirty.discard(unsaved)
 
     async def run(self) -> None:
@@ -133,9 +158,16 @@ class LogFlusher:
         written: dict[UnsavedLog, int] = {}
         try:
             batches = {unsaved: await self._encode(unsaved) for unsaved in group}
+            lost: frozenset[str] = frozenset()
             if encoded := [batch for each in batches.values() for batch in each]:
-                await self._store.append_log(encoded)
-            written = {each: sum(batch.count for batch in batches[each]) for each in group}
+                lost = await self._store.append_log(encoded, self._ownership)
+            for unsaved in group:
+                if unsaved.header.run_id in lost:
+                    unsaved.on_taken_over()
+                    self.discard(unsaved)
+                    written[unsaved] = 0
+                else:
+                    written[unsaved] = sum(batch.count for batch in batches[unsaved])
         finally:
             for unsaved in group:
                 unsaved.end_flush(written.get(unsaved, 0))
@@ -170,8 +202,8 @@ class RetryQueue:
     heard of.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, ownership: Ownership | None = None) -> None:
+        self._store, self._ownership = store, ownership
         self._queue: list[UnsavedEnd] = []
         self._has_items = trio.Event()
 
@@ -199,14 +231,19 @@ class RetryQueue:
     async def _save(self, unsaved: UnsavedEnd) -> None:
         run_id = unsaved.ended.header.run_id
         try:
-            await self._store.end_run(unsaved.ended, unsaved.tail, unsaved.items)
+            is_saved = await self._store.end_run(
+                unsaved.ended, unsaved.tail, unsaved.items, self._ownership
+            )
         except Exception as error:  # noqa: BLE001 - even a bug of ours concerns one run: the others are saved here too
             unsaved.attempts += 1
             if unsaved.attempts < MAX_ATTEMPTS:
                 return
             log.error("gave up saving the end of a run", run_id=run_id, error=repr(error))
         else:
-            log.warning("the end of a run was saved late", run_id=run_id)
+            log.warning(
+                "the end of a run was saved late" if is_saved else "run was taken over",
+                run_id=run_id,
+            )
         self._queue.remove(unsaved)
 
 

@@ -27,23 +27,45 @@ log = structlog.get_logger(__name__)
 SKIPPED = NumbersSkipped(MAX_UNSAVED_PUBLISHED * MAX_EVENTS_PER_CHANGE)
 
 
+MAX_ERRORS = 3
+"""Runs that may fail to be ended before the others are left to the next attempt."""
+
+
 async def recover(
     store: Store,
-    owner: str,
+    node: str,
     to_items: Callable[[EndedRun], Items],
     now: Callable[[], float] = time.time,
 ) -> int:
-    """End the runs of processes that died. Return how many there were.
+    """Take over the runs of processes that died, and end them. Return how many there were.
+
+    One that cannot be ended does not keep the others from it. The store returns it again the next
+    time.
 
     Raises:
         StoreError: the store fails.
     """
-    headers = await store.find_abandoned_runs(owner)
-    for header in headers:
-        ended, tail = _end(header, await _load_log(store, header), now())
-        await store.end_run(ended, tail, to_items(ended))
-        log.warning("recovered a run of a dead process", run_id=header.run_id)
-    return len(headers)
+    count = 0
+    while taken := await store.take_over_runs(node):
+        errors: list[Exception] = []
+        for run in taken:
+            header = run.header
+            try:
+                ended, tail = _end(header, await _load_log(store, header), now())
+                is_ours = await store.end_run(ended, tail, to_items(ended), run.ownership)
+            except Exception as error:  # noqa: BLE001 - raised below
+                errors.append(error)
+                if len(errors) == MAX_ERRORS:
+                    break
+                continue
+            if is_ours:
+                count += 1
+                log.warning("recovered a run of a dead process", run_id=header.run_id)
+            else:
+                log.warning("run was taken over", run_id=header.run_id)
+        if errors:
+            raise errors[0]
+    return count
 
 
 async def _load_log(store: Store, header: RunHeader) -> list[Change]:

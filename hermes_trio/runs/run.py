@@ -73,6 +73,7 @@ class Run:
         )
         self._events = self._execution.events
         self._is_suspended = False  # its agent waits for another run
+        self._is_fenced = self._is_taken_over = False
         self._nursery: trio.Nursery | None = None
         self._deadline = math.inf
         self._reason = Reason.NONE
@@ -107,7 +108,7 @@ class Run:
     @cached_property
     def _unsaved_log(self) -> UnsavedLog:
         """The part of the log that the store does not have yet, for a run with full persistence."""
-        return UnsavedLog(self.header, self.log)
+        return UnsavedLog(self.header, self.log, self._note_taken_over)
 
     @property
     def has_begun(self) -> bool:
@@ -178,6 +179,23 @@ class Run:
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel(reason=str(reason))
 
+    def fence(self) -> None:
+        """End the run because other nodes may have taken it over.
+
+        Its clients learn nothing more that the store does not have. Does nothing if the store does
+        not know of the run.
+        """
+        if self.is_stored:
+            self._is_fenced = True
+            self.log.publish_saved_only()
+            self.stop(Reason.SERVER_ERROR)
+
+    def _note_taken_over(self) -> None:
+        """End the run without a word: another node has taken it over."""
+        self._is_taken_over = True
+        self.log.close()
+        self.stop(Reason.SERVER_ERROR)
+
     async def main(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the agent and the tracker until both are done.
 
@@ -213,7 +231,7 @@ class Run:
             return
         try:
             with trio.CancelScope(shield=True), trio.fail_after(self._services.limits.save):
-                await self._services.store.begin_run(self.header, self._services.owner)
+                await self._services.store.begin_run(self.header, self._services.ownership)
         except trio.TooSlowError:
             self._spec.slot.release()
             # The store may still insert it when it gets to it, and then it must not stay in
@@ -367,16 +385,19 @@ class Run:
 
     def _record_end(self) -> None:
         outcome, seconds = self._tracker.outcome, self._events.now()
-        log.info(
-            "run ended",
-            status=str(outcome.status),
-            reason=str(outcome.reason),
-            input_tokens=outcome.usage.input_tokens,
-            output_tokens=outcome.usage.output_tokens,
-            seconds=round(seconds, 3),
-        )
+        if self._is_taken_over:
+            log.warning("run was taken over", seconds=round(seconds, 3))
+        else:
+            log.info(
+                "run ended",
+                status=str(outcome.status),
+                reason=str(outcome.reason),
+                input_tokens=outcome.usage.input_tokens,
+                output_tokens=outcome.usage.output_tokens,
+                seconds=round(seconds, 3),
+            )
+            self._services.on_end(outcome, seconds)
         self._services.stats.events += self.log.end
-        self._services.on_end(outcome, seconds)
         if self.is_stored:
             self._services.flusher.discard(self._unsaved_log)
 
@@ -419,29 +440,36 @@ class Run:
             load_changes, self._services.store, self.header.principal, self.header.run_id
         )
 
-    async def _save(self, turn: Turn, end: Ended) -> None:
+    async def _save(self, turn: Turn, end: Ended) -> bool:
+        """Save the end of the run. Return False if another node has taken it over."""
         if self._spec.persistence is Persistence.NONE:
-            return
+            return True
         ended = EndedRun(self.header, turn.items, end.outcome, end.at)
         tail = await self._tail(end) if self.is_stored else ()
-        await self._services.store.end_run(ended, tail, self._spec.to_items(ended))
+        if self._is_taken_over or not await self._services.store.end_run(
+            ended, tail, self._spec.to_items(ended), self._services.ownership
+        ):
+            self._is_taken_over = True
+            return False
         self.log.mark_saved(self.log.end + 1)  # with the end, which is appended next
         if self._spec.session_lock is not None:
             # A client that learns of this end may continue the session at once, however long the
             # agent takes to exit.
-            self._spec.session_lock.release()
+            await self._spec.session_lock.release_and_wait()
+        return True
 
-    def _save_later(self, turn: Turn, end: Ended) -> None:
-        """Store the end as soon as that is possible.
+    def _save_later(self, turn: Turn, end: Ended) -> bool:
+        """Store the end as soon as that is possible. Return whether clients may learn of it now.
 
         A run that the store knows to have begun must end there.
         """
         if self._spec.persistence is Persistence.NONE:
-            return
+            return True
         ended = EndedRun(self.header, turn.items, end.outcome, end.at)
         tail = self._unsaved_log.encode_nowait((end,)) if self.is_stored else ()
         unsaved = UnsavedEnd(ended, tail, self._spec.to_items(ended), is_known=self.is_stored)
         self._services.flusher.ends.enqueue(unsaved)
+        return not self._is_fenced
 
     async def _tail(self, end: Ended) -> tuple[LogBatch, ...]:
         """Return the rest of the log with the end; it is saved with the record or not at all."""

@@ -17,7 +17,7 @@ from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.events import Choice
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.records import EndedRun, RunHeader
+from hermes_trio.core.records import EndedRun, Ownership, RunHeader
 from hermes_trio.runs.admission import Slot
 from hermes_trio.runs.disconnects import DETACH, DisconnectPolicy
 from hermes_trio.runs.persistence import LogFlusher
@@ -27,6 +27,7 @@ from hermes_trio.runs.tracker import DEFAULT_LIMITS, RunLimits
 from hermes_trio.stores.base import Store
 
 if TYPE_CHECKING:
+    from hermes_trio.runs.cluster import Cluster
     from hermes_trio.runs.run import Run
 
 Items = tuple[Mapping[str, Any], ...]
@@ -70,7 +71,7 @@ class Services:
     flusher: LogFlusher
     workspace: Path
     limits: RunLimits = DEFAULT_LIMITS
-    owner: str = "server"
+    owner: str = "server"  # the name of this node
     wall_clock: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     on_end: Callable[[Outcome, float], None] = lambda outcome, seconds: None  # noqa: ARG005 - called at the end of every run
@@ -82,6 +83,9 @@ class Services:
     # the principal that works in the workspace itself, while others have one beside it; "" if all
     # share it
     workspace_owner: str = ""
+    # the other nodes, if the store is shared
+    cluster: Cluster | None = None
+    ownership: Ownership = field(init=False)  # of the runs that begin here
     _default_environment: AgentEnvironment = field(init=False)
 
     def environment(self, profile: str) -> AgentEnvironment:
@@ -98,6 +102,10 @@ class Services:
         if len(name) > _MAX_FOLDER_CHARS:
             name = hashlib.sha256(principal.encode()).hexdigest()
         return workspace.with_name("workspaces") / name
+
+    @ownership.default
+    def _make_ownership(self) -> Ownership:
+        return Ownership(self.owner)
 
     @_default_environment.default
     def _make_default_environment(self) -> AgentEnvironment:

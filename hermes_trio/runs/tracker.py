@@ -31,10 +31,10 @@ log = structlog.get_logger(__name__)
 class RunCallbacks:
     """What a run provides to its tracker."""
 
-    save: Callable[[Turn, Ended], Awaitable[None]]
-    save_later: Callable[
-        [Turn, Ended], None
-    ]  # the store failed; this is the end that clients learn
+    # Save the end of the run. Both return whether clients may learn of it: not if another node has
+    # taken over the run, and ends it.
+    save: Callable[[Turn, Ended], Awaitable[bool]]
+    save_later: Callable[[Turn, Ended], bool]  # the store failed
     stop: Callable[[Reason], None]  # cancels the run
     cancel_reason: Callable[[], Reason]  # why the run was cancelled
     now: Callable[[], float]  # seconds since the run began
@@ -197,22 +197,29 @@ class Tracker:
         """End the turn with its approval requests, save it, leave its agent to the next run, announce the end."""
         changes, continuation = self._turn.suspend(self._callbacks.now())
         self._append_open(list(changes))
-        await self._save()
+        may_announce = await self._save()
         self._is_saved = True
+        if not may_announce:
+            return
         if self._callbacks.suspend is not None and self._end.outcome.status is Status.COMPLETED:
             # Before clients learn of the requests: they may answer at once.
             self._callbacks.suspend(continuation)
         self._append((self._end,))
 
     async def _finish(self, reason: Reason) -> None:
-        """End the turn if it is still open, save it, announce the end."""
+        """End the turn if it is still open, save it, announce the end.
+
+        The end of a run that was taken over is not announced: its log then ends as if it had been
+        cut, and clients read on at the node that ends the run.
+        """
         self._drain()
         if self._turn.is_open:
             self._append_open(list(self._turn.cancel(reason, self._callbacks.now())))
         if not self._is_saved:
-            await self._save()
+            may_announce = await self._save()
             self._is_saved = True
-            self._append((self._end,))
+            if may_announce:
+                self._append((self._end,))
 
     def _drain(self) -> None:
         """Record everything that was emitted.
@@ -232,14 +239,14 @@ class Tracker:
                 log.exception("an event of an agent could not be recorded")
                 self._is_broken = True
 
-    async def _save(self) -> None:
+    async def _save(self) -> bool:
+        """Save the end. Return whether clients may learn of it."""
         for _ in range(2):
             try:
                 # The one deadline of saving. Whatever else ends this block early leads to a later
                 # attempt, too.
                 with trio.CancelScope(shield=True, relative_deadline=self._limits.save):
-                    await self._callbacks.save(self._turn, self._end)
-                    return
+                    return await self._callbacks.save(self._turn, self._end)
             except StoreError as error:
                 log.error("a run could not be stored", error=str(error))
                 break
@@ -250,11 +257,11 @@ class Tracker:
             else:
                 log.error("a run could not be stored", error="the store took too long")
                 break
-        self._defer_save()
+        return self._defer_save()
 
-    def _defer_save(self) -> None:
-        """Announce that the answer is not stored, and store it when that is possible."""
+    def _defer_save(self) -> bool:
+        """End the run as one whose answer is not stored, and store that when it is possible."""
         failure = Failure("The answer could not be stored.", "store_error")
         outcome = Outcome(Status.FAILED, Reason.SERVER_ERROR, failure, self._end.outcome.usage)
         self._end = Ended(outcome, self._end.at)
-        self._callbacks.save_later(self._turn, self._end)
+        return self._callbacks.save_later(self._turn, self._end)

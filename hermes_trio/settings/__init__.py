@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.settings.load import LoadedSettings, load
-from hermes_trio.settings.model import MASK, Option, Profile, Settings, options
+from hermes_trio.settings.model import MASK, Option, Profile, Settings, displayable_value, options
 from hermes_trio.settings.sources import SettingsError, Source, SourceKind
 from hermes_trio.settings.validators import InvalidValueError
 
@@ -19,6 +19,7 @@ __all__ = [
     "SettingsError",
     "Source",
     "SourceKind",
+    "displayable_value",
     "load",
     "options",
 ]

@@ -74,7 +74,14 @@ def load(
     sources = {name: resolved[name].source if name in resolved else DEFAULT for name in options()}
     tables = read_tables(documents, TopLevel(settings, sources, environ))
     return LoadedSettings(
-        evolve(settings, profiles=tables.profiles, mcp=tables.mcp, agent_options=tables.options),
+        evolve(
+            settings,
+            profiles=tables.profiles,
+            mcp=tables.mcp,
+            agent_options=tables.options,
+            channels=tables.channels,
+            is_model_named=sources["model_name"] is not DEFAULT,
+        ),
         MappingProxyType({**sources, **tables.sources}),
         tuple(candidate.warning for candidate in candidates if candidate.warning),
     )

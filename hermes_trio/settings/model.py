@@ -16,12 +16,21 @@ import attrs
 from attrs import frozen
 
 from hermes_trio.settings import validators
+from hermes_trio.settings.channels import NO_CHANNELS, ChannelSettings
 from hermes_trio.settings.validators import InvalidValueError
-from hermes_trio.stores.factory import StoreLocation, parse_store_url
+from hermes_trio.stores.factory import (
+    DEFAULT_LEASE_SECONDS,
+    PostgresUrl,
+    StoreLocation,
+    mask_store_url,
+    parse_store_url,
+)
 
 APP = "hermes-trio"
 ENV_PREFIX = "HERMES_TRIO_"
 MASK = "********"
+DEFAULT_MODEL_NAME = "hermes-agent"
+MAX_WORKERS = 256
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 _OPTION = "option"  # key of an attrs field's metadata
 _TABLE_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,64}")  # also the name of a directory
@@ -36,6 +45,7 @@ class Option:
     flag: str = ""  # empty: only in the environment and the file
     metavar: str = "TEXT"
     secret: bool = False
+    is_store_url: bool = False  # which may contain a password
     variables: tuple[str, ...] = ()  # names that other programs use; the first that is set wins
     must_exist: bool = False
     deprecated_name: str = ""  # former name, still accepted in the environment and the file
@@ -60,8 +70,13 @@ def mask_secret(value: object) -> str:
     return repr(MASK if value else "")
 
 
+def _mask_url(value: str) -> str:
+    """Return the repr of a store URL, with its password masked."""
+    return repr(mask_store_url(value))
+
+
 def _setting(default: Any, option: Option, *rules: Any) -> Any:
-    secrecy: Any = mask_secret if option.secret else True
+    secrecy: Any = mask_secret if option.secret else _mask_url if option.is_store_url else True
     return attrs.field(
         default=default, metadata={_OPTION: option}, validator=list(rules), repr=secrecy
     )
@@ -87,6 +102,12 @@ def _validate_store(settings: Settings, field: attrs.Attribute[Any], value: str)
         parse_store_url(value, settings.data_dir)
     except ValueError as error:
         raise InvalidValueError(field.name, str(error)) from None
+
+
+def _validate_workers(settings: Settings, field: attrs.Attribute[Any], value: int) -> None:
+    if value > 1 and not isinstance(settings.store_location, PostgresUrl):
+        complaint = f"{value} processes cannot share this store; set store to postgresql://…"
+        raise InvalidValueError(field.name, complaint)
 
 
 def resolve_agent(agent: str, base_url: str) -> str:
@@ -167,9 +188,9 @@ class Settings:
         validators.validate_agent,
     )  # fmt: skip
     model_name: str = _setting(
-        "hermes-agent",
+        DEFAULT_MODEL_NAME,
         Option(
-            "Model id that clients see.",
+            "Model id that clients see. If not set, the agent hermes is named after its Hermes profile.",
             "--model-name",
             "NAME",
             variables=("API_SERVER_MODEL_NAME",),
@@ -246,7 +267,7 @@ class Settings:
     store: str = _setting(
         "",
         Option("Where to keep records: memory:, sqlite:///path, postgresql://…, or empty for a file in data_dir.", "--store", "URL",
-               variables=("DATABASE_URL",)),
+               is_store_url=True, variables=("DATABASE_URL",)),
         _validate_store,
     )  # fmt: skip
     check_database: bool = _setting(
@@ -255,6 +276,21 @@ class Settings:
             "Look for damage in the database file at the start, which reads all of it: on or off."
         ),
     )
+    lease_seconds: float = _setting(
+        DEFAULT_LEASE_SECONDS,
+        Option(
+            "How long this process may be silent before others that use the same database take over its runs."
+        ),
+        validators.AtLeast(1),
+    )
+    workers: int = _setting(
+        1,
+        Option(
+            "Number of processes that serve on the port; more than one need PostgreSQL.", "--workers", "NUMBER"
+        ),
+        validators.Between(1, MAX_WORKERS),
+        _validate_workers,
+    )  # fmt: skip
     cors_origins: tuple[str, ...] = _setting(
         (),
         Option("Origin from which browsers may call the API; may be repeated.", "--cors-origin", "ORIGIN",
@@ -484,8 +520,12 @@ class Settings:
 
     # Tables of the file rather than options. The last two may contain secrets.
     profiles: Mapping[str, Profile] = EMPTY
+    channels: ChannelSettings = NO_CHANNELS
     mcp: Mapping[str, Mapping[str, Any]] = attrs.field(default=EMPTY, repr=False)
     agent_options: Mapping[str, Any] = attrs.field(default=EMPTY, repr=False)
+
+    # Whether ``model_name`` was set, be it to the default; otherwise the agent may have its own.
+    is_model_named: bool = attrs.field(default=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         """Reject half a TLS configuration."""
@@ -553,11 +593,17 @@ def display_settings(settings: Settings) -> tuple[DisplayedSetting, ...]:
     )
 
 
+def displayable_value(settings: Settings, name: str) -> Any:
+    """Return the value of an option that is not secret itself, without the password in a store URL."""
+    value = settings.agent_name if name == "agent" else getattr(settings, name)
+    return mask_store_url(value) if options()[name].is_store_url else value
+
+
 def _format(settings: Settings, name: str, is_hidden: bool) -> str:
     # Imported here to keep --help fast: the module compiles many patterns.
     from hermes_trio.core.redact import redact  # noqa: PLC0415
 
-    value = settings.agent_name if name == "agent" else getattr(settings, name)
+    value = displayable_value(settings, name)
     if value is None or value in ("", ()):
         return ""
     if is_hidden:

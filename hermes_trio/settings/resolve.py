@@ -78,7 +78,7 @@ def resolve(candidates: Iterable[Candidate]) -> dict[str, Resolved]:
     for name, winner in merge_settings(known, loaded).items():
         meta = winner.loader_meta
         assert isinstance(meta, _SourceMeta)
-        is_secret = options()[name].secret
+        is_secret = options()[name].secret or options()[name].is_store_url
         value = convert_value(name, winner.value, types[name], meta.source, is_secret=is_secret)
         resolved[name] = Resolved(anchor_path(value, meta.base_dir), meta.source)
     return resolved

@@ -25,7 +25,7 @@ from hermes_trio.settings.model import (
 
 CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
 CONFIG_FLAG = "--config"
-TABLES = frozenset({"profiles", "mcp", "options"})  # see ``tables``
+TABLES = frozenset({"profiles", "mcp", "options", "channels"})  # see ``tables``
 
 
 class SettingsError(ConfigurationError):

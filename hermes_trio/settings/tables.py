@@ -1,4 +1,4 @@
-"""The tables of the settings file: ``[options]``, ``[profiles.NAME]`` and ``[mcp.NAME]``."""
+"""The tables of the settings file: ``[options]`` and those below ``profiles``, ``mcp`` and ``channels``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
+import attrs
 from attrs import frozen
 
+from hermes_trio.settings.channels import (
+    NO_CHANNELS,
+    SECRETS,
+    WHATSAPP_VARIABLES,
+    ChannelSettings,
+    WhatsAppSettings,
+)
 from hermes_trio.settings.model import EMPTY, Profile, Settings, is_table_name
 from hermes_trio.settings.resolve import Resolved, anchor_path, convert_value
 from hermes_trio.settings.sources import (
@@ -21,7 +29,8 @@ from hermes_trio.settings.sources import (
 )
 from hermes_trio.settings.validators import InvalidValueError, quote_value
 
-PROFILES, MCP, OPTIONS = "profiles", "mcp", "options"
+PROFILES, MCP, OPTIONS, CHANNELS = "profiles", "mcp", "options", "channels"
+WHATSAPP = "whatsapp"
 _KEY_VARIABLE = "api_key_env"
 _SECRET = frozenset({"api_key", "base_url"})  # URLs may contain keys
 _TYPES: Mapping[str, Any] = {
@@ -59,6 +68,7 @@ class Tables:
     profiles: Mapping[str, Profile] = EMPTY
     mcp: Mapping[str, Mapping[str, Any]] = EMPTY
     options: Mapping[str, Any] = EMPTY
+    channels: ChannelSettings = NO_CHANNELS
     sources: Mapping[str, Source] = EMPTY
 
 
@@ -90,10 +100,13 @@ def read_tables(documents: Iterable[Document], top: TopLevel) -> Tables:
         }
         if options:
             sources[OPTIONS] = Source(SourceKind.FILE, f"{path}: {OPTIONS}")
+        channels, found = _read_channels(document, top.environ)
+        sources |= found
         tables = Tables(
             MappingProxyType(profiles),
             MappingProxyType(mcp),
             MappingProxyType(options),
+            channels,
             MappingProxyType(sources),
         )
     return tables
@@ -229,3 +242,69 @@ class _ProfileReader:
 
 def _source(resolved: Mapping[str, Resolved], option: str) -> Source:
     return resolved[option].source if option in resolved else DEFAULT
+
+
+# -- channels --
+
+_CHANNEL_TYPES: Mapping[str, Any] = get_type_hints(WhatsAppSettings)
+_REQUIRED = [each.name for each in attrs.fields(WhatsAppSettings) if each.default is attrs.NOTHING]
+
+
+def _read_channels(
+    document: Document, environ: Mapping[str, str]
+) -> tuple[ChannelSettings, dict[str, Source]]:
+    """Read ``[channels.NAME]``. A variable of the environment beats the file."""
+    for name, table in _named_tables(document, CHANNELS):
+        if name != WHATSAPP:
+            hint = suggest_name(name, [WHATSAPP])
+            raise SettingsError(
+                f"{CHANNELS}: there is no channel {quote_value(name)}{hint} (from {document.path})"
+            )
+        resolved = _resolve_whatsapp(document, table, environ)
+        values = {option: each.value for option, each in resolved.items()}
+        try:
+            whatsapp = WhatsAppSettings(**values)
+        except InvalidValueError as error:
+            origin = _source(resolved, error.option).name
+            raise SettingsError(
+                f"{_of_whatsapp(error.option)}: {error.complaint} (from {origin})"
+            ) from None
+        sources = {_of_whatsapp(option): _source(resolved, option) for option in _CHANNEL_TYPES}
+        return ChannelSettings(whatsapp=whatsapp), sources
+    return NO_CHANNELS, {}
+
+
+def _resolve_whatsapp(
+    document: Document, table: Mapping[str, Any], environ: Mapping[str, str]
+) -> dict[str, Resolved]:
+    given: dict[str, tuple[Any, Source]] = {}
+    for option, value in table.items():
+        dotted = _of_whatsapp(option)
+        if option not in _CHANNEL_TYPES:
+            hint = suggest_name(option, _CHANNEL_TYPES)
+            raise SettingsError(f"{dotted}: no such option{hint} (from {document.path})")
+        given[option] = (value, Source(SourceKind.FILE, f"{document.path}: {dotted}"))
+    for option, variables in WHATSAPP_VARIABLES.items():
+        for variable in filter(environ.get, reversed(variables)):
+            given[option] = (environ[variable], Source(SourceKind.ENVIRONMENT, variable))
+    for option in _REQUIRED:
+        if option not in given:
+            variable = WHATSAPP_VARIABLES[option][0]
+            raise SettingsError(
+                f"{_of_whatsapp(option)}: is missing; set it here or in {variable} (from {document.path})"
+            )
+    return {
+        option: Resolved(_convert_channel_value(option, value, source), source)
+        for option, (value, source) in given.items()
+    }
+
+
+def _convert_channel_value(option: str, value: Any, source: Source) -> Any:
+    is_secret = option in SECRETS
+    return convert_value(
+        _of_whatsapp(option), value, _CHANNEL_TYPES[option], source, is_secret=is_secret
+    )
+
+
+def _of_whatsapp(option: str) -> str:
+    return f"{CHANNELS}.{WHATSAPP}.{option}"

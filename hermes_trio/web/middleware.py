@@ -266,7 +266,7 @@ class BoundaryMiddleware:
             except* StreamTruncated:
                 # Returning without the last body message makes the server break the transfer off,
                 # so that the client does not take the part it has for the whole.
-                log.warning("gave up a reader that did not read")
+                log.warning("a stream was cut off before the end of its run")
             except* Exception:
                 if exchange.status is None:
                     raise

@@ -23,12 +23,13 @@ from quart import request
 
 from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.core.changes import Change
-from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.errors import SERVER_ERROR, ApiError, bad_request
 from hermes_trio.core.events import Choice
 from hermes_trio.core.messages import Content, Message
 from hermes_trio.core.records import NOTHING, EndedRun, IdempotencyRecord, LiveRun, RunHeader, Stamp
-from hermes_trio.runs.admission import Slot
+from hermes_trio.runs.admission import RETRY_SOON, Slot
 from hermes_trio.runs.approvals import ApprovalResponse, NotOffered, NotPending
+from hermes_trio.runs.cluster import Cluster, OwnerUnreachable
 from hermes_trio.runs.disconnects import HEADER as POLICY_HEADER
 from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy, parse_policy
 from hermes_trio.runs.log import ChangeReader, StoredReader, load_changes
@@ -56,6 +57,8 @@ MAX_KEY_LENGTH = 256
 RESPONSE_NOT_FOUND = "response_not_found"
 # how long to wait for a run that another request has claimed but not started yet
 CLAIM_SECONDS = 10.0
+END_SECONDS = 30.0  # how long to wait for the end of a run that another node was told to stop
+CLAIM_LOOK_SECONDS = 0.2  # how often to look whether another node has started it
 
 
 @frozen
@@ -334,16 +337,25 @@ async def _replay(claim: IdempotencyRecord, first: IdempotencyRecord) -> Started
         raise ApiError(409, message, param=KEY_HEADER, code="idempotency_key_conflict")
     if (found := await _find_or_none(first.run_id)) is not None:
         return found
-    with trio.move_on_after(CLAIM_SECONDS):
-        return await _attach(
-            await app_state().services.registry.wait_listed(principal(), first.run_id)
-        )
-    if (
-        found := await _find_or_none(first.run_id)
-    ) is not None:  # it began and ended between two looks
-        return found
+    deadline = trio.current_time() + CLAIM_SECONDS
+    while trio.current_time() < deadline:
+        with trio.move_on_after(_look_seconds()):
+            return await _attach(
+                await app_state().services.registry.wait_listed(principal(), first.run_id)
+            )
+        # It began and ended between two looks, or on another node.
+        if (found := await _find_or_none(first.run_id)) is not None:
+            return found
     message = f"The first request with this {KEY_HEADER} began no run. Try again."
     raise ApiError(409, message, param=KEY_HEADER, code="idempotency_key_pending")
+
+
+def _look_seconds() -> float:
+    """Return how often to look into the store for a run that is about to begin.
+
+    In this process it announces itself; on another node it does not.
+    """
+    return CLAIM_SECONDS if app_state().services.cluster is None else CLAIM_LOOK_SECONDS
 
 
 async def _find_or_none(run_id: str) -> StartedRun | None:
@@ -370,14 +382,62 @@ async def find_run(run_id: str) -> StartedRun:
             if not await load_changes(services.store, owner, run_id, 0):
                 raise events_expired()
             return StartedRun(run_header, partial(_open_stored, services.store, owner, run_id))
-        case LiveRun():
+        case LiveRun(run_header):
             if (
                 run := services.registry.find(owner, run_id)
             ) is not None:  # it began in the meantime
                 return await _attach(run)
-            raise ApiError(409, "The run is not within reach of this server.", code="run_not_here")
+            return StartedRun(run_header, partial(require_cluster().follow, run_header))
         case _:
             raise response_not_found(run_id)
+
+
+def require_cluster() -> Cluster:
+    """Return what reaches the runs of other nodes.
+
+    Raises:
+        ApiError: 409 if the store is not shared with other nodes: the process that has the run is gone.
+    """
+    cluster = app_state().services.cluster
+    if cluster is None:
+        raise ApiError(409, "The run is not within reach of this server.", code="run_not_here")
+    return cluster
+
+
+def owner_unreachable() -> ApiError:
+    """Return the error for a run whose node does not answer."""
+    message = "The node that executes the run does not answer. Try again shortly."
+    return ApiError(503, message, SERVER_ERROR, code="run_unreachable", headers=RETRY_SOON)
+
+
+async def stop_elsewhere(run: RunHeader) -> None:
+    """Stop a run that another node executes.
+
+    Raises:
+        ApiError: 409 if the store is not shared; 503 if the node does not answer.
+        StoreError: the store fails.
+    """
+    try:
+        await require_cluster().stop(run.principal, run.run_id)
+    except OwnerUnreachable:
+        raise owner_unreachable() from None
+
+
+async def end_elsewhere(run: RunHeader) -> None:
+    """Stop a run that another node executes, and wait for its end.
+
+    If that node dies, another one ends the run.
+
+    Raises:
+        ApiError: 409 if the store is not shared; 503 if the run does not end in time.
+        StoreError: the store fails.
+    """
+    await stop_elsewhere(run)
+    try:
+        with trio.fail_after(END_SECONDS):
+            await require_cluster().wait_ended(run)
+    except trio.TooSlowError:
+        raise owner_unreachable() from None
 
 
 async def _attach(run: Run) -> StartedRun:

@@ -16,6 +16,7 @@ from hermes_trio.runs.supervisor import RunSupervisor
 from hermes_trio.schema.replies import ShownSetting
 from hermes_trio.tokens import TokenSigner
 from hermes_trio.web.metrics import Metrics
+from hermes_trio.web.workers import Workers
 
 
 @frozen
@@ -64,6 +65,7 @@ class HealthCallbacks:
 
     is_ready: Callable[[], str]  # "" when ready, else the reason
     details: Callable[[], Mapping[str, Any]]
+    workers: Workers | None = None  # if several processes serve together
 
 
 @frozen

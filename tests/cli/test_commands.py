@@ -19,6 +19,7 @@ from hermes_trio.keys import KeysError
 from hermes_trio.settings import ConfigurationError, LoadedSettings, Source, SourceKind, options
 
 SERVE = "hermes_trio.server.main"
+WORKERS = "hermes_trio.server.workers"
 HEAVY = (
     "trio",
     "quart",
@@ -124,7 +125,7 @@ def test_every_flag_of_the_settings_works(server: FakeServer, tmp_path: Path) ->
     values = {
         "host": "::1", "port": "1", "agent": "a:b", "model_name": "m", "api_key_file": str(path),
         "base_url": "http://a", "upstream_model": "u", "model_path": str(path), "tools": "t",
-        "data_dir": str(tmp_path), "store": "memory:", "cors_origins": "*", "allowed_hosts": "*", "max_runs": "0", "log_level": "debug",
+        "data_dir": str(tmp_path), "store": "memory:", "workers": "1", "cors_origins": "*", "allowed_hosts": "*", "max_runs": "0", "log_level": "debug",
         "log_format": "json", "access_log": "off", "sandbox": "off", "certfile": str(path), "keyfile": str(path),
     }  # fmt: skip
     flags = {name: option.flag for name, option in options().items() if option.flag}
@@ -135,6 +136,20 @@ def test_every_flag_of_the_settings_works(server: FakeServer, tmp_path: Path) ->
     assert {
         name for name, source in loaded.sources.items() if source.kind is SourceKind.FLAG
     } == flags.keys()
+
+
+def test_several_workers_get_a_supervisor(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = FakeServer(code=4)
+    monkeypatch.setitem(sys.modules, WORKERS, supervisor)
+    monkeypatch.setattr(hermes_trio.server, "workers", supervisor, raising=False)
+    line = ["serve", "--workers", "2", "--store", "postgresql://db/x"]
+    assert cli.run(line) == 4
+    assert [loaded.settings.workers for loaded in supervisor.served] == [2]
+    assert server.served == []
+    assert cli.run([*line, "--check"]) == 0
+    assert len(server.checked) == 1
 
 
 def test_serve_reads_the_named_file(server: FakeServer, tmp_path: Path) -> None:
@@ -249,6 +264,7 @@ def test_config_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path.write_text('log_level = "debug"')
     monkeypatch.setenv("API_SERVER_KEY", "open-sesame-open-sesame")
     monkeypatch.setenv("API_SERVER_CORS_ORIGINS", "http://a,http://b")
+    monkeypatch.setenv("DATABASE_URL", "postgresql://ann:sesame@db/x")
     result = CliRunner().invoke(
         cli.program, ["config", "show", "--port", "1", "--config", str(path)]
     )
@@ -260,6 +276,7 @@ def test_config_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert rows["api_key"].split() == ["********", "API_SERVER_KEY"]
     assert rows["log_level"].split(maxsplit=1) == ["debug", f"{path}: log_level"]
     assert rows["cors_origins"].split() == ["http://a,", "http://b", "API_SERVER_CORS_ORIGINS"]
+    assert rows["store"].split() == ["postgresql://ann:***@db/x", "DATABASE_URL"]
     assert rows["certfile"].split() == ["(not", "set)", "default"]
     assert "sesame" not in result.output
 
@@ -305,7 +322,14 @@ def test_a_long_value_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["serve", "--help"], ["config", "show", "-h"], ["chat", "-h"]]
+    "arguments",
+    [
+        ["--help"],
+        ["serve", "--help"],
+        ["config", "show", "-h"],
+        ["chat", "-h"],
+        ["store", "migrate", "-h"],
+    ],
 )
 def test_help(arguments: list[str]) -> None:
     result = python(*arguments)
@@ -322,7 +346,7 @@ def test_help_names_every_flag_and_its_default() -> None:
     assert "--check" in text
 
 
-@pytest.mark.parametrize("command", ["serve", "chat", "doctor"])
+@pytest.mark.parametrize("command", ["serve", "chat", "doctor", "store"])
 def test_help_imports_nothing_heavy(command: str) -> None:
     program = f"import sys, hermes_trio.cli.commands as c; c.run(['{command}', '--help']); print([*sys.modules.keys() & {{*{HEAVY}}}])"
     result = subprocess.run(

@@ -14,7 +14,7 @@ from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.changes import Change
 from hermes_trio.core.messages import Message
-from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, NoRun, RunHeader, Stamp
+from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, NoRun, Ownership, RunHeader, Stamp
 from hermes_trio.runs.admission import Admission, SessionLocks
 from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy
 from hermes_trio.runs.log import StoredReader
@@ -43,28 +43,33 @@ class Gated(MemoryStore):
         self.asked: list[str] = []
         self.written: list[tuple[str, Any]] = []
 
-    async def begin_run(self, header: RunHeader, owner: str) -> None:
+    async def begin_run(self, header: RunHeader, ownership: Ownership) -> None:
         """Keep a run as in progress."""
         await self._pass("begin")
-        await super().begin_run(header, owner)
+        await super().begin_run(header, ownership)
         self.written.append(("begin", header.run_id))
 
-    async def append_log(self, batches: Sequence[LogBatch]) -> None:
+    async def append_log(
+        self, batches: Sequence[LogBatch], ownership: Ownership | None = None
+    ) -> frozenset[str]:
         """Append to logs."""
         await self._pass("append")
-        await super().append_log(batches)
+        lost = await super().append_log(batches, ownership)
         self.written.append(("append", tuple(batches)))
+        return lost
 
     async def end_run(
         self,
         ended: EndedRun,
         tail: Sequence[LogBatch] = (),
         items: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
+        ownership: Ownership | None = None,
+    ) -> bool:
         """Give a run its terminal form."""
         await self._pass("end")
-        await super().end_run(ended, tail, items)
+        is_ours = await super().end_run(ended, tail, items, ownership)
         self.written.append(("end", tuple(tail)))
+        return is_ours
 
     def of(self, kind: str) -> list[Any]:
         """What was written by one kind of call."""
@@ -156,7 +161,7 @@ async def open_house(
     store = store or MemoryStore()
     host = AgentRuntime(factory, trio.CapacityLimiter(100), trio.CapacityLimiter(100), 1.0)
     registry: RunRegistry[Run] = RunRegistry()
-    flusher = LogFlusher(store, interval, is_strict)
+    flusher = LogFlusher(store, interval, is_strict, Ownership(OWNER))
     services = Services(
         host, store, registry, flusher, Path(), limits, owner=OWNER, clock=trio.current_time
     )

@@ -33,7 +33,7 @@ class Pipeline:
         self.queue, self.log = EventQueue(), RunLog(load)
         callbacks = RunCallbacks(
             save=self.save,
-            save_later=lambda *_: None,
+            save_later=lambda *_: True,
             stop=self.stop,
             cancel_reason=lambda: self.stopped[0],
             now=lambda: 0.0,
@@ -50,8 +50,9 @@ class Pipeline:
         self.queue.put_final(Finished())
         self.queue.close_send()
 
-    async def save(self, _turn: Turn, ended: Ended) -> None:
+    async def save(self, _turn: Turn, ended: Ended) -> bool:
         self.saved.append(ended)
+        return True
 
     def stop(self, reason: Reason) -> None:
         self.stopped.append(reason)

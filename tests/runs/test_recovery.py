@@ -16,7 +16,7 @@ from hermes_trio.core.events import Event, Text, ToolStarted
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.messages import MessageItem
 from hermes_trio.core.outcome import Reason, Status
-from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, RunHeader
+from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, Ownership, RunHeader
 from hermes_trio.core.turn import Turn
 from hermes_trio.runs.log import StoredReader
 from hermes_trio.runs.recovery import recover
@@ -37,7 +37,7 @@ async def leave_behind(
     store: Store, header: RunHeader, changes: list[Change], piece: int = 3
 ) -> None:
     """A run of a process that died after it had logged so much, in several batches."""
-    await store.begin_run(header, "dead process")
+    await store.begin_run(header, Ownership("dead process"))
     for first in range(0, len(changes), piece):
         some = changes[first : first + piece]
         batch = LogBatch(header.principal, header.run_id, first, encode_changes(some), len(some))
@@ -116,7 +116,7 @@ async def test_the_record_is_the_one_that_a_cut_would_have_made(script: list[Eve
 async def test_own_runs_are_left_alone_and_nothing_is_done_twice() -> None:
     store = MemoryStore()
     await leave_behind(store, header_of("theirs"), [TextAdded(0, "so far")])
-    await store.begin_run(header_of("ours"), "this process")
+    await store.begin_run(header_of("ours"), Ownership("this process"))
     assert await recover(store, "this process", no_items) == 1
     before = await whole(StoredReader(store, "ann", "theirs"))
     assert isinstance(await store.find_run("ann", "ours"), LiveRun)
@@ -147,7 +147,7 @@ async def test_the_next_turn_knows_what_was_said() -> None:
 @pytest.mark.parametrize("body", [b"", b"not zlib", encode_changes([])[:-3]])
 async def test_a_damaged_log_does_not_stand_in_the_way(body: bytes) -> None:
     store = MemoryStore()
-    await store.begin_run(header_of("run-1"), "dead process")
+    await store.begin_run(header_of("run-1"), Ownership("dead process"))
     await store.append_log([LogBatch("ann", "run-1", 0, body, 1)])
     await leave_behind(store, header_of("run-2"), [TextAdded(0, "whole")])
     assert await recover(store, "this process", no_items) == 2

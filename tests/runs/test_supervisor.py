@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.outcome import Reason, Status
-from hermes_trio.core.records import EndedRun, LiveRun, NoRun
+from hermes_trio.core.records import EndedRun, LiveRun, NoRun, Ownership
 from hermes_trio.runs.disconnects import DETACH, INTERRUPT, DisconnectPolicy
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.runs.supervisor import attach
@@ -73,7 +73,9 @@ async def test_a_run_that_begins_too_late_is_ended(autojump_clock: MockClock) ->
             await house.supervisor.start(order)
         house.check_nothing_left()
         store.doors["begin"].set()
-        await store.begin_run(order.header, "this process")  # what was left in the store's queue
+        await store.begin_run(
+            order.header, Ownership("this process")
+        )  # what was left in the store's queue
         await trio.sleep(2)
         assert (await house.ended()).outcome.status is Status.FAILED
         assert isinstance((await house.logged())[-1], Ended)

@@ -135,7 +135,9 @@ def test_the_strongest_source_wins_and_is_reported(
     assert loaded.sources["port"].name == (names.get(winner, winner) if winner else "default")
 
 
-NAMES = sorted(options().keys() - {"certfile", "keyfile", "api_key_file", "model_path", "data_dir"})
+# More than one worker needs another store than the one that these are tried with.
+FIXED = {"certfile", "keyfile", "api_key_file", "model_path", "data_dir", "workers"}
+NAMES = sorted(options().keys() - FIXED)
 VALUES: dict[str, tuple[Any, Any, Any]] = {
     "host": ("a.example", "b.example", "c.example"),
     "agent": ("a", "b", "c:d"),
@@ -147,6 +149,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "tools": (("a",), ("b", "c"), ("d:e",)),
     "api_key": ("a", "b", "c"),
     "store": ("memory:", "sqlite:///b", "sqlite:///c"),
+    "workers": (1, 1, 1),
     "cors_origins": (("http://a",), ("http://b", "http://c"), ("http://d",)),
     "allowed_hosts": (("a",), ("b", "*.c"), ("*",)),
     "log_level": ("debug", "error", "warning"),
@@ -577,6 +580,10 @@ def test_the_store_url_is_relative_to_the_data_directory() -> None:
             "mysql://joe:hunter2@db/x",
             "store: mysql: is not a known kind of store; use memory:, ",
         ),
+        (
+            "postgresql://ann:hunter/2@db/x",
+            "store: special characters in the user and the password need ",
+        ),
         ("hunter2", "store: this is not a known kind of store; use memory:, "),
         ("hunter 2:x", "store: this is not a known kind of store; use memory:, "),
         ("sqlite://hunter2", "store: sqlite: is not a known kind of store; use memory:, "),
@@ -594,3 +601,30 @@ def test_other_stores_are_refused_without_repeating_a_password(url: str, expecte
     assert line.startswith(expected)
     assert line.endswith("(from DATABASE_URL)")
     assert "hunter" not in line
+
+
+def test_a_store_of_the_wrong_type_is_not_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text("store = ['postgresql://ann:hunter2@db/x']")
+    line = refusal({}, {}, path)
+    assert line.startswith("store: the value is not ")
+    assert "hunter" not in line
+
+
+@pytest.mark.parametrize("store", ["", "memory:", "sqlite:///x.db"])
+def test_workers_need_postgresql(store: str) -> None:
+    line = refusal({"workers": "2", "store": store}, {})
+    assert line.startswith("workers: 2 processes cannot share this store")
+    assert "postgresql://" in line
+    assert line.endswith("(from --workers)")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "257", "two"])
+def test_numbers_of_workers(number: str) -> None:
+    assert refusal({"workers": number}, {}).startswith("workers: ")
+
+
+def test_workers_with_a_database_from_the_environment() -> None:
+    loaded = load({"workers": "3"}, {"DATABASE_URL": "postgresql://db/x", "HOME": "/"}, None)
+    assert loaded.settings.workers == 3
+    assert loaded.sources["store"] == Source(SourceKind.ENVIRONMENT, "DATABASE_URL")

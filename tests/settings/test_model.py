@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hermes_trio.settings import MASK, Settings, options
 from hermes_trio.settings.model import display_settings
 
@@ -35,3 +37,15 @@ def test_no_secret_is_displayed(tmp_path: Path) -> None:
     )
     assert secret not in str(values)
     assert values["api_key"] == values["system_prompt"] == MASK
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://ann:hush@db/x", "postgresql:///x?user=ann&password=hush"]
+)
+def test_the_password_in_a_store_url_is_not_displayed(url: str) -> None:
+    settings = Settings(store=url)
+    masked = url.replace("hush", "***")
+    assert shown(store=url)["store"] == masked
+    assert f"store={masked!r}" in repr(settings)
+    assert "hush" not in f"{settings!r} {settings} {settings.store_location}"
+    assert settings.store == url

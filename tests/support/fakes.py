@@ -34,16 +34,18 @@ from hermes_trio.core.events import (
 )
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
+from hermes_trio.core.records import EndedRun, LogBatch, Ownership, RunHeader
 from hermes_trio.keys import Keyring, NamedKey
 from hermes_trio.runs.admission import Admission, BodyBudget, SessionLocks
+from hermes_trio.runs.cluster import Cluster
 from hermes_trio.runs.persistence import LogFlusher
 from hermes_trio.runs.registry import RunRegistry
 from hermes_trio.runs.run import Run
+from hermes_trio.runs.session_locks import SharedSessionLocks
 from hermes_trio.runs.spec import AgentEnvironment, Services
 from hermes_trio.runs.supervisor import RunSupervisor
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, RunLimits
-from hermes_trio.stores.base import Store, StoreError
+from hermes_trio.stores.base import SharedStore, Store, StoreError
 from hermes_trio.stores.memory import MemoryStore
 from hermes_trio.tokens import Purpose, TokenSigner
 from hermes_trio.web.app import attach_state, make_app
@@ -254,18 +256,19 @@ class BrokenStore(MemoryStore):
         self._fail("read")
         return await super().load_messages(principal, session_id)
 
-    async def begin_run(self, header: RunHeader, owner: str) -> None:
+    async def begin_run(self, header: RunHeader, ownership: Ownership) -> None:
         self._fail("begin")
-        await super().begin_run(header, owner)
+        await super().begin_run(header, ownership)
 
     async def end_run(
         self,
         ended: EndedRun,
         tail: Sequence[LogBatch] = (),
         items: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
+        ownership: Ownership | None = None,
+    ) -> bool:
         self._fail("write")
-        await super().end_run(ended, tail, items)
+        return await super().end_run(ended, tail, items, ownership)
 
     async def check(self) -> None:
         self._fail("read")
@@ -344,10 +347,12 @@ def make_harness(
     wall_clock: Callable[[], float] = lambda: EPOCH,
     clock: Callable[[], float] = time.monotonic,
     profile_agents: Mapping[str, ScriptedAgentFactory] = NO_FACTORIES,
+    node: str = "server",
 ) -> AppHarness:
     """A server whose agents play a script.
 
-    In Trio only; runs that outlive their request need ``open_rig``.
+    In Trio only; runs that outlive their request need ``open_rig``. With a shared store, it is one
+    node of several.
     """
     agents = (
         script
@@ -363,10 +368,15 @@ def make_harness(
         metrics.run_ended(*ends[-1], seconds, outcome.usage.output_tokens)
 
     host = AgentRuntime(_marked_factory(agents), trio.CapacityLimiter(10), trio.CapacityLimiter(10))
+    registry, locks = RecordingRegistry(), SessionLocks(turn_patience)
+    cluster = None
+    if isinstance(store, SharedStore):
+        cluster = Cluster(store, store, node, registry)
+        locks = SharedSessionLocks(turn_patience, store, node)
     services = Services(
         host,
         store,
-        RecordingRegistry(),
+        registry,
         LogFlusher(store, 0.0),
         workspace,
         limits,
@@ -378,6 +388,8 @@ def make_harness(
             name: AgentEnvironment(evolve(host, factory=other.factory), workspace / name)
             for name, other in profile_agents.items()
         },
+        owner=node,
+        cluster=cluster,
     )
     health = HealthCallbacks(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
     supervisor = RunSupervisor(cast("trio.Nursery", nursery), services)
@@ -388,7 +400,7 @@ def make_harness(
         TokenSigner(Purpose.PAGE_SESSION, TOKEN_SECRET, keyring),
         admission or Admission(max_runs),
         bodies or BodyBudget(options.max_body_bytes),
-        SessionLocks(turn_patience),
+        locks,
         services,
         supervisor,
         health,
@@ -413,6 +425,9 @@ async def open_harness(
     async with trio.open_nursery() as nursery:
         harness = make_harness(script, end, nursery=nursery, **more)
         nursery.start_soon(harness.state.services.flusher.run)
+        if harness.state.services.cluster is not None:
+            nursery.start_soon(harness.state.services.cluster.run)
+            nursery.start_soon(cast("SharedSessionLocks", harness.state.session_locks).run)
         yield harness
         nursery.cancel_scope.cancel()
 

@@ -24,7 +24,7 @@ from hermes_trio.core.events import (
 )
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
-from hermes_trio.core.records import EndedRun, LogBatch, RunHeader, Stamp
+from hermes_trio.core.records import EndedRun, LogBatch, Ownership, RunHeader, Stamp
 from hermes_trio.runs.admission import Admission
 from hermes_trio.runs.persistence import LogFlusher
 from hermes_trio.runs.registry import RunRegistry
@@ -90,13 +90,15 @@ class RecordingStore(MemoryStore):
         ended: EndedRun,
         tail: Sequence[LogBatch] = (),
         items: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
+        ownership: Ownership | None = None,
+    ) -> bool:
         """Write it down."""
         await trio.lowlevel.checkpoint()
         if self._before is not None:
             await self._before()
-        await super().end_run(ended, tail, items)
+        is_ours = await super().end_run(ended, tail, items, ownership)
         self.records.append(ended)
+        return is_ours
 
 
 class RunHarness:

@@ -137,6 +137,13 @@ async def test_a_start_told_twice_is_shown_once() -> None:
     ]
 
 
+async def test_an_announced_call_has_exactly_the_id_it_is_started_with() -> None:
+    assert await lives(ToolAnnounced("terminal"), ECHO, ECHOED, Text(".")) == [
+        ("call_1", "terminal", "running"),
+        ("call_1", "terminal", "completed"),
+    ]
+
+
 async def test_a_call_without_an_id_ends_with_the_run() -> None:
     pause = Pause()
     harness = make_harness([ToolAnnounced("web_search", {"query": "cats"}), Text("."), pause])

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
-from hermes_trio.core.records import IdempotencyRecord, RunHeader
+from hermes_trio.core.records import IdempotencyRecord, Ownership, RunHeader
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.memory import MemoryStore
 from tests.support.asgi import HttpResponse
@@ -90,7 +90,7 @@ async def test_a_key_whose_first_request_began_nothing(mock_clock: MockClock) ->
             mock_clock.jump(11.0)
             answer = await second.end()
         assert (answer.status, answer.error["code"]) == (409, "idempotency_key_pending")
-        await harness.store.find_abandoned_runs("the next process")
+        await harness.store.take_over_runs("the next process")
         assert (await harness.client.send(RESPONSES, body, KEY)).status == 200
 
 
@@ -205,11 +205,11 @@ class FailingOnce(MemoryStore):
 
     failures = 1
 
-    async def begin_run(self, header: RunHeader, owner: str) -> None:
+    async def begin_run(self, header: RunHeader, ownership: Ownership) -> None:
         if self.failures:
             self.failures -= 1
             raise StoreError("the disk is on fire")
-        await super().begin_run(header, owner)
+        await super().begin_run(header, ownership)
 
 
 @pytest.mark.parametrize(("path", "body"), ALL)
@@ -313,7 +313,7 @@ class FailingLate(MemoryStore):
         super().__init__()
         self.pause = Pause()
 
-    async def begin_run(self, header: RunHeader, owner: str) -> None:
+    async def begin_run(self, header: RunHeader, ownership: Ownership) -> None:
         await self.pause.stop_here_in_trio()
         raise StoreError("the disk is on fire")
 

@@ -9,7 +9,7 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
-from hermes_trio.core.records import EndedRun, LogBatch, RunHeader
+from hermes_trio.core.records import EndedRun, LogBatch, Ownership, RunHeader
 from hermes_trio.stores.memory import MemoryStore
 from tests.support.asgi import Exchange
 from tests.support.fakes import BrokenStore, Pause, ScriptedAgentFactory
@@ -37,8 +37,8 @@ class NotingStore(MemoryStore):
         self.exchange: Exchange | None = None
         self.seen: list[tuple[str, bytes]] = []
 
-    async def begin_run(self, header: RunHeader, owner: str) -> None:
-        await super().begin_run(header, owner)
+    async def begin_run(self, header: RunHeader, ownership: Ownership) -> None:
+        await super().begin_run(header, ownership)
         self._note("begin")
 
     async def end_run(
@@ -46,9 +46,11 @@ class NotingStore(MemoryStore):
         ended: EndedRun,
         tail: Sequence[LogBatch] = (),
         items: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
-        await super().end_run(ended, tail, items)
+        ownership: Ownership | None = None,
+    ) -> bool:
+        is_ours = await super().end_run(ended, tail, items, ownership)
         self._note("end")
+        return is_ours
 
     def _note(self, what: str) -> None:
         self.seen.append((what, self.exchange.raw if self.exchange else b""))
@@ -131,9 +133,9 @@ class LateStore(MemoryStore):
         super().__init__()
         self.pause = Pause()
 
-    async def begin_run(self, header: RunHeader, owner: str) -> None:
+    async def begin_run(self, header: RunHeader, ownership: Ownership) -> None:
         await self.pause.stop_here_in_trio()
-        await super().begin_run(header, owner)
+        await super().begin_run(header, ownership)
 
 
 @pytest.mark.parametrize(

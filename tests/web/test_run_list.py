@@ -14,7 +14,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Result, Text, Verdict
-from hermes_trio.core.records import RunHeader, RunPage, RunQuery, Stamp
+from hermes_trio.core.records import Ownership, RunHeader, RunPage, RunQuery, Stamp
 from hermes_trio.schema import replies
 from hermes_trio.stores.memory import MemoryStore
 from tests.support.fakes import CHAT, EPOCH, AppHarness, Pause, ScriptedAgentFactory, ask
@@ -216,7 +216,7 @@ async def test_what_is_stopping() -> None:
 async def test_what_another_process_runs() -> None:
     async with ticking_rig() as harness:
         await harness.store.begin_run(
-            RunHeader("ann", Stamp("run_far", EPOCH, "m"), "runs", "s", ()), "another"
+            RunHeader("ann", Stamp("run_far", EPOCH, "m"), "runs", "s", ()), Ownership("another")
         )
         [run] = (await listed(harness, "status=running"))["data"]
         assert (run["run_id"], run["status"]) == ("run_far", "running")
@@ -230,9 +230,9 @@ class Unhurried(MemoryStore):
         super().__init__()
         self.pause = Pause()
 
-    async def begin_run(self, header: RunHeader, owner: str) -> None:
+    async def begin_run(self, header: RunHeader, ownership: Ownership) -> None:
         await self.pause.stop_here_in_trio()
-        await super().begin_run(header, owner)
+        await super().begin_run(header, ownership)
 
 
 async def test_a_run_that_the_store_is_yet_to_hear_of() -> None:

@@ -11,7 +11,7 @@ from hermes_trio.core.changes import TextAdded
 from hermes_trio.core.events import Result, Text, Verdict
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.messages import Message, Usage
-from hermes_trio.core.records import LogBatch, RunHeader, Stamp
+from hermes_trio.core.records import LogBatch, Ownership, RunHeader, Stamp
 from tests.support.fakes import EPOCH, BrokenStore, Pause, ScriptedAgentFactory
 from tests.support.responses_api import BOB, RESPONSES, RICH, idle_harness, say, text_of, whole
 from tests.support.runs_api import RUNS, followed, kinds, run_id_of, shown, started, stopped
@@ -285,7 +285,7 @@ async def test_a_run_of_another_process() -> None:
     """It can be looked at, from what the store has; it is out of reach for the rest."""
     async with idle_harness() as harness:
         header = RunHeader("ann", Stamp("run_far", EPOCH, "m"), "runs", "s", ())
-        await harness.store.begin_run(header, "another")
+        await harness.store.begin_run(header, Ownership("another"))
         body = encode_changes((TextAdded(0, "Hi"),))
         await harness.store.append_log([LogBatch("ann", "run_far", 0, body, 1)])
         told = await shown(harness, "run_far")

@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from hermes_trio.agent.emitter import Emitter
 from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.events import Text, ToolOutput, ToolStarted
-from hermes_trio.core.records import EndedRun, LogBatch
+from hermes_trio.core.records import EndedRun, LogBatch, Ownership
 from hermes_trio.stores.memory import MemoryStore
 from tests.support.asgi import TIMEOUT
 from tests.support.fakes import Pause, ScriptedAgentFactory, Step
@@ -105,9 +105,10 @@ class LateStore(MemoryStore):
         ended: EndedRun,
         tail: Sequence[LogBatch] = (),
         items: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
+        ownership: Ownership | None = None,
+    ) -> bool:
         await self.pause.stop_here_in_trio()
-        await super().end_run(ended, tail, items)
+        return await super().end_run(ended, tail, items, ownership)
 
 
 class DeafStage(ScriptedAgentFactory):

@@ -12,7 +12,7 @@ from hermes_trio.core.changes import TextAdded
 from hermes_trio.core.events import Result, Text, Verdict
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.messages import Message, Usage
-from hermes_trio.core.records import LogBatch, RunHeader, Stamp
+from hermes_trio.core.records import LogBatch, Ownership, RunHeader, Stamp
 from hermes_trio.runs.recovery import recover
 from hermes_trio.web.state import WebOptions
 from tests.support.fakes import (
@@ -434,7 +434,7 @@ async def test_a_turn_whose_process_died_is_told_to_its_end() -> None:
         header = RunHeader(
             "ann", Stamp("run_x", EPOCH, "m"), "sessions", "s", (Message("user", "Hi"),)
         )
-        await harness.store.begin_run(header, "dead")
+        await harness.store.begin_run(header, Ownership("dead"))
         await harness.store.append_log(
             [LogBatch("ann", "run_x", 0, encode_changes([TextAdded(0, "So far")]), 1)]
         )

@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Result, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.messages import Message, Usage
-from hermes_trio.core.records import RunHeader, Stamp
+from hermes_trio.core.records import Ownership, RunHeader, Stamp
 from tests.support.asgi import HttpResponse
 from tests.support.fakes import (
     CHAT,
@@ -511,7 +511,7 @@ async def test_runs_elsewhere_go_on() -> None:
 async def test_a_session_in_use_by_another_process_is_kept() -> None:
     async with idle_harness() as harness:
         header = RunHeader("ann", Stamp("run_x", EPOCH, "m"), "runs", "s", (Message("user", "Hi"),))
-        await harness.store.begin_run(header, "another process")
+        await harness.store.begin_run(header, Ownership("another process"))
         answer = await harness.client.get(f"{SESSIONS}/s", method="DELETE")
         assert refusal(answer) == (409, "session_busy", "session_id")
         assert await ids(harness) == ["s"]

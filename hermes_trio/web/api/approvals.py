@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from quart import Blueprint, Response, request
 
 from hermes_trio.core.approvals import Grant
 from hermes_trio.core.errors import ApiError, bad_request
-from hermes_trio.core.records import NoRun
+from hermes_trio.core.records import LiveRun, NoRun
 from hermes_trio.core.state import ENDED_STATES
 from hermes_trio.runs.approvals import ApprovalResponse, NotOffered, NotPending
-from hermes_trio.runs.run import Run
+from hermes_trio.runs.cluster import OwnerUnreachable
 from hermes_trio.schema.runs import ApprovalAnswer, parse_approval
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.request import app_state, parse_body, principal
-from hermes_trio.web.start_run import response_not_found
+from hermes_trio.web.start_run import owner_unreachable, response_not_found
+
+Answer = Callable[[ApprovalResponse], Awaitable[int]]
 
 blueprint = Blueprint("approvals", __name__)
 
@@ -35,8 +39,8 @@ async def answer_response(response_id: str) -> Response:
 
 async def _answer(run_id: str, missing: ApiError) -> Response:
     said = await parse_body(parse_approval)
-    run = await _find_live(run_id, missing)
-    resolved = await _resolve(run, said)
+    answer = await _find_live(run_id, missing)
+    resolved = await _resolve(answer, said)
     return json_response(
         {
             "object": "hermes.run.approval_response",
@@ -47,25 +51,27 @@ async def _answer(run_id: str, missing: ApiError) -> Response:
     )
 
 
-async def _find_live(run_id: str, missing: ApiError) -> Run:
+async def _find_live(run_id: str, missing: ApiError) -> Answer:
+    """Return what answers the requests of a live run, whichever node executes it."""
     services = app_state().services
     run = services.registry.find(principal(), run_id)
     if run is not None and run.status.state not in ENDED_STATES:
-        return run
-    if run is None and isinstance(await services.store.find_run(principal(), run_id), NoRun):
-        raise missing
-    raise _not_active()
+        return run.answer
+    found = NoRun() if run is not None else await services.store.find_run(principal(), run_id)
+    if isinstance(found, LiveRun) and services.cluster is not None:
+        return partial(services.cluster.answer, principal(), run_id)
+    raise missing if run is None and isinstance(found, NoRun) else _not_active()
 
 
 def _not_active() -> ApiError:
     return ApiError(409, "The run is over: nobody waits for an answer.", code="approval_not_active")
 
 
-async def _resolve(run: Run, said: ApprovalAnswer) -> int:
+async def _resolve(answer: Answer, said: ApprovalAnswer) -> int:
     try:
-        resolved = await run.answer(
-            ApprovalResponse(said.choice, said.approval_id, said.everything)
-        )
+        resolved = await answer(ApprovalResponse(said.choice, said.approval_id, said.everything))
+    except OwnerUnreachable:
+        raise owner_unreachable() from None
     except NotPending:
         message = "There is no such question, or it has been answered."
         raise ApiError(409, message, param="approval_id", code="approval_not_pending") from None

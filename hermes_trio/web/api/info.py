@@ -16,6 +16,8 @@ from hermes_trio.web.auth import choose_agent, model_names, model_not_found
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.metrics import Snapshot
 from hermes_trio.web.request import app_state, in_thread
+from hermes_trio.web.state import AppState
+from hermes_trio.web.workers import WorkerReport, explain, merge_metrics
 
 PLATFORM = "hermes-agent"  # what clients of the Hermes API server look for
 
@@ -32,8 +34,11 @@ async def health() -> Response:
 
 @blueprint.get("/health/ready")
 async def ready() -> Response:
-    """Report whether the server takes new runs."""
-    reason = app_state().health.is_ready()
+    """Report whether the server takes new runs, with all of its workers."""
+    health = app_state().health
+    reason = health.is_ready()
+    if not reason and health.workers is not None:
+        reason = explain(await health.workers.collect())
     if not reason:
         return json_response({"status": "ok"})
     return json_response({"status": "unavailable", "reason": reason}, 503, {"Retry-After": "1"})
@@ -121,21 +126,35 @@ async def openapi() -> Response:
 
 @blueprint.get("/metrics")
 async def metrics() -> Response:
-    """Return the metrics in Prometheus' text format."""
+    """Return the metrics in Prometheus' text format, those of all workers together."""
     state = app_state()
-    state.metrics.observe_state(
-        len(state.services.registry), state.admission.in_use, await _snapshot()
-    )
-    # Rendering takes milliseconds. The metrics are needed most when no thread can be started.
-    text = await in_thread(generate_latest, state.metrics.registry)
+    workers = state.health.workers
+    if workers is None:
+        text = await _render_metrics(state)
+    else:
+        reports = await workers.collect()
+        own = await report_worker(state, workers.number)
+        text = await in_thread(merge_metrics, [own, *reports])
     return Response(text, 200, {"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _snapshot() -> Snapshot:
+async def report_worker(state: AppState, number: int) -> WorkerReport:
+    """Return what the other workers of a server need to know of this one."""
+    text = await _render_metrics(state)
+    return WorkerReport(number, state.health.is_ready(), text.decode())
+
+
+async def _render_metrics(state: AppState) -> bytes:
+    snapshot = await _snapshot(state)
+    state.metrics.observe_state(len(state.services.registry), state.admission.in_use, snapshot)
+    # Rendering takes milliseconds. The metrics are needed most when no thread can be started.
+    return await in_thread(generate_latest, state.metrics.registry)
+
+
+async def _snapshot(state: AppState) -> Snapshot:
     """Read what other components count. The time that a checkpoint takes is the scheduler's lag."""
     began = trio.current_time()
     await trio.lowlevel.checkpoint()
-    state = app_state()
     services = state.services
     return Snapshot(
         streams=state.services.stats.open_streams,

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve
 from quart import Blueprint, Response, request
 
-from hermes_trio.core.changes import Change
+from hermes_trio.core.changes import Change, Ended
 from hermes_trio.core.dialects.chat import BatchReply
 from hermes_trio.core.dialects.responses import (
     APPROVAL_ITEMS,
@@ -75,6 +75,7 @@ from hermes_trio.web.start_run import (
     RunKind,
     TurnInput,
     disconnect_policy,
+    end_elsewhere,
     find_run,
     new_task_id,
     read_turn,
@@ -337,10 +338,13 @@ async def _find(response_id: str) -> LiveRun | EndedRun:
 
 async def _load_object(response_id: str) -> dict[str, Any]:
     found = await _find(response_id)
+    changes = await _changes_so_far(response_id) if isinstance(found, LiveRun) else []
+    if changes and isinstance(changes[-1], Ended):  # it ended between the two reads
+        found = await _find(response_id)
     if isinstance(found, EndedRun):
         return response_object(found.header, found.items, found.outcome, found.ended_after)
     collector = ResponsesCollector(found.header)
-    collector.take(await _changes_so_far(response_id))
+    collector.take(changes)
     return collector.snapshot()
 
 
@@ -363,8 +367,7 @@ async def _changes_so_far(response_id: str) -> list[Change]:
 @blueprint.delete("/v1/responses/<response_id>")
 async def delete_response(response_id: str) -> Response:
     """Delete a response; one that still runs, or whose agent waits for approvals, is stopped first."""
-    await _find(response_id)
-    await _stop(response_id)
+    await _stop(await _find(response_id))
     app_state().services.suspended.stop_run(principal(), response_id, Reason.STOP_REQUESTED)
     if not await app_state().services.store.delete_run(principal(), response_id):
         raise response_not_found(response_id)
@@ -382,16 +385,19 @@ async def cancel_response(response_id: str) -> Response:
         raise bad_request(
             "Only a response that is running can be cancelled.", "response_id", "not_running"
         )
-    await _stop(response_id)
+    await _stop(found)
     return json_response(await _load_object(response_id))
 
 
-async def _stop(response_id: str) -> None:
+async def _stop(found: LiveRun | EndedRun) -> None:
     """Stop a live run and wait for its end, which the run itself bounds in time."""
-    run = app_state().services.registry.find(principal(), response_id)
+    services = app_state().services
+    run = services.registry.find(principal(), found.header.run_id)
     if run is not None:
         run.stop(Reason.STOP_REQUESTED)
         await run.ended.wait()
+    elif isinstance(found, LiveRun) and services.cluster is not None:
+        await end_elsewhere(found.header)
 
 
 @blueprint.get("/v1/responses/<response_id>/input_items")

@@ -18,7 +18,7 @@ from typing import Any
 from attrs import evolve, frozen
 from quart import Blueprint, Response, request
 
-from hermes_trio.core.changes import Change
+from hermes_trio.core.changes import Change, Ended
 from hermes_trio.core.dialects.runs import (
     CLOSED,
     FROM_THE_START,
@@ -82,13 +82,14 @@ from hermes_trio.web.start_run import (
     load_log,
     read_turn,
     start_run,
+    stop_elsewhere,
 )
 
 RUNS = RunKind("runs", "run_", 32)
 
 ENDED_STATUSES = frozenset({"completed", "failed", "cancelled"})
 LIVE_STATUSES = frozenset({"queued", "running", "waiting_for_approval", "stopping"})
-KINDS = frozenset({"chat", "responses", "runs", "sessions"})
+KINDS = frozenset({"chat", "responses", "runs", "sessions", "whatsapp"})
 RUNNING = RunStatus(RunState.RUNNING)  # assumed of a live run that another process executes
 MAX_RECENT = 64  # changes of a live run that a list looks at, as a list may hold many runs
 
@@ -159,6 +160,8 @@ async def get_run(run_id: str) -> Response:
         return json_response(run_object(await _find(run_id), latest, status))
     found = await _find(run_id)
     changes = await load_log(run_id) if isinstance(found, LiveRun) else []
+    if changes and isinstance(changes[-1], Ended):  # it ended between the two reads
+        found = await _find(run_id)
     return json_response(run_object(found, changes, status_after(changes)))
 
 
@@ -237,8 +240,9 @@ async def stop_run(run_id: str) -> Response:
     if isinstance(found, EndedRun):
         return json_response({"run_id": run_id, "status": final_state(found.outcome)})
     if run is None:
-        raise ApiError(409, "The run is not within reach of this server.", code="run_not_here")
-    run.stop(Reason.STOP_REQUESTED)
+        await stop_elsewhere(found.header)
+    else:
+        run.stop(Reason.STOP_REQUESTED)
     return json_response({"run_id": run_id, "status": RunState.STOPPING})
 
 

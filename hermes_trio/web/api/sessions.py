@@ -23,7 +23,7 @@ from hermes_trio.core.dialects.sessions import (
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.messages import Message, join_continued
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.records import EndedRun, LiveRun, NoRun
+from hermes_trio.core.records import EndedRun, LiveRun, NoRun, RunHeader, RunQuery
 from hermes_trio.core.sessions import (
     NoSession,
     Session,
@@ -62,6 +62,7 @@ from hermes_trio.web.start_run import (
     StartedRun,
     TurnInput,
     disconnect_policy,
+    end_elsewhere,
     find_run,
     load_log,
     read_turn,
@@ -73,6 +74,7 @@ SESSIONS = RunKind("sessions", "run_", 32)
 DEFAULT_PAGE = 50
 MAX_PAGE = 200
 MAX_MESSAGES = 1000
+MAX_LIVE_RUNS = 100  # of a session, on other nodes
 
 blueprint = Blueprint("sessions", __name__, url_prefix="/api/sessions")
 
@@ -192,6 +194,16 @@ async def _stop_runs(session_id: str) -> None:
         run.stop(Reason.STOP_REQUESTED)
     for run in live:
         await run.ended.wait()
+    if app_state().services.cluster is not None:
+        for header in await _find_live_elsewhere(session_id):
+            await end_elsewhere(header)
+
+
+async def _find_live_elsewhere(session_id: str) -> list[RunHeader]:
+    """Return the live runs of a session that other nodes execute."""
+    query = RunQuery(limit=MAX_LIVE_RUNS, ends=frozenset(), session_id=session_id)
+    page = await app_state().services.store.list_runs(principal(), query)
+    return [run.header for run in page.runs]
 
 
 @blueprint.get("/<session_id>/messages")
