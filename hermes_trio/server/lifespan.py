@@ -18,7 +18,7 @@ import trio
 from attrs import evolve
 
 from hermes_trio import logs
-from hermes_trio.bootstrap import Server, key_sources, open_in_lifespan, prepare, web_options
+from hermes_trio.bootstrap import Server, key_sources, make_server_app, open_in_lifespan, prepare
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.keys import check_keys, refuse_weak_keys
 from hermes_trio.server.guards import Guards, install
@@ -52,7 +52,7 @@ class LifespanApp:
         watchdog: Callable[[float], None] = start_watchdog,
     ) -> None:
         self._settings, self._guards, self._watchdog = settings, guards, watchdog
-        self._app = web_app.make_app(web_options(settings))
+        self._app = make_server_app(settings)
         open_in_lifespan(self._app, partial(prepare, settings), self._end_runs_on_termination)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

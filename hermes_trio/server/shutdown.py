@@ -11,14 +11,18 @@ import signal
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 from attrs import define, frozen
 
-from hermes_trio.bootstrap import Server
 from hermes_trio.core.outcome import Reason
 from hermes_trio.settings import Settings
+
+if TYPE_CHECKING:
+    # A supervisor of workers uses this module and does without what a server imports.
+    from hermes_trio.bootstrap import Server
 
 log = structlog.get_logger(__name__)
 

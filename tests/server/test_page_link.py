@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes_trio.bootstrap import Prepared, find_agents
 from hermes_trio.keys import ConfiguredKeys, GeneratedKey, Keyring, NamedKey, OpenedKeys, StoredKey
-from hermes_trio.server.main import page_link
-from hermes_trio.settings import Settings
+from hermes_trio.server.greeting import page_link
 
 URL = "http://127.0.0.1:8642"
 KEY = "ht-0123456789/+abc"
@@ -23,7 +21,7 @@ def link(
     origin: ConfiguredKeys | StoredKey | GeneratedKey, is_terminal: bool, *more: NamedKey
 ) -> str:
     keys = OpenedKeys(Keyring((NamedKey("default", KEY), *more)), origin)
-    return page_link(Prepared(Settings(), keys, find_agents(Settings())), URL, is_terminal)
+    return page_link(keys, URL, is_terminal)
 
 
 @pytest.mark.parametrize(

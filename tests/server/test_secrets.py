@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_trio.server.main import secret_variables
+from hermes_trio.server.process_secrets import secret_variables
 from hermes_trio.settings import load
 
 SECRETS = {
@@ -53,7 +53,7 @@ def test_what_commands_are_given_stays(tmp_path: Path) -> None:
 # Changing the user makes a process impossible to inspect, so the program first allows it again.
 PROGRAM = """
 import ctypes, os, subprocess, sys
-from hermes_trio.server.main import forbid_inspection
+from hermes_trio.server.process_secrets import forbid_inspection
 if os.getuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)

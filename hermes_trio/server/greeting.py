@@ -1,0 +1,77 @@
+"""What is printed when the server is ready: what it serves, where, and how to try it."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import sys
+from urllib.parse import quote
+
+from hermes_trio.keys import GeneratedKey, OpenedKeys, StoredKey
+from hermes_trio.settings import Settings
+
+
+def greet(settings: Settings, keys: OpenedKeys, url: str) -> None:
+    """Print what is served, where, and how to try it."""
+    several = f" with {settings.workers} workers" if settings.workers > 1 else ""
+    lines = [
+        f"hermes-trio serves {settings.agent_name} at {url}{several}",
+        *(f"  model  {name}" for name in served_names(settings)),
+        f"  data   {settings.data_dir}",
+        *_key_lines(keys),
+        f"  page   {page_link(keys, url, sys.stdout.isatty())}",
+        "",
+        "Try it:",
+        f"  {_curl(settings, keys, url)}",
+        "",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def local_url(url: str) -> str:
+    """Return an address that works from this machine: no client can connect to 0.0.0.0."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+
+def socket_url(sock: socket.socket, *, is_tls: bool) -> str:
+    """Return the address of a listening socket as a URL."""
+    host, port = sock.getsockname()[:2]
+    name = f"[{host}]" if sock.family == socket.AF_INET6 else host
+    return f"{'https' if is_tls else 'http'}://{name}:{port}"
+
+
+def served_names(settings: Settings) -> list[str]:
+    """Return the model ids that clients may ask for."""
+    return [settings.model_name, *(profile.model_name for profile in settings.profiles.values())]
+
+
+def page_link(keys: OpenedKeys, url: str, is_terminal: bool) -> str:
+    """Return the address of the page, with the key in it if it is new or if only a terminal shows it."""
+    origin = keys.origin
+    if isinstance(origin, GeneratedKey) or (isinstance(origin, StoredKey) and is_terminal):
+        [named] = keys.keyring.keys
+        return f"{url}/#key={quote(named.key, safe='')}"
+    return f"{url}/"
+
+
+def _key_lines(keys: OpenedKeys) -> list[str]:
+    origin = keys.origin
+    if isinstance(origin, GeneratedKey):
+        return [f"  key    {origin.key}", f"         (made now, kept in {origin.path})"]
+    return []
+
+
+def _curl(settings: Settings, keys: OpenedKeys, url: str) -> str:
+    body = f'{{"model": "{settings.model_name}", "stream": true, "messages": [{{"role": "user", "content": "/terminal date"}}]}}'
+    key = _key_expression(keys)
+    return f"curl -N {url}/v1/chat/completions -H {key} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+
+
+def _key_expression(keys: OpenedKeys) -> str:
+    """Return the header with the key as a shell expression, which does not show a key that is not new."""
+    match keys.origin:
+        case GeneratedKey(path) | StoredKey(path):
+            return f'"Authorization: Bearer $(cat {shlex.quote(str(path))})"'
+        case _:
+            return '"Authorization: Bearer YOUR_KEY"'
