@@ -61,14 +61,21 @@ class EventFactory:
         self._began = self._clock()
 
     def new_call_id(self) -> str:
-        """Return an id that is unique in this run and can be reproduced from its id."""
+        """Return an id that is unique among all runs and can be reproduced from this run's id."""
         return f"call_{self._run_id[-12:]}_{next(self._call_numbers)}"
 
     def tool_started(self, call_id: object, name: object, args: object) -> Event:
-        return ToolStarted(safe_str(call_id or ""), safe_str(name), _arguments(args), self.now())
+        if not call_id:
+            return self.tool_announced(name, args)
+        return ToolStarted(safe_str(call_id), safe_str(name), _arguments(args), self.now())
 
-    def tool_announced(self, name: object, args: object) -> Event:
-        return ToolAnnounced(safe_str(name), _arguments(args), self.now())
+    def tool_announced(self, name: object, args: object, call_id: object = "") -> Event:
+        shown = safe_str(call_id) if call_id else self.new_call_id()
+        return ToolAnnounced(safe_str(name), _arguments(args), self.now(), shown)
+
+    def client_call(self, call_id: object, name: object, arguments: object) -> Event:
+        given = safe_str(call_id) if call_id else self.new_call_id()
+        return ClientCall(given, safe_str(name), safe_str(arguments))
 
     def approval_request(
         self,
@@ -168,9 +175,20 @@ class Emitter:
         """Report the start of a tool call."""
         self._queue.put(self._events.tool_started(call_id, name, args))
 
-    def tool_announced(self, name: str, args: Mapping[str, Any] | None = None) -> None:
-        """Report the start of a tool call whose id and end will not be reported."""
-        self._queue.put(self._events.tool_announced(name, args))
+    def tool_announced(
+        self, name: str, args: Mapping[str, Any] | None = None, call_id: str = ""
+    ) -> None:
+        """Report the start of a tool call that has no id, and whose end will not be reported.
+
+        If the same tool is started under an id within a tenth of a second, that is the same call,
+        and it is shown under that id.
+
+        Args:
+            name: the tool.
+            args: its arguments.
+            call_id: under which to show the call otherwise; by default one that is unique.
+        """
+        self._queue.put(self._events.tool_announced(name, args, call_id))
 
     def tool_output(self, call_id: str, text: str) -> None:
         """Report output of a running tool call."""
@@ -190,7 +208,7 @@ class Emitter:
             name: the tool's name, as in the request.
             arguments: the arguments as JSON text.
         """
-        self._queue.put(ClientCall(safe_str(call_id or ""), safe_str(name), safe_str(arguments)))
+        self._queue.put(self._events.client_call(call_id, name, arguments))
 
     def ask(
         self,
@@ -267,9 +285,11 @@ class AsyncEmitter:
         """Report the start of a tool call."""
         await self._put(self._events.tool_started(call_id, name, args))
 
-    async def tool_announced(self, name: str, args: Mapping[str, Any] | None = None) -> None:
-        """Report the start of a tool call whose id and end will not be reported."""
-        await self._put(self._events.tool_announced(name, args))
+    async def tool_announced(
+        self, name: str, args: Mapping[str, Any] | None = None, call_id: str = ""
+    ) -> None:
+        """Report the start of a tool call that has no id. See :meth:`Emitter.tool_announced`."""
+        await self._put(self._events.tool_announced(name, args, call_id))
 
     async def tool_output(self, call_id: str, text: str) -> None:
         """Report output of a running tool call."""
@@ -283,7 +303,7 @@ class AsyncEmitter:
 
     async def client_call(self, call_id: str, name: str, arguments: str = "{}") -> None:
         """Call a tool of the client. See :meth:`Emitter.client_call`."""
-        await self._put(ClientCall(safe_str(call_id or ""), safe_str(name), safe_str(arguments)))
+        await self._put(self._events.client_call(call_id, name, arguments))
 
     async def ask(
         self,

@@ -11,12 +11,24 @@ busy gets fewer, larger events and never falls behind.
 
 from __future__ import annotations
 
+import math
 import threading
+from collections import deque
 from collections.abc import Callable
 
 import trio
+from attrs import define, field
 
-from hermes_trio.core.events import Event, EventOrText, Reasoning, Text, ToolOutput, coalesce
+from hermes_trio.core.events import (
+    Event,
+    EventOrText,
+    Reasoning,
+    Text,
+    ToolAnnounced,
+    ToolOutput,
+    ToolStarted,
+    coalesce,
+)
 
 Callback = Callable[[], None]
 
@@ -74,6 +86,64 @@ def current_notifier() -> ThreadNotifier:
         return notifier
 
 
+# A person takes this for "at once". Hermes needs less than a millisecond between the two reports,
+# and a few more for a batch of calls, all of which it announces first.
+HOLD_SECONDS = 0.1
+MAX_HELD = 64  # calls; what is held back is not subject to the run's back-pressure
+
+
+@define(eq=False)
+class AnnouncementBuffer:
+    """Holds announced tool calls back until their id is known. Not thread-safe.
+
+    Some agents report each start of a call twice: first without its id, because an older interface
+    has none, and at once again with it. A call that is shown keeps its id, so an announcement waits
+    for a moment: if the same tool is started under an id meanwhile, the call is shown under that id;
+    otherwise under the one that was made up for it.
+
+    Everything else keeps its order: whatever is neither an announcement nor the start of an announced
+    call releases all announcements before it.
+    """
+
+    _held: deque[tuple[float, ToolAnnounced]] = field(factory=deque, init=False)
+
+    @property
+    def deadline(self) -> float:
+        """When the oldest announcement is to be released; infinity if there is none."""
+        return self._held[0][0] if self._held else math.inf
+
+    def admit(self, events: list[Event], now: float) -> list[Event]:
+        """Add events; return all that are due, in their order."""
+        if not self._held and ToolAnnounced not in map(type, events):
+            return events
+        due: list[Event] = []
+        for event in events:
+            if isinstance(event, ToolAnnounced):
+                self._held.append((now + HOLD_SECONDS, event))
+            elif announced := self._take(event):
+                due += [event, announced]
+            else:
+                due += [*self.release(), event]
+        while self.deadline <= now or len(self._held) > MAX_HELD:
+            due.append(self._held.popleft()[1])
+        return due
+
+    def release(self) -> list[Event]:
+        """Return all announcements that are held back."""
+        released: list[Event] = [event for _, event in self._held]
+        self._held.clear()
+        return released
+
+    def _take(self, event: Event) -> ToolAnnounced | None:
+        """Take out the oldest announcement of the call that this event starts, if it starts one."""
+        if isinstance(event, ToolStarted) and event.call_id:
+            for entry in self._held:
+                if entry[1].name == event.name:
+                    self._held.remove(entry)
+                    return entry[1]
+        return None
+
+
 # These bound what a client that does not read costs, together with the buffers of its connection.
 MAX_EVENTS = 256
 MAX_CHARS = 32_768
@@ -119,6 +189,7 @@ class EventQueue:
         self._thread_space: threading.Condition | None = None
         self._task_space: trio.Event | None = None
         self._space_callbacks: list[Callable[[], None]] = []
+        self._announcements = AnnouncementBuffer()  # received, but held back
         # One batch: whatever comes while it is in the channel is pending and goes with it.
         self._send, self._receive = _open_channel(1)
 
@@ -230,11 +301,30 @@ class EventQueue:
     async def receive(self) -> list[Event]:
         """Return everything that has been put, at least one event, with adjacent pieces of text joined.
 
+        An announced tool call may be held back for up to ``HOLD_SECONDS``: see
+        :class:`AnnouncementBuffer`. Nothing is lost if this is cancelled.
+
         Raises:
             trio.EndOfChannel: the agent has emitted its last event, and it was received.
         """
-        batch = await self._receive.receive()
-        return coalesce(batch + self._take_all())
+        while True:
+            try:
+                events = await self._receive_batch()
+            except trio.EndOfChannel:
+                if released := self._announcements.release():
+                    return released
+                raise
+            if due := self._announcements.admit(events, trio.current_time()):
+                return due
+
+    async def _receive_batch(self) -> list[Event]:
+        """Return what has been put; nothing if it is time to release an announcement."""
+        deadline = self._announcements.deadline
+        if deadline == math.inf:  # nearly always, and a cancel scope is not free
+            return coalesce(await self._receive.receive() + self._take_all())
+        with trio.move_on_at(deadline):
+            return coalesce(await self._receive.receive() + self._take_all())
+        return []
 
     def close_send(self) -> None:
         """End the stream: nothing more comes. What was put before can still be received."""
@@ -255,7 +345,8 @@ class EventQueue:
     def drain(self) -> list[Event]:
         """Close, and return everything that was put before, without waiting."""
         self.close()
-        return coalesce(self._take_all())
+        events = self._announcements.admit(coalesce(self._take_all()), trio.current_time())
+        return [*events, *self._announcements.release()]
 
     def _deliver(self) -> None:
         """Move what is pending into the channel.

@@ -196,3 +196,16 @@ class AgentProvider(Protocol):
             ConfigurationError: the configuration cannot work. The text is one line.
         """
         ...
+
+
+@runtime_checkable
+class NamedProvider(Protocol):
+    """A provider whose agent has a name of its own, for clients that list the models."""
+
+    def default_model_name(self, config: AgentConfig) -> str:
+        """Return the model id under which to serve the agent if the settings give none; "" for no preference.
+
+        Raises:
+            ConfigurationError: the configuration cannot work. The text is one line.
+        """
+        ...

@@ -47,6 +47,8 @@ class ToolAnnounced:
     name: str
     args: Mapping[str, Any] = field(factory=dict)
     at: float = 0.0
+    # Under which to show the call; made up, so two equal announcements may differ in it.
+    call_id: str = field(default="", eq=False)
 
 
 @frozen

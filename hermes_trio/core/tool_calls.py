@@ -110,7 +110,7 @@ class ToolCalls:
         if self._with_id[event.name]:
             self._with_id[event.name] -= 1
             return None
-        call_id = self._unique_id("call")
+        call_id = self._unique_id(event.call_id or "call")
         call = self._open(Call(item, call_id, event.name, event.args, event.at, reports_end=False))
         self._without_id[event.name].append(call)
         return call

@@ -85,12 +85,12 @@ def is_internal(name: str) -> bool:
 
 
 def label(name: str, args: Args | None, limit: int = DEFAULT_LIMIT) -> str:
-    """Return the label of a call: its preview, or the name of the tool."""
+    """Return the label of a call: its preview, in which secrets are masked, or the name of the tool."""
     return preview(name, args, limit) or name
 
 
 def preview(name: str, args: Args | None, limit: int = DEFAULT_LIMIT) -> str:
-    """Summarise a call in one line, "" if there is nothing to show.
+    """Summarise a call in one line with secrets masked, "" if there is nothing to show.
 
     Arguments may have any shape, because a model wrote them.
     """
@@ -98,7 +98,8 @@ def preview(name: str, args: Args | None, limit: int = DEFAULT_LIMIT) -> str:
         return ""
     build = _BUILDERS.get(name)
     text = build(args) if build else _main(name, args)
-    return _cut(encodable(" ".join(text.split())), limit)
+    # Before it is cut: half a secret does not look like one.
+    return _cut(redact(encodable(" ".join(text.split()))), limit)
 
 
 def _main(name: str, args: Args) -> str:
@@ -132,15 +133,16 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _quoted(value: object, limit: int) -> str:
-    return f'"{_text(value)[:limit]}"'
+    return f'"{redact(_text(value))[:limit]}"'
 
 
 def _terminal(args: Args) -> str:
-    return shell_preview(_text(args.get("command")))
+    # The preview of a shell command leaves out parts, and would take a password for several.
+    return shell_preview(redact(_text(args.get("command"))))
 
 
 def _typed(args: Args) -> str:
-    return redact(_text(args.get("text")))
+    return _text(args.get("text"))
 
 
 def _read_file(args: Args) -> str:

@@ -79,6 +79,26 @@ async def test_a_task_can_emit_every_event() -> None:
     assert inbox.drain() == EVERYTHING
 
 
+def made_up(events: EventFactory) -> list[str]:
+    """The ids of calls that the agent gives none."""
+    announced = events.tool_announced("t", {}), events.tool_started("", "t", {})
+    handed_over = events.client_call("", "t", "{}")
+    assert all(isinstance(event, ToolAnnounced) for event in announced)
+    return [event.call_id for event in (*announced, handed_over)]  # type: ignore[union-attr]
+
+
+def test_made_up_ids_are_unique_among_all_runs() -> None:
+    ids = [*made_up(EventFactory("run_0123456789abcdef")), *made_up(EventFactory("run_f"))]
+    assert ids[0] == "call_456789abcdef_1"
+    assert len({*ids, EventFactory("run_2").new_call_id()}) == len(ids) + 1
+
+
+def test_an_agent_may_make_up_the_id_itself() -> None:
+    event = EventFactory("run_1").tool_announced("t", {}, "mine")
+    assert isinstance(event, ToolAnnounced)
+    assert event.call_id == "mine"
+
+
 async def test_arguments_are_copied_when_they_are_emitted() -> None:
     inbox = EventQueue()
     args: dict[str, Any] = {"list": [1]}

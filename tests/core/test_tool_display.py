@@ -136,6 +136,47 @@ def test_preview(name: str, args: Any, expected: str) -> None:
     assert label(name, args) == (expected or name)
 
 
+ODD = "a;b|c"  # of which the shell would make three commands
+KEY = "sk-proj-" + "abc123" * 6
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "expected"),
+    [
+        (
+            "terminal",
+            {"command": f"curl -H 'Authorization: Bearer {KEY}' https://api"},
+            "curl -H 'Authorization: Bearer ***' https://api",
+        ),
+        ("terminal", {"command": "cd x && PGPASSWORD=hunter2 psql"}, "PGPASSWORD=*** psql"),
+        ("terminal", {"command": f"psql postgres://me:{ODD}@db/x"}, "psql postgres://me:***@db/x"),
+        (
+            "browser_navigate",
+            {"url": f"https://me:{ODD}@x/?token=abc"},
+            "https://me:***@x/?token=***",
+        ),
+        ("web_extract", {"urls": [f"https://x/{KEY}"]}, "https://x/sk-***"),
+        ("execute_code", {"code": f"key = '{KEY}'\nrun(key)"}, "key = 'sk-***' run(key)"),
+        (
+            "execute_code",
+            {"code": "a\nAuthorization: Basic\nQWxhZGRpbjpvcGVu"},
+            "a Authorization: Basic ***",
+        ),
+        ("process", {"action": "write", "data": KEY}, 'write "sk-***"'),
+        ("memory", {"action": "add", "target": "user", "content": KEY}, '+user: "sk-***"'),
+        ("delegate_task", {"tasks": [{"goal": f"use {KEY}"}]}, "1 task: use sk-***"),
+        ("mcp_any", {"query": "password: hunter2"}, "password: ***"),
+    ],
+)
+def test_secrets_are_masked(name: str, args: Any, expected: str) -> None:
+    assert preview(name, args) == label(name, args) == expected
+
+
+def test_a_secret_is_masked_before_it_is_cut() -> None:
+    shown = label("web_search", {"query": f"{'x ' * 10}{KEY}"}, 26)
+    assert shown == f"{'x ' * 10}sk-***"
+
+
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [(10, "0123456789"), (9, "012345..."), (3, "..."), (2, ".."), (0, ""), (-1, "")],

@@ -6,19 +6,25 @@ What clients get, what our store keeps, what the database of Hermes keeps.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
+from hermes_trio import Settings, create_app
+from hermes_trio.agents.hermes import compat
 from hermes_trio.core.messages import Message, ToolCall
+from tests.hermes.conftest import CONFIGURATION
 from tests.hermes.harness import serving
 from tests.hermes.scripted_model import ScriptedAnswer, ScriptedCall, Upstream
 from tests.support.fakes import CHAT, AppHarness, ask, ask_stream
 from tests.support.sse import Frame
 
 RESPONSES = "/v1/responses"
+KEY = "key-kq7w-vzx2-mhp9"
 
 
 def shell(call_id: str, command: str) -> ScriptedCall:
@@ -114,6 +120,92 @@ async def test_a_streamed_turn_shows_its_tool(model: Upstream) -> None:
         ("c1", "completed"),
     ]
     assert progress[1]["result"] == OUTPUT
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *callbacks: str) -> None:
+    """Let ``AIAgent`` have fewer callbacks, as other releases and runtimes of Hermes do."""
+    made = compat.agent_class()
+
+    def make(**kwargs: Any) -> Any:
+        return made(**{name: value for name, value in kwargs.items() if name not in callbacks})
+
+    monkeypatch.setattr(compat, "agent_class", lambda: make)
+
+
+async def test_the_progress_callback_alone_shows_a_running_command(
+    model: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without(monkeypatch, "tool_start_callback", "tool_complete_callback")
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    # The command ends when the test has seen that it runs.
+    model.play(ScriptedAnswer(calls=[shell("c1", f"cat {fifo}")]), ScriptedAnswer(["Read."]))
+    async with (
+        serving(model) as harness,
+        harness.client.post(CHAT, ask_stream("Read it")) as exchange,
+    ):
+        running = (await exchange.frame_where(status="running")).json
+        await trio.to_thread.run_sync(fifo.write_text, "something")
+        answer = await exchange.end()
+    assert (running["tool"], running["label"]) == ("terminal", f"cat {fifo}")
+    assert running["toolCallId"] not in ("c1", "call")
+    ended = [frame.json for frame in answer.frames if frame.event == "hermes.tool.progress"][-1]
+    assert (ended["toolCallId"], ended["status"]) == (running["toolCallId"], "completed")
+
+
+async def test_without_the_progress_callback_a_call_is_no_error(
+    model: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without(monkeypatch, "tool_progress_callback")
+    model.play(*three_turns()[1:3])
+    async with serving(model) as harness:
+        answer = await harness.client.send(CHAT, ask_stream("second?"))
+    progress = [frame.json for frame in answer.frames if frame.event == "hermes.tool.progress"]
+    assert [each["toolCallId"] for each in progress] == ["c1", "c1"]
+    assert (progress[1]["result"], progress[1]["isError"]) == (OUTPUT, False)
+
+
+async def test_parallel_calls_keep_the_ids_of_the_model_on_the_wire(
+    model: Upstream, tmp_path: Path
+) -> None:
+    calls = []
+    for number in range(4):
+        path = tmp_path / f"{number}.txt"
+        path.write_text(f"I am {number}")
+        calls.append(ScriptedCall(f"c{number}", "read_file", {"path": str(path)}))
+    model.play(ScriptedAnswer(calls=calls), ScriptedAnswer(["Read."]))
+    async with serving(model) as harness:
+        answer = await harness.client.send(CHAT, ask_stream("Read"))
+    progress = [frame.json for frame in answer.frames if frame.event == "hermes.tool.progress"]
+    ids = [f"c{number}" for number in range(4)]
+    assert [each["toolCallId"] for each in progress] == ids * 2
+    assert [each["label"] for each in progress[:4]] == [f"{number}.txt" for number in range(4)]
+
+
+async def test_the_model_is_named_after_the_profile_as_hermes_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hermes_cli.profiles import (  # type: ignore[import-not-found] # noqa: PLC0415
+        get_active_profile_name,
+    )
+
+    options = {"warm_up": False}
+    settings = Settings(
+        agent="hermes", api_key=KEY, store="memory:", data_dir=tmp_path, agent_options=options
+    )
+    for parts in (("profiles", "lucas"), ("elsewhere",), ("profiles", "No Id")):
+        home = tmp_path.joinpath("root", *parts)
+        home.mkdir(parents=True)
+        (home / "config.yaml").write_text(CONFIGURATION)
+        monkeypatch.setenv("HERMES_HOME", str(home))
+        named_by_hermes = get_active_profile_name()
+        async with create_app(settings).test_app() as running:
+            client = running.test_client()
+            answer = await client.get("/v1/models", headers={"Authorization": f"Bearer {KEY}"})
+            (served,) = (await answer.get_json())["data"]
+        unnamed = named_by_hermes in {"default", "custom"}
+        assert served["id"] == ("hermes-agent" if unnamed else named_by_hermes)
+    assert named_by_hermes == "custom"
 
 
 async def test_a_client_that_leaves_ends_the_turn(model: Upstream, home: Path) -> None:

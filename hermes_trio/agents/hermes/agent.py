@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import structlog
-from attrs import frozen
 
 from hermes_trio.agent.emitter import Emitter
 from hermes_trio.agent.event_queue import RunEnded
@@ -23,14 +21,9 @@ from hermes_trio.core.shorten import safe_str
 log = structlog.get_logger(__name__)
 
 BLANK_LINE = "\n\n"
-
-
-@frozen(eq=False)
-class _PendingStart:
-    """A tool call that was reported without its id."""
-
-    name: str
-    args: Any
+# How Hermes begins the result of a call that it gave up: of a batch that took too long, or was
+# interrupted.
+GAVE_UP = ("Error executing tool ", "[Tool execution cancelled")
 
 
 class CallbackAdapter:
@@ -38,9 +31,11 @@ class CallbackAdapter:
 
     Two kinds of threads call: the one that runs the turn, and one for each stream of the model. The
     start of a tool call is reported twice, first without the call's id (``tool.started``), then
-    with it. The first report is held back until the second, so that a call appears under the
-    model's id; if the second never comes, the call is announced without an id as soon as anything
-    else is reported.
+    with it. Both are passed on: the queue shows one call, under the model's id, and if only the
+    first report comes, the call is shown all the same.
+
+    The end of a call is reported twice, too, first without its id but with whether it failed
+    (``tool.completed``). If only the second report comes, its result has to tell that.
 
     Hermes puts a blank line between the texts before and after a tool, at the head of the second
     text. Here it moves to the end of the first: clients that concatenate the texts see no
@@ -49,13 +44,10 @@ class CallbackAdapter:
 
     def __init__(self, emitter: Emitter) -> None:
         self._emitter = emitter
-        self._lock = threading.Lock()
-        self._pending: deque[_PendingStart] = deque()
         self._has_text = False  # since the last tools
         self._is_after_tools = False  # no text since the last tools
-        self._failed: dict[
-            tuple[int, str], bool
-        ] = {}  # by thread and tool, between the two reports of an end
+        # By thread and tool, between the two reports of an end.
+        self._failed: dict[tuple[int, str], bool] = {}
 
     def callbacks(self) -> dict[str, Callable[..., None]]:
         """Return the callbacks by the argument names of ``AIAgent``."""
@@ -69,7 +61,6 @@ class CallbackAdapter:
 
     def text(self, text: str | None = None) -> None:
         """Handle a piece of the answer, or None between the answer and a tool."""
-        self.flush()
         if text is None:
             had_text, self._has_text, self._is_after_tools = self._has_text, False, True
             if had_text:
@@ -83,7 +74,6 @@ class CallbackAdapter:
 
     def reasoning(self, text: str | None = None) -> None:
         """Handle a piece of reasoning."""
-        self.flush()
         self._emitter.reasoning(text)
 
     def progress(
@@ -94,38 +84,22 @@ class CallbackAdapter:
         Most of its events are for other displays.
         """
         if event == "tool.started":
-            with self._lock:
-                self._pending.append(_PendingStart(name, args))
+            self._emitter.tool_announced(name, args)
         elif event == "tool.completed":
-            self.flush()
             self._failed[threading.get_ident(), name] = bool(more.get("is_error"))
 
     def tool_started(self, call_id: str, name: str, args: Mapping[str, Any] | None = None) -> None:
         """Handle the start of a call."""
-        with self._lock:
-            found = next((pending for pending in self._pending if pending.name == name), None)
-            if found is not None:
-                self._pending.remove(found)
         self._emitter.tool_started(call_id, name, args)
 
     def tool_completed(
         self, call_id: str, name: str, _args: object = None, result: object = ""
     ) -> None:
-        """Handle the end of a call.
-
-        Whether it failed was reported just before; if not, Hermes gave up the call.
-        """
-        self.flush()
-        failed = self._failed.pop((threading.get_ident(), name), True)
+        """Handle the end of a call."""
+        failed = self._failed.pop((threading.get_ident(), name), None)
+        if failed is None:
+            failed = isinstance(result, str) and result.startswith(GAVE_UP)
         self._emitter.tool_completed(call_id, result, is_error=failed)
-
-    def flush(self) -> None:
-        """Announce the calls that were only reported without an id."""
-        while self._pending:
-            with self._lock:
-                pending = self._pending.popleft() if self._pending else None
-            if pending is not None:
-                self._emitter.tool_announced(pending.name, pending.args)
 
 
 class HermesAgent:
@@ -172,7 +146,6 @@ class HermesAgent:
                 conversation_history=self._runtime.history(turn),
                 task_id=turn.session_id or turn.run_id,
             )
-            callbacks.flush()
             return to_result(raw, usage_of(agent), _next_session(agent, turn))
 
 

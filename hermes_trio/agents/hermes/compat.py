@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
@@ -30,6 +31,8 @@ SUPPORTED_RELEASE = "0.19."
 PLATFORM = "api_server"
 DEFAULT_TOOLSETS = frozenset({"hermes-api-server"})
 DEFAULT_ITERATIONS = 90
+_PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_UNNAMED_PROFILES = frozenset({"default", "custom"})  # what Hermes calls homes that are no profiles
 NOT_INSTALLED = 'agent: hermes needs the package hermes-agent: pip install "hermes-trio[hermes]"'
 
 
@@ -187,8 +190,23 @@ def home_of(profile: str) -> Path:
 
 def current_home() -> Path:
     """Return the home that is active in this thread."""
-    default = Path(os.environ.get("HERMES_HOME") or Path.home() / ".hermes")
-    return Path(call_or_default(default, "hermes_constants", "get_hermes_home"))
+    return Path(call_or_default(default_home(), "hermes_constants", "get_hermes_home"))
+
+
+def default_home() -> Path:
+    """Return the home of this process."""
+    return Path(os.environ.get("HERMES_HOME", "").strip() or Path.home() / ".hermes")
+
+
+def profile_of(home: Path) -> str:
+    """Return the name of the profile whose home this is, "" for none.
+
+    Profiles live in the folder ``profiles`` of another home. Does not import Hermes, whose own
+    function needs the home to be the active one.
+    """
+    resolved = home.resolve()
+    is_profile = resolved.parent.name == "profiles" and _PROFILE_NAME.fullmatch(resolved.name)
+    return resolved.name if is_profile and resolved.name not in _UNNAMED_PROFILES else ""
 
 
 def home_scope(home: str) -> AbstractContextManager[object]:

@@ -23,6 +23,17 @@ CLOSE_SECONDS = 5.0
 class HermesProvider:
     """Opens Hermes for one profile."""
 
+    def default_model_name(self, config: AgentConfig) -> str:
+        """Return the name of the Hermes profile, as Hermes' own server does; "" if there is none.
+
+        Raises:
+            ConfigurationError: an option is unknown or has the wrong type.
+        """
+        options = read_config(config).options
+        if options.hermes_profile:
+            return compat.profile_of(Path("profiles", options.hermes_profile.strip().lower()))
+        return compat.profile_of(Path(options.home) if options.home else compat.default_home())
+
     @asynccontextmanager
     async def open(self, config: AgentConfig, workspace: Path) -> AsyncIterator[AgentFactory]:  # noqa: ARG002
         """Import and warm up Hermes in a thread, and yield the factory of its turns.

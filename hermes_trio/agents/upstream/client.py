@@ -54,6 +54,9 @@ UNSTREAMED_TIMEOUT_FACTOR = 10
 # for a stream to end after its last event, so that its connection can be reused
 DRAIN_SECONDS = 0.25
 MODELS_FRESH_SECONDS = 60.0  # a server may load other models at any time
+# A server may be updated, or load a model differently. Trying again costs a refused request or two.
+QUIRKS_FRESH_SECONDS = 300.0
+MAX_QUIRKY_MODELS = 256  # clients may name any model
 MODELS_TIMEOUT_SECONDS = 10.0
 _DONE = "[DONE]"
 
@@ -96,8 +99,40 @@ class HttpClients:
     fresh: httpx2.AsyncClient  # opens a connection per request
 
 
+class LearnedQuirks:
+    """What was learned about the models of one server, for a while.
+
+    By model, because one server may stand in front of many backends: that one model cannot stream
+    says nothing about the others. After ``QUIRKS_FRESH_SECONDS`` a model is treated like a new one.
+    """
+
+    def __init__(self, initial: ServerQuirks) -> None:
+        self._initial = initial
+        # Models that differ, with the time until which that is taken for granted; oldest first.
+        self._known: dict[str, tuple[ServerQuirks, float]] = {}
+
+    def of(self, model: str) -> ServerQuirks:
+        """Return what to try with a model."""
+        quirks, stale_at = self._known.get(model, (self._initial, math.inf))
+        if trio.current_time() < stale_at:
+            return quirks
+        return evolve(self._initial, is_retrial=not quirks.supports_streaming)
+
+    def confirm(self, model: str, quirks: ServerQuirks) -> None:
+        """Note what worked with a model. What was known already stays known for as long as before."""
+        confirmed = evolve(quirks, is_retrial=False)
+        known, stale_at = self._known.get(model, (self._initial, math.inf))
+        if confirmed == known and trio.current_time() < stale_at:
+            return
+        self._known.pop(model, None)
+        if confirmed != self._initial:
+            self._known[model] = confirmed, trio.current_time() + QUIRKS_FRESH_SECONDS
+        if len(self._known) > MAX_QUIRKY_MODELS:
+            del self._known[next(iter(self._known))]
+
+
 class ModelClient:
-    """Calls one model.
+    """Calls the models of one server.
 
     All turns of a profile share it, and with it what is learned about the server.
     """
@@ -115,7 +150,9 @@ class ModelClient:
         self.mask = mask
         models_path = f"{self._url.path.removesuffix('/chat/completions')}/models"
         self.models = UpstreamModels(self._url.copy_with(path=models_path), clients.pooled)
-        self._quirks = ServerQuirks(supports_streaming=config.options.get("stream") is not False)
+        self._quirks = LearnedQuirks(
+            ServerQuirks(supports_streaming=config.options.get("stream") is not False)
+        )
 
     async def call(self, body: Mapping[str, Any], on_deltas: DeltaHandler) -> Completion:
         """Make a model call, passing on its output as it arrives.
@@ -124,7 +161,7 @@ class ModelClient:
             CallFailed: there is no answer, and nothing was passed on.
             CallTruncated: the answer broke off after part of it was passed on.
         """
-        quirks, retries = self._quirks, 0
+        quirks, retries = self._quirks.of(_model_of(body)), 0
         while True:
             outcome = await self._attempt(quirks, body, on_deltas, retries)
             match outcome:
@@ -155,7 +192,7 @@ class ModelClient:
         except httpx2.HTTPError as error:
             problem = _problem_from_exception(error, self._read_timeout(quirks), self._url)
             return self._handle_problem(problem, builder)
-        self._quirks = confirmed
+        self._quirks.confirm(_model_of(body), confirmed)
         return builder.completion
 
     def _handle_problem(
@@ -206,7 +243,12 @@ class ModelClient:
             return quirks
 
     def _read_timeout(self, quirks: ServerQuirks) -> float:
-        return self._limits.read * (1 if quirks.supports_streaming else UNSTREAMED_TIMEOUT_FACTOR)
+        is_streamed = quirks.supports_streaming and not quirks.is_retrial
+        return self._limits.read * (1 if is_streamed else UNSTREAMED_TIMEOUT_FACTOR)
+
+
+def _model_of(body: Mapping[str, Any]) -> str:
+    return str(body.get("model") or "")
 
 
 # -- responses --

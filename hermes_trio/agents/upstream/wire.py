@@ -247,11 +247,14 @@ _REFUSALS = frozenset({400, 404, 405, 415, 422, 501})
 
 @frozen
 class ServerQuirks:
-    """What a model server supports, learned from its refusals."""
+    """What a model server supports for one model, learned from its refusals."""
 
     supports_streaming: bool = True
     supports_usage: bool = True  # ``stream_options.include_usage``
     token_limit_field: str = "max_tokens"  # noqa: S105 - the name of a field
+    # Streams are requested again after they did not work: the answer may still come as a whole,
+    # after a long silence.
+    is_retrial: bool = False
 
     def apply(self, body: Mapping[str, Any]) -> Json:
         """Return the request in the form that the server supports."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.agent.event_queue import RunEnded
+from hermes_trio.agent.event_queue import AnnouncementBuffer, RunEnded
 from hermes_trio.agents.hermes.agent import CallbackAdapter
 from hermes_trio.core.events import (
     Event,
@@ -33,13 +33,25 @@ def heard(recorder: EventRecorder) -> list[Event]:
         match event:
             case ToolStarted(call_id, name, args, _):
                 plain.append(ToolStarted(call_id, name, args))
-            case ToolAnnounced(name, args, _):
+            case ToolAnnounced(name, args):
                 plain.append(ToolAnnounced(name, args))
             case ToolCompleted(call_id, result, is_error, _):
                 plain.append(ToolCompleted(call_id, result, is_error))
             case _:
                 plain.append(event)
     return plain
+
+
+def shown(recorder: EventRecorder) -> Turn:
+    """Return the turn as the server shows it, fed with the recorded events."""
+    turn, buffer = Turn(), AnnouncementBuffer()
+    for event in [*buffer.admit([*recorder.events, Finished()], 0.0), *buffer.release()]:
+        turn.take(event)
+    return turn
+
+
+def shown_calls(recorder: EventRecorder) -> list[CallItem]:
+    return [item for item in shown(recorder).items if isinstance(item, CallItem)]
 
 
 class FakeHermes:
@@ -92,62 +104,79 @@ def test_the_blank_line_belongs_to_the_text_before_the_tool(
     assert heard(recorder) == [Text(piece) for piece in said]
 
 
-def test_a_call_reported_twice_is_emitted_once_under_its_id() -> None:
+def test_a_call_reported_twice_is_shown_once_under_its_id() -> None:
     recorder, hermes = pair()
     hermes.start("terminal", {"command": "ls"})
     hermes.begin("c1", "terminal", {"command": "ls"})
     hermes.end("c1", "terminal", "a b", is_error=True)
     assert heard(recorder) == [
+        ToolAnnounced("terminal", {"command": "ls"}),
         ToolStarted("c1", "terminal", {"command": "ls"}),
         ToolCompleted("c1", "a b", is_error=True),
     ]
+    (call,) = shown_calls(recorder)
+    assert (call.call_id, call.result, call.is_error) == ("c1", "a b", True)
 
 
 def test_a_batch_keeps_its_ids() -> None:
     recorder, hermes = pair()
-    for name in ("a", "b", "a"):
+    batch = [("1", "a"), ("2", "b"), ("3", "a")]
+    for _call_id, name in batch:
         hermes.start(name, {})
-    for call_id, name in (("1", "a"), ("2", "b"), ("3", "a")):
+    for call_id, name in batch:
         hermes.begin(call_id, name, {})
-    for call_id, name in (("1", "a"), ("2", "b"), ("3", "a")):
+    for call_id, name in batch:
         hermes.end(call_id, name, call_id)
-    started = [event.call_id for event in recorder.events if isinstance(event, ToolStarted)]
-    assert started == ["1", "2", "3"]
-    assert not any(isinstance(event, ToolAnnounced) for event in recorder.events)
-    assert [call[2] for call in recorder.calls] == ["1", "2", "3"]
-
-
-def test_a_call_without_an_id_is_shown_all_the_same() -> None:
-    recorder, hermes = pair()
-    hermes.start("terminal", {"command": "ls"})
-    hermes.call["tool_progress_callback"]("tool.completed", "terminal", None, None, is_error=False)
-    hermes.start("web", {})
-    hermes.call["stream_delta_callback"]("Hi")
-    assert heard(recorder) == [
-        ToolAnnounced("terminal", {"command": "ls"}),
-        ToolAnnounced("web", {}),
-        Text("Hi"),
+    assert [(call.call_id, call.name, call.result) for call in shown_calls(recorder)] == [
+        ("1", "a", "1"),
+        ("2", "b", "2"),
+        ("3", "a", "3"),
     ]
 
 
-def test_the_turn_shows_one_call_for_both_kinds() -> None:
+def test_a_call_without_an_id_is_passed_on_at_once() -> None:
     recorder, hermes = pair()
-    turn = Turn()
-    hermes.start("terminal", {})
-    hermes.begin("c1", "terminal", {})
-    hermes.end("c1", "terminal", "ok")
-    for event in recorder.events:
-        turn.take(event)
-    (item,) = turn.items
-    assert isinstance(item, CallItem)
-    assert (item.call_id, item.result, item.is_error) == ("c1", "ok", False)
+    hermes.start("terminal", {"command": "ls"})
+    assert heard(recorder) == [ToolAnnounced("terminal", {"command": "ls"})]
 
 
-def test_a_call_that_was_given_up_has_failed() -> None:
+def test_a_call_without_an_id_ends_with_the_turn() -> None:
     recorder, hermes = pair()
+    hermes.start("terminal", {"command": "ls"})
+    hermes.call["tool_progress_callback"]("tool.completed", "terminal", None, None, is_error=False)
+    hermes.start("terminal", {"command": "pwd"})
+    hermes.call["stream_delta_callback"]("Hi")
+    calls = shown_calls(recorder)
+    assert [(call.args["command"], call.state) for call in calls] == [
+        ("ls", CallState.COMPLETED),
+        ("pwd", CallState.COMPLETED),
+    ]
+    assert len({call.call_id for call in calls}) == 2
+
+
+@pytest.mark.parametrize(
+    ("result", "failed"),
+    [
+        ("a b", False),
+        ('{"output": "", "exit_code": 0, "error": null}', False),
+        ({"_multimodal": True}, False),
+        (None, False),
+        ("Error executing tool 'terminal': timed out after 420.0s", True),
+        ("Error executing tool 'terminal': thread did not return a result", True),
+        ("[Tool execution cancelled — terminal was skipped due to user interrupt]", True),
+    ],
+)
+@pytest.mark.parametrize("is_announced", [False, True])
+def test_an_end_without_the_progress_event_failed_if_its_result_says_so(
+    is_announced: bool, result: Any, failed: bool
+) -> None:
+    recorder, hermes = pair()
+    if is_announced:
+        hermes.start("terminal", {})
     hermes.begin("c1", "terminal", {})
-    hermes.call["tool_complete_callback"]("c1", "terminal", {}, "timed out")
-    assert heard(recorder)[-1] == ToolCompleted("c1", "timed out", is_error=True)
+    hermes.call["tool_complete_callback"]("c1", "terminal", {}, result)
+    (call,) = shown_calls(recorder)
+    assert (call.call_id, call.state, call.is_error) == ("c1", CallState.COMPLETED, failed)
 
 
 def test_events_for_other_displays_say_nothing() -> None:
@@ -205,10 +234,7 @@ def test_every_start_is_shown_once_and_ends_once(
         for call_id, name in batch:
             hermes.end(call_id, name, call_id)
         hermes.call["stream_delta_callback"]("next")
-    turn = Turn()
-    for event in [*recorder.events, Finished()]:
-        turn.take(event)
-    calls = [item for item in turn.items if isinstance(item, CallItem)]
+    calls = shown_calls(recorder)
     assert len(calls) == len(ids)
     assert len({call.call_id for call in calls}) == len(ids)
     assert all(call.state is CallState.COMPLETED for call in calls)

@@ -59,13 +59,13 @@ class Behind(fakes.ScriptedAgentFactory):
 
 @asynccontextmanager
 async def serving(
-    *scripts: Script, read: float = 60.0
+    *scripts: Script, read: float = 60.0, model: str = "m"
 ) -> AsyncIterator[tuple[AppHarness, ScriptedUpstream]]:
     """A server with the upstream agent in it, in front of a scripted upstream."""
     async with serve_scripts(*scripts) as upstream:
         limits = UpstreamLimits(read=read, retries=1)
         config = AgentConfig(
-            base_url=upstream.base_url, api_key=KEY, model="m", tools=TOOLS, limits=limits
+            base_url=upstream.base_url, api_key=KEY, model=model, tools=TOOLS, limits=limits
         )
         async with (
             provider.open(config, Path("/nonexistent")) as factory,
@@ -244,6 +244,22 @@ async def test_every_script_ends_as_it_should(route: str, name: str) -> None:
         assert case.error in seen.error
     assert KEY not in seen.wire
     assert not upstream.scripts
+
+
+async def test_a_model_that_cannot_stream_leaves_the_others_streaming() -> None:
+    scripts = [[refusal(400, "no streaming")], [whole("A")], says("B", "B"), [whole("A")]]
+    async with serving(*scripts, model="") as (harness, upstream):
+        upstream.models = ("a", "b")
+        answers = [
+            await harness.client.send(CHAT, ask_stream(model=name)) for name in ("a", "b", "a")
+        ]
+    assert [chat_api.said(answer) for answer in answers] == ["A", "BB", "A"]
+    assert [(asked.json["model"], asked.json["stream"]) for asked in upstream.requests] == [
+        ("a", True),
+        ("a", False),
+        ("b", True),
+        ("a", False),
+    ]
 
 
 @pytest.mark.parametrize("route", ["chat", "responses"])
