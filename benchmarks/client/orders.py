@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 
 @frozen
@@ -35,6 +35,13 @@ class Order:
     slow_every: float = 0.1  # ... every so many seconds
     core: int = -1  # the processor to stay on
     setup: Request | None = None  # asked first; "{id}" in the request becomes the id in its answer
+    ids: list[str] = field(factory=list)  # or: "{id}" becomes another one for each turn
+
+    def request_for(self, number: int) -> Request:
+        """The request of a turn, counted from 0."""
+        if not self.ids:
+            return self.request
+        return evolve(self.request, path=self.request.path.replace("{id}", self.ids[number]))
 
 
 @frozen

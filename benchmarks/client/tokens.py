@@ -21,6 +21,7 @@ NEVER = 0
 class Turn:
     """One request and what came back."""
 
+    number: int = 0  # in the order in which they began
     sent: int = NEVER  # all times in nanoseconds
     first: int = NEVER
     last: int = NEVER
@@ -58,7 +59,7 @@ class Meter:
 
     def begin(self, now: int) -> Turn:
         """A request is about to be sent."""
-        turn = Turn(sent=now)
+        turn = Turn(len(self.turns), now)
         self.turns.append(turn)
         return turn
 

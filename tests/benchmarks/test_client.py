@@ -67,6 +67,19 @@ def test_a_request_is_what_a_server_expects() -> None:
     assert body == b'{"a": 1}'
 
 
+def test_each_turn_can_ask_for_another_id() -> None:
+    order = Order("h", 1, Request("GET", "/v1/runs/{id}/events"), 2, ids=["one", "two"])
+    meter = Meter()
+    turns = [meter.begin(at) for at in (0, 1)]
+    links = [Http1Link(order, meter), Http1Link(order, meter)]
+    for link, turn in zip(links, turns, strict=True):
+        link.start(turn)
+    assert [link.unsent.split()[1] for link in links] == [
+        b"/v1/runs/one/events",
+        b"/v1/runs/two/events",
+    ]
+
+
 def test_http2_is_understood_by_a_real_peer() -> None:
     meter = Meter()
     link = Http2Link(ORDER, meter)
