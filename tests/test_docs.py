@@ -23,6 +23,7 @@ from hermes_trio.schema.openapi import OPERATIONS
 from hermes_trio.schema.replies import ResponseReply
 from hermes_trio.schema.responses import ResponsesBody
 from hermes_trio.settings import Profile, Settings, options
+from hermes_trio.settings.channels import WhatsAppSettings
 from hermes_trio.settings.model import own_variable
 from tests.support.doc_examples import (
     INERT,
@@ -126,6 +127,12 @@ def test_every_option_of_a_profile_is_documented() -> None:
     text = reference("settings.md").partition("## Profiles")[2]
     names = [attribute.name for attribute in attrs.fields(Profile) if attribute.name != "name"]
     assert [name for name in [*names, "api_key_env"] if f"| `{name}` |" not in text] == []
+
+
+def test_every_option_of_a_channel_is_documented() -> None:
+    text = reference("settings.md").partition("## Channels")[2]
+    names = [attribute.name for attribute in attrs.fields(WhatsAppSettings)]
+    assert [name for name in names if f"| `{name}` |" not in text] == []
 
 
 def test_every_route_is_documented() -> None:

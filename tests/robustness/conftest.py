@@ -20,7 +20,6 @@ from tests.support.write_through import offered
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("robustness")
-    group.addoption("--full", action="store_true", help="the full counts of the robustness suite")
     group.addoption(
         "--robustness-report", default="", help="write the summary to this Markdown file"
     )
@@ -31,7 +30,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if here in item.path.parents:
             item.add_marker("robustness")
-    if config.getoption("--full", default=False):
+    if config.getoption("--full"):
         items.sort(key=_place)
         return
     for item in items:
@@ -67,12 +66,6 @@ def write_through(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run a test twice: every token by the channel path, and written through where the SSE writer waits."""
     with offered(request.param):
         yield
-
-
-@pytest.fixture
-def full(request: pytest.FixtureRequest) -> bool:
-    """Whether the full counts are wanted."""
-    return bool(request.config.getoption("--full", default=False))
 
 
 @pytest.fixture

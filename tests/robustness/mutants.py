@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         "tell the end before it is saved",
         "runs/tracker.py",
-        "            await self._save()\n            self._is_saved = True\n            self._append((self._end,))\n",
+        "            may_announce = await self._save()\n            self._is_saved = True\n            if may_announce:\n                self._append((self._end,))\n",
         "            self._append((self._end,))\n            await self._save()\n            self._is_saved = True\n",
     ),
     Mutant(
@@ -163,8 +163,8 @@ MUTANTS = (
     Mutant(
         "do not save an end later that the store refused",
         "runs/tracker.py",
-        "        self._callbacks.save_later(self._turn, self._end)\n",
-        "",
+        "        return self._callbacks.save_later(self._turn, self._end)\n",
+        "        return True\n",
         CRASHES,
     ),
     Mutant(

@@ -13,7 +13,7 @@ from attrs import define, field, frozen
 from hermes_trio.agent.emitter import AsyncEmitter
 from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.events import Result, Text
-from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, NoRun, RunHeader
+from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, NoRun, Ownership, RunHeader
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.stores.memory import MemoryStore
@@ -89,25 +89,29 @@ class ObservedStore(MemoryStore):
         """Count from nought; the call with this number fails, and those after it for a while."""
         self.calls, self._failing, self._error = 0, range(call, call + lasting), error
 
-    async def begin_run(self, header: RunHeader, owner: str) -> None:
+    async def begin_run(self, header: RunHeader, ownership: Ownership) -> None:
         self._pass()
-        await super().begin_run(header, owner)
+        await super().begin_run(header, ownership)
         self.ledger.note(header.run_id, IN_PROGRESS)
 
-    async def append_log(self, batches: Sequence[LogBatch]) -> None:
+    async def append_log(
+        self, batches: Sequence[LogBatch], ownership: Ownership | None = None
+    ) -> frozenset[str]:
         self._pass()
-        await super().append_log(batches)
+        return await super().append_log(batches, ownership)
 
     async def end_run(
         self,
         ended: EndedRun,
         tail: Sequence[LogBatch] = (),
         items: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
+        ownership: Ownership | None = None,
+    ) -> bool:
         self._pass()
-        await super().end_run(ended, tail, items)
+        is_ours = await super().end_run(ended, tail, items, ownership)
         self.ends[ended.header.run_id] += 1
         self.ledger.note(ended.header.run_id, str(ended.outcome.status))
+        return is_ours
 
     async def find_run(self, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
         self._pass()

@@ -52,7 +52,7 @@ def some_seed() -> str:
 def target(tmp_path: Path) -> Iterator[ServerProcess]:
     settings = {"drain_seconds": 1, "max_runs": 1000, "stall_seconds": 4, "write_seconds": 4}
     plan = LaunchOptions(tmp_path, ("--agent", "synthetic"), settings, command(sockets="quick"))
-    with serving(plan, expected="gave up a reader") as running:
+    with serving(plan, expected="a stream was cut off") as running:
         yield running
 
 

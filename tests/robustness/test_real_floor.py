@@ -51,7 +51,7 @@ STALL_SECONDS = 3.0
 def test_a_full_house_is_asked_to_leave(tmp_path: Path, cases: CaseCounter) -> None:
     """Many who do not read, many who say nothing, and a tool that does not listen hold nothing up."""
     settings = {"drain_seconds": 0.2, "interrupt_grace_seconds": 0.5}
-    expected = "gave up a reader|did not stop and was abandoned"
+    expected = "a stream was cut off|did not stop and was abandoned"
     with server_in(tmp_path, AGENTS, expected, **settings) as server, ExitStack() as house:
         for number in range(STALLED):
             talk = house.enter_context(open_connection(server, receive_buffer=4096))
@@ -76,7 +76,7 @@ async def test_windows_that_stay_shut(tmp_path: Path, full: bool, cases: CaseCou
     """
     count = SHUT if full else 10
     with server_in(
-        tmp_path, "synthetic", "gave up a reader", stall_seconds=20, max_runs=500
+        tmp_path, "synthetic", "a stream was cut off", stall_seconds=20, max_runs=500
     ) as server:
         before = await trio.to_thread.run_sync(at_rest, server)
         kilobytes, target = memory(server), Target.of(server)

@@ -60,7 +60,7 @@ def _term_round(folder: Path, dice: random.Random, about: str) -> None:
     Who stalls holds nothing up.
     """
     settings = {"drain_seconds": dice.choice((0, 0.3, 30)), "interrupt_grace_seconds": 1}
-    with server_in(folder, "synthetic", "asked again|gave up a reader", **settings) as server:
+    with server_in(folder, "synthetic", "asked again|a stream was cut off", **settings) as server:
         with (
             open_connection(server, receive_buffer=4096) as stalled,
             open_connection(server),

@@ -47,7 +47,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         "write_seconds": 1,
         "max_runs": 500,
     }
-    expected = "gave up a reader|connection_fault|refused a key|refused a host"
+    expected = "a stream was cut off|connection_fault|refused a key|refused a host"
     with server_in(tmp_path, "synthetic", expected, fault_sockets="quick", **settings) as running:
         chat(running, "tokens=3")
         yield running
