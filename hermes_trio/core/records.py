@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from enum import StrEnum
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -202,6 +203,15 @@ class Command:
     kind: str
     arguments: Mapping[str, Any] = NOTHING
     sender: str = ""  # the node that waits for the answer, "" if none does
+
+
+class Topic(StrEnum):
+    """What a notice is about."""
+
+    COMMANDS = "commands"  # there are some for the node
+    ANSWERED = "answered"  # the subjects are ids of commands
+    GROWN = "grown"  # the subjects are ids of runs whose logs have grown
+    RECONNECTED = "reconnected"  # notices may have been lost: everything may be new
 
 
 @frozen

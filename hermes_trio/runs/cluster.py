@@ -24,7 +24,7 @@ from attrs import define, field
 
 from hermes_trio.core.events import Choice
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.records import Command, Notice, RunHeader
+from hermes_trio.core.records import Command, Notice, RunHeader, Topic
 from hermes_trio.runs.approvals import ApprovalResponse, NotOffered, NotPending
 from hermes_trio.runs.disconnects import ClientHandle
 from hermes_trio.runs.following import LogFollower
@@ -54,15 +54,6 @@ class CommandKind(StrEnum):
     APPROVE = "approve"
     WATCH = "watch"  # notify the sender when the log grows, and count it as a client
     UNWATCH = "unwatch"
-
-
-class Topic(StrEnum):
-    """What a notice is about."""
-
-    COMMANDS = "commands"  # there are some for the node
-    ANSWERED = "answered"  # the subjects are ids of commands
-    GROWN = "grown"  # the subjects are ids of runs whose logs have grown
-    RECONNECTED = "reconnected"  # notices may have been lost: everything may be new
 
 
 class OwnerUnreachable(Exception):

@@ -19,12 +19,12 @@ import psycopg
 import trio
 from psycopg import sql
 
-from hermes_trio.core.records import Notice
+from hermes_trio.core.records import Notice, Topic
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.postgres.connections import PostgresDatabase, to_store_error
 from hermes_trio.stores.sql.database import CLOSED, ReaderPool, SqlConnection
 
-RECONNECTED = Notice("reconnected")
+RECONNECTED = Notice(Topic.RECONNECTED)
 MAX_PAYLOAD = 7_999
 """Bytes in one notification; the server takes no more."""
 

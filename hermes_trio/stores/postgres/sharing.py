@@ -20,6 +20,7 @@ from hermes_trio.core.records import (
     Notice,
     PurgeResult,
     Retention,
+    Topic,
 )
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import check_ids
@@ -29,12 +30,6 @@ from hermes_trio.stores.sql.database import SqlConnection
 from hermes_trio.stores.sql.store import SqlStore, SqlStoreOptions
 
 T = TypeVar("T")
-
-COMMANDS = "commands"
-"""Topic of notices: there are commands for the node."""
-
-ANSWERED = "answered"
-"""Topic of notices: the commands with these ids have answers."""
 
 
 @frozen
@@ -76,7 +71,7 @@ class SharedSqlStore(SqlStore):
         )
         owner = await self._autocommit(partial(commands.send, command=command))
         if owner:
-            await self._hint(owner, Notice(COMMANDS))
+            await self._hint(owner, Notice(Topic.COMMANDS))
 
     async def take_commands(self, node: str) -> tuple[Command, ...]:
         """See the interface. Commands that a call has taken when it fails or is cancelled are lost."""
@@ -89,7 +84,7 @@ class SharedSqlStore(SqlStore):
         job = partial(commands.answer, command_id=command.command_id, answer=answer)
         await self._autocommit(job)
         if command.sender:
-            await self._hint(command.sender, Notice(ANSWERED, (command.command_id,)))
+            await self._hint(command.sender, Notice(Topic.ANSWERED, (command.command_id,)))
 
     async def find_answer(self, command_id: str) -> Mapping[str, Any] | None:
         """See the interface."""
