@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from attrs import evolve
 
-from hermes_trio.bootstrap import check, open_server, prepare
+from hermes_trio.bootstrap import open_server
 from hermes_trio.core.errors import ApiError, ConfigurationError
+from hermes_trio.preparation import prepare
 from hermes_trio.settings import Settings
 from tests.support.asgi import Client
 from tests.support.fakes import CHAT, KEY, OTHER_KEY, ask, bearer
@@ -82,26 +82,6 @@ async def test_a_workspace_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"^data_dir: .* cannot be made"):
         async with open_server(prepare(settings_of(tmp_path))):
             pytest.fail("it started")
-
-
-def test_a_check_reads_the_secret_for_tokens_and_does_not_generate_it(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path)
-    check(settings)
-    assert list(tmp_path.iterdir()) == []
-    secret = prepare(settings).token_secret
-    assert prepare(settings).token_secret == secret
-    (tmp_path / "token-secret").write_text("damaged")
-    for each in (check, prepare):
-        with pytest.raises(ConfigurationError, match="token-secret: is damaged"):
-            each(settings)
-
-
-def test_on_loopback_a_weak_key_is_a_warning(tmp_path: Path) -> None:
-    with structlog.testing.capture_logs() as lines:
-        prepare(Settings(data_dir=tmp_path, api_key="password12345678", agent="demo"))
-    [line] = [line for line in lines if line["log_level"] == "warning"]
-    assert (line["event"], line["principal"]) == ("a key is easy to guess", "default")
-    assert "password" not in str(line)
 
 
 async def test_tokens_survive_a_restart(tmp_path: Path) -> None:

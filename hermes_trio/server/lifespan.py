@@ -18,9 +18,10 @@ import trio
 from attrs import evolve
 
 from hermes_trio import logs
-from hermes_trio.bootstrap import Server, key_sources, make_server_app, open_in_lifespan, prepare
+from hermes_trio.bootstrap import Server, make_server_app, open_in_lifespan
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.keys import check_keys, refuse_weak_keys
+from hermes_trio.preparation import key_sources, prepare
 from hermes_trio.server.guards import Guards, install
 from hermes_trio.server.shutdown import Shutdown, ShutdownTimeouts, start_watchdog
 from hermes_trio.server.tuning import tune_process

@@ -14,19 +14,18 @@ import hypercorn.trio
 import structlog
 import trio
 
-from hermes_trio import bootstrap, logs
+from hermes_trio import logs, preparation
 from hermes_trio.agent.interface import AgentFactory, AgentProvider
 from hermes_trio.bootstrap import (
-    Prepared,
     Server,
     create_app,
     open_server,
-    prepare,
     prepared_of,
     unwrap_group,
 )
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.keys import Credentials
+from hermes_trio.preparation import Prepared, prepare
 from hermes_trio.server import workers
 from hermes_trio.server.config import ServerConfig, hypercorn_config
 from hermes_trio.server.greeting import greet, local_url
@@ -50,7 +49,7 @@ def check(loaded: LoadedSettings) -> None:
         ConfigurationError: The server could not start.
     """
     check_versions()
-    bootstrap.check(loaded.settings)
+    preparation.check(loaded.settings)
 
 
 def main(loaded: LoadedSettings) -> int:

@@ -12,7 +12,8 @@ import trio
 from attrs import evolve
 
 from hermes_trio import logs
-from hermes_trio.bootstrap import Prepared, open_server, prepare
+from hermes_trio.bootstrap import open_server
+from hermes_trio.preparation import Prepared, prepare
 from hermes_trio.server.main import cancel_start, run_trio, serve_requests
 from hermes_trio.server.process_secrets import forbid_inspection
 from hermes_trio.server.shutdown import (

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hermes_trio.bootstrap import check
 from hermes_trio.cli import commands
 from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.preparation import check
 from hermes_trio.server.process_secrets import secret_variables
 from hermes_trio.settings import LoadedSettings, SettingsError, SourceKind, load
 from hermes_trio.settings.channels import WhatsAppSettings

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.bootstrap import check, find_agents
 from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.preparation import check, find_agents
 from hermes_trio.settings import (
     InvalidValueError,
     LoadedSettings,
