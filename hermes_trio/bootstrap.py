@@ -21,7 +21,7 @@ from attrs import define, evolve, field, frozen
 from hermes_trio.agent.interface import AgentFactory, AgentProvider
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.agents.registry import open_agent
-from hermes_trio.channels.setup import open_channels, register_channels
+from hermes_trio.channels import whatsapp
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.outcome import Outcome, Reason
 from hermes_trio.core.records import Ownership, Retention
@@ -135,7 +135,7 @@ async def open_server(prepared: Prepared, app: Application | None = None) -> Asy
             app = app or make_server_app(settings)
             try:
                 server = _attach(app, prepared, services, supervisor, metrics, readiness)
-                async with open_channels(app, settings.channels):
+                async with _open_channels(app, settings, server.state):
                     yield server
             finally:
                 detach_state(app)
@@ -144,7 +144,8 @@ async def open_server(prepared: Prepared, app: Application | None = None) -> Asy
 def make_server_app(settings: Settings) -> Application:
     """Make the application of a server. ``open_server`` gives it what its requests need."""
     app = make_app(web_options(settings))
-    register_channels(app, settings.channels)
+    if settings.channels.whatsapp is not None:
+        app.register_blueprint(whatsapp.blueprint)
     return app
 
 
@@ -328,6 +329,19 @@ async def _open_agent(
         raise ConfigurationError(f"{prefix}{error}") from error
     runtime = AgentRuntime(factory, limits.threads, limits.interrupts, limits.grace_seconds, config)
     return AgentEnvironment(runtime, workspace)
+
+
+@asynccontextmanager
+async def _open_channels(
+    app: Application, settings: Settings, state: AppState
+) -> AsyncIterator[None]:
+    """Open the channels that are configured, for the length of the block."""
+    async with AsyncExitStack() as stack:
+        if settings.channels.whatsapp is not None:
+            await stack.enter_async_context(
+                whatsapp.open_whatsapp(app, settings.channels.whatsapp, state)
+            )
+        yield
 
 
 # -- the application for programs that embed it --

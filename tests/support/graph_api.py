@@ -16,9 +16,8 @@ from typing import Any
 import trio
 from attrs import define, field, frozen
 
-from hermes_trio.channels.setup import register_channels
-from hermes_trio.channels.whatsapp import OpenChannel, open_whatsapp
-from hermes_trio.settings.channels import ChannelSettings, WhatsAppSettings
+from hermes_trio.channels.whatsapp import OpenChannel, blueprint, open_whatsapp
+from hermes_trio.settings.channels import WhatsAppSettings
 from tests.support.asgi import HttpResponse, real_timeout
 from tests.support.fakes import EPOCH, AppHarness, open_harness
 from tests.support.scripted_upstream import ReceivedRequest, Reply, ScriptedUpstream, Step
@@ -141,7 +140,7 @@ async def open_channel(
     """A server with the channel. The arguments are those of ``open_harness``."""
     async with serve_graph_api() as graph, open_harness(*server, **more) as harness:
         chosen = settings_of(graph, **(settings or {}))
-        register_channels(harness.app, ChannelSettings(whatsapp=chosen))
+        harness.app.register_blueprint(blueprint)
         async with open_whatsapp(harness.app, chosen, harness.state) as opened:
             yield ChannelHarness(harness, graph, opened)
 
