@@ -38,12 +38,11 @@ from hermes_trio.runs.admission import Admission, BodyBudget, Quota, SessionLock
 from hermes_trio.runs.cluster import Cluster
 from hermes_trio.runs.disconnects import parse_policy
 from hermes_trio.runs.leases import LeaseStatus, open_lease
-from hermes_trio.runs.persistence import LogFlusher, enforce_retention
+from hermes_trio.runs.persistence import LogFlusher, StoreMonitor, enforce_retention
 from hermes_trio.runs.registry import RunRegistry
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.session_locks import SharedSessionLocks
 from hermes_trio.runs.spec import AgentEnvironment, Services
-from hermes_trio.runs.store_monitor import StoreMonitor
 from hermes_trio.runs.supervisor import RunSupervisor, open_supervisor
 from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.schema.replies import ShownSetting

@@ -9,7 +9,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from hermes_trio.runs.store_monitor import HEARTBEAT_SECONDS, HEARTBEAT_TIMEOUT, StoreMonitor
+from hermes_trio.runs.persistence import HEARTBEAT_SECONDS, HEARTBEAT_TIMEOUT, StoreMonitor
 from hermes_trio.stores.base import StoreError
 
 
