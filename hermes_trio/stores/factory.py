@@ -113,7 +113,7 @@ def open_store(
     """
     match location:
         case InMemory():
-            from hermes_trio.stores.memory import open_memory  # noqa: PLC0415
+            from hermes_trio.stores.sqlite import open_memory  # noqa: PLC0415
 
             return open_memory()
         case SqliteFile(path):

@@ -19,7 +19,7 @@ from hermes_trio.core.outcome import Outcome, Reason
 from hermes_trio.core.records import EndedRun, RunHeader, Stamp
 from hermes_trio.core.sessions import Session
 from hermes_trio.runs.admission import Admission
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 from tests.support.asgi import real_timeout
 from tests.support.fakes import EPOCH, HELLO, BrokenStore, Pause, ScriptedAgentFactory, Step
 from tests.support.graph_api import (

@@ -14,7 +14,7 @@ from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.records import EndedRun
 from hermes_trio.runs.recovery import recover
 from hermes_trio.stores.base import Store, StoreError
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 from hermes_trio.web.api.responses import to_items
 from tests.robustness.scenarios import LIMITS
 from tests.support.fakes import AppHarness, ScriptedAgentFactory, make_harness

@@ -16,7 +16,7 @@ from hermes_trio.core.events import Result, Text
 from hermes_trio.core.records import EndedRun, LiveRun, LogBatch, NoRun, Ownership, RunHeader
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 from tests.robustness.invariants import (
     IN_PROGRESS,
     StatusHistory,

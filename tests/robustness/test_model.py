@@ -30,7 +30,7 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun, Retention
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 from tests.robustness.commanded_agents import ServerLifetime, open_server_lifetime
 from tests.robustness.guest_run import GuestRun
 from tests.robustness.invariants import (

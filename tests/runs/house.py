@@ -25,7 +25,7 @@ from hermes_trio.runs.spec import Persistence, RunSpec, Services
 from hermes_trio.runs.supervisor import RunSupervisor, open_supervisor
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, RunLimits
 from hermes_trio.stores.base import Store, StoreError
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 
 OWNER = "this process"
 

@@ -21,7 +21,7 @@ from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Items, Persistence
 from hermes_trio.runs.supervisor import attach
 from hermes_trio.stores.base import LeasedStore, StoreError
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 from tests.runs.house import OWNER, Gated, House, header_of, open_house, whole
 from tests.support.run_harness import EventReplayAgent
 

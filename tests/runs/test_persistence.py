@@ -35,7 +35,7 @@ from hermes_trio.runs.persistence import (
     UnsavedLog,
 )
 from hermes_trio.runs.supervisor import attach
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 from tests.runs.house import Gated, header_of, open_house, whole
 from tests.support.run_harness import EventReplayAgent
 

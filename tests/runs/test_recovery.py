@@ -22,7 +22,7 @@ from hermes_trio.runs.log import StoredReader
 from hermes_trio.runs.recovery import recover
 from hermes_trio.runs.spec import Items
 from hermes_trio.stores.base import Store
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 from tests.runs.house import header_of, whole
 from tests.support.dialect_frames import numbered
 from tests.support.strategies import scripts

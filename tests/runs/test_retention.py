@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from hermes_trio.core.records import PurgeResult, Retention
 from hermes_trio.runs.persistence import RETENTION_SECONDS, enforce_retention
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 
 RETENTION = Retention(log_seconds=5.0)
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes_trio.stores.base import Store
-from hermes_trio.stores.memory import open_memory
-from hermes_trio.stores.sqlite import open_sqlite
+from hermes_trio.stores.sqlite import open_memory, open_sqlite
 from tests.stores.contract.approvals import ApprovalContract
 from tests.stores.contract.conversations import ConversationContract, IdempotencyContract
 from tests.stores.contract.isolation import IsolationContract

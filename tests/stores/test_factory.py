@@ -18,8 +18,7 @@ from hermes_trio.stores.factory import (
     open_store,
     parse_store_url,
 )
-from hermes_trio.stores.memory import MemoryStore
-from hermes_trio.stores.sqlite import SqliteStore
+from hermes_trio.stores.sqlite import MemoryStore, SqliteStore
 from tests.stores.helpers import file_names
 
 

@@ -16,7 +16,7 @@ from hermes_trio.core.records import EndedRun, LiveRun, NoRun, Ownership, RunHea
 from hermes_trio.core.turn import Turn
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.codec import RunRow, decode_header, decode_run, encode_header, encode_run
-from hermes_trio.stores.memory import open_memory
+from hermes_trio.stores.sqlite import open_memory
 from tests.stores.samples import KEEP_ALL, ended, header, history_texts, texts_of
 from tests.stores.test_codec import messages, parts, text, values
 from tests.support.strategies import last_words, scripts

@@ -1,9 +1,9 @@
-"""What every application would make anew, although it is always the same, is made once in a process of tests.
+"""Share between tests what is the same for every application and takes long to make.
 
-A test has an application and a store of its own. Nine tenths of making them are the functions that
-build addresses from rules, which are never called, the packing of the page's files and the tables
-of an empty database. The first two have no state and are shared; the third is copied. Servers in
-processes of their own, and databases in files, do it all as ever.
+A test has an application and a store of its own. Nine tenths of the time to make them goes into
+the functions that build URLs from rules, which are never called, into compressing the files of the
+page, and into the tables of an empty database. The first two have no state and are shared; the
+tables are copied. Servers in processes of their own and databases in files share nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from werkzeug.routing import Rule
 
-from hermes_trio.stores import memory
+from hermes_trio.stores.sqlite import store as sqlite_store
 from hermes_trio.stores.sqlite.schema import migrate
 from hermes_trio.web import app, static
 
@@ -24,13 +24,12 @@ BUILDER = "_compile_builder"
 
 
 def make_once() -> None:
-    """From now on, in this process."""
-    if hasattr(
-        Rule, BUILDER
-    ):  # not a part of Werkzeug's promises: without it tests are slower, not wrong
+    """Share them from now on in this process."""
+    # Not public in Werkzeug: without it, tests are slower and nothing else.
+    if hasattr(Rule, BUILDER):
         setattr(Rule, BUILDER, _once_for_each_text(getattr(Rule, BUILDER)))
     setattr(app, static.load_page.__name__, cache(static.load_page))
-    setattr(memory, migrate.__name__, _copy_of_the_tables)
+    setattr(sqlite_store, migrate.__name__, _copy_of_the_tables)
 
 
 def _once_for_each_text(compile_builder: Callable[..., Any]) -> Callable[..., Any]:

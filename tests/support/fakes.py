@@ -46,7 +46,7 @@ from hermes_trio.runs.spec import AgentEnvironment, Services
 from hermes_trio.runs.supervisor import RunSupervisor
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, RunLimits
 from hermes_trio.stores.base import SharedStore, Store, StoreError
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 from hermes_trio.tokens import Purpose, TokenSigner
 from hermes_trio.web.app import attach_state, make_app
 from hermes_trio.web.metrics import Metrics

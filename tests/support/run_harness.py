@@ -31,7 +31,7 @@ from hermes_trio.runs.registry import RunRegistry
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import RunSpec, Services
 from hermes_trio.runs.tracker import DEFAULT_LIMITS, RunLimits
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 from tests.support.asgi import real_timeout
 
 

@@ -18,7 +18,7 @@ from hermes_trio.core.records import (
     RunHeader,
 )
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 
 
 class SharedMemoryStore(MemoryStore):

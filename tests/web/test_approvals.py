@@ -13,7 +13,7 @@ from hermes_trio.core.events import AnsweredBy, Choice, Text, ToolCompleted, Too
 from hermes_trio.runs.recovery import recover
 from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.schema import replies
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 from tests.support import run_harness
 from tests.support.asgi import Exchange, HttpResponse
 from tests.support.chat_api import chunks, said

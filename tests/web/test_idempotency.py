@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from hermes_trio.core.events import Text
 from hermes_trio.core.records import IdempotencyRecord, Ownership, RunHeader
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 from tests.support.asgi import HttpResponse
 from tests.support.fakes import CHAT, AppHarness, Pause, ScriptedAgentFactory, ask, ask_stream
 from tests.support.responses_api import (

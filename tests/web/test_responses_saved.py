@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.events import Text
 from hermes_trio.core.records import EndedRun, LogBatch, Ownership, RunHeader
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 from tests.support.asgi import Exchange
 from tests.support.fakes import BrokenStore, Pause, ScriptedAgentFactory
 from tests.support.responses_api import (

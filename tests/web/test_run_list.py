@@ -16,7 +16,7 @@ from trio.testing import wait_all_tasks_blocked
 from hermes_trio.core.events import Result, Text, Verdict
 from hermes_trio.core.records import Ownership, RunHeader, RunPage, RunQuery, Stamp
 from hermes_trio.schema import replies
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 from tests.support.fakes import CHAT, EPOCH, AppHarness, Pause, ScriptedAgentFactory, ask
 from tests.support.responses_api import BOB, RESPONSES, idle_harness, say, until_ended
 from tests.support.runs_api import RUNS, Json, followed, shown, started, stopped

@@ -15,7 +15,7 @@ from hermes_trio.agent.emitter import Emitter
 from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.events import Text, ToolOutput, ToolStarted
 from hermes_trio.core.records import EndedRun, LogBatch, Ownership
-from hermes_trio.stores.memory import MemoryStore
+from hermes_trio.stores.sqlite import MemoryStore
 from tests.support.asgi import TIMEOUT
 from tests.support.fakes import Pause, ScriptedAgentFactory, Step
 from tests.support.responses_api import idle_harness
