@@ -100,16 +100,13 @@ class EventFactory:
         )
 
     def tool_completed(self, call_id: object, result: object, is_error: bool) -> Event:
-        return ToolCompleted(safe_str(call_id), _result(result), bool(is_error), self.now())
+        text = "" if result is None else safe_str(result)
+        return ToolCompleted(safe_str(call_id), text, bool(is_error), self.now())
 
 
 def _arguments(args: object) -> Mapping[str, Any]:
     copy = to_jsonable(args)
     return copy if isinstance(copy, dict) else {} if copy is None else {"value": copy}
-
-
-def _result(result: object) -> str:
-    return "" if result is None else safe_str(result)
 
 
 @define

@@ -28,6 +28,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
+from typing import TypeVar
+
+S = TypeVar("S", bound=StrEnum)
+T = TypeVar("T", bound=StrEnum)
 
 
 class InvalidTransition(Exception):
@@ -135,10 +139,7 @@ def next_call_state(state: CallState, transition: CallTransition) -> CallState:
     Raises:
         InvalidTransition: the table does not list it.
     """
-    try:
-        return CALL_TRANSITIONS[state, transition]
-    except KeyError:
-        raise _invalid(state, transition) from None
+    return _next_state(CALL_TRANSITIONS, state, transition)
 
 
 def next_turn_state(state: TurnState, transition: TurnTransition) -> TurnState:
@@ -147,10 +148,7 @@ def next_turn_state(state: TurnState, transition: TurnTransition) -> TurnState:
     Raises:
         InvalidTransition: the table does not list it.
     """
-    try:
-        return TURN_TRANSITIONS[state, transition]
-    except KeyError:
-        raise _invalid(state, transition) from None
+    return _next_state(TURN_TRANSITIONS, state, transition)
 
 
 def next_run_state(state: RunState, transition: RunTransition) -> RunState:
@@ -159,11 +157,11 @@ def next_run_state(state: RunState, transition: RunTransition) -> RunState:
     Raises:
         InvalidTransition: the table does not list it.
     """
+    return _next_state(RUN_TRANSITIONS, state, transition)
+
+
+def _next_state(table: Mapping[tuple[S, T], S], state: S, transition: T) -> S:
     try:
-        return RUN_TRANSITIONS[state, transition]
+        return table[state, transition]
     except KeyError:
-        raise _invalid(state, transition) from None
-
-
-def _invalid(state: StrEnum, transition: StrEnum) -> InvalidTransition:
-    return InvalidTransition(f"cannot {transition} in state {state}")
+        raise InvalidTransition(f"cannot {transition} in state {state}") from None

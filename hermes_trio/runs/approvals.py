@@ -107,7 +107,8 @@ class Approvals:
             await answered.wait()
             return
         async with self._lock:
-            self._resolve(request.approval_id, Choice.DENY, self._why_not())
+            by = AnsweredBy.TIMEOUT if self._seconds else AnsweredBy.NOBODY
+            self._resolve(request.approval_id, Choice.DENY, by)
 
     async def wait_resolved(self, approval_id: str) -> None:
         """Wait until a request is not open any more."""
@@ -155,9 +156,6 @@ class Approvals:
         self._approvals.resolve(approval_id, Decision(choice, by))
         self._answered.pop(approval_id).set()
         return True
-
-    def _why_not(self) -> AnsweredBy:
-        return AnsweredBy.TIMEOUT if self._seconds else AnsweredBy.NOBODY
 
     async def _is_granted(self, request: ApprovalRequest) -> bool:
         patterns = tuple(each for each in request.patterns if each not in self._granted_here)

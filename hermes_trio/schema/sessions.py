@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.errors import bad_request
 from hermes_trio.core.messages import Content
 from hermes_trio.core.sessions import MAX_TITLE, SessionChange
 from hermes_trio.core.shorten import shorten
@@ -111,14 +111,11 @@ def parse_session_update(raw: bytes) -> SessionChange:
     body = parse_object(raw)
     for name in body:
         if name not in _CHANGEABLE:
-            raise _unsupported(shorten(name, 60))
+            shown = shorten(name, 60)
+            message = f"'{shown}' cannot be changed. Only 'title' and 'end_reason' can."
+            raise bad_request(message, shown, "unsupported_session_field")
     reason = read_text(body, "end_reason", limit=MAX_SESSION_LENGTH).strip()
     return SessionChange("title" in body, read_title(body.get("title")), reason)
-
-
-def _unsupported(name: str) -> ApiError:
-    message = f"'{name}' cannot be changed. Only 'title' and 'end_reason' can."
-    return bad_request(message, name, "unsupported_session_field")
 
 
 def parse_fork(raw: bytes) -> SessionForkRequest:

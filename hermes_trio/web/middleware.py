@@ -379,14 +379,10 @@ def _reduce_target(scope: Scope) -> None:
         scope["raw_path"] = b"/" + scope["raw_path"].partition(b"://")[2].partition(b"/")[2]
 
 
-def _is_request_id(text: str) -> bool:
-    """Whether a request id that a client sent can be used as it is."""
-    return _REQUEST_ID.fullmatch(text) is not None
-
-
 def _request_id(headers: Mapping[str, str]) -> str:
+    """Return the id that the client gave to the request, or a new one if that cannot be used."""
     given = headers.get("x-request-id", "")
-    return given if _is_request_id(given) else f"req_{secrets.token_hex(16)}"
+    return given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(16)}"
 
 
 def _check_request(scope: Scope, headers: Mapping[str, str], max_body_bytes: int) -> None:

@@ -16,6 +16,17 @@ HEADER = RunHeader("default", Stamp("run_1", 1_700_000_000.5, "hermes-agent"), "
 TERMINAL = {"run.completed", "run.failed", "run.cancelled"}
 CLOSED = ": stream closed"
 FRAME = re.compile(r"id: (0|[1-9][0-9]*)\ndata: (\{.*\})")
+APPROVAL_REQUEST = {
+    "approval_id",
+    "toolCallId",
+    "command",
+    "description",
+    "pattern_key",
+    "pattern_keys",
+    "allow_permanent",
+    "choices",
+    "timeout",
+}
 _FIELDS = {
     "run.started": set(),
     "message.delta": {"delta"},
@@ -24,17 +35,7 @@ _FIELDS = {
     "tool.output": {"toolCallId", "delta"},
     "tool.completed": {"tool", "toolCallId", "duration", "error", "result", "status"},
     "tool.handed_over": {"tool", "toolCallId", "arguments"},
-    "approval.request": {
-        "approval_id",
-        "toolCallId",
-        "command",
-        "description",
-        "pattern_key",
-        "pattern_keys",
-        "allow_permanent",
-        "choices",
-        "timeout",
-    },
+    "approval.request": APPROVAL_REQUEST,
     "approval.responded": {"approval_id", "toolCallId", "choice", "resolved", "by"},
     "run.completed": {"output", "usage"},
     "run.failed": {"error", "reason"},

@@ -9,6 +9,7 @@ from typing import Any
 
 from hermes_trio.core.messages import Message
 from hermes_trio.core.records import RunHeader, Stamp
+from tests.support.run_stream_rules import APPROVAL_REQUEST
 
 Json = dict[str, Any]
 
@@ -31,18 +32,7 @@ _FIELDS = {
     "tool.output": {*_CALL, "delta"},
     "tool.completed": {*_CALL, "preview", "args", "duration", "error", "result", "status"},
     "tool.handed_over": {*_CALL, "arguments"},
-    "approval.request": {
-        "message_id",
-        "approval_id",
-        "toolCallId",
-        "command",
-        "description",
-        "pattern_key",
-        "pattern_keys",
-        "allow_permanent",
-        "choices",
-        "timeout",
-    },
+    "approval.request": {"message_id", *APPROVAL_REQUEST},
     "approval.responded": {"message_id", "approval_id", "toolCallId", "choice", "resolved", "by"},
     "assistant.completed": {"message_id", "content", *_FLAGS},
     "run.completed": {"message_id", "messages", "usage", *_FLAGS},
