@@ -84,7 +84,7 @@ class WhatsAppSettings:
     access_token: str = attrs.field(validator=_validate_secret, repr=False)
     app_secret: str = attrs.field(validator=_validate_secret, repr=False)
     verify_token: str = attrs.field(validator=_validate_secret, repr=False)
-    # Who may write: phone numbers, or "*" for everyone; empty means nobody.
+    # Senders whose messages are answered: phone numbers, or "*" for all; none if empty.
     allow: tuple[str, ...] = attrs.field(
         default=(), converter=normalize_senders, validator=_validate_senders
     )
