@@ -5,7 +5,7 @@ Each turn runs one in the agent's thread.
 ::
 
     class Parrot(AsyncioAgent):
-        async def work(self, turn, say):
+        async def work(self, turn, emitter):
             await asyncio.sleep(1)
             await emitter.text(f"You said: {turn.text}")
 

@@ -1,4 +1,4 @@
-"""What a channel is: the way to a messenger, and for whom it acts."""
+"""The interface of a channel, which connects the chats of a messenger with an agent."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class DeliveryError(Exception):
 
 @frozen
 class ChannelMessage:
-    """A message that somebody sent to a channel."""
+    """A message from a chat, which the channel has to answer."""
 
     message_id: str
-    chat: str  # the chat that it was sent in, and that it is answered in
-    text: str  # "" if it is something else, such as an image
+    chat: str  # where it was sent, and is answered
+    text: str  # "" if the message is something else, such as an image
 
 
 @frozen
 class ChannelPolicy:
-    """For whom a channel acts, and what it does while an agent works."""
+    """The principal and the agent of a channel, and its limits."""
 
     principal: str
     profile: str = ""  # "" for the server's own agent
@@ -34,16 +34,16 @@ class ChannelPolicy:
 
 
 class Channel(Protocol):
-    """The way to a messenger. Its name is the kind of its runs and the prefix of its sessions."""
+    """A connection to a messenger."""
 
     @property
     def name(self) -> str:
-        """The name of the channel: lower-case letters."""
+        """The kind of its runs and the prefix of its session ids, in lower-case letters."""
         ...
 
     @property
     def policy(self) -> ChannelPolicy:
-        """For whom the channel acts."""
+        """The principal, the agent and the limits of the channel."""
         ...
 
     def is_allowed(self, chat: str) -> bool:
@@ -51,7 +51,7 @@ class Channel(Protocol):
         ...
 
     async def send_text(self, chat: str, text: str) -> None:
-        """Send a text of any length, in as many messages as it takes, and retry what may pass.
+        """Send a text of any length, in as many messages as it takes. Retries transient failures.
 
         Raises:
             DeliveryError: not everything could be sent.
@@ -59,13 +59,13 @@ class Channel(Protocol):
         ...
 
     async def show_typing(self, message: ChannelMessage) -> None:
-        """Show that an answer to a message is being prepared, until there is one or some seconds have passed.
+        """Show for ``typing_seconds`` or until the next message that an answer is being prepared.
 
-        Does nothing where that is not possible. Raises nothing.
+        Does nothing if the messenger has no such indicator. Raises nothing.
         """
         ...
 
     @property
     def typing_seconds(self) -> float:
-        """How long ``show_typing`` lasts."""
+        """How long the indicator is shown."""
         ...

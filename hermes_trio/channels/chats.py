@@ -1,9 +1,9 @@
 """The chats of a channel: each message is taken once and answered in the order of its chat.
 
 A message is claimed in the store before it is acknowledged, so that one which is delivered again is
-not answered again, also after a restart and by another process. It then waits in memory: what
-waits when the process dies is not answered any more. The run that was under way is recovered, and
-its chat is told at the next start. A server that stops in order tells the chats itself.
+not answered again, even after a restart or by another process. It then waits in memory: messages
+that wait when the process dies are not answered. The run in progress is recovered, and its chat is
+told at the next start. A server that shuts down tells the chats itself.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CLAIM_SECONDS = 10.0
 # For a slot and for the turns that other clients run in the session; there is no event for either.
 BUSY_SECONDS = 60.0
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.5, 5.0
-TEXT_ONLY_SECONDS = 60.0  # between two notes, as somebody may send a whole album
+TEXT_ONLY_SECONDS = 60.0  # between two notes: users may send a whole album
 CLOSE_SECONDS = 5.0
 INTERRUPTED_SECONDS = 3_600.0  # how long ago a run may have been recovered, for its chat to be told
 MAX_INTERRUPTED = 100

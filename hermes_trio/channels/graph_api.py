@@ -1,4 +1,4 @@
-"""Calls of Meta's Graph API: one endpoint, which sends messages and shows that one is being typed."""
+"""Call Meta's Graph API: one endpoint, which sends messages and shows the typing indicator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONGEST_DELAY = 60.0
 
 @frozen
 class FailedCall:
-    """Why a call failed, without the text that Meta sends, which may repeat the token."""
+    """Why a call failed. Without the text that Meta sends, which may repeat the token."""
 
     text: str
     is_transient: bool = False
@@ -52,7 +52,7 @@ class GraphApi:
     retries: int
 
     async def post(self, body: Mapping[str, Any], retries: int | None = None) -> Mapping[str, Any]:
-        """Make a call, and repeat it while the failure may pass.
+        """Make a call, and repeat it while its failure is transient.
 
         A call that took effect although its response was lost is repeated, too: a message may
         arrive twice, rather than not at all.
@@ -110,7 +110,7 @@ def _read_seconds(value: str) -> float:
 
 @cache
 def _ssl_context() -> ssl.SSLContext:
-    """Loading the certificates takes long enough to do it only once."""
+    """Load the certificates, which takes long enough to do it only once."""
     return httpx2.create_ssl_context()
 
 

@@ -1,4 +1,4 @@
-"""One turn of a chat: an ordinary run, started in the server's nursery and read to its end."""
+"""Run one turn of a chat: start an ordinary run in the server's nursery, and read it to its end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NOTES: Mapping[Reason, str] = {
 
 
 class RunningCalls:
-    """The tool calls of a run that are under way."""
+    """The tool calls of a run that are in progress."""
 
     def __init__(self) -> None:
         self._labels: dict[str, str] = {}
@@ -72,7 +72,7 @@ class RunningCalls:
 
 
 def new_run_id() -> str:
-    """Make up the id of a run."""
+    """Return a new run id."""
     return f"run_{secrets.token_hex(16)}"
 
 

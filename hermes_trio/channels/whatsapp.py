@@ -71,7 +71,7 @@ class ReceivedMessage:
 
 @frozen
 class Notification:
-    """The messages of one webhook, and the messages of ours that were not delivered."""
+    """The messages that a webhook reports, and the errors of replies that were not delivered."""
 
     messages: tuple[ReceivedMessage, ...]
     failures: tuple[int, ...]  # error codes
@@ -175,7 +175,7 @@ class WhatsApp:
     _logged_senders: set[str] = field(factory=set)
 
     def is_allowed(self, chat: str) -> bool:
-        """Whether a sender is on the list."""
+        """Return whether a sender is on the list."""
         return ANYONE in self.settings.allow or chat in self.settings.allow
 
     async def send_text(self, chat: str, text: str) -> None:
@@ -217,7 +217,7 @@ class WhatsApp:
             log.debug("the typing indicator was not shown", error=str(error))
 
     def select(self, received: ReceivedMessage, now: float) -> ChannelMessage | None:
-        """Return what to answer of a message, None if it is to be ignored."""
+        """Return the message to answer, None if it is to be ignored."""
         is_ours = received.message_id in self._sent_ids
         is_known = received.text or received.kind in MEDIA
         if is_ours or not received.message_id or not is_known:
@@ -235,7 +235,7 @@ class WhatsApp:
         return ChannelMessage(received.message_id, received.sender, received.text)
 
     def _log_refusal(self, sender: str) -> None:
-        """Log a sender once: it is what has to be added to the list."""
+        """Log a sender once, in the form in which it can be added to the list."""
         if sender not in self._logged_senders and len(self._logged_senders) < MAX_LOGGED_SENDERS:
             self._logged_senders.add(sender)
             log.warning(
@@ -268,7 +268,7 @@ def _open_channel() -> OpenChannel:
 
 @blueprint.get("")
 async def verify() -> Response:
-    """Prove to Meta that the webhook belongs to whoever knows the verify token."""
+    """Answer Meta's challenge, if the request has the verify token."""
     given, expected = (
         request.args.get("hub.verify_token", ""),
         _open_channel().channel.settings.verify_token,
@@ -283,7 +283,7 @@ async def verify() -> Response:
 
 @blueprint.post("")
 async def receive() -> Response:
-    """Take the messages of a notification. They are answered later."""
+    """Accept the messages of a notification. They are answered later."""
     opened = _open_channel()
     channel, state = opened.channel, app_state()
     signature = header(SIGNATURE_HEADER)

@@ -101,8 +101,8 @@ async def _turn(
         session = (
             await client.open_session(settings.session, settings.model) if settings.session else ""
         )
-        ask = TurnPrompt(settings.prompt, secrets.token_hex(16), session, settings.model)
-        return await run_turn(client, ask, screen, approval_handler)
+        prompt = TurnPrompt(settings.prompt, secrets.token_hex(16), session, settings.model)
+        return await run_turn(client, prompt, screen, approval_handler)
 
 
 def _loop(target: Target, settings: ChatSettings) -> int:

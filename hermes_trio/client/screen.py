@@ -28,7 +28,7 @@ class Screen(Protocol):
         """How often to call ``tick``; 0 for never."""
         ...
 
-    def show(self, view: View, heard: Received, /) -> None:
+    def show(self, view: View, received: Received, /) -> None:
         """Display one more event."""
         ...
 
@@ -75,10 +75,10 @@ class _Plain:
 class JsonLines(_Plain):
     """Writes every event as it was received, one per line."""
 
-    def show(self, _view: View, heard: Received, /) -> None:
+    def show(self, _view: View, received: Received, /) -> None:
         # Between two tokens of JSON a space is as good as a line break, and within a string there
         # is none.
-        line = heard.data.replace("\n", " ")
+        line = received.data.replace("\n", " ")
         self.out.write(f"{line}\n")
         self.out.flush()
 
@@ -92,7 +92,7 @@ class PlainText(_Plain):
 
     mark: PrintPosition = START
 
-    def show(self, view: View, _heard: Received, /) -> None:
+    def show(self, view: View, _received: Received, /) -> None:
         written = False
         for place in range(self.mark.block, len(view.blocks)):
             block = view.blocks[place]

@@ -187,7 +187,7 @@ class LiveScreen:
         """The speed of the spinner."""
         return FRAMES_PER_SECOND
 
-    def show(self, view: View, heard: Received, /) -> None:
+    def show(self, view: View, received: Received, /) -> None:
         """Do nothing: the next tick draws it."""
 
     def tick(self, view: View) -> None:

@@ -78,13 +78,13 @@ class TurnResult:
 
 async def run_turn(
     client: ApiClient,
-    ask: TurnPrompt,
+    prompt: TurnPrompt,
     screen: Screen,
     approval_handler: ApprovalHandler,
     policy: ReconnectPolicy = DEFAULT_POLICY,
 ) -> TurnResult:
     """Run one turn. Ctrl-C stops the run, a second Ctrl-C exits at once."""
-    turn = _TurnController(client, ask, screen, approval_handler, policy)
+    turn = _TurnController(client, prompt, screen, approval_handler, policy)
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(turn.watch_signals, nursery)
@@ -100,7 +100,7 @@ async def run_turn(
 @define
 class _TurnController:
     client: ApiClient
-    ask: TurnPrompt
+    prompt: TurnPrompt
     screen: Screen
     approval_handler: ApprovalHandler
     policy: ReconnectPolicy
@@ -121,11 +121,13 @@ class _TurnController:
     async def listen(self, nursery: trio.Nursery) -> None:
         """Receive the updates of the run, to the end."""
         send, receive = trio.open_memory_channel[StreamUpdate](_BUFFER)
-        nursery.start_soon(stream_turn, self.client, self.ask, send, self._on_started, self.policy)
+        nursery.start_soon(
+            stream_turn, self.client, self.prompt, send, self._on_started, self.policy
+        )
         async with receive:
             try:
-                async for note in receive:
-                    self._take(note)
+                async for update in receive:
+                    self._take(update)
             except BrokenPipeError:  # the reader of our output has gone: stop the run
                 with trio.move_on_after(_REPLY_SECONDS, shield=True):
                     await self._stop()
@@ -134,11 +136,11 @@ class _TurnController:
     def _on_started(self, run_id: str) -> None:
         self.run_id = run_id
 
-    def _take(self, note: StreamUpdate) -> None:
-        match note:
+    def _take(self, update: StreamUpdate) -> None:
+        match update:
             case Received(event, _):
                 before, self.view = self.view, apply_event(self.view, event, time.time())
-                self.screen.show(self.view, note)
+                self.screen.show(self.view, update)
                 if self.view.questions != before.questions:
                     self._questions_changed(before)
             case Reconnecting(why, attempt, pause):

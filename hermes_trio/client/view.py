@@ -1,4 +1,4 @@
-"""What a person sees of a run: a pure function of the events so far.
+"""What is displayed of a run: a pure function of the events so far.
 
 Every event counts once: one whose number is not above the last is a repetition and changes nothing.
 So a stream that was resumed, at whatever point, leads to the same view as one that never broke.
@@ -123,20 +123,20 @@ def apply_event(view: View, event: StreamEvent, now: float) -> View:
     if event.seq <= view.seq or view.is_over:
         return view
     # Replayed events arrive late, so the smallest difference is the best estimate of the offset.
-    heard = evolve(view, seq=event.seq, offset=min(view.offset, now - event.timestamp))
+    seen = evolve(view, seq=event.seq, offset=min(view.offset, now - event.timestamp))
     handle = _HANDLERS.get(type(event.body))
-    return handle(heard, event.body, event.timestamp) if handle else heard
+    return handle(seen, event.body, event.timestamp) if handle else seen
 
 
-def _say(view: View, body: TextDelta, _at: float) -> View:
-    return _grown(view, TextBlock, body.text)
+def _add_text(view: View, body: TextDelta, _at: float) -> View:
+    return _with_text(view, TextBlock, body.text)
 
 
-def _muse(view: View, body: ReasoningDelta, _at: float) -> View:
-    return _grown(view, ReasoningBlock, body.text)
+def _add_reasoning(view: View, body: ReasoningDelta, _at: float) -> View:
+    return _with_text(view, ReasoningBlock, body.text)
 
 
-def _grown(view: View, kind: type[TextBlock | ReasoningBlock], text: str) -> View:
+def _with_text(view: View, kind: type[TextBlock | ReasoningBlock], text: str) -> View:
     """Append text to the last block if that is of the same kind."""
     last = view.blocks[-1] if view.blocks else None
     if not text:
@@ -146,23 +146,23 @@ def _grown(view: View, kind: type[TextBlock | ReasoningBlock], text: str) -> Vie
     return evolve(view, blocks=(*view.blocks, kind(text)))
 
 
-def _began(view: View, body: ToolCallStarted, at: float) -> View:
-    return _carded(
+def _start_call(view: View, body: ToolCallStarted, at: float) -> View:
+    return _with_card(
         view, body.call_id, body.tool, lambda card: evolve(card, preview=body.preview, began=at)
     )
 
 
-def _printed(view: View, body: ToolCallOutput, _at: float) -> View:
+def _add_output(view: View, body: ToolCallOutput, _at: float) -> View:
     def print_more(card: ToolCard) -> ToolCard:
         return evolve(card, printed=(card.printed + body.text)[-MAX_OUTPUT_CHARS:])
 
-    return _carded(view, body.call_id, "", print_more)
+    return _with_card(view, body.call_id, "", print_more)
 
 
-def _over(view: View, body: ToolCallEnded, _at: float) -> View:
+def _end_call(view: View, body: ToolCallEnded, _at: float) -> View:
     state = CardState.FAILED if body.is_error else CardState.DONE
     state = CardState.CANCELLED if body.is_cancelled else state
-    return _carded(
+    return _with_card(
         view,
         body.call_id,
         body.tool,
@@ -170,8 +170,8 @@ def _over(view: View, body: ToolCallEnded, _at: float) -> View:
     )
 
 
-def _handed_over(view: View, body: ToolCallHandedOver, _at: float) -> View:
-    return _carded(
+def _hand_over_call(view: View, body: ToolCallHandedOver, _at: float) -> View:
+    return _with_card(
         view,
         body.call_id,
         body.tool,
@@ -179,7 +179,7 @@ def _handed_over(view: View, body: ToolCallHandedOver, _at: float) -> View:
     )
 
 
-def _carded(view: View, call_id: str, tool: str, change: Callable[[ToolCard], ToolCard]) -> View:
+def _with_card(view: View, call_id: str, tool: str, change: Callable[[ToolCard], ToolCard]) -> View:
     """Change the card of a call; an unknown call gets a new card."""
     for place in reversed(range(len(view.blocks))):
         block = view.blocks[place]
@@ -190,43 +190,45 @@ def _carded(view: View, call_id: str, tool: str, change: Callable[[ToolCard], To
     return evolve(view, blocks=(*view.blocks, change(ToolCard(call_id, tool))))
 
 
-def _asked(view: View, body: ApprovalPrompt, _at: float) -> View:
-    return evolve(view, questions=(*_others(view, body.approval_id), body))
+def _open_question(view: View, body: ApprovalPrompt, _at: float) -> View:
+    return evolve(view, questions=(*_without_question(view, body.approval_id), body))
 
 
-def _answered(view: View, body: ApprovalClosed, _at: float) -> View:
+def _close_question(view: View, body: ApprovalClosed, _at: float) -> View:
     about = [question for question in view.questions if question.approval_id == body.approval_id]
     settled = [ApprovalBlock(question, body.choice, body.by) for question in about]
-    return evolve(view, questions=_others(view, body.approval_id), blocks=(*view.blocks, *settled))
+    return evolve(
+        view, questions=_without_question(view, body.approval_id), blocks=(*view.blocks, *settled)
+    )
 
 
-def _others(view: View, approval_id: str) -> tuple[ApprovalPrompt, ...]:
+def _without_question(view: View, approval_id: str) -> tuple[ApprovalPrompt, ...]:
     return tuple(question for question in view.questions if question.approval_id != approval_id)
 
 
-def _ended(view: View, body: RunEnd, _at: float) -> View:
+def _end_run(view: View, body: RunEnd, _at: float) -> View:
     """Close everything that is open, even if its events are missing."""
-    return evolve(view, end=body, questions=(), blocks=tuple(map(_closed, view.blocks)))
+    return evolve(view, end=body, questions=(), blocks=tuple(map(_closed_block, view.blocks)))
 
 
-def _closed(block: Block) -> Block:
+def _closed_block(block: Block) -> Block:
     if isinstance(block, ToolCard) and block.state is CardState.RUNNING:
         return evolve(block, state=CardState.CANCELLED)
     return block
 
 
 _HANDLERS: dict[type[Body], Callable[[View, Any, float], View]] = {
-    TextDelta: _say,
-    ReasoningDelta: _muse,
-    ToolCallStarted: _began,
-    ToolCallOutput: _printed,
-    ToolCallEnded: _over,
-    ToolCallHandedOver: _handed_over,
-    ApprovalPrompt: _asked,
-    ApprovalClosed: _answered,
-    RunCompleted: _ended,
-    RunFailed: _ended,
-    RunCancelled: _ended,
+    TextDelta: _add_text,
+    ReasoningDelta: _add_reasoning,
+    ToolCallStarted: _start_call,
+    ToolCallOutput: _add_output,
+    ToolCallEnded: _end_call,
+    ToolCallHandedOver: _hand_over_call,
+    ApprovalPrompt: _open_question,
+    ApprovalClosed: _close_question,
+    RunCompleted: _end_run,
+    RunFailed: _end_run,
+    RunCancelled: _end_run,
 }
 
 

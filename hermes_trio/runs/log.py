@@ -115,7 +115,7 @@ class RunLog:
             subscriber.close_send()
 
     def publish_saved_only(self) -> None:
-        """From now on, publish nothing before the store has it."""
+        """Publish nothing more before the store has it."""
         self._publishes_unsaved = False
 
     def on_append(self, callback: Callable[[], None]) -> None:
@@ -123,7 +123,7 @@ class RunLog:
         self._on_append = callback
 
     def on_saved(self, callback: Callable[[], None]) -> None:
-        """Call back whenever the store has got more of the log, its end included."""
+        """Call back whenever the store has accepted more of the log, its end included."""
         self._on_saved = callback
 
     def mark_saved(self, end: int) -> None:
@@ -196,12 +196,12 @@ class RunLog:
     # -- called by subscribers --
 
     def advanced(self) -> None:
-        """A subscriber moved on: the tracker may go on, and memory may be freed."""
+        """Note that a subscriber has advanced: the tracker may continue, and memory may be freed."""
         self._notify_writable()
         self._trim()
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        """A subscriber is closed."""
+        """Remove a subscriber that has been closed."""
         self._subscribers.discard(subscriber)
         self._notify_writable()
         if self._subscribers:
@@ -240,7 +240,10 @@ class RunLog:
             self.base = unneeded
 
     def _needed_from(self, subscriber: Subscriber) -> int:
-        """A subscriber that is never waited for may be behind, but only so far."""
+        """Return the first change that must stay in memory for a subscriber.
+
+        One that applies no back-pressure is not waited for: changes beyond ``MEMORY_WINDOW`` are dropped.
+        """
         if subscriber.applies_backpressure:
             return subscriber.position
         return max(subscriber.position, self.end - MEMORY_WINDOW)

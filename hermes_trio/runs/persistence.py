@@ -1,4 +1,4 @@
-"""How live runs reach the store: their logs in shared transactions, their ends at all costs.
+"""Write live runs to the store: their logs in shared transactions, their ends until they are saved.
 
 :class:`LogFlusher` writes the logs of all live runs in one transaction every few hundredths of a
 second (group commit). If the process dies, at most the changes of that interval are missing from
@@ -68,7 +68,7 @@ class UnsavedLog:
     async def encode(self, more: Changes = ()) -> tuple[LogBatch, ...]:
         """Encode what the store does not have, followed by ``more``, as one batch.
 
-        None if there is nothing. Yields to other tasks only while a thread encodes long texts.
+        Empty if there is nothing. Yields to other tasks only while a thread encodes long texts.
         """
         new = self.changes.read_unsaved(self._saved) + more
         if is_long(new):
@@ -106,9 +106,9 @@ class UnsavedLog:
 class LogFlusher:
     """Writes the logs of all live runs, in one task and one transaction at a time.
 
-    If ``is_strict``, clients get nothing before the store has it, so logs are written at once. What
-    comes while a write is under way joins the next one. With an ``ownership``, the store refuses
-    what it gets of a run that another node has taken over.
+    If ``is_strict``, clients get nothing before the store has it, so logs are written at once, and
+    changes that arrive during a write are part of the next one. With an ``ownership``, the store
+    refuses changes of a run that another node has taken over.
     """
 
     def __init__(
@@ -202,8 +202,8 @@ class UnsavedEnd:
 class RetryQueue:
     """Ends that the store refused, retried once a second.
 
-    Its length is bounded by the runs that the store accepted, plus ``MAX_NEW_ENDS`` that it never
-    heard of.
+    Its length is bounded by the number of runs that the store accepted, plus ``MAX_NEW_ENDS`` that it
+    does not know.
     """
 
     def __init__(self, store: Store, ownership: Ownership | None = None) -> None:

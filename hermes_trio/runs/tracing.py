@@ -1,6 +1,6 @@
-"""One OpenTelemetry span for each run, under the names of the GenAI conventions.
+"""One OpenTelemetry span per run, named by the conventions for generative AI.
 
-Nothing, unless an SDK is set up.
+Nothing is recorded unless an SDK is set up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RunSpan:
     span: trace.Span
 
     def ended(self, outcome: Outcome) -> None:
-        """Note how the run ended."""
+        """Set the attributes of the outcome."""
         self.span.set_attribute("hermes.status", str(outcome.status))
         self.span.set_attribute("hermes.reason", str(outcome.reason))
         self.span.set_attribute("gen_ai.usage.input_tokens", outcome.usage.input_tokens)
@@ -36,7 +36,7 @@ class RunSpan:
 
 
 def _is_off() -> bool:
-    """Whether no SDK is set up."""
+    """Return whether no SDK is set up."""
     provider = trace.get_tracer_provider()
     return isinstance(_tracer, trace.ProxyTracer) and isinstance(
         provider, trace.ProxyTracerProvider
@@ -44,7 +44,7 @@ def _is_off() -> bool:
 
 
 class _NoSpan(RunSpan):
-    """In place of a span, and of the block that it is for: every run has one."""
+    """Used by every run when no SDK is set up: its own context manager, which does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -58,17 +58,16 @@ class _NoSpan(RunSpan):
         pass
 
     def ended(self, outcome: Outcome) -> None:
-        """Nobody wants to know."""
+        """Record nothing."""
 
 
 _NO_SPAN = _NoSpan(trace.INVALID_SPAN)
 
 
 def traced(header: RunHeader) -> AbstractContextManager[RunSpan]:
-    """A span around a run; agents in threads and tasks see it as their parent."""
-    return (
-        _NO_SPAN if _is_off() else _traced(header)
-    )  # the API would do a lot to arrive at the same
+    """Open a span for the length of a block; it is the parent of spans that the agent creates."""
+    # Without an SDK, the API would make a context of its own for each run.
+    return _NO_SPAN if _is_off() else _traced(header)
 
 
 @contextmanager

@@ -179,7 +179,7 @@ def _result(value: InputItem, param: str) -> InputItem:
 
 
 def _mcp_call(value: InputItem, param: str) -> InputItem:
-    """A tool call that this server, or another one, has run: the call and its result in one item."""
+    """Read a tool call that a server has run: the call and its result in one item."""
     error = value.get("error")
     failed = {"error": error} if isinstance(error, str | Mapping) else {}
     return {
@@ -209,7 +209,7 @@ def _reasoning(value: InputItem, param: str) -> InputItem:
 
 
 def _approval_request(value: InputItem, param: str) -> InputItem:
-    """A request of an earlier response. It keeps its id, which the answer names."""
+    """Read an approval request of an earlier response. It keeps its id, which the answer names."""
     given_id = read_text(value, "id", param=f"{param}.id")
     return {
         "type": "mcp_approval_request",

@@ -115,7 +115,7 @@ def _bearer_token(authorization: str) -> str:
 
 
 def _is_run_stream(route: str) -> bool:
-    """Whether the request reads the event stream of one run, which is all that a ticket is for."""
+    """Return whether the request reads the event stream of one run, the only use of a ticket."""
     is_stream = route == RUN_EVENTS or (route == RESPONSE and bool_param("stream"))
     return is_stream and request.method == "GET"
 
@@ -234,7 +234,7 @@ async def sign_out() -> Response:
 
 
 def _is_secure() -> bool:
-    """Whether the browser uses TLS, to this server or to a proxy in front of it."""
+    """Return whether the browser uses TLS, to this server or to a proxy in front of it."""
     return request.scheme == "https" or header("Origin").startswith("https://")
 
 

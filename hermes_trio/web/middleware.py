@@ -163,7 +163,7 @@ class Cors:
     origins: frozenset[str]
 
     def allows(self, origin: str, host: str) -> bool:
-        """Whether a request may pass.
+        """Return whether a request may pass.
 
         Without an origin, from the same origin, or from an allowed one.
         """
@@ -208,7 +208,7 @@ class AllowedHosts:
     own_names: tuple[str, ...] = ()  # of this machine, in addition to localhost
 
     def allows(self, host: str, server: Sequence[Any] | None) -> bool:
-        """Whether a ``Host`` header is acceptable on a connection to a server's address.
+        """Return whether a ``Host`` header is acceptable on a connection to a server's address.
 
         An address that is not known, as that of a Unix socket, is not loopback. Browsers always
         send the header, so a request without it passes.
@@ -346,7 +346,7 @@ def normalize_host(host: str) -> str:
 
 
 def _is_local_name(name: str) -> bool:
-    """Whether a name always means the machine it is used on (RFC 6761, section 6.3)."""
+    """Return whether a name always means the machine it is used on (RFC 6761, section 6.3)."""
     return is_loopback(name) or name.endswith(".localhost")
 
 

@@ -205,14 +205,14 @@ def app_state() -> AppState:
 
 
 def is_open_webui() -> bool:
-    """Whether the request comes from Open WebUI, which can be configured to name itself in its headers."""
+    """Return whether the headers name Open WebUI, which it can be configured to send."""
     return any(name.lower().startswith("x-openwebui-") for name, _ in request.headers) or (
         "open webui" in header("User-Agent").lower().replace("-", " ")
     )
 
 
 def wants_status_line() -> bool:
-    """Whether the client of this request is to get status events, as configured or because it shows them."""
+    """Return whether the client gets status events: as configured, or because it shows them."""
     mode = app_state().options.open_webui_status
     return is_open_webui() if mode == "auto" else mode == "on"
 
@@ -223,7 +223,7 @@ def client_ids(body: BodyIds = NO_IDS, derived_id: str = "") -> ClientIds:
 
 
 def is_background_task(asked: ChatRequest | ResponsesRequest, ids: ClientIds) -> bool:
-    """Whether a front end asks for itself: for a title, tags, follow-up questions, search queries.
+    """Return whether a front end asks for itself: a title, tags, follow-up questions, search queries.
 
     It says so, or the request looks like it and comes from Open WebUI.
     """
@@ -241,7 +241,7 @@ def is_background_task(asked: ChatRequest | ResponsesRequest, ids: ClientIds) ->
 
 
 def is_same_origin(origin: str, host: str) -> bool:
-    """Whether an ``Origin`` header names the host of the request.
+    """Return whether an ``Origin`` header names the host of the request.
 
     The scheme is not compared: behind a proxy that terminates TLS, the server does not know it.
     """

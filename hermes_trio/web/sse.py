@@ -184,7 +184,7 @@ class StreamBody(ResponseBody):
         self._last_sent = trio.current_time()
 
     def _is_silent(self) -> bool:
-        """Whether a comment is due.
+        """Return whether a comment is due.
 
         Not if something was written through while the SSE writer waited.
         """

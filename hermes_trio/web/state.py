@@ -28,7 +28,7 @@ class ServedProfile:
     principals: tuple[str, ...] = ()  # who may use it; () for all
 
     def admits(self, principal: str) -> bool:
-        """Whether a principal may use the profile, or learn that it exists."""
+        """Return whether a principal may use the profile, or learn that it exists."""
         return not self.principals or principal in self.principals
 
 

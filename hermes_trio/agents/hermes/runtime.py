@@ -68,7 +68,10 @@ class HermesConfig:
 
 @frozen
 class HermesRuntime:
-    """Open until the server ends. All methods do file I/O and block: call them from threads."""
+    """The Hermes home of a profile, open until the server ends.
+
+    All methods do file I/O and block: call them from threads.
+    """
 
     config: HermesConfig
     home: str  # "" for the default one

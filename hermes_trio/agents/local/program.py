@@ -2,10 +2,10 @@
 
 Llama.cpp's own server, on a loopback port, for as long as the parent lives.
 
-It imports no other module of this package. Its launch spec is one line of JSON on standard input, because a command
-line or an environment variable would show the key to other users. When the model is loaded, it
-writes one line to standard output. Standard input then stays open and silent until the parent
-closes it or dies.
+It imports no other module of this package. Its launch spec is one line of JSON on standard input,
+because a command line or an environment variable would show the key to other users. When the model
+is loaded, it writes one line to standard output. Standard input then stays open and silent until the
+parent closes it or dies.
 """
 
 from __future__ import annotations

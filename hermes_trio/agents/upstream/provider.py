@@ -93,7 +93,7 @@ def check_config(config: AgentConfig) -> None:
 
 @cache
 def _ssl_context() -> ssl.SSLContext:
-    """Loading the certificates takes long enough to do it only once."""
+    """Load the certificates, which takes long enough to do it only once."""
     return httpx2.create_ssl_context()
 
 

@@ -86,7 +86,7 @@ async def chat_completions() -> Response:
 
 
 def _can_ask_in_chat(session_id: str) -> bool:
-    """Whether the next message of a session can answer a question.
+    """Return whether the next message of a session can answer a question.
 
     Other people may share a session that is derived from how a conversation begins.
 

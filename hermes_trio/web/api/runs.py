@@ -179,7 +179,7 @@ async def stream_events(run_id: str) -> Response:
 
 
 async def _has_events(header: RunHeader, after: int) -> bool:
-    """Whether an ended run has events after a number."""
+    """Return whether an ended run has events after a number."""
     stream, position = RunsStream(header, after), 0
     frames = stream.opening()
     while frames in (b"", CLOSED):
@@ -294,7 +294,7 @@ class _ListQuery:
     statuses: frozenset[str]
 
     def matches(self, listed: _ListedRun) -> bool:
-        """Whether a live run belongs into the list."""
+        """Return whether a live run belongs into the list."""
         header, query = listed.run.header, self.query
         return (
             listed.status.state in self.statuses
@@ -304,7 +304,7 @@ class _ListQuery:
         )
 
     def is_after(self, cursor: RunCursor, other: RunCursor) -> bool:
-        """Whether a run comes after another in the order of the list."""
+        """Return whether a run comes after another in the order of the list."""
         return cursor < other if self.query.newest_first else cursor > other
 
 
@@ -339,7 +339,7 @@ async def list_runs() -> Response:
 
 
 def _is_listed(run: Run) -> bool:
-    """Whether the registry answers for a live run.
+    """Return whether the registry answers for a live run.
 
     Once it has ended the store does, and until the store has accepted it nothing may reveal it.
     """
