@@ -22,7 +22,13 @@ from hermes_trio.runs.disconnects import DisconnectPolicy
 from hermes_trio.runs.registry import RunRegistry
 from hermes_trio.runs.supervisor import attach
 from hermes_trio.stores.base import StoreError
-from tests.runs.house import OWNER, House, header_of, open_house, whole
+from tests.runs.supervisor_harness import (
+    OWNER,
+    SupervisorHarness,
+    header_of,
+    open_supervisor_harness,
+    read_all,
+)
 from tests.runs.test_approvals import RM, Asker
 from tests.support.run_harness import EventReplayAgent
 from tests.support.shared_store import SharedMemoryStore
@@ -36,7 +42,7 @@ ONCE = ApprovalResponse(Choice.ONCE)
 class Nodes:
     """A node with runs, and another one."""
 
-    owner: House
+    owner: SupervisorHarness
     store: SharedMemoryStore
     own: Cluster
     other: Cluster
@@ -45,7 +51,7 @@ class Nodes:
 @asynccontextmanager
 async def open_nodes(agent: Any, *, can_listen: bool = True) -> AsyncIterator[Nodes]:
     store = SharedMemoryStore(can_listen)
-    async with open_house(agent, store) as owner, trio.open_nursery() as nursery:
+    async with open_supervisor_harness(agent, store) as owner, trio.open_nursery() as nursery:
         own = Cluster(store, store, OWNER, owner.services.registry)
         other = Cluster(store, store, "other", RunRegistry())
         nursery.start_soon(own.run)
@@ -66,19 +72,19 @@ async def test_a_run_is_followed_on_another_node(
 
             async def follow() -> None:
                 async with nodes.other.follow(HEADER) as reader:
-                    followed.extend(await whole(reader))
+                    followed.extend(await read_all(reader))
 
             nursery.start_soon(follow)
             await agent.said_all.wait()
             agent.may_end.set()
-            read = await whole(local)
+            read = await read_all(local)
         assert followed == read
         assert isinstance(read[-1], Ended)
 
 
 async def start(nodes: Nodes, **changes: Any) -> Any:
     nodes.store.owners["run-1"] = OWNER
-    return await nodes.owner.supervisor.start(evolve(nodes.owner.order(), **changes))
+    return await nodes.owner.supervisor.start(evolve(nodes.owner.make_spec(), **changes))
 
 
 async def test_growth_is_noticed_at_once(autojump_clock: MockClock) -> None:
@@ -210,10 +216,10 @@ async def test_two_nodes_answer_at_once(autojump_clock: MockClock) -> None:
 
 async def test_an_owner_that_does_not_answer(autojump_clock: MockClock) -> None:
     store = SharedMemoryStore()
-    async with open_house(EventReplayAgent(SAID, holds=True), store) as owner:
+    async with open_supervisor_harness(EventReplayAgent(SAID, holds=True), store) as owner:
         other = Cluster(store, store, "other", RunRegistry())
         store.owners["run-1"] = OWNER
-        await owner.supervisor.start(owner.order())
+        await owner.supervisor.start(owner.make_spec())
         with pytest.raises(OwnerUnreachable):
             await other.stop("ann", "run-1")
 

@@ -16,7 +16,7 @@ from hermes_trio.core.records import EndedRun, LogBatch, Ownership, RunHeader
 from hermes_trio.runs import following
 from hermes_trio.runs.following import LogFollower
 from hermes_trio.runs.log import LogTruncated
-from tests.runs.house import header_of, whole
+from tests.runs.supervisor_harness import header_of, read_all
 from tests.support.shared_store import SharedMemoryStore
 
 HEADER = header_of("run-1")
@@ -78,7 +78,7 @@ async def test_readers_get_everything_and_share_one_copy(autojump_clock: MockClo
 
         async def read_all() -> None:
             async with follower.follow(HEADER) as reader:
-                read.append(await whole(reader))
+                read.append(await read_all(reader))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(read_all)
@@ -166,7 +166,7 @@ async def test_a_long_log_is_read_to_its_end(autojump_clock: MockClock) -> None:
         await owner.end()
         async with follower.follow(HEADER) as reader:
             with trio.fail_after(following.LOOK_SECONDS):
-                assert await whole(reader) == [*texts(0, 200), END]
+                assert await read_all(reader) == [*texts(0, 200), END]
 
 
 async def test_a_run_that_is_deleted_is_over(autojump_clock: MockClock) -> None:

@@ -22,15 +22,22 @@ from hermes_trio.runs.spec import Items, Persistence
 from hermes_trio.runs.supervisor import attach
 from hermes_trio.stores.base import LeasedStore, StoreError
 from hermes_trio.stores.sqlite import MemoryStore
-from tests.runs.house import OWNER, Gated, House, header_of, open_house, whole
+from tests.runs.supervisor_harness import (
+    OWNER,
+    BlockableStore,
+    SupervisorHarness,
+    header_of,
+    open_supervisor_harness,
+    read_all,
+)
 from tests.support.run_harness import EventReplayAgent
 
 SAID: list[Event] = [Text("one "), Text("two")]
 LEASE = 8.0
 
 
-class LeasedMemoryStore(Gated):
-    """A store with leases, in memory. The doors and breakdowns of `Gated` apply to "renew", too."""
+class LeasedMemoryStore(BlockableStore):
+    """A store with leases, in memory. It blocks and fails at "renew", too."""
 
     lease_seconds = LEASE
 
@@ -76,13 +83,13 @@ def no_items(ended: EndedRun) -> Items:
 @asynccontextmanager
 async def open_node(
     store: LeasedMemoryStore, agent: EventReplayAgent
-) -> AsyncIterator[tuple[House, LeaseStatus]]:
+) -> AsyncIterator[tuple[SupervisorHarness, LeaseStatus]]:
     """A node with a lease, whose runs have an agent."""
     async with (
-        open_house(agent, store) as house,
-        open_lease(house.services, no_items, "here") as status,
+        open_supervisor_harness(agent, store) as harness,
+        open_lease(harness.services, no_items, "here") as status,
     ):
-        yield house, status
+        yield harness, status
 
 
 async def receive_all(run: Run, into: list[Change]) -> None:
@@ -119,11 +126,11 @@ async def test_a_node_that_cannot_renew_stops_its_runs_after_half_its_lease(
     autojump_clock: MockClock, is_hanging: bool
 ) -> None:
     store, agent = LeasedMemoryStore(), EventReplayAgent(SAID, holds=True)
-    async with open_node(store, agent) as (house, status):
-        run, _ = await house.supervisor.start(house.order())
+    async with open_node(store, agent) as (harness, status):
+        run, _ = await harness.supervisor.start(harness.make_spec())
         await trio.sleep(10 * LEASE)
         if is_hanging:
-            store.doors["renew"] = trio.Event()
+            store.blocked["renew"] = trio.Event()
         else:
             store.broken.add("renew")
         last = store.renewals[-1]
@@ -131,7 +138,7 @@ async def test_a_node_that_cannot_renew_stops_its_runs_after_half_its_lease(
             await run.ended.wait()
         assert trio.current_time() == pytest.approx(last + LEASE / 2)
         assert status.problem != ""
-        record = await house.ended()
+        record = await harness.ended()
         assert (record.outcome.status, record.outcome.reason) == (
             Status.FAILED,
             Reason.SERVER_ERROR,
@@ -140,22 +147,22 @@ async def test_a_node_that_cannot_renew_stops_its_runs_after_half_its_lease(
         assert status.problem != ""
         store.broken.clear()
         if is_hanging:
-            store.doors.pop("renew").set()
+            store.blocked.pop("renew").set()
         await trio.sleep(LEASE)
         assert status.problem == ""
         # It is as good as new.
-        later, _ = await house.supervisor.start(house.order("run-2"))
+        later, _ = await harness.supervisor.start(harness.make_spec("run-2"))
         await trio.sleep(LEASE)
         assert not later.ended.is_set()
         agent.may_end.set()
         await later.ended.wait()
-        assert (await house.ended("run-2")).outcome == Outcome(Status.COMPLETED)
+        assert (await harness.ended("run-2")).outcome == Outcome(Status.COMPLETED)
 
 
 async def test_a_short_failure_to_renew_stops_nothing(autojump_clock: MockClock) -> None:
     store, agent = LeasedMemoryStore(), EventReplayAgent(SAID, holds=True)
-    async with open_node(store, agent) as (house, status):
-        run, _ = await house.supervisor.start(house.order())
+    async with open_node(store, agent) as (harness, status):
+        run, _ = await harness.supervisor.start(harness.make_spec())
         for _ in range(20):
             await trio.sleep(LEASE)
             store.broken.add("renew")
@@ -167,9 +174,9 @@ async def test_a_short_failure_to_renew_stops_nothing(autojump_clock: MockClock)
 
 async def test_runs_that_cannot_be_taken_over_go_on(autojump_clock: MockClock) -> None:
     store, agent = LeasedMemoryStore(), EventReplayAgent(SAID, holds=True)
-    async with open_node(store, agent) as (house, _):
+    async with open_node(store, agent) as (harness, _):
         store.broken.add("renew")
-        run, _ = await house.supervisor.start(house.order(keep=Persistence.FINAL))
+        run, _ = await harness.supervisor.start(harness.make_spec(keep=Persistence.FINAL))
         await trio.sleep(2 * LEASE)
         assert not run.ended.is_set()
 
@@ -177,13 +184,13 @@ async def test_runs_that_cannot_be_taken_over_go_on(autojump_clock: MockClock) -
 async def test_a_node_that_was_frozen_stops_its_runs(autojump_clock: MockClock) -> None:
     """It learns from its next renewal that others have taken it for dead."""
     store, agent = LeasedMemoryStore(), EventReplayAgent(SAID, holds=True)
-    async with open_node(store, agent) as (house, status):
-        run, _ = await house.supervisor.start(house.order())
+    async with open_node(store, agent) as (harness, status):
+        run, _ = await harness.supervisor.start(harness.make_spec())
         store.has_lapsed = True
         with trio.fail_after(LEASE / 4):
             await run.ended.wait()
         assert status.problem == ""
-        assert (await house.ended()).outcome.reason is Reason.SERVER_ERROR
+        assert (await harness.ended()).outcome.reason is Reason.SERVER_ERROR
 
 
 async def test_a_fenced_run_whose_end_is_not_stored_announces_none(
@@ -191,8 +198,8 @@ async def test_a_fenced_run_whose_end_is_not_stored_announces_none(
 ) -> None:
     """Another node may be about to end it. If none does, the end is stored later."""
     store, agent = LeasedMemoryStore(), EventReplayAgent(SAID, holds=True)
-    async with open_node(store, agent) as (house, _):
-        run, _ = await house.supervisor.start(house.order())
+    async with open_node(store, agent) as (harness, _):
+        run, _ = await harness.supervisor.start(harness.make_spec())
         received: list[Change] = []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(receive_all, run, received)
@@ -201,17 +208,17 @@ async def test_a_fenced_run_whose_end_is_not_stored_announces_none(
             store.broken |= {"renew", "append", "end"}
             await run.ended.wait()
         assert not any(isinstance(change, Ended) for change in received)
-        assert isinstance(await house.record(), LiveRun)
+        assert isinstance(await harness.record(), LiveRun)
         store.broken.clear()
         await trio.sleep(2 * RETRY_SECONDS)
-        assert (await house.ended()).outcome.failure.kind == "store_error"
+        assert (await harness.ended()).outcome.failure.kind == "store_error"
 
 
 async def test_the_lease_is_renewed_while_runs_are_saved(autojump_clock: MockClock) -> None:
     store = LeasedMemoryStore()
-    async with open_house(EventReplayAgent([]), store) as house:
+    async with open_supervisor_harness(EventReplayAgent([]), store) as harness:
         with trio.CancelScope() as scope:
-            async with open_lease(house.services, no_items, "here"):
+            async with open_lease(harness.services, no_items, "here"):
                 scope.cancel()
                 with trio.CancelScope(shield=True):
                     await trio.sleep(10 * LEASE)
@@ -227,7 +234,7 @@ async def test_a_lease_that_cannot_be_given_back_keeps_nothing_waiting(
     with structlog.testing.capture_logs() as lines:
         async with open_node(store, EventReplayAgent([])):
             if is_hanging:
-                store.doors["leave"] = trio.Event()
+                store.blocked["leave"] = trio.Event()
             else:
                 store.broken.add("leave")
     assert trio.current_time() == (LEAVE_SECONDS if is_hanging else 0.0)
@@ -239,9 +246,9 @@ async def test_a_node_that_cannot_join_does_not_start(autojump_clock: MockClock)
         async def join(self, node: str, address: str) -> None:
             raise StoreError("unreachable")
 
-    async with open_house(EventReplayAgent([]), Unreachable()) as house:
+    async with open_supervisor_harness(EventReplayAgent([]), Unreachable()) as harness:
         with pytest.raises(StoreError, match="unreachable"):
-            async with open_lease(house.services, no_items, "here"):
+            async with open_lease(harness.services, no_items, "here"):
                 pass
 
 
@@ -251,23 +258,23 @@ async def test_a_node_that_cannot_join_does_not_start(autojump_clock: MockClock)
 async def test_a_run_that_was_taken_over_ends_without_a_word(autojump_clock: MockClock) -> None:
     """Learned when its log is written: clients get nothing more."""
     store, agent = LeasedMemoryStore(), EventReplayAgent([*SAID], holds=True)
-    async with open_node(store, agent) as (house, _):
-        run, client = await house.supervisor.start(house.order())
+    async with open_node(store, agent) as (harness, _):
+        run, client = await harness.supervisor.start(harness.make_spec())
         await agent.said_all.wait()
         await trio.sleep(1)
         await MemoryStore.take_over_runs(store, "other")
         with structlog.testing.capture_logs() as lines:
             async with attach(run, client) as reader:
                 run._tracker.record(Text("more"))
-                received = await whole(reader)
+                received = await read_all(reader)
             await run.ended.wait()
         assert not any(isinstance(change, Ended) for change in received)
         assert [line["event"] for line in lines if line["event"].startswith("run ")] == [
             "run was taken over"
         ]
-        assert isinstance(await house.record(), LiveRun)
+        assert isinstance(await harness.record(), LiveRun)
         assert store.of("end") == []
-        house.check_nothing_left()
+        harness.check_nothing_left()
 
 
 async def test_the_end_of_a_run_that_was_taken_over_is_not_announced(
@@ -275,33 +282,33 @@ async def test_the_end_of_a_run_that_was_taken_over_is_not_announced(
 ) -> None:
     """Learned when its end is saved."""
     store, agent = LeasedMemoryStore(), EventReplayAgent(SAID, holds=True)
-    async with open_node(store, agent) as (house, _):
-        run, client = await house.supervisor.start(house.order())
+    async with open_node(store, agent) as (harness, _):
+        run, client = await harness.supervisor.start(harness.make_spec())
         await agent.said_all.wait()
         await trio.sleep(1)
         [taken] = await MemoryStore.take_over_runs(store, "other")
         with structlog.testing.capture_logs() as lines:
             async with attach(run, client) as reader:
                 agent.may_end.set()
-                received = await whole(reader)
+                received = await read_all(reader)
             await run.ended.wait()
         assert not any(isinstance(change, Ended) for change in received)
         assert "run was taken over" in texts(lines)
         assert "run ended" not in texts(lines)
-        assert (taken.ownership, await house.record()) == (
+        assert (taken.ownership, await harness.record()) == (
             Ownership("other", 1),
             LiveRun(run.header),
         )
-        house.check_nothing_left()
+        harness.check_nothing_left()
 
 
 async def test_other_runs_are_not_touched(autojump_clock: MockClock) -> None:
     store, agent = LeasedMemoryStore(), EventReplayAgent(SAID, holds=True)
-    async with open_node(store, agent) as (house, _):
-        lost, _ = await house.supervisor.start(house.order("run-1"))
+    async with open_node(store, agent) as (harness, _):
+        lost, _ = await harness.supervisor.start(harness.make_spec("run-1"))
         await trio.sleep(1)
         await MemoryStore.take_over_runs(store, "other")
-        kept, _ = await house.supervisor.start(house.order("run-2"))
+        kept, _ = await harness.supervisor.start(harness.make_spec("run-2"))
         for run in (lost, kept):
             run._tracker.record(Text(" three"))
         await lost.ended.wait()
@@ -309,14 +316,14 @@ async def test_other_runs_are_not_touched(autojump_clock: MockClock) -> None:
         assert not kept.ended.is_set()
         agent.may_end.set()
         await kept.ended.wait()
-        assert (await house.ended("run-2")).outcome == Outcome(Status.COMPLETED)
+        assert (await harness.ended("run-2")).outcome == Outcome(Status.COMPLETED)
 
 
 async def test_an_end_that_comes_too_late_is_dropped(autojump_clock: MockClock) -> None:
     store, agent = LeasedMemoryStore(), EventReplayAgent(SAID)
     store.broken.add("end")
-    async with open_node(store, agent) as (house, _):
-        run, _ = await house.supervisor.start(house.order())
+    async with open_node(store, agent) as (harness, _):
+        run, _ = await harness.supervisor.start(harness.make_spec())
         await run.ended.wait()
         assert await recover_as(store, "other") == 0
         store.broken.clear()
@@ -324,7 +331,7 @@ async def test_an_end_that_comes_too_late_is_dropped(autojump_clock: MockClock) 
         with structlog.testing.capture_logs() as lines:
             await trio.sleep(2 * RETRY_SECONDS)
         assert texts(lines) == ["run was taken over"]
-        assert (await house.ended()).outcome.reason is Reason.PROCESS_DIED
+        assert (await harness.ended()).outcome.reason is Reason.PROCESS_DIED
 
 
 async def recover_as(store: LeasedMemoryStore, node: str) -> int:
@@ -343,12 +350,12 @@ async def recover_as(store: LeasedMemoryStore, node: str) -> int:
 
 async def test_runs_of_dead_nodes_are_ended(autojump_clock: MockClock) -> None:
     store = LeasedMemoryStore()
-    async with open_node(store, EventReplayAgent([])) as (house, _):
+    async with open_node(store, EventReplayAgent([])) as (harness, _):
         await trio.sleep(100)
         await store.begin_run(header_of("run-1"), Ownership("dead"))
         store.has_dead_nodes = True
         await trio.sleep(1.3)
-        assert (await house.ended()).outcome.reason is Reason.PROCESS_DIED
+        assert (await harness.ended()).outcome.reason is Reason.PROCESS_DIED
 
 
 async def test_a_node_without_a_lease_takes_nothing_over(autojump_clock: MockClock) -> None:
@@ -357,9 +364,9 @@ async def test_a_node_without_a_lease_takes_nothing_over(autojump_clock: MockClo
         store.broken.add("renew")
         await trio.sleep(LEASE)
         assert status.problem != ""
-        store.asked.clear()
+        store.calls.clear()
         await trio.sleep(LEASE)
-        assert set(store.asked) == {"renew"}
+        assert set(store.calls) == {"renew"}
 
 
 async def test_a_take_over_that_fails_is_tried_again(autojump_clock: MockClock) -> None:
@@ -369,13 +376,13 @@ async def test_a_take_over_that_fails_is_tried_again(autojump_clock: MockClock) 
     store.has_dead_nodes = True
     store.broken |= {"end"}
     with structlog.testing.capture_logs() as lines:
-        async with open_node(store, EventReplayAgent([])) as (house, _):
+        async with open_node(store, EventReplayAgent([])) as (harness, _):
             await trio.sleep(10)
             assert texts(lines) == ["the runs of dead nodes cannot be ended"]
-            assert isinstance(await house.record(), LiveRun)
+            assert isinstance(await harness.record(), LiveRun)
             store.broken.clear()
             await trio.sleep(1.3)
-            assert (await house.ended()).outcome.reason is Reason.PROCESS_DIED
+            assert (await harness.ended()).outcome.reason is Reason.PROCESS_DIED
 
 
 async def test_a_run_that_cannot_be_ended_keeps_no_other_from_it() -> None:
@@ -420,8 +427,8 @@ async def test_a_store_that_is_not_shared_is_recovered_first() -> None:
     store = MemoryStore()
     await store.begin_run(header_of("run-1"), Ownership("dead"))
     async with (
-        open_house(EventReplayAgent([]), store) as house,
-        open_lease(house.services, no_items, "here") as status,
+        open_supervisor_harness(EventReplayAgent([]), store) as harness,
+        open_lease(harness.services, no_items, "here") as status,
     ):
         assert status.problem == ""
-        assert (await house.ended()).outcome.reason is Reason.PROCESS_DIED
+        assert (await harness.ended()).outcome.reason is Reason.PROCESS_DIED

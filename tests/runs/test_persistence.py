@@ -36,7 +36,12 @@ from hermes_trio.runs.persistence import (
 )
 from hermes_trio.runs.supervisor import attach
 from hermes_trio.stores.sqlite import MemoryStore
-from tests.runs.house import Gated, header_of, open_house, whole
+from tests.runs.supervisor_harness import (
+    BlockableStore,
+    header_of,
+    open_supervisor_harness,
+    read_all,
+)
 from tests.support.run_harness import EventReplayAgent
 
 SAID: list[Event] = [Text("one "), Text("two")]
@@ -63,7 +68,7 @@ def text_of(changes: Iterable[Change]) -> str:
 
 
 async def test_many_runs_are_one_write(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
-    store = Gated()
+    store = BlockableStore()
     flusher = LogFlusher(store)
     logs = [kept_log(flusher, f"run-{number}") for number in range(100)]
     nursery.start_soon(flusher.run)
@@ -84,7 +89,7 @@ async def test_nothing_waits_longer_than_an_interval(
 
     The changes of one interval, and those of the write under way.
     """
-    store = Gated()
+    store = BlockableStore()
     flusher = LogFlusher(store)
     kept = kept_log(flusher, "run-1")
     nursery.start_soon(flusher.run)
@@ -99,7 +104,7 @@ async def test_nothing_waits_longer_than_an_interval(
 async def test_what_the_store_refused_is_written_later_and_once(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    store = Gated()
+    store = BlockableStore()
     store.broken.add("append")
     flusher = LogFlusher(store)
     kept = kept_log(flusher, "run-1")
@@ -119,7 +124,7 @@ async def test_what_the_store_refused_is_written_later_and_once(
 async def test_a_retry_keeps_no_end_waiting(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    store = Gated()
+    store = BlockableStore()
     store.broken.add("append")
     flusher = LogFlusher(store)
     kept = kept_log(flusher, "run-1")
@@ -142,7 +147,7 @@ async def test_long_texts_are_encoded_in_a_thread(
         return encode_changes(changes)
 
     monkeypatch.setattr(persistence, "encode_changes", encode)
-    store = Gated()
+    store = BlockableStore()
     flusher = LogFlusher(store, interval=0.0)
     kept = kept_log(flusher, "run-1")
     nursery.start_soon(flusher.run)
@@ -160,74 +165,74 @@ async def test_long_texts_are_encoded_in_a_thread(
 
 
 async def test_the_end_waits_for_a_write_under_way() -> None:
-    store, agent = Gated(), EventReplayAgent(SAID, holds=True)
-    store.doors["append"] = trio.Event()
-    async with open_house(agent, store, interval=0.0) as house:
-        run, _ = await house.supervisor.start(house.order())
+    store, agent = BlockableStore(), EventReplayAgent(SAID, holds=True)
+    store.blocked["append"] = trio.Event()
+    async with open_supervisor_harness(agent, store, interval=0.0) as harness:
+        run, _ = await harness.supervisor.start(harness.make_spec())
         await agent.said_all.wait()
         await wait_all_tasks_blocked()
         agent.may_end.set()
         await wait_all_tasks_blocked(0.05)
-        assert store.asked == ["begin", "append"]
-        store.doors["append"].set()
+        assert store.calls == ["begin", "append"]
+        store.blocked["append"].set()
         await run.ended.wait()
         [[batch]], [[tail]] = store.of("append"), store.of("end")
         assert tail.first == batch.count
-        assert text_of(await house.logged()) == "one two"
+        assert text_of(await harness.logged()) == "one two"
 
 
 async def test_nothing_is_written_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even when the write that the end waited for failed, and would be tried again."""
     monkeypatch.setattr(persistence, "RETRY_SECONDS", 0.0)
-    store, agent = Gated(), EventReplayAgent(SAID, holds=True)
-    store.doors["append"] = trio.Event()
+    store, agent = BlockableStore(), EventReplayAgent(SAID, holds=True)
+    store.blocked["append"] = trio.Event()
     store.broken.add("append")
-    async with open_house(agent, store, interval=0.0) as house:
-        run, _ = await house.supervisor.start(house.order())
+    async with open_supervisor_harness(agent, store, interval=0.0) as harness:
+        run, _ = await harness.supervisor.start(harness.make_spec())
         await agent.said_all.wait()
         await wait_all_tasks_blocked()
         agent.may_end.set()
         await wait_all_tasks_blocked()
-        store.doors["append"].set()
+        store.blocked["append"].set()
         await run.ended.wait()
         store.broken.clear()
-        house.services.flusher.mark_dirty(run._unsaved_log)
+        harness.services.flusher.mark_dirty(run._unsaved_log)
         await wait_all_tasks_blocked()
-        assert store.asked == ["begin", "append", "end"]
-        assert isinstance((await house.logged())[-1], Ended)
+        assert store.calls == ["begin", "append", "end"]
+        assert isinstance((await harness.logged())[-1], Ended)
 
 
 async def test_an_end_that_the_store_refused_is_saved_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(persistence, "RETRY_SECONDS", 0.0)
-    store, agent = Gated(), EventReplayAgent(SAID)
+    store, agent = BlockableStore(), EventReplayAgent(SAID)
     store.broken.add("end")
-    async with open_house(agent, store, interval=0.0) as house:
-        run, ticket = await house.supervisor.start(house.order())
+    async with open_supervisor_harness(agent, store, interval=0.0) as harness:
+        run, ticket = await harness.supervisor.start(harness.make_spec())
         async with attach(run, ticket) as reader:
-            heard = await whole(reader)
+            heard = await read_all(reader)
         await run.ended.wait()
         assert isinstance(heard[-1], Ended)
         assert heard[-1].outcome.failure.kind == "store_error"
-        assert isinstance(await house.record(), LiveRun)
+        assert isinstance(await harness.record(), LiveRun)
         store.broken.clear()
         with trio.fail_after(5):
-            while not isinstance(record := await house.record(), EndedRun):
+            while not isinstance(record := await harness.record(), EndedRun):
                 await trio.lowlevel.checkpoint()
         assert record.outcome == heard[-1].outcome
         assert (record.outcome.status, record.outcome.reason) == (
             Status.FAILED,
             Reason.SERVER_ERROR,
         )
-        assert await house.logged() == heard
+        assert await harness.logged() == heard
 
 
 async def test_an_end_that_cannot_be_saved_is_given_up(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     """And keeps no other from being saved."""
-    store = Gated()
+    store = BlockableStore()
     flusher = LogFlusher(store)
     nursery.start_soon(flusher.run)
     outcome = Outcome.from_cancellation(Reason.SERVER_ERROR)
@@ -246,7 +251,7 @@ async def test_an_end_that_cannot_be_saved_is_given_up(
 async def test_a_log_that_cannot_be_written_does_not_stop_the_others(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    store = Gated()
+    store = BlockableStore()
     flusher = LogFlusher(store)
     bad, good = kept_log(flusher, "bad"), kept_log(flusher, "good")
     nursery.start_soon(flusher.run)
@@ -261,7 +266,7 @@ async def test_a_log_that_cannot_be_written_does_not_stop_the_others(
 async def test_memory_is_bounded_when_the_store_keeps_up(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    flusher = LogFlusher(Gated())
+    flusher = LogFlusher(BlockableStore())
     kept = kept_log(flusher, "run-1")
     nursery.start_soon(flusher.run)
     for number in range(100):
@@ -276,8 +281,8 @@ async def test_memory_is_bounded_when_the_store_keeps_up(
 async def test_a_store_that_does_not_keep_up_holds_the_agent_back(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    store = Gated()
-    store.doors["append"] = trio.Event()
+    store = BlockableStore()
+    store.blocked["append"] = trio.Event()
     flusher = LogFlusher(store)
     kept = kept_log(flusher, "run-1")
     nursery.start_soon(flusher.run)
@@ -285,7 +290,7 @@ async def test_a_store_that_does_not_keep_up_holds_the_agent_back(
     with trio.move_on_after(1000) as patience:
         await kept.changes.wait_writable()
     assert patience.cancelled_caught
-    store.doors["append"].set()
+    store.blocked["append"].set()
     with trio.fail_after(1):
         await kept.changes.wait_writable()
 
@@ -295,15 +300,15 @@ async def test_a_laggard_reads_the_same_bytes_from_the_store(
 ) -> None:
     monkeypatch.setattr(run_log, "MEMORY_WINDOW", 100)
     agent = EventReplayAgent([Text(f"{n} ") if n % 2 else Reasoning(f"{n} ") for n in range(1000)])
-    async with open_house(agent, interval=0.0) as house:
-        run, _ = await house.supervisor.start(house.order(policy=DETACH))
+    async with open_supervisor_harness(agent, interval=0.0) as harness:
+        run, _ = await harness.supervisor.start(harness.make_spec(policy=DETACH))
         with run.log.subscribe(applies_backpressure=True) as prompt, run.log.subscribe() as late:
             in_time = [change async for batch in prompt for change in batch]
             await run.ended.wait()
             assert len(in_time) == 1001
             assert late.position < run.log.base
-            too_late = await whole(late)
-        assert _bytes(in_time) == _bytes(too_late) == _bytes(await house.logged())
+            too_late = await read_all(late)
+        assert _bytes(in_time) == _bytes(too_late) == _bytes(await harness.logged())
 
 
 def _bytes(changes: list[Change]) -> bytes:
@@ -325,43 +330,43 @@ async def test_of_what_the_store_never_heard_only_so_much_waits(
 
 
 async def test_a_strict_run_sends_nothing_that_the_store_does_not_have() -> None:
-    store, agent = Gated(), EventReplayAgent([Text(f"{n} ") for n in range(200)])
-    async with open_house(agent, store, is_strict=True) as house:
-        run, ticket = await house.supervisor.start(house.order())
+    store, agent = BlockableStore(), EventReplayAgent([Text(f"{n} ") for n in range(200)])
+    async with open_supervisor_harness(agent, store, is_strict=True) as harness:
+        run, ticket = await harness.supervisor.start(harness.make_spec())
         received: list[Change] = []
         async with attach(run, ticket, applies_backpressure=True) as reader:
             async for batch in reader:
                 received += batch
                 stored = await load_changes(store, "ann", "run-1", 0)
                 assert stored[: len(received)] == tuple(received)
-        assert await house.logged() == received
+        assert await harness.logged() == received
 
 
 async def test_a_strict_run_waits_for_the_store() -> None:
-    store, agent = Gated(), EventReplayAgent(SAID, holds=True)
-    store.doors["append"] = trio.Event()
-    async with open_house(agent, store, is_strict=True) as house:
-        run, ticket = await house.supervisor.start(house.order())
+    store, agent = BlockableStore(), EventReplayAgent(SAID, holds=True)
+    store.blocked["append"] = trio.Event()
+    async with open_supervisor_harness(agent, store, is_strict=True) as harness:
+        run, ticket = await harness.supervisor.start(harness.make_spec())
         async with attach(run, ticket) as reader:
             await agent.said_all.wait()
             await wait_all_tasks_blocked()
             with pytest.raises(trio.WouldBlock):
                 reader.receive_nowait()
-            store.doors["append"].set()
+            store.blocked["append"].set()
             assert text_of(await reader.receive()) == "one two"
             agent.may_end.set()
-            [ended] = await whole(reader)
+            [ended] = await read_all(reader)
         assert isinstance(ended, Ended)
         assert ended.outcome.status is Status.COMPLETED
 
 
 async def test_a_strict_run_whose_store_fails_tells_what_it_could_not_save() -> None:
-    store, agent = Gated(), EventReplayAgent(SAID)
+    store, agent = BlockableStore(), EventReplayAgent(SAID)
     store.broken |= {"append", "end"}
-    async with open_house(agent, store, is_strict=True) as house:
-        run, ticket = await house.supervisor.start(house.order())
+    async with open_supervisor_harness(agent, store, is_strict=True) as harness:
+        run, ticket = await harness.supervisor.start(harness.make_spec())
         async with attach(run, ticket) as reader:
-            received = await whole(reader)
+            received = await read_all(reader)
         assert text_of(received) == "one two"
         assert isinstance(received[-1], Ended)
         assert received[-1].outcome.failure.kind == "store_error"
@@ -370,7 +375,7 @@ async def test_a_strict_run_whose_store_fails_tells_what_it_could_not_save() -> 
 async def test_strict_logs_are_written_at_once(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    store = Gated()
+    store = BlockableStore()
     flusher = LogFlusher(store, is_strict=True)
     kept = kept_log(flusher, "run-1")
     nursery.start_soon(flusher.run)

@@ -23,7 +23,7 @@ from hermes_trio.runs.recovery import recover
 from hermes_trio.runs.spec import Items
 from hermes_trio.stores.base import Store
 from hermes_trio.stores.sqlite import MemoryStore
-from tests.runs.house import header_of, whole
+from tests.runs.supervisor_harness import header_of, read_all
 from tests.support.dialect_frames import numbered
 from tests.support.strategies import scripts
 from tests.support.turn_rules import check_invariants, feed, played
@@ -76,7 +76,7 @@ async def check_recovered(store: Store, run_id: str, logged: list[Change]) -> No
         Status.INCOMPLETE,
         Reason.PROCESS_DIED,
     )
-    log = await whole(StoredReader(store, "ann", run_id))
+    log = await read_all(StoredReader(store, "ann", run_id))
     assert log[: len(logged)] == logged
     check_text(record, log)
     check_streams(record.header, logged, log)
@@ -108,7 +108,7 @@ async def test_the_record_is_the_one_that_a_cut_would_have_made(script: list[Eve
     record = await found(store, "run-1")
     assert without_time(record.items) == without_time(turn.items)
     assert record.outcome == turn.outcome
-    log = await whole(StoredReader(store, "ann", "run-1"))
+    log = await read_all(StoredReader(store, "ann", "run-1"))
     check_invariants(turn, log)
     store.close()
 
@@ -118,10 +118,10 @@ async def test_own_runs_are_left_alone_and_nothing_is_done_twice() -> None:
     await leave_behind(store, header_of("theirs"), [TextAdded(0, "so far")])
     await store.begin_run(header_of("ours"), Ownership("this process"))
     assert await recover(store, "this process", no_items) == 1
-    before = await whole(StoredReader(store, "ann", "theirs"))
+    before = await read_all(StoredReader(store, "ann", "theirs"))
     assert isinstance(await store.find_run("ann", "ours"), LiveRun)
     assert await recover(store, "this process", no_items) == 0
-    assert await whole(StoredReader(store, "ann", "theirs")) == before
+    assert await read_all(StoredReader(store, "ann", "theirs")) == before
 
 
 async def test_a_conversation_gains_what_was_said() -> None:
@@ -168,7 +168,7 @@ async def test_a_client_ahead_of_the_store_is_told_the_end(lost: int) -> None:
     await leave_behind(store, header, logged)
     await recover(store, "this process", no_items)
     last = frames_after(header, logged + more, FROM_THE_START).count(b"\n\n") - 1
-    resumed = frames_after(header, await whole(StoredReader(store, "ann", "run-1")), last)
+    resumed = frames_after(header, await read_all(StoredReader(store, "ann", "run-1")), last)
     assert resumed.count(b"event: response.incomplete") == 1
     assert resumed.endswith(DONE)
 
@@ -187,7 +187,7 @@ async def test_no_number_stands_for_two_events(
     sent = feed(Turn(), script)
     await leave_behind(store, header, sent[:stored])
     await recover(store, "this process", no_items)
-    log = await whole(StoredReader(store, "ann", "run-1"))
+    log = await read_all(StoredReader(store, "ann", "run-1"))
     store.close()
 
     seen, now = numbered(frames_in(header, sent)), numbered(frames_in(header, log))

@@ -21,7 +21,7 @@ from hermes_trio.core.dialects.runs import frames_after, run_object
 from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.disconnects import DETACH
 from hermes_trio.runs.supervisor import attach
-from tests.runs.house import House, open_house
+from tests.runs.supervisor_harness import SupervisorHarness, open_supervisor_harness
 from tests.support.run_stream_rules import check_whole
 
 ROUNDS = 1_000
@@ -57,10 +57,10 @@ class Racer:
         await emitter.text("!")
 
 
-async def race(house: House, racer: Racer, run_id: str, start: Start) -> str:
+async def race(harness: SupervisorHarness, racer: Racer, run_id: str, start: Start) -> str:
     """Stop a run that is about to finish; returns how it ended, as all who tell of it say."""
     racer.delays[run_id], racer.about_to = start.finish, trio.Event()
-    run, ticket = await house.supervisor.start(house.order(run_id, DETACH))
+    run, ticket = await harness.supervisor.start(harness.make_spec(run_id, DETACH))
     heard: list[Change] = []
 
     async def listen() -> None:
@@ -74,14 +74,14 @@ async def race(house: House, racer: Racer, run_id: str, start: Start) -> str:
         await steps(start.stop)
         run.stop(Reason.STOP_REQUESTED)
     await run.ended.wait()
-    return await told(house, run_id, heard)
+    return await told(harness, run_id, heard)
 
 
-async def told(house: House, run_id: str, heard: list[Change]) -> str:
+async def told(harness: SupervisorHarness, run_id: str, heard: list[Change]) -> str:
     """What the live stream, the stored one, the object and the record say of the end, which is one."""
-    record = await house.ended(run_id)
+    record = await harness.ended(run_id)
     live = frames_after(record.header, heard)
-    assert live == frames_after(record.header, await house.logged(run_id))
+    assert live == frames_after(record.header, await harness.logged(run_id))
     events = check_whole(live)
     assert [event["event"] for event in events if event["event"] in TERMINAL] == [
         events[-1]["event"]
@@ -96,10 +96,10 @@ async def told(house: House, run_id: str, heard: list[Change]) -> str:
 async def test_a_thousand_races() -> None:
     chance, racer = random.Random(5), Racer()
     seen: Counter[str] = Counter()
-    async with open_house(racer, interval=0.0) as house:
+    async with open_supervisor_harness(racer, interval=0.0) as harness:
         for n in range(ROUNDS):
-            seen[await race(house, racer, f"run-{n}", Start(n % 16, chance.randrange(16)))] += 1
-    house.check_nothing_left()
+            seen[await race(harness, racer, f"run-{n}", Start(n % 16, chance.randrange(16)))] += 1
+    harness.check_nothing_left()
     # Each of the two wins, and a stop may come between two words.
     assert {"completed Hi!", "cancelled Hi"} <= set(seen), seen
     assert set(seen) <= {"completed Hi!", "cancelled Hi", "cancelled Hi!", "cancelled "}, seen

@@ -15,7 +15,12 @@ from hermes_trio.runs.spec import Persistence
 from hermes_trio.runs.supervisor import attach
 from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.stores.base import StoreError
-from tests.runs.house import Gated, House, open_house, whole
+from tests.runs.supervisor_harness import (
+    BlockableStore,
+    SupervisorHarness,
+    open_supervisor_harness,
+    read_all,
+)
 from tests.support.run_harness import EventReplayAgent
 
 SCRIPT: list[Event] = [
@@ -26,59 +31,61 @@ SCRIPT: list[Event] = [
 ]
 
 
-async def listen(house: House, policy: DisconnectPolicy = INTERRUPT) -> None:
+async def listen(harness: SupervisorHarness, policy: DisconnectPolicy = INTERRUPT) -> None:
     """A client that starts a run and reads it to its end."""
-    run, ticket = await house.supervisor.start(house.order(policy=policy))
+    run, ticket = await harness.supervisor.start(harness.make_spec(policy=policy))
     async with attach(run, ticket, applies_backpressure=True) as reader:
-        await whole(reader)
+        await read_all(reader)
 
 
 async def test_start_returns_when_the_store_knows_of_the_run() -> None:
-    store, agent = Gated(), EventReplayAgent(SCRIPT, holds=True)
-    store.doors["begin"] = trio.Event()
-    async with open_house(agent, store) as house, trio.open_nursery() as nursery:
-        nursery.start_soon(listen, house)
+    store, agent = BlockableStore(), EventReplayAgent(SCRIPT, holds=True)
+    store.blocked["begin"] = trio.Event()
+    async with open_supervisor_harness(agent, store) as harness, trio.open_nursery() as nursery:
+        nursery.start_soon(listen, harness)
         await wait_all_tasks_blocked()
-        assert store.asked == ["begin"]
-        assert await house.record() == NoRun()
+        assert store.calls == ["begin"]
+        assert await harness.record() == NoRun()
         assert not agent.said_all.is_set()
-        store.doors["begin"].set()
+        store.blocked["begin"].set()
         await agent.said_all.wait()
-        assert isinstance(await house.record(), LiveRun)
+        assert isinstance(await harness.record(), LiveRun)
         agent.may_end.set()
-    assert (await house.ended()).outcome.status is Status.COMPLETED
+    assert (await harness.ended()).outcome.status is Status.COMPLETED
 
 
 async def test_a_store_that_refuses_leaves_nothing() -> None:
-    store, agent = Gated(), EventReplayAgent(SCRIPT)
+    store, agent = BlockableStore(), EventReplayAgent(SCRIPT)
     store.broken.add("begin")
-    async with open_house(agent, store) as house:
+    async with open_supervisor_harness(agent, store) as harness:
         with pytest.raises(StoreError, match="the disk is full"):
-            await house.supervisor.start(house.order())
-        house.check_nothing_left()
-        assert await house.record() == NoRun()
+            await harness.supervisor.start(harness.make_spec())
+        harness.check_nothing_left()
+        assert await harness.record() == NoRun()
         assert not agent.said_all.is_set()
         store.broken.clear()
-        await listen(house)
-        await house.services.registry.wait_empty()
-        house.check_nothing_left()
+        await listen(harness)
+        await harness.services.registry.wait_empty()
+        harness.check_nothing_left()
 
 
 async def test_a_run_that_begins_too_late_is_ended(autojump_clock: MockClock) -> None:
-    store = Gated()
-    store.doors["begin"] = trio.Event()
-    async with open_house(EventReplayAgent(SCRIPT), store, RunLimits(save=10.0)) as house:
-        order = house.order()
+    store = BlockableStore()
+    store.blocked["begin"] = trio.Event()
+    async with open_supervisor_harness(
+        EventReplayAgent(SCRIPT), store, RunLimits(save=10.0)
+    ) as harness:
+        order = harness.make_spec()
         with pytest.raises(StoreError, match="too long"):
-            await house.supervisor.start(order)
-        house.check_nothing_left()
-        store.doors["begin"].set()
+            await harness.supervisor.start(order)
+        harness.check_nothing_left()
+        store.blocked["begin"].set()
         await store.begin_run(
             order.header, Ownership("this process")
         )  # what was left in the store's queue
         await trio.sleep(2)
-        assert (await house.ended()).outcome.status is Status.FAILED
-        assert isinstance((await house.logged())[-1], Ended)
+        assert (await harness.ended()).outcome.status is Status.FAILED
+        assert isinstance((await harness.logged())[-1], Ended)
 
 
 @pytest.mark.parametrize("policy", [INTERRUPT, DisconnectPolicy(0.0), DETACH])
@@ -87,30 +94,30 @@ async def test_a_request_cancelled_at_any_point_leaves_no_run_in_progress(
     ticks: int, policy: DisconnectPolicy
 ) -> None:
     """Each step of the scheduler is tried as the moment in which the client goes away."""
-    async with open_house(EventReplayAgent(SCRIPT), Gated()) as house:
+    async with open_supervisor_harness(EventReplayAgent(SCRIPT), BlockableStore()) as harness:
         with trio.CancelScope() as request:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(listen, house, policy)
+                nursery.start_soon(listen, harness, policy)
                 for _ in range(ticks):
                     await trio.lowlevel.checkpoint()
                 request.cancel()
         with trio.fail_after(5):
-            await house.services.registry.wait_empty()
-            found = await house.record()
+            await harness.services.registry.wait_empty()
+            found = await harness.record()
             assert isinstance(found, EndedRun | NoRun)
             if isinstance(found, EndedRun):
-                assert await house.logged() != []
-        house.check_nothing_left()
+                assert await harness.logged() != []
+        harness.check_nothing_left()
 
 
 async def test_interrupt_a_run_ends_with_its_last_listener() -> None:
     agent = EventReplayAgent(SCRIPT, holds=True)
-    async with open_house(agent) as house:
-        run, ticket = await house.supervisor.start(house.order())
+    async with open_supervisor_harness(agent) as harness:
+        run, ticket = await harness.supervisor.start(harness.make_spec())
         async with attach(run, ticket):
             await agent.said_all.wait()
         await run.ended.wait()
-        record = await house.ended()
+        record = await harness.ended()
         assert (record.outcome.status, record.outcome.reason) == (
             Status.INCOMPLETE,
             Reason.CLIENT_DISCONNECTED,
@@ -120,8 +127,10 @@ async def test_interrupt_a_run_ends_with_its_last_listener() -> None:
 
 async def test_grace_a_listener_that_comes_back_hears_everything(mock_clock: MockClock) -> None:
     agent = EventReplayAgent(SCRIPT, holds=True)
-    async with open_house(agent, interval=0.0) as house:
-        run, ticket = await house.supervisor.start(house.order(policy=DisconnectPolicy(30.0)))
+    async with open_supervisor_harness(agent, interval=0.0) as harness:
+        run, ticket = await harness.supervisor.start(
+            harness.make_spec(policy=DisconnectPolicy(30.0))
+        )
         async with attach(run, ticket):
             await agent.said_all.wait()
         await wait_all_tasks_blocked()
@@ -131,34 +140,36 @@ async def test_grace_a_listener_that_comes_back_hears_everything(mock_clock: Moc
             mock_clock.jump(60.0)
             await wait_all_tasks_blocked()
             agent.may_end.set()
-            heard = await whole(reader)
+            heard = await read_all(reader)
         await run.ended.wait()
-        assert heard == await house.logged()
-        assert (await house.ended()).outcome.status is Status.COMPLETED
+        assert heard == await harness.logged()
+        assert (await harness.ended()).outcome.status is Status.COMPLETED
 
 
 async def test_grace_does_not_last_for_ever(mock_clock: MockClock) -> None:
     agent = EventReplayAgent(SCRIPT, holds=True)
-    async with open_house(agent, interval=0.0) as house:
-        run, ticket = await house.supervisor.start(house.order(policy=DisconnectPolicy(30.0)))
+    async with open_supervisor_harness(agent, interval=0.0) as harness:
+        run, ticket = await harness.supervisor.start(
+            harness.make_spec(policy=DisconnectPolicy(30.0))
+        )
         await agent.said_all.wait()
         ticket.disconnect()
         await wait_all_tasks_blocked()
         mock_clock.jump(31.0)
         await run.ended.wait()
-        assert (await house.ended()).outcome.reason is Reason.CLIENT_DISCONNECTED
+        assert (await harness.ended()).outcome.reason is Reason.CLIENT_DISCONNECTED
 
 
 async def test_detach_a_run_goes_on_alone() -> None:
     agent = EventReplayAgent(SCRIPT, holds=True)
-    async with open_house(agent) as house:
-        run, ticket = await house.supervisor.start(house.order(policy=DETACH))
+    async with open_supervisor_harness(agent) as harness:
+        run, ticket = await harness.supervisor.start(harness.make_spec(policy=DETACH))
         ticket.disconnect()
         await agent.said_all.wait()
-        assert isinstance(await house.record(), LiveRun)
+        assert isinstance(await harness.record(), LiveRun)
         agent.may_end.set()
         await run.ended.wait()
-        assert (await house.ended()).outcome.status is Status.COMPLETED
+        assert (await harness.ended()).outcome.status is Status.COMPLETED
 
 
 async def test_the_end_of_the_server_ends_its_runs() -> None:
@@ -166,20 +177,20 @@ async def test_the_end_of_the_server_ends_its_runs() -> None:
         "run-1": EventReplayAgent(SCRIPT, holds=True),
         "run-2": EventReplayAgent(SCRIPT, holds=True),
     }
-    async with open_house(agents) as house:
+    async with open_supervisor_harness(agents) as harness:
         for run_id, agent in agents.items():
-            await house.supervisor.start(house.order(run_id, DETACH))
+            await harness.supervisor.start(harness.make_spec(run_id, DETACH))
             await agent.said_all.wait()
     for run_id in agents:
-        record = await house.ended(run_id)
+        record = await harness.ended(run_id)
         assert record.outcome.reason is Reason.SERVER_SHUTDOWN
         assert len(record.items) == 3
-    house.check_nothing_left()
+    harness.check_nothing_left()
 
 
 async def test_what_is_not_kept_does_not_touch_the_store() -> None:
-    store = Gated()
-    async with open_house(EventReplayAgent(SCRIPT), store) as house:
-        run, _ = await house.supervisor.start(house.order(keep=Persistence.NONE))
+    store = BlockableStore()
+    async with open_supervisor_harness(EventReplayAgent(SCRIPT), store) as harness:
+        run, _ = await harness.supervisor.start(harness.make_spec(keep=Persistence.NONE))
         await run.ended.wait()
-    assert store.asked == []
+    assert store.calls == []

@@ -1,4 +1,4 @@
-"""A server's nursery for runs, with a store that does what a test wants."""
+"""A run supervisor with its services, and a store whose writes a test can block or make fail."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from hermes_trio.stores.sqlite import MemoryStore
 OWNER = "this process"
 
 
-class Gated(MemoryStore):
-    """A store with a door before each kind of write, which can be out of order too.
+class BlockableStore(MemoryStore):
+    """A store in memory, of which a test can block each kind of write or make it fail.
 
-    It notes what passed.
+    It records the calls, and what they wrote.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.doors: dict[str, trio.Event] = {}
+        self.blocked: dict[str, trio.Event] = {}
         self.broken: set[str] = set()
-        self.asked: list[str] = []
+        self.calls: list[str] = []
         self.written: list[tuple[str, Any]] = []
 
     async def begin_run(self, header: RunHeader, ownership: Ownership) -> None:
@@ -72,20 +72,20 @@ class Gated(MemoryStore):
         return is_ours
 
     def of(self, kind: str) -> list[Any]:
-        """What was written by one kind of call."""
+        """Return what was written by one kind of call."""
         return [what for name, what in self.written if name == kind]
 
     async def _pass(self, kind: str) -> None:
-        self.asked.append(kind)
-        if kind in self.doors:
-            await self.doors[kind].wait()
+        self.calls.append(kind)
+        if kind in self.blocked:
+            await self.blocked[kind].wait()
         if kind in self.broken:
             await trio.lowlevel.checkpoint()
             raise StoreError("the disk is full")
 
 
 def header_of(run_id: str, conversation: str = "") -> RunHeader:
-    """Of a run of ann's."""
+    """Return the header of a run of the principal ann."""
     items = ({"id": f"msg_{run_id}", "type": "message", "role": "user"},) if conversation else ()
     return RunHeader(
         "ann",
@@ -99,8 +99,8 @@ def header_of(run_id: str, conversation: str = "") -> RunHeader:
 
 
 @frozen
-class House:
-    """A hosting with everything around it."""
+class SupervisorHarness:
+    """A supervisor, and everything that its runs need."""
 
     supervisor: RunSupervisor
     store: Store
@@ -112,48 +112,48 @@ class House:
         """What its runs share."""
         return self.supervisor.services
 
-    def order(
+    def make_spec(
         self,
         run_id: str = "run-1",
         policy: DisconnectPolicy = INTERRUPT,
         keep: Persistence = Persistence.FULL,
     ) -> RunSpec:
-        """A run to be made, in a conversation of its own."""
+        """Return the specification of a run, in a conversation of its own."""
         turn = TurnRequest(run_id, "session-1", "hello", model="m", principal="ann")
         slot, locks = self.admission.admit("ann"), self.session_locks.acquire_nowait("ann", run_id)
         return RunSpec(header_of(run_id), turn, slot, locks, keep, policy)
 
     async def record(self, run_id: str = "run-1") -> LiveRun | EndedRun | NoRun:
-        """What the store holds of a run."""
+        """Return what the store holds of a run."""
         return await self.store.find_run("ann", run_id)
 
     async def ended(self, run_id: str = "run-1") -> EndedRun:
-        """The terminal record of a run, which must be there."""
+        """Return the terminal record of a run, which must exist."""
         found = await self.record(run_id)
         assert isinstance(found, EndedRun), found
         return found
 
     async def logged(self, run_id: str = "run-1") -> list[Change]:
-        """The whole log in the store, which must end."""
+        """Return the log in the store, which must have an end."""
         reader = StoredReader(self.store, "ann", run_id)
         return [change async for batch in reader for change in batch]
 
     def check_nothing_left(self) -> None:
-        """No run, no slot, no conversation taken."""
+        """Check that no run, slot or lock is left."""
         assert len(self.services.registry) == 0
         assert self.admission.in_use == 0
         assert not self.session_locks.locked
 
 
 @asynccontextmanager
-async def open_house(
+async def open_supervisor_harness(
     agents: Any,
     store: Store | None = None,
     limits: RunLimits = DEFAULT_LIMITS,
     interval: float = FLUSH_SECONDS,
     is_strict: bool = False,
-) -> AsyncIterator[House]:
-    """Runs find their agent by their id; or there is one for all."""
+) -> AsyncIterator[SupervisorHarness]:
+    """Open a supervisor. ``agents`` is one agent for all runs, or a mapping by run id."""
 
     def factory(context: AgentContext) -> Any:
         return agents[context.turn.run_id] if isinstance(agents, Mapping) else agents
@@ -166,9 +166,9 @@ async def open_house(
         host, store, registry, flusher, Path(), limits, owner=OWNER, clock=trio.current_time
     )
     async with open_supervisor(services) as supervisor:
-        yield House(supervisor, store, Admission(0), SessionLocks())
+        yield SupervisorHarness(supervisor, store, Admission(0), SessionLocks())
 
 
-async def whole(reader: Any) -> list[Change]:
-    """All that a reader gets."""
+async def read_all(reader: Any) -> list[Change]:
+    """Return all changes that a reader gets."""
     return [change async for batch in reader for change in batch]
