@@ -86,8 +86,8 @@ def current_notifier() -> ThreadNotifier:
         return notifier
 
 
-# A person takes this for "at once". Hermes needs less than a millisecond between the two reports,
-# and a few more for a batch of calls, all of which it announces first.
+# Too short to be noticed. Hermes needs less than a millisecond between the two reports, and a few
+# more for a batch of calls, all of which it announces first.
 HOLD_SECONDS = 0.1
 MAX_HELD = 64  # calls; what is held back is not subject to the run's back-pressure
 

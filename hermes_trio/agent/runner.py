@@ -1,4 +1,4 @@
-"""Runs one agent for one turn: makes it, runs it in a thread or as a task, and cancels it.
+"""Run one agent for one turn: make it, run it in a thread or as a task, and cancel it.
 
 An agent is made in a worker thread, because a factory may take seconds, unless the factory is
 marked ``@nonblocking``. A synchronous agent then runs in that same thread; an asynchronous one runs
@@ -88,7 +88,7 @@ class AgentRunner:
     ) -> None:
         self._runtime, self._context = runtime, context
         self._queue, self._events, self._approvals = queue, events, approvals
-        self._port: Emitter | None = None  # of an agent that runs in a thread
+        self._emitter: Emitter | None = None  # of an agent that runs in a thread
         # for a cancelled thread to report its end
         self._token: trio.lowlevel.TrioToken | None = None
         self._lock = threading.Lock()
@@ -127,6 +127,8 @@ class AgentRunner:
             self._queue.close_send()
             self._approvals.close()
             self._end_part(_Part.TASK)
+            if self.thread_abandoned:
+                log.warning("an agent did not stop and was abandoned; its slot stays taken")
 
     def _needs_thread(self) -> bool:
         """Call a nonblocking factory here; then only a synchronous agent needs a thread."""
@@ -176,10 +178,10 @@ class AgentRunner:
         agent = self._agent or self._runtime.factory(self._context)
         with self._lock:
             self._agent = agent
-            self._port = port = Emitter(self._queue, self._events, self._approvals)
+            self._emitter = emitter = Emitter(self._queue, self._events, self._approvals)
             is_cancelled = self._thread_state is _ThreadState.CANCELLED
         if not is_cancelled and not _is_async(agent):
-            result = cast("Agent", agent).run(self._context.turn, port)
+            result = cast("Agent", agent).run(self._context.turn, emitter)
             self._queue.put_final(self._finished(result))
 
     # -- in the Trio thread --
@@ -208,8 +210,8 @@ class AgentRunner:
             is_running = self._thread_state is _ThreadState.RUNNING
             self._thread_state = _ThreadState.CANCELLED
             self._token = trio.lowlevel.current_trio_token()
-            if self._port is not None:
-                self._port.stop()
+            if self._emitter is not None:
+                self._emitter.stop()
         if is_running:
             await self._interrupt(reason)
             await self._thread_ended.wait()
@@ -287,8 +289,6 @@ class Execution:
         except Exception:
             log.exception("an agent runner failed")
         finally:
-            if runner.thread_abandoned:
-                log.warning("an agent did not stop and was abandoned; its slot stays taken")
             self.over.set()
 
 

@@ -294,14 +294,7 @@ class Run:
             self._agent_nursery.start_soon(execution.run, runner, spec.slot.release)
             nursery.start_soon(self._hold_agent)
         else:
-            nursery.start_soon(self._run_agent, runner)
-
-    async def _run_agent(self, runner: AgentRunner) -> None:
-        try:
-            await runner.run(self._cancel_reason, self._spec.slot.release)
-        finally:
-            if runner.thread_abandoned:
-                log.warning("an agent did not stop and was abandoned; its slot stays taken")
+            nursery.start_soon(runner.run, self._cancel_reason, self._spec.slot.release)
 
     async def _hold_agent(self) -> None:
         """Wait for an agent that lives outside of this run, and stop it with the run.

@@ -1,4 +1,4 @@
-"""The session of a turn: which one it is, its lock, and what was said in it before.
+"""The session of a turn: its id, its lock, and its history.
 
 One turn runs at a time per session. A new session is locked too: the response names it, and a
 request that names it next must find it busy. The history comes from the client, from an earlier
@@ -83,7 +83,7 @@ async def restore_turns(session_id: str, history: tuple[Message, ...]) -> tuple[
 
 @frozen
 class TurnHistory:
-    """What was said before the message to be answered, and in which session."""
+    """The messages before the one to be answered, and their session."""
 
     session_id: str
     messages: tuple[Message, ...] = ()
@@ -92,7 +92,7 @@ class TurnHistory:
 
 
 async def find_session_target(asked: ResponsesRequest) -> SessionTarget:
-    """Find the session that a request continues, or make up a new one.
+    """Find the session that a request continues, or generate a new one.
 
     Reads nothing from it: lock it first.
 
