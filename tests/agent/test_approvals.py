@@ -46,8 +46,8 @@ def test_closing_ends_pending_and_later_requests() -> None:
 
 
 async def test_a_thread_blocks_until_its_request_is_answered() -> None:
-    inbox, approvals = EventQueue(), PendingApprovals()
-    emitter = Emitter(inbox, EventFactory("run-123456789012"), approvals)
+    queue, approvals = EventQueue(), PendingApprovals()
+    emitter = Emitter(queue, EventFactory("run-123456789012"), approvals)
     decisions: list[Decision] = []
 
     def work() -> None:
@@ -57,7 +57,7 @@ async def test_a_thread_blocks_until_its_request_is_answered() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.to_thread.run_sync, work)
-        (wish,) = await inbox.receive()
+        (wish,) = await queue.receive()
         assert isinstance(wish, ApprovalRequest)
         assert (wish.approval_id, wish.call_id, wish.command) == (
             "appr_123456789012_1",
@@ -71,8 +71,8 @@ async def test_a_thread_blocks_until_its_request_is_answered() -> None:
 
 
 async def test_a_task_waits_until_its_request_is_answered() -> None:
-    inbox, approvals = EventQueue(), PendingApprovals()
-    emitter = AsyncEmitter(inbox, EventFactory("run"), approvals)
+    queue, approvals = EventQueue(), PendingApprovals()
+    emitter = AsyncEmitter(queue, EventFactory("run"), approvals)
     decisions: list[Decision] = []
 
     async def work() -> None:
@@ -80,7 +80,7 @@ async def test_a_task_waits_until_its_request_is_answered() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work)
-        (wish,) = await inbox.receive()
+        (wish,) = await queue.receive()
         assert isinstance(wish, ApprovalRequest)
         assert wish.patterns == ("rm x",), "without patterns the command is what is remembered"
         approvals.resolve(wish.approval_id, YES)

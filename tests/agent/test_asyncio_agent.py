@@ -59,23 +59,23 @@ class Setting:
 
     def __init__(self, does: Work, grace: float = 5.0, places: int = 256) -> None:
         self.agent = Doing(does)
-        self.inbox, self.approvals = EventQueue(places), PendingApprovals()
+        self.queue, self.approvals = EventQueue(places), PendingApprovals()
         host = AgentRuntime(
             lambda _: self.agent, trio.CapacityLimiter(1), trio.CapacityLimiter(1), grace
         )
-        self.bridge = AgentRunner(
-            host, CONTEXT, self.inbox, EventFactory("run-1", lambda: 0.0), self.approvals
+        self.runner = AgentRunner(
+            host, CONTEXT, self.queue, EventFactory("run-1", lambda: 0.0), self.approvals
         )
         self.gone, self.began = trio.Event(), threading.Event()
 
     async def run(self) -> None:
-        await self.bridge.run(lambda: "because", self.gone.set)
+        await self.runner.run(lambda: "because", self.gone.set)
 
     async def to_the_end(self) -> list[Event]:
         with real_timeout():
             await self.run()
             await self.gone.wait()
-        return self.inbox.drain()
+        return self.queue.drain()
 
     async def called_off_once_begun(self) -> list[Event]:
         """Cancel it as soon as it has set ``began``."""
@@ -84,7 +84,7 @@ class Setting:
                 nursery.start_soon(self.run)
                 await trio.to_thread.run_sync(self.began.wait)
                 nursery.cancel_scope.cancel()
-        return self.inbox.drain()
+        return self.queue.drain()
 
 
 async def say_everything(emitter: AsyncioEmitter) -> Result:
@@ -177,7 +177,7 @@ async def test_back_pressure_blocks_only_the_agent_itself() -> None:
             nursery.start_soon(setting.run)
             await trio.to_thread.run_sync(turned.wait)
             assert (
-                setting.inbox._unread_events == 2
+                setting.queue._unread_events == 2
             )  # the third waits, and the loop went on turning
             await for_batches(setting, heard)
     assert coalesce(heard) == [Text("0123"), Finished(Result())]
@@ -187,7 +187,7 @@ async def for_batches(setting: Setting, heard: list[Event]) -> None:
     """Read everything."""
     while True:
         try:
-            heard += await setting.inbox.receive()
+            heard += await setting.queue.receive()
         except trio.EndOfChannel:
             return
 
@@ -346,7 +346,7 @@ async def test_an_agent_receives_the_answer_to_its_approval_request() -> None:
     with real_timeout():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(setting.run)
-            [wish] = await setting.inbox.receive()
+            [wish] = await setting.queue.receive()
             assert isinstance(wish, ApprovalRequest)
             setting.approvals.resolve(wish.approval_id, YES)
             await for_batches(setting, heard)

@@ -57,16 +57,16 @@ EVERYTHING: list[Event] = [
 
 
 async def test_a_thread_can_emit_every_event() -> None:
-    inbox = EventQueue()
+    queue = EventQueue()
     await trio.to_thread.run_sync(
-        say_everything, Emitter(inbox, EventFactory("run-1", Ticks()), PendingApprovals())
+        say_everything, Emitter(queue, EventFactory("run-1", Ticks()), PendingApprovals())
     )
-    assert inbox.drain() == EVERYTHING
+    assert queue.drain() == EVERYTHING
 
 
 async def test_a_task_can_emit_every_event() -> None:
-    inbox = EventQueue()
-    emitter = AsyncEmitter(inbox, EventFactory("run-1", Ticks()), PendingApprovals())
+    queue = EventQueue()
+    emitter = AsyncEmitter(queue, EventFactory("run-1", Ticks()), PendingApprovals())
     await emitter.text("a")
     await emitter.text(None)
     await emitter.reasoning("r")
@@ -76,7 +76,7 @@ async def test_a_task_can_emit_every_event() -> None:
     await emitter.tool_completed("c", {"k": 1}, is_error=True)
     await emitter.tool_announced("n")
     await emitter.tool_completed("d", None)
-    assert inbox.drain() == EVERYTHING
+    assert queue.drain() == EVERYTHING
 
 
 def made_up(events: EventFactory) -> list[str]:
@@ -100,11 +100,11 @@ def test_an_agent_may_make_up_the_id_itself() -> None:
 
 
 async def test_arguments_are_copied_when_they_are_emitted() -> None:
-    inbox = EventQueue()
+    queue = EventQueue()
     args: dict[str, Any] = {"list": [1]}
-    Emitter(inbox, EventFactory("r"), PendingApprovals()).tool_started("c", "t", args)
+    Emitter(queue, EventFactory("r"), PendingApprovals()).tool_started("c", "t", args)
     args["list"].append(2)
-    [event] = inbox.drain()
+    [event] = queue.drain()
     assert isinstance(event, ToolStarted)
     assert event.args == {"list": [1]}
 
@@ -113,21 +113,21 @@ async def test_arguments_are_copied_when_they_are_emitted() -> None:
     ("given", "kept"), [(None, {}), ([1], {"value": [1]}), ("x", {"value": "x"})]
 )
 async def test_arguments_of_any_type_become_an_object(given: Any, kept: dict[str, Any]) -> None:
-    inbox = EventQueue()
-    Emitter(inbox, EventFactory("r"), PendingApprovals()).tool_started("c", "t", given)
-    [event] = inbox.drain()
+    queue = EventQueue()
+    Emitter(queue, EventFactory("r"), PendingApprovals()).tool_started("c", "t", given)
+    [event] = queue.drain()
     assert isinstance(event, ToolStarted)
     assert event.args == kept
 
 
 async def test_a_tool_block_shows_the_call_for_as_long_as_it_runs() -> None:
-    inbox = EventQueue()
-    emitter = Emitter(inbox, EventFactory("run-1", Ticks()), PendingApprovals())
+    queue = EventQueue()
+    emitter = Emitter(queue, EventFactory("run-1", Ticks()), PendingApprovals())
     with emitter.tool("t", {"a": 1}) as call:
         call.result = "fine"
     with pytest.raises(ValueError, match="no"), emitter.tool("t"):
         raise ValueError("no")
-    assert inbox.drain() == [
+    assert queue.drain() == [
         ToolStarted("call_run-1_1", "t", {"a": 1}, 1.0),
         ToolCompleted("call_run-1_1", "fine", False, 2.0),
         ToolStarted("call_run-1_2", "t", {}, 3.0),
@@ -136,30 +136,30 @@ async def test_a_tool_block_shows_the_call_for_as_long_as_it_runs() -> None:
 
 
 async def test_a_tool_block_of_a_task_does_the_same() -> None:
-    inbox = EventQueue()
-    emitter = AsyncEmitter(inbox, EventFactory("run-1", Ticks()), PendingApprovals())
+    queue = EventQueue()
+    emitter = AsyncEmitter(queue, EventFactory("run-1", Ticks()), PendingApprovals())
     async with emitter.tool("t") as call:
         call.result, call.is_error = "bad", True
     with pytest.raises(ValueError, match="no"):
         async with emitter.tool("t"):
             raise ValueError("no")
-    assert [event for event in inbox.drain() if isinstance(event, ToolCompleted)] == [
+    assert [event for event in queue.drain() if isinstance(event, ToolCompleted)] == [
         ToolCompleted("call_run-1_1", "bad", True, 2.0),
         ToolCompleted("call_run-1_2", "ValueError: no", True, 4.0),
     ]
 
 
-def _speak_after_the_end(inbox: EventQueue, emitter: Emitter) -> None:
-    inbox.close()
+def _speak_after_the_end(queue: EventQueue, emitter: Emitter) -> None:
+    queue.close()
     emitter.text("nobody hears")
 
 
 async def test_a_tool_block_propagates_the_end_of_the_run() -> None:
-    inbox = EventQueue()
-    emitter = Emitter(inbox, EventFactory("r"), PendingApprovals())
+    queue = EventQueue()
+    emitter = Emitter(queue, EventFactory("r"), PendingApprovals())
     with pytest.raises(RunEnded), emitter.tool("t"):
-        _speak_after_the_end(inbox, emitter)
-    assert [type(event) for event in inbox.drain()] == [ToolStarted]
+        _speak_after_the_end(queue, emitter)
+    assert [type(event) for event in queue.drain()] == [ToolStarted]
 
 
 async def test_sleep_raises_after_a_stop() -> None:
@@ -173,17 +173,17 @@ async def test_sleep_raises_after_a_stop() -> None:
 
 
 async def test_a_task_that_emits_into_a_full_queue_waits() -> None:
-    inbox = EventQueue(max_events=1)
-    emitter = AsyncEmitter(inbox, EventFactory("r"), PendingApprovals())
+    queue = EventQueue(max_events=1)
+    emitter = AsyncEmitter(queue, EventFactory("r"), PendingApprovals())
     events: list[Event] = []
 
     async def speak() -> None:
         for n in range(5):
             await emitter.text(str(n))
-        inbox.close_send()
+        queue.close_send()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(speak)
         for _ in range(5):
-            events += await inbox.receive()
+            events += await queue.receive()
     assert events == [Text(str(n)) for n in range(5)]

@@ -40,15 +40,15 @@ class Setting:
             trio.CapacityLimiter(2),
             grace,
         )
-        self.inbox = EventQueue()
-        self.bridge = AgentRunner(
-            host, CONTEXT, self.inbox, EventFactory("run-1", lambda: 0.0), PendingApprovals()
+        self.queue = EventQueue()
+        self.runner = AgentRunner(
+            host, CONTEXT, self.queue, EventFactory("run-1", lambda: 0.0), PendingApprovals()
         )
         self.gone = trio.Event()
-        self.times_gone = 0
+        self.exits = 0
 
-    def on_gone(self) -> None:
-        self.times_gone += 1
+    def on_exit(self) -> None:
+        self.exits += 1
         self.gone.set()
 
     async def thread_is_free(self) -> None:
@@ -58,7 +58,7 @@ class Setting:
                 pass
 
     async def run(self) -> None:
-        await self.bridge.run(lambda: "because", self.on_gone)
+        await self.runner.run(lambda: "because", self.on_exit)
 
 
 class Talker:
@@ -81,8 +81,8 @@ async def test_events_and_result_of_an_agent_are_received(
     setting = Setting(make, is_nonblocking=is_nonblocking)
     await setting.run()
     await setting.gone.wait()
-    assert setting.inbox.drain() == [Text("hello"), Finished(Result("bye"))]
-    assert setting.times_gone == 1
+    assert setting.queue.drain() == [Text("hello"), Finished(Result("bye"))]
+    assert setting.exits == 1
     await setting.thread_is_free()
 
 
@@ -135,7 +135,7 @@ async def test_whatever_an_agent_does_ends_its_own_run_only(
     setting = Setting(make, is_nonblocking=is_nonblocking)
     await setting.run()
     await setting.gone.wait()
-    assert setting.inbox.drain() == [last]
+    assert setting.queue.drain() == [last]
 
 
 @pytest.mark.parametrize(("is_nonblocking", "is_here"), [(True, True), (False, False)])
@@ -194,7 +194,7 @@ async def test_a_cancelled_agent_is_interrupted_and_waited_for() -> None:
     assert agent.reason == "because"
     assert agent.after == ["heard that the run ended"]
     await setting.gone.wait()
-    assert setting.inbox.drain() == [Text("waiting")]
+    assert setting.queue.drain() == [Text("waiting")]
     await setting.thread_is_free()
 
 
@@ -219,11 +219,11 @@ async def test_an_agent_that_ignores_its_interrupt_is_abandoned_but_keeps_its_sl
     async with trio.open_nursery() as nursery:
         await begun(nursery, setting, agent.began)
         nursery.cancel_scope.cancel()
-    assert setting.times_gone == 0
+    assert setting.exits == 0
     assert setting.threads.borrowed_tokens == 1
     agent.released.set()
     await setting.gone.wait()
-    assert setting.times_gone == 1
+    assert setting.exits == 1
 
 
 async def test_an_agent_cancelled_in_its_factory_never_runs() -> None:
@@ -240,7 +240,7 @@ async def test_an_agent_cancelled_in_its_factory_never_runs() -> None:
         await begun(nursery, setting, making)
         nursery.cancel_scope.cancel()
         with trio.CancelScope(shield=True):
-            await wait_all_tasks_blocked()  # the bridge has called it off
+            await wait_all_tasks_blocked()  # the runner has called it off
         made.set()
     await setting.gone.wait()
     assert not agent.began.is_set()
@@ -251,8 +251,8 @@ async def test_an_agent_cancelled_before_its_thread_starts_ends_at_once() -> Non
     with trio.CancelScope() as scope:
         scope.cancel()
         await setting.run()
-    assert setting.times_gone == 1
-    assert setting.inbox.drain() == []
+    assert setting.exits == 1
+    assert setting.queue.drain() == []
 
 
 async def test_a_thread_that_starts_after_the_cancellation_does_nothing() -> None:
@@ -261,9 +261,9 @@ async def test_a_thread_that_starts_after_the_cancellation_does_nothing() -> Non
     with trio.CancelScope() as scope:
         scope.cancel()
         await setting.run()
-    await trio.to_thread.run_sync(setting.bridge._in_thread)
-    assert setting.times_gone == 1
-    assert setting.inbox.drain() == []
+    await trio.to_thread.run_sync(setting.runner._in_thread)
+    assert setting.exits == 1
+    assert setting.queue.drain() == []
 
 
 def until_over(setting: Setting) -> None:
@@ -272,7 +272,7 @@ def until_over(setting: Setting) -> None:
     That is why this blocks.
     """
     limit = time.monotonic() + 5
-    while setting.bridge._thread_state is not _ThreadState.ENDED:
+    while setting.runner._thread_state is not _ThreadState.ENDED:
         assert time.monotonic() < limit
         time.sleep(0.001)
 
@@ -294,10 +294,10 @@ async def test_a_thread_that_ends_during_its_cancellation_frees_its_slot_once() 
         agent.released.set()
         until_over(setting)
         nursery.cancel_scope.cancel()
-    assert setting.times_gone == 1
-    assert not setting.bridge.thread_abandoned
+    assert setting.exits == 1
+    assert not setting.runner.thread_abandoned
     assert not agent.reason
-    assert setting.inbox.drain() == [Finished(Result("at last"))]
+    assert setting.queue.drain() == [Finished(Result("at last"))]
     await setting.thread_is_free()
 
 
@@ -324,7 +324,7 @@ async def test_a_task_is_interrupted_by_cancellation() -> None:
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert agent.cancelled
-    assert setting.times_gone == 1
+    assert setting.exits == 1
 
 
 async def test_an_async_agent_cancelled_in_its_factory_frees_its_slot_once() -> None:
@@ -339,10 +339,10 @@ async def test_an_async_agent_cancelled_in_its_factory_frees_its_slot_once() -> 
     async with trio.open_nursery() as nursery:
         await begun(nursery, setting, making)
         nursery.cancel_scope.cancel()
-    assert setting.times_gone == 0
+    assert setting.exits == 0
     made.set()
     await setting.gone.wait()
-    assert setting.times_gone == 1
+    assert setting.exits == 1
 
 
 async def test_a_task_without_a_thread_is_cancelled() -> None:
@@ -352,8 +352,8 @@ async def test_a_task_without_a_thread_is_cancelled() -> None:
         nursery.start_soon(setting.run)
         await agent.began.wait()
         nursery.cancel_scope.cancel()
-    assert setting.times_gone == 1
-    assert not setting.bridge.thread_abandoned
+    assert setting.exits == 1
+    assert not setting.runner.thread_abandoned
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The demo agent behind the real bridge: cancelling the run ends it at once, whatever it does."""
+"""The demo agent behind the real agent runner: cancelling the run ends it at once, whatever it does."""
 
 from __future__ import annotations
 

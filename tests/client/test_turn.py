@@ -114,7 +114,7 @@ async def test_connection_problems_are_reported() -> None:
 
 
 @define
-class Desk:
+class AskingServer:
     """A server whose run requests approval and ends when it is answered or stopped."""
 
     by: AnsweredBy = AnsweredBy.CLIENT
@@ -155,44 +155,46 @@ class Desk:
 
 
 @pytest.mark.parametrize(
-    "desk", [Desk(), Desk(refuses=True), Desk(silent=1)], ids=["heard", "too late", "unheard"]
+    "server",
+    [AskingServer(), AskingServer(refuses=True), AskingServer(silent=1)],
+    ids=["heard", "too late", "unheard"],
 )
-async def test_a_question_is_answered(desk: Desk) -> None:
-    desk.over = trio.Event()
+async def test_a_question_is_answered(server: AskingServer) -> None:
+    server.over = trio.Event()
     person = Person()
-    async with calling(desk) as client:
+    async with calling(server) as client:
         end = await turn(client, person, answer_with(Choice.ALWAYS))
     assert end.code == 0
     assert person.out.getvalue() == "ok\n"
-    assert desk.got == [{"approval_id": "q", "choice": "always"}] * (desk.silent + 1)
-    assert ("did not get through" in person.err.getvalue()) == bool(desk.silent)
+    assert server.got == [{"approval_id": "q", "choice": "always"}] * (server.silent + 1)
+    assert ("did not get through" in person.err.getvalue()) == bool(server.silent)
 
 
 async def test_another_client_answers_first() -> None:
-    desk, asked = Desk(), list[ApprovalPrompt]()
+    server, asked = AskingServer(), list[ApprovalPrompt]()
 
     async def think(question: ApprovalPrompt) -> Choice:
         asked.append(question)
-        desk.over.set()
+        server.over.set()
         await trio.sleep_forever()
         raise AssertionError
 
-    async with calling(desk) as client:
+    async with calling(server) as client:
         assert (await turn(client, Person(), think)).code == 0
     assert len(asked) == 1
-    assert desk.got == []
+    assert server.got == []
 
 
 async def test_a_request_that_is_left_to_other_clients() -> None:
-    desk = Desk()
+    server = AskingServer()
 
     async def leave(question: ApprovalPrompt) -> NoAnswer:
-        desk.over.set()
+        server.over.set()
         return await leave_open(question)
 
-    async with calling(desk) as client:
+    async with calling(server) as client:
         assert (await turn(client, Person(), leave)).code == 0
-    assert desk.got == []
+    assert server.got == []
 
 
 @pytest.mark.parametrize(
@@ -228,10 +230,10 @@ def interrupting(*numbers: int) -> ApprovalHandler:
 
 
 async def test_ctrl_c_stops_the_run() -> None:
-    desk, person = Desk(), Person()
-    async with calling(desk) as client:
+    server, person = AskingServer(), Person()
+    async with calling(server) as client:
         end = await turn(client, person, interrupting(signal.SIGINT))
-    assert (end.code, end.quit, desk.stops) == (130, False, 1)
+    assert (end.code, end.quit, server.stops) == (130, False, 1)
     assert person.err.getvalue() == "stopping; Ctrl-C again quits\n"
 
 
@@ -239,7 +241,7 @@ async def test_ctrl_c_stops_the_run() -> None:
     "numbers", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,)]
 )
 async def test_leaving(numbers: tuple[int, ...]) -> None:
-    async with calling(Desk(is_deaf=True)) as client:
+    async with calling(AskingServer(is_deaf=True)) as client:
         end = await turn(client, Person(), interrupting(*numbers))
     assert (end.code, end.quit) == (130, True)
 
@@ -249,11 +251,11 @@ async def test_a_closed_output_pipe() -> None:
         def write(self, _text: str) -> int:
             raise BrokenPipeError
 
-    desk, screen = Desk(), JsonLines(Gone(), io.StringIO())
-    async with calling(desk) as client:
+    server, screen = AskingServer(), JsonLines(Gone(), io.StringIO())
+    async with calling(server) as client:
         with pytest.RaisesGroup(BrokenPipeError):
             await run_turn(client, ASK, screen, leave_open, HASTY)
-    assert desk.stops == 1
+    assert server.stops == 1
 
 
 # What scripts get

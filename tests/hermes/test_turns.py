@@ -195,7 +195,7 @@ def report(where: str, seconds: float) -> None:
     print(f"\ninterrupt {where}: {seconds * 1000:.0f} ms")  # noqa: T201 - the session is run to see this
 
 
-async def test_the_bridge_waits_for_the_thread(model: Upstream, tmp_path: Path) -> None:
+async def test_the_runner_waits_for_the_thread(model: Upstream, tmp_path: Path) -> None:
     hold = threading.Event()
     model.play(ScriptedAnswer(["Once upon"], hold=hold))
     async with hermes(model) as factory, trio.open_nursery() as nursery:

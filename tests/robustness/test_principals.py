@@ -108,7 +108,7 @@ async def everything(server: ObservedServer, things: OwnedObjects) -> dict[str, 
     return {path: (await server.harness.client.get(path)).json for path in paths}
 
 
-def with_house(test: Any) -> None:
+def with_observed_server(test: Any) -> None:
     async def main() -> None:
         script = (
             Text("Well"),
@@ -145,7 +145,7 @@ def test_every_route_with_every_foreign_id(cases: CaseCounter) -> None:
                     assert MARK.encode() not in answer.body
         assert await everything(server, things) == before
 
-    with_house(play)
+    with_observed_server(play)
     cases.add("foreign ids", {"by path": tried})
 
 
@@ -180,7 +180,7 @@ def test_lists_and_continuations(cases: CaseCounter) -> None:
             )
         assert await everything(server, things) == before
 
-    with_house(play)
+    with_observed_server(play)
     cases.add("foreign ids", {"lists and continuations": tried})
 
 

@@ -1,4 +1,4 @@
-"""A full house that is asked to leave, a burst, windows that stay shut, a disk that hangs, and a line cut at every byte."""
+"""A full server that is stopped, a burst, windows that stay shut, a disk that hangs, and a line cut at every byte."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ AT_ONCE = 20
 STALL_SECONDS = 3.0
 
 
-def test_a_full_house_is_asked_to_leave(tmp_path: Path, cases: CaseCounter) -> None:
+def test_a_full_server_is_stopped(tmp_path: Path, cases: CaseCounter) -> None:
     """Many who do not read, many who say nothing, and a tool that does not listen hold nothing up."""
     settings = {"drain_seconds": 0.2, "interrupt_grace_seconds": 0.5}
     expected = "a stream was cut off|did not stop and was abandoned"
-    with server_in(tmp_path, AGENTS, expected, **settings) as server, ExitStack() as house:
+    with server_in(tmp_path, AGENTS, expected, **settings) as server, ExitStack() as clients:
         for number in range(STALLED):
-            talk = house.enter_context(open_connection(server, receive_buffer=4096))
+            talk = clients.enter_context(open_connection(server, receive_buffer=4096))
             talk.send(chat_bytes(server, f"stalled-{number}", HUGE))
             talk.until(b"t000001")
         for _ in range(IDLE):
-            house.enter_context(open_connection(server))
-        deaf = house.enter_context(open_chat_stream(server, "deaf", "!deaf 60"))
+            clients.enter_context(open_connection(server))
+        deaf = clients.enter_context(open_chat_stream(server, "deaf", "!deaf 60"))
         deaf.until("ready")
         begun = server.signal()
         assert deaf.last_chunk()["hermes"]["error_code"] == "server_shutdown"

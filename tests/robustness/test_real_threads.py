@@ -37,11 +37,11 @@ async def test_an_agent_that_gets_none_ends_its_run_and_frees_its_slot(
     make: Any, is_nonblocking: bool
 ) -> None:
     setting = Setting(make, is_nonblocking=is_nonblocking)
-    setting.bridge._runtime = evolve(setting.bridge._runtime, threads=none_left())
+    setting.runner._runtime = evolve(setting.runner._runtime, threads=none_left())
     await setting.run()
-    assert setting.times_gone == 1
+    assert setting.exits == 1
     needed_one = make is Talker or not is_nonblocking
-    assert any(isinstance(event, AgentFailed) for event in setting.inbox.drain()) is needed_one
+    assert any(isinstance(event, AgentFailed) for event in setting.queue.drain()) is needed_one
 
 
 class Waiting(Talker):
@@ -55,10 +55,10 @@ class Waiting(Talker):
 
 async def test_an_interrupt_that_gets_none_leaves_the_rest_to_the_grace() -> None:
     setting, agent = Setting(Waiting), Waiting()
-    setting.bridge._agent = agent
-    await setting.bridge._interrupt("with a thread")
-    setting.bridge._runtime = evolve(setting.bridge._runtime, interrupts=none_left())
-    await setting.bridge._interrupt("without")
+    setting.runner._agent = agent
+    await setting.runner._interrupt("with a thread")
+    setting.runner._runtime = evolve(setting.runner._runtime, interrupts=none_left())
+    await setting.runner._interrupt("without")
     assert agent.reasons == ("with a thread",)
 
 

@@ -292,7 +292,7 @@ async def test_a_profile_is_entered_in_the_thread_of_the_turn(package: FakePacka
         assert package.events[-1] == "home left"
 
 
-# -- interrupts, through the real bridge --
+# -- interrupts, through the real agent runner --
 
 
 def until_interrupted(agent: FakeAIAgent) -> Mapping[str, Any]:
@@ -322,7 +322,7 @@ async def test_an_interrupt_before_the_agent_exists_is_kept(package: FakePackage
     assert package.agent.released == 1
 
 
-async def test_a_turn_through_the_bridge_ends_with_its_result(
+async def test_a_turn_through_the_runner_ends_with_its_result(
     package: FakePackage, tmp_path: Path
 ) -> None:
     async with opened() as factory, trio.open_nursery() as nursery:
