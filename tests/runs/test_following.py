@@ -76,18 +76,18 @@ async def test_readers_get_everything_and_share_one_copy(autojump_clock: MockClo
         await owner.append(2)
         read: list[list[Change]] = []
 
-        async def read_all() -> None:
+        async def follow() -> None:
             async with follower.follow(HEADER) as reader:
                 read.append(await read_all(reader))
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(read_all)
-            nursery.start_soon(read_all)
+            nursery.start_soon(follow)
+            nursery.start_soon(follow)
             await wait_all_tasks_blocked()
             await owner.append(3)
             follower.wake(["run-1", "another"])
             await wait_all_tasks_blocked()
-            nursery.start_soon(read_all)
+            nursery.start_soon(follow)
             await owner.end()
             follower.wake(["run-1"])
         assert read == [[*texts(0, 5), END]] * 3
