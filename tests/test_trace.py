@@ -26,7 +26,8 @@ PACKAGE = Path(hermes_trio.__file__).parent
 # Upper bounds of today; the aim is 40 and 80. Most changes of package are those between the runs
 # and the pure core.
 MAX_FILES = 45
-MAX_PACKAGE_CHANGES = 112  # the order of tasks varies
+MAX_PACKAGE_CHANGES = 110
+CHATS = 6  # the first one fills caches; the fewest changes count, as the order of tasks varies
 FIRST_AWAIT = 10  # no coroutine can have got this far into its bytecode before it was resumed once
 
 
@@ -74,12 +75,15 @@ async def test_a_streaming_chat_takes_one_short_path_through_the_frameworks(tmp_
         open_harness(agents, store=store) as harness,
         serving(harness.client.app) as live,
     ):
-        for _ in range(2):  # the first one fills caches
+        traces = []
+        for _ in range(CHATS):
             async with await connect(live.port) as client:
-                with traced() as trace:
+                with traced() as each:
                     await client.send_all(request(CHAT, stream=True))
                     assert b"[DONE]" in await read_to_end(client)
                 await trio.testing.wait_all_tasks_blocked()
+            traces.append(each)
+    trace = min(traces, key=lambda each: len(each.parts))
     assert len(trace.files) <= MAX_FILES, sorted(map(str, trace.files))
     assert len(trace.parts) <= MAX_PACKAGE_CHANGES, trace.parts
     # Nothing goes around the frameworks: each of them has its part of the work.
