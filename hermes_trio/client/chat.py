@@ -22,6 +22,7 @@ from hermes_trio.client.api_client import (
     open_client,
 )
 from hermes_trio.client.events import ApprovalPrompt
+from hermes_trio.client.keyboard import single_keys
 from hermes_trio.client.screen import JsonLines, PlainText, Screen, escape_hidden, one_line
 from hermes_trio.client.turn import (
     EXIT_MISUSE,
@@ -32,7 +33,6 @@ from hermes_trio.client.turn import (
     leave_open,
     run_turn,
 )
-from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.events import Choice
 
 PROMPT = "> "
@@ -63,13 +63,11 @@ class ChatSettings:
 def chat(target: Target, settings: ChatSettings) -> int:
     """Talk to a server. Return the exit code.
 
-    Raises:
-        ConfigurationError: the live view needs a package that is not installed.
+    Without the package that the live view needs, the answer is printed as plain text.
     """
     if settings.output is OutputMode.LIVE and find_spec("rich") is None:
-        raise ConfigurationError(
-            "the live view needs the package rich: pip install 'hermes-trio[chat]', or use --plain or --json"
-        )
+        sys.stderr.write("Note: for tool calls and formatted text, run: pip install rich\n")
+        settings = evolve(settings, output=OutputMode.PLAIN)
     code = 1
     try:
         code = _one_turn(target, settings).code if settings.prompt else _loop(target, settings)
@@ -147,21 +145,34 @@ def _fill_history(said: list[str]) -> None:
 @contextmanager
 def _open_screen(settings: ChatSettings) -> Iterator[tuple[Screen, ApprovalHandler]]:
     """Open the screen and the handler of approval requests."""
-    if settings.output is not OutputMode.LIVE:
-        screen = (JsonLines if settings.output is OutputMode.JSON else PlainText)(
-            sys.stdout, sys.stderr
-        )
-        yield screen, _handler_for(settings.approve) or _denying_handler(screen)
-        return
-    with _open_live_screen(_handler_for(settings.approve)) as shown:
-        yield shown
+    rule = _handler_for(settings.approve)
+    match settings.output:
+        case OutputMode.JSON:
+            lines = JsonLines(sys.stdout, sys.stderr)
+            yield lines, rule or _denying_handler(lines)
+        case OutputMode.PLAIN:
+            with _open_plain_screen(rule) as shown:
+                yield shown
+        case OutputMode.LIVE:
+            with _open_live_screen(rule) as shown:
+                yield shown
+
+
+@contextmanager
+def _open_plain_screen(rule: ApprovalHandler | None) -> Iterator[tuple[Screen, ApprovalHandler]]:
+    screen = PlainText(sys.stdout, sys.stderr)
+    if rule is None and sys.stdin.isatty() and sys.stderr.isatty():
+        with single_keys(sys.stdin.fileno()) as keyboard:
+            yield screen, partial(keyboard.ask, screen)
+    else:
+        yield screen, rule or _denying_handler(screen)
 
 
 @contextmanager
 def _open_live_screen(rule: ApprovalHandler | None) -> Iterator[tuple[Screen, ApprovalHandler]]:
     from rich.console import Console  # noqa: PLC0415  # of an extra
 
-    from hermes_trio.client.terminal import LiveScreen, single_keys  # noqa: PLC0415
+    from hermes_trio.client.terminal import LiveScreen  # noqa: PLC0415
 
     screen = LiveScreen(Console(highlight=False))
     with _keyboard() as fd:

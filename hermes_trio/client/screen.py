@@ -9,11 +9,14 @@ or hide what it says.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol, TextIO
 
 from attrs import define
 
-from hermes_trio.client.events import RunCompleted, RunFailed
+from hermes_trio.client.events import ApprovalPrompt, RunCompleted, RunFailed
+from hermes_trio.client.keyboard import key_hints
 from hermes_trio.client.stream import Received
 from hermes_trio.client.view import START, PrintPosition, TextBlock, View
 
@@ -91,6 +94,18 @@ class PlainText(_Plain):
     """Writes only the answer, as it arrives."""
 
     mark: PrintPosition = START
+
+    @contextmanager
+    def asking(self, question: ApprovalPrompt) -> Iterator[None]:
+        """Display an approval request inside a block."""
+        self.out.flush()
+        told = (
+            f"{one_line(question.description, _MAX_NOTICE_CHARS)}\n" if question.description else ""
+        )
+        command = escape_hidden(question.command)
+        self.err.write(f"\nThe agent asks:\n{told}{command}\n{key_hints(question.choices)}\n")
+        self.err.flush()
+        yield
 
     def show(self, view: View, _received: Received, /) -> None:
         written = False

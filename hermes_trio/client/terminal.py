@@ -7,16 +7,10 @@ The functions that render are pure; the time is an argument.
 
 from __future__ import annotations
 
-import os
-import select
-import termios
 import time
-import tty
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-import trio
-from attrs import frozen
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markdown import Markdown
@@ -26,6 +20,7 @@ from rich.segment import Segment, Segments
 from rich.text import Text
 
 from hermes_trio.client.events import ApprovalPrompt, RunCancelled, RunCompleted, RunFailed
+from hermes_trio.client.keyboard import key_hints
 from hermes_trio.client.screen import escape_hidden, last_lines, one_line, sanitize_text
 from hermes_trio.client.stream import Received
 from hermes_trio.client.view import (
@@ -53,20 +48,6 @@ _SIGNS: Mapping[CardState, tuple[str, str]] = {
     CardState.FAILED: ("✗", "red"),
     CardState.CANCELLED: ("■", "yellow"),
     CardState.HANDED_OVER: ("→", "yellow"),
-}
-KEYS: Mapping[str, Choice] = {
-    "o": Choice.ONCE,
-    "s": Choice.SESSION,
-    "a": Choice.ALWAYS,
-    "d": Choice.DENY,
-    "y": Choice.ONCE,
-    "n": Choice.DENY,
-}
-_LABELS: Mapping[Choice, str] = {
-    Choice.ONCE: "o once",
-    Choice.SESSION: "s in this session",
-    Choice.ALWAYS: "a always",
-    Choice.DENY: "d deny",
 }
 
 
@@ -119,7 +100,7 @@ def _settled(settled: ApprovalBlock) -> Text:
 
 def render_question(asked: ApprovalPrompt) -> Panel:
     """Render an approval request, with the keys that decide it."""
-    keys = "   ".join(_LABELS[choice] for choice in asked.choices)
+    keys = key_hints(asked.choices)
     told = [Text(sanitize_text(asked.description).strip())] if asked.description else []
     body = Group(
         *told, Text(escape_hidden(asked.command), style="bold"), Text(""), Text(keys, style="cyan")
@@ -237,48 +218,3 @@ class LiveScreen:
         room = max(1, self._console.height - taken - 1 - _SPARE_LINES)
         lines = self._console.render_lines(drawn, pad=False)[-room:]
         return Segments([segment for line in lines for segment in (*line, Segment.line())])
-
-
-@frozen
-class Keyboard:
-    """Reads single keys from a terminal."""
-
-    fd: int
-
-    async def ask(self, screen: LiveScreen, question: ApprovalPrompt) -> Choice:
-        """Wait for a decision. Keys typed before the request is displayed are discarded."""
-        termios.tcflush(self.fd, termios.TCIFLUSH)
-        with screen.asking(question):
-            return await self._choose(question)
-
-    async def _choose(self, question: ApprovalPrompt) -> Choice:
-        while True:
-            await trio.lowlevel.wait_readable(self.fd)
-            typed = self._read()
-            if not typed:
-                return Choice.DENY  # the terminal is gone
-            choice = KEYS.get(typed.decode("ascii", "replace").lower())
-            if choice in question.choices:
-                return choice
-
-    def _read(self) -> bytes:
-        """Read everything available.
-
-        Several bytes at once are an arrow key or pasted text, and match no choice.
-        """
-        ready, _, _ = select.select([self.fd], [], [], 0)
-        return os.read(self.fd, 64) if ready else b"?"
-
-
-@contextmanager
-def single_keys(fd: int) -> Iterator[Keyboard]:
-    """Switch a terminal to unbuffered input without echo inside a block.
-
-    Ctrl-C still sends SIGINT.
-    """
-    before = termios.tcgetattr(fd)
-    try:
-        tty.setcbreak(fd, termios.TCSADRAIN)
-        yield Keyboard(fd)
-    finally:
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)

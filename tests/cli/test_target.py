@@ -152,12 +152,6 @@ def test_misuse(
         chat_cli.main(Settings(api_key=KEY), flags)
 
 
-def test_without_rich_there_is_no_live_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat, "find_spec", lambda _name: None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'hermes-trio\[chat\]'"):
-        chat.chat(find_target(Settings(api_key=KEY)), chat.ChatSettings("x"))
-
-
 # Typing
 
 

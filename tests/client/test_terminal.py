@@ -30,7 +30,7 @@ pytest.importorskip("rich")
 
 from rich.console import Console
 
-from hermes_trio.client import terminal
+from hermes_trio.client import keyboard, terminal
 from hermes_trio.client.terminal import LiveScreen
 
 NOW = 1000.0
@@ -126,7 +126,7 @@ def test_the_status_line() -> None:
 
 
 def test_every_key_stands_for_a_choice() -> None:
-    assert {*terminal.KEYS.values()} == {*Choice}
+    assert {*keyboard.KEYS.values()} == {*Choice}
 
 
 # The live screen

@@ -117,12 +117,13 @@ class Terminal:
 
 
 @contextmanager
-def terminal(server: ServerProcess, *arguments: str) -> Iterator[Terminal]:
+def terminal(server: ServerProcess, *arguments: str, path: Path = ROOT) -> Iterator[Terminal]:
     """A terminal of 80 by 24 characters; Ctrl-C in it means what it means."""
+    variables = environment(server) | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}"}
     outside, inside = pty.openpty()
     fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = subprocess.Popen(
-        command(server, arguments), stdin=inside, stdout=inside, stderr=inside, cwd=ROOT, env=environment(server),
+        command(server, arguments), stdin=inside, stdout=inside, stderr=inside, cwd=ROOT, env=variables,
         start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
     )  # fmt: skip
     os.close(inside)
@@ -255,6 +256,33 @@ def test_an_approval_request_is_answered_by_a_key(
         assert screen.code() == 0
     assert "The agent asks" in screen.seen
     assert shown in screen.seen
+
+
+@pytest.mark.parametrize(("key", "code"), [("o", "asked"), ("d", "not approved")])
+def test_plain_text_in_a_terminal_asks_too(server: ServerProcess, key: str, code: str) -> None:
+    with terminal(server, "--plain", "/ask echo asked") as screen:
+        screen.until("d deny")
+        screen.type(key)
+        assert screen.code() == 0
+    assert "The agent asks" in screen.seen
+    assert code in screen.seen.partition("d deny")[2].lower()
+
+
+def test_a_chat_without_rich_is_plain(server: ServerProcess, tmp_path: Path) -> None:
+    with terminal(server, path=hide_package(tmp_path, "rich")) as screen:
+        screen.until("pip install rich")
+        screen.until("> ")
+        screen.type("first\r")
+        assert "“first”" in screen.until("what I can do.")
+        screen.until("> ")
+        screen.type("\x04")
+        assert screen.code() == 0
+
+
+def hide_package(folder: Path, name: str) -> Path:
+    """Make a folder that, on the search path, makes a package look as if it were not installed."""
+    (folder / "sitecustomize.py").write_text(f"import sys\nsys.modules[{name!r}] = None\n")
+    return folder
 
 
 def test_one_turn_after_the_other(server: ServerProcess) -> None:
