@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Container, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import structlog
 from attrs import evolve, field, frozen
@@ -30,6 +31,7 @@ from hermes_trio.keys import (
     check_keys,
     check_secret,
     find_weak_keys,
+    is_loopback,
     open_credentials,
 )
 from hermes_trio.settings import Profile, Settings
@@ -115,8 +117,32 @@ def check(settings: Settings, agent: AgentFactory | AgentProvider | None = None)
         ConfigurationError: it would not. The text is one line.
     """
     find_agents(settings, agent)
+    _check_upstream(settings)
     check_secret(settings.data_dir)
     _check_profiles(settings, check_keys(key_sources(settings)))
+
+
+def _check_upstream(settings: Settings) -> None:
+    """Refuse an agent whose model server is this server: it would call itself until it is full."""
+    named = [("base_url (OPENAI_BASE_URL)", settings.agent_name, settings.base_url)]
+    named += [
+        (f"profiles.{profile.name}.base_url", profile.agent_name, profile.base_url)
+        for profile in settings.profiles.values()
+    ]
+    for option, agent_name, url in named:
+        if agent_name == "upstream" and _is_own_address(settings, url):
+            raise ConfigurationError(f"{option}: {url} is the address of this server itself")
+
+
+def _is_own_address(settings: Settings, url: str) -> bool:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if port != settings.port:
+        return False
+    is_wildcard = settings.host in ("0.0.0.0", "::", "")  # noqa: S104 - compared, not listened on
+    is_local = is_loopback(settings.host) or is_wildcard
+    return host == settings.host or (is_local and is_loopback(host))
 
 
 def _check_profiles(settings: Settings, keys: Iterable[NamedKey]) -> None:

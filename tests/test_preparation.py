@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 import structlog
+from attrs import evolve
 
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.preparation import check, prepare
-from hermes_trio.settings import Settings
+from hermes_trio.settings import Profile, Settings
 from tests.support.fakes import KEY
+
+STRONG_KEY = "key-kq7w-vzx2-mhp9"
 
 
 def test_a_check_reads_the_secret_for_tokens_and_does_not_generate_it(tmp_path: Path) -> None:
@@ -31,3 +34,39 @@ def test_on_loopback_a_weak_key_is_a_warning(tmp_path: Path) -> None:
     [line] = [line for line in lines if line["log_level"] == "warning"]
     assert (line["event"], line["principal"]) == ("a key is easy to guess", "default")
     assert "password" not in str(line)
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8642/v1"),
+        ("127.0.0.1", "http://localhost:8642/v1"),
+        ("0.0.0.0", "http://127.0.0.1:8642/v1"),
+        ("10.0.0.7", "http://10.0.0.7:8642"),
+    ],
+)
+def test_a_model_server_that_is_this_server_is_refused(tmp_path: Path, host: str, url: str) -> None:
+    """Clients set ``OPENAI_BASE_URL`` to this server, perhaps in the shell that starts it."""
+    settings = Settings(host=host, data_dir=tmp_path, api_key=STRONG_KEY, base_url=url)
+    with pytest.raises(ConfigurationError) as caught:
+        check(settings)
+    assert str(caught.value) == (
+        f"base_url (OPENAI_BASE_URL): {url} is the address of this server itself"
+    )
+    check(evolve(settings, agent="demo"))  # which calls no model
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:8000/v1", "http://models.example:8642/v1", "https://127.0.0.1/v1"]
+)
+def test_other_model_servers_are_accepted(tmp_path: Path, url: str) -> None:
+    check(Settings(data_dir=tmp_path, api_key=STRONG_KEY, base_url=url))
+
+
+def test_the_model_server_of_a_profile_is_checked_too(tmp_path: Path) -> None:
+    profile = Profile(name="coder", agent="upstream", base_url="http://localhost:8642/v1")
+    settings = Settings(data_dir=tmp_path, api_key=KEY, agent="demo", profiles={"coder": profile})
+    with pytest.raises(
+        ConfigurationError, match=r"profiles\.coder\.base_url: .* this server itself"
+    ):
+        check(settings)

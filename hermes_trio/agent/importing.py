@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from contextlib import suppress
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 
 class ImportTargetError(Exception):
@@ -43,8 +43,9 @@ def is_import_target(name: str) -> bool:
 
 def describe_type(value: object) -> str:
     """Return what to call a value in an error message."""
-    if isinstance(value, ModuleType | type):
-        return f"{'module' if isinstance(value, ModuleType) else 'class'} {value.__name__!r}"
+    for kind, word in ((ModuleType, "module"), (type, "class"), (FunctionType, "function")):
+        if isinstance(value, kind):
+            return f"{word} {value.__name__!r}"
     return f"an object of type {type(value).__name__!r}"
 
 

@@ -38,6 +38,7 @@ from hermes_trio.core.events import AgentFailed, Event, Finished, Result
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.shorten import safe_str
 
+_ASYNCIO_HINT = "derive agents that use asyncio from hermes_trio.AsyncioAgent"
 _NO_THREAD = "The server has no thread left to run the agent in."
 
 log = structlog.get_logger(__name__)
@@ -135,13 +136,22 @@ class AgentRunner:
         if not getattr(self._runtime.factory, "is_nonblocking", False):
             return True
         try:
-            self._agent = self._runtime.factory(self._context)
+            self._agent = self._make_agent()
         except Exception as error:  # noqa: BLE001 - an agent may raise anything; it ends its own run only
             self._queue.put_final(self._failed(error))
         if self._agent is not None and not _is_async(self._agent):
             return True
         self._end_part(_Part.THREAD)
         return False
+
+    def _make_agent(self) -> Agent | AsyncAgent:
+        agent = self._runtime.factory(self._context)
+        if not callable(getattr(agent, "run", None)):
+            kind = type(agent).__name__
+            raise TypeError(
+                f"the factory made an object of type {kind!r}, which has no method 'run'"
+            )
+        return agent
 
     async def _run_thread(self) -> None:
         try:
@@ -175,7 +185,7 @@ class AgentRunner:
             self._token.run_sync_soon(self._end_part, _Part.THREAD)
 
     def _make_and_run(self) -> None:
-        agent = self._agent or self._runtime.factory(self._context)
+        agent = self._agent or self._make_agent()
         with self._lock:
             self._agent = agent
             self._emitter = emitter = Emitter(self._queue, self._events, self._approvals)
@@ -253,7 +263,9 @@ class AgentRunner:
 
     def _failed(self, error: BaseException) -> Event:
         """Log what an agent raised, with its traceback: clients learn the message only."""
-        if not isinstance(error, RunEnded):
+        if _needs_asyncio(error):
+            log.error("the agent raised an exception", exc_info=error, hint=_ASYNCIO_HINT)
+        elif not isinstance(error, RunEnded):
             log.error("the agent raised an exception", exc_info=error)
         return AgentFailed(
             safe_str(error) or type(error).__name__, type(error).__name__, self._events.now()
@@ -294,3 +306,14 @@ class Execution:
 
 def _is_async(agent: Agent | AsyncAgent) -> bool:
     return inspect.iscoroutinefunction(agent.run)
+
+
+def _needs_asyncio(error: BaseException) -> bool:
+    """Return whether an exception is that of an asyncio function in a Trio task or a plain thread."""
+    match error:
+        case RuntimeError():
+            return "no running event loop" in str(error) or "no current event loop" in str(error)
+        case TypeError():
+            return "unrecognized yield message" in str(error)  # from Trio, for an asyncio future
+        case _:
+            return False

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from inspect import signature
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeGuard, cast
+from typing import Any, TypeGuard, cast, get_type_hints
 
 import structlog
 import trio
@@ -65,7 +66,34 @@ def find_agent(name: str) -> AgentFactory | AgentProvider:
         raise AgentNotFound(
             f"{name}: {target.partition(':')[2]} is {describe_type(found)}, which is not callable"
         )
+    for complaint in _complaints(found):
+        raise AgentNotFound(f"{name}: {complaint}")
     return cast("AgentFactory", found)
+
+
+def _complaints(factory: Callable[..., object]) -> Iterator[str]:
+    """Yield what is wrong with a factory, as far as that is known without calling it."""
+    try:
+        signature(factory).bind(None)
+    except TypeError:
+        yield f"{describe_type(factory)} cannot be called with the context as its only argument"
+    except ValueError:
+        pass  # some built-in functions have no signature
+    for made in _made_classes(factory):
+        if not callable(getattr(made, "run", None)):
+            yield f"the agent {describe_type(made)} has no method 'run'"
+
+
+def _made_classes(factory: object) -> Iterator[type]:
+    """Yield the class of the agents that a factory makes, where that is known without calling it."""
+    made = factory
+    if not isinstance(factory, type):
+        try:
+            made = get_type_hints(factory).get("return")
+        except Exception:  # noqa: BLE001 - annotations may name what exists only for a type checker
+            return
+    if isinstance(made, type) and made not in (Any, object):
+        yield made
 
 
 def is_provider(found: object) -> TypeGuard[AgentProvider]:

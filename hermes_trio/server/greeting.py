@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import socket
 import sys
@@ -22,7 +23,7 @@ def greet(settings: Settings, keys: OpenedKeys, url: str) -> None:
         f"  page   {page_link(keys, url, sys.stdout.isatty())}",
         "",
         "Try it:",
-        f"  {_curl(settings, keys, url)}",
+        f"  {example_command(settings, keys, url)}",
         "",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
@@ -62,16 +63,22 @@ def _key_lines(keys: OpenedKeys) -> list[str]:
     return []
 
 
-def _curl(settings: Settings, keys: OpenedKeys, url: str) -> str:
-    body = f'{{"model": "{settings.model_name}", "stream": true, "messages": [{{"role": "user", "content": "/terminal date"}}]}}'
-    key = _key_expression(keys)
-    return f"curl -N {url}/v1/chat/completions -H {key} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+def example_command(settings: Settings, keys: OpenedKeys, url: str) -> str:
+    """Return a shell command that runs a turn. It does not contain the key."""
+    # Only the demo agent knows this command.
+    prompt = "/terminal date" if settings.agent_name == "demo" else "Hello"
+    message = {"role": "user", "content": prompt}
+    body = json.dumps({"model": settings.model_name, "stream": True, "messages": [message]})
+    header = f'"Authorization: Bearer {_key_expression(settings, keys)}"'
+    return f"curl -N {url}/v1/chat/completions -H {header} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
 
 
-def _key_expression(keys: OpenedKeys) -> str:
-    """Return the header with the key as a shell expression, which does not show a key that is not new."""
+def _key_expression(settings: Settings, keys: OpenedKeys) -> str:
+    """Return a shell expression for the key."""
     match keys.origin:
         case GeneratedKey(path) | StoredKey(path):
-            return f'"Authorization: Bearer $(cat {shlex.quote(str(path))})"'
+            return f"$(cat {shlex.quote(str(path))})"
+        case _ if settings.key_variable:
+            return f"${settings.key_variable}"
         case _:
-            return '"Authorization: Bearer YOUR_KEY"'
+            return "YOUR_KEY"

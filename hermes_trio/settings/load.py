@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from hermes_trio.settings.model import Settings, options
+from hermes_trio.settings.model import Settings, options, own_variable
 from hermes_trio.settings.sources import (
     DEFAULT,
+    GENERAL_VARIABLES,
     SettingsError,
     Source,
+    SourceKind,
     config_files,
     from_defaults,
     from_document,
@@ -32,11 +34,12 @@ if TYPE_CHECKING:
 
 @frozen
 class LoadedSettings:
-    """The settings, the source of each option (of profiles by dotted names), and warnings for the operator."""
+    """The settings, the source of each option (of profiles by dotted names), and lines for the operator."""
 
     settings: Settings
     sources: Mapping[str, Source]
     warnings: tuple[str, ...] = ()  # one line for each deprecated name in use
+    notes: tuple[str, ...] = ()  # one line for each option that a variable in general use sets
 
 
 def load(
@@ -81,10 +84,24 @@ def load(
             agent_options=tables.options,
             channels=tables.channels,
             is_model_named=sources["model_name"] is not DEFAULT,
+            key_variable=_variable(sources["api_key"]),
         ),
         MappingProxyType({**sources, **tables.sources}),
         tuple(candidate.warning for candidate in candidates if candidate.warning),
+        tuple(_general_variables(sources)),
     )
+
+
+def _variable(source: Source) -> str:
+    return source.name if source.kind is SourceKind.ENVIRONMENT else ""
+
+
+def _general_variables(sources: Mapping[str, Source]) -> Iterator[str]:
+    """Name the options that are set by variables which may have been meant for another program."""
+    for name, source in sources.items():
+        if (variable := _variable(source)) in GENERAL_VARIABLES:
+            flag = options()[name].flag or own_variable(name)
+            yield f"{name} is set by the environment variable {variable}; {flag} overrides it"
 
 
 def _build(resolved: Mapping[str, Resolved]) -> Settings:

@@ -526,6 +526,7 @@ class Settings:
 
     # Whether ``model_name`` was set, be it to the default; otherwise the agent may have its own.
     is_model_named: bool = attrs.field(default=False, eq=False, repr=False)
+    key_variable: str = attrs.field(default="", eq=False, repr=False)  # that ``api_key`` came from
 
     def __attrs_post_init__(self) -> None:
         """Reject half a TLS configuration."""

@@ -26,6 +26,8 @@ from hermes_trio.settings.model import (
 CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
 CONFIG_FLAG = "--config"
 TABLES = frozenset({"profiles", "mcp", "options", "channels"})  # see ``tables``
+# Hosting platforms set them for any program, so the operator should see that they take effect.
+GENERAL_VARIABLES = frozenset({"PORT", "DATABASE_URL"})
 
 
 class SettingsError(ConfigurationError):

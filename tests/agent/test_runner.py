@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -378,6 +379,43 @@ async def test_what_an_agent_raises_is_logged_once_with_its_traceback(
     [line] = lines
     assert (line["event"], line["log_level"]) == ("the agent raised an exception", "error")
     assert line["exc_info"].__traceback__ is not None
+
+
+class UsesAsyncio:
+    """An agent whose author forgot that it runs under Trio."""
+
+    def __init__(self, work: Callable[[], Awaitable[object]]) -> None:
+        self.work = work
+
+    async def run(self, _turn: TurnRequest, _emitter: AsyncEmitter) -> None:
+        await self.work()
+
+
+class AsyncioFuture:
+    """Yields itself to the event loop, as futures of asyncio do."""
+
+    def __await__(self) -> Generator[object, None, None]:
+        yield self
+
+
+@pytest.mark.parametrize("work", [lambda: asyncio.sleep(0.1), AsyncioFuture])
+async def test_an_agent_that_needs_asyncio_is_told_so(
+    work: Callable[[], Awaitable[object]],
+) -> None:
+    with structlog.testing.capture_logs() as lines:
+        await Setting(lambda: UsesAsyncio(work)).run()
+    [line] = lines
+    assert line["event"] == "the agent raised an exception"
+    assert "hermes_trio.AsyncioAgent" in line["hint"]
+
+
+async def test_what_a_factory_makes_must_be_an_agent() -> None:
+    with structlog.testing.capture_logs() as lines:
+        await Setting(lambda: 3).run()
+    assert (
+        str(lines[0]["exc_info"])
+        == "the factory made an object of type 'int', which has no method 'run'"
+    )
 
 
 async def test_run_ended_is_not_logged_as_an_error() -> None:

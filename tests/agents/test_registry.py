@@ -33,13 +33,14 @@ CONFIG = AgentConfig(profile="tester", model="m")
 HERE = Path("/nonexistent")
 NAMES = ", ".join(SHIPPED)
 MODULES = {
-    "lookup_good.py": "class Box:\n    class Inner:\n        def make(context):\n            return context\n\nnumber = 5\n",
+    "lookup_good.py": "class Box:\n    def __init__(self, context):\n        pass\n\n    def run(self, turn, emitter):\n        pass\n\n    class Inner:\n        def make(context):\n            return context\n\nnumber = 5\n",
+    "lookup_empty.py": "class Empty:\n    def __init__(self, context=None):\n        pass\n\ndef factory(context) -> Empty:\n    return Empty()\n\nclass Bare:\n    def run(self, turn, emitter):\n        pass\n\ndef needy(context, more):\n    return Bare()\n",
     "lookup_broken.py": "raise OSError('first line\\nsecond line')\n",
     "lookup_silent.py": "raise KeyError\n",
     "lookup_exits.py": "import sys\nsys.exit('bye')\n",
     "lookup_needy.py": "import lookup_no_such_library\n",
     "lookup_syntax.py": "def (:\n",
-    "lookup_open.py": "class Shared:\n    def open(self, config, workspace):\n        raise NotImplementedError\n\nprovider = Shared()\n",
+    "lookup_open.py": "class Shared:\n    def __init__(self, context=None):\n        pass\n\n    def run(self, turn, emitter):\n        pass\n\n    def open(self, config, workspace):\n        raise NotImplementedError\n\nprovider = Shared()\n",
     "lookup_pack/__init__.py": "",
     "lookup_pack/inner.py": "factory = print\n",
 }
@@ -98,6 +99,19 @@ def test_a_class_is_called_and_never_opened() -> None:
         (
             "lookup_good:number",
             "lookup_good:number: number is an object of type 'int', which is not callable",
+        ),
+        (
+            "lookup_empty:Bare",
+            "lookup_empty:Bare: class 'Bare' cannot be called with the context as its only argument",
+        ),
+        (
+            "lookup_empty:needy",
+            "lookup_empty:needy: function 'needy' cannot be called with the context as its only argument",
+        ),
+        ("lookup_empty:Empty", "lookup_empty:Empty: the agent class 'Empty' has no method 'run'"),
+        (
+            "lookup_empty:factory",
+            "lookup_empty:factory: the agent class 'Empty' has no method 'run'",
         ),
         (
             "lookup_broken:factory",

@@ -104,6 +104,22 @@ def test_the_key_is_shown_once_and_the_example_works_always(tmp_path: Path) -> N
         assert second.key == key
 
 
+def test_the_example_of_an_operators_key_and_another_agent(tmp_path: Path) -> None:
+    """The key is in a variable of the shell, and only the demo agent knows commands."""
+    (tmp_path / "my_parrot.py").write_text(PARROT)
+    options = LaunchOptions(
+        tmp_path,
+        ("--agent", "my_parrot:factory"),
+        {"api_key": "key-kq7w-vzx2-mhp9"},
+        cwd=tmp_path,
+    )
+    with serving(options) as server:
+        example = full_greeting(server).splitlines()[-2]
+    assert '"Authorization: Bearer $HERMES_TRIO_API_KEY"' in example
+    assert '"content": "Hello"' in example
+    assert "kq7w" not in server.greeting
+
+
 def test_an_agent_of_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "my_parrot.py").write_text(PARROT)
     with (

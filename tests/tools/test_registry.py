@@ -55,7 +55,7 @@ def test_each_finder_has_a_terminal_of_its_own() -> None:
         ([f"{HERE}:x"], f"tool '{HERE}:x': {HERE}:x: module '{HERE}' has no attribute 'x'"),
         (
             [f"{HERE}:not_decorated"],
-            f"{HERE}:not_decorated is an object of type 'function', not a tool: decorate the function with @tool",
+            f"{HERE}:not_decorated is function 'not_decorated', not a tool: decorate the function with @tool",
         ),
         (["read_file", f"{HERE}:read_file"], "tools: two tools are named 'read_file'"),
     ],

@@ -119,7 +119,8 @@ def acquire_lock(path: Path) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StoreError(
-                f"{path} is already open: only one process at a time can use an SQLite store"
+                f"{path} is already open: only one process at a time can use an SQLite store; "
+                "stop the other one, or choose another --data-dir"
             ) from None
         undo.pop_all()
         return descriptor

@@ -175,7 +175,8 @@ async def test_a_second_process_is_refused(path: Path) -> None:
     async with open_sqlite(path) as store:
         said = await open_elsewhere(path)
         assert (
-            said == f"{path} is already open: only one process at a time can use an SQLite store\n"
+            said == f"{path} is already open: only one process at a time can use an SQLite store; "
+            "stop the other one, or choose another --data-dir\n"
         )
         await store.check()
     assert await open_elsewhere(path) == "opened\n"
