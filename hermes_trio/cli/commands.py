@@ -6,6 +6,7 @@ Nothing heavy is imported before a command needs it, so that ``--help`` is fast.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +34,7 @@ PROGRAM = "hermes-trio"
 _EXIT_MISUSE = 2
 _EXIT_INTERRUPTED = 130
 _NOT_SET = "(not set)"
+_COMPLETION_VARIABLE = "_HERMES_TRIO_COMPLETE"  # that click derives from the name of the program
 _MAX_VALUE_CHARS = 100
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -116,11 +118,22 @@ def program() -> None:
 @program.command()
 @settings_flags
 @click.option("--check", is_flag=True, help="Check the configuration and exit.")
+@click.option(
+    "--reload",
+    is_flag=True,
+    help="Restart when Python files in the working directory change; for development.",
+)
 @click.pass_context
-def serve(context: click.Context, /, check: bool, **_values: Any) -> None:
+def serve(context: click.Context, /, check: bool, reload: bool, **_values: Any) -> None:
     """Serve an agent until the process is stopped."""
     with default_sigint():
+        if reload and not check:
+            from hermes_trio.cli import reload as reloading  # noqa: PLC0415  # see the top
+
+            context.exit(reloading.main(sys.argv[1:]))
         loaded = _load(context)
+        for note in loaded.notes:
+            click.echo(f"Note: {note}", err=True)
         if loaded.settings.workers > 1 and not check:
             from hermes_trio.server import workers  # noqa: PLC0415  # see the top
 
@@ -165,6 +178,53 @@ def chat(context: click.Context, /, prompt: str, **_values: Any) -> None:
     context.exit(
         chat_command.main(_load(context).settings, chat_command.ChatFlags(prompt=prompt, **flags))
     )
+
+
+def _local_server(command: _Command) -> _Command:
+    """Add the flags that find the server of this machine to a command."""
+    names = ("host", "port", "api_key_file", "data_dir")
+    fields = attrs.fields_dict(Settings)
+    flags = [_flag(name, options()[name], fields[name].default) for name in names]
+    for add in reversed([_config_flag(), *flags]):
+        command = add(command)
+    return command
+
+
+@program.command()
+@_local_server
+@click.pass_context
+def key(context: click.Context, /, **_values: Any) -> None:
+    """Print the API key of the server on this machine."""
+    from hermes_trio.cli import sign_in  # noqa: PLC0415  # slow to import, see the top
+
+    click.echo(sign_in.read_key(_load(context).settings))
+
+
+@program.command("open")
+@_local_server
+@click.option("--print", "only_print", is_flag=True, help="Print the link instead.")
+@click.pass_context
+def open_page(context: click.Context, /, only_print: bool, **_values: Any) -> None:
+    """Open the page of the server on this machine in a browser, signed in."""
+    from hermes_trio.cli import sign_in  # noqa: PLC0415  # slow to import, see the top
+
+    settings = _load(context).settings
+    if only_print or not sign_in.open_in_browser(settings):
+        click.echo(sign_in.page_link(settings))
+
+
+@program.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes commands and options in a shell.
+
+    For bash, add this line to ~/.bashrc: eval "$(hermes-trio completion bash)"
+    """
+    from click.shell_completion import get_completion_class  # noqa: PLC0415  # rarely needed
+
+    completer = get_completion_class(shell)
+    assert completer is not None  # click has all three
+    click.echo(completer(program, {}, PROGRAM, _COMPLETION_VARIABLE).source())
 
 
 @program.command()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from attrs import define, field
@@ -15,8 +18,16 @@ import hermes_trio.cli as entry
 import hermes_trio.server
 from hermes_trio import __version__
 from hermes_trio.cli import commands as cli
-from hermes_trio.keys import KeysError
-from hermes_trio.settings import ConfigurationError, LoadedSettings, Source, SourceKind, options
+from hermes_trio.cli import sign_in
+from hermes_trio.keys import KeysError, KeySources, open_keys
+from hermes_trio.settings import (
+    ConfigurationError,
+    LoadedSettings,
+    Source,
+    SourceKind,
+    load,
+    options,
+)
 
 SERVE = "hermes_trio.server.main"
 WORKERS = "hermes_trio.server.workers"
@@ -138,6 +149,33 @@ def test_every_flag_of_the_settings_works(server: FakeServer, tmp_path: Path) ->
     } == flags.keys()
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "note"),
+    [
+        ("PORT", "9", "port is set by the environment variable PORT; --port overrides it"),
+        (
+            "DATABASE_URL",
+            "postgresql://ann:sesame@db/x",
+            "store is set by the environment variable DATABASE_URL; --store overrides it",
+        ),
+    ],
+)
+def test_serve_names_variables_that_other_programs_use(
+    server: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variable: str,
+    value: str,
+    note: str,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert cli.run(["serve"]) == 0
+    assert capsys.readouterr().err == f"Note: {note}\n"
+    monkeypatch.setenv("API_SERVER_PORT", "8")
+    assert cli.run(["serve", "--store", "memory:"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_several_workers_get_a_supervisor(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +252,83 @@ def test_an_interrupt_before_the_command_began(
     monkeypatch.setattr(cli.program, "make_context", interrupted)
     assert cli.run(["serve"]) == 130
     assert capsys.readouterr().err.strip() == ""
+
+
+# key, open, completion
+
+
+@pytest.fixture
+def stored_key(tmp_path: Path) -> str:
+    """The key that an earlier start of the server has generated in its data folder."""
+    opened = open_keys(KeySources("127.0.0.1", tmp_path / "data"))
+    return opened.keyring.keys[0].key
+
+
+def test_key_prints_the_generated_key(stored_key: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli.program, ["key", "--data-dir", str(tmp_path / "data")])
+    assert (result.exit_code, result.output) == (0, f"{stored_key}\n")
+
+
+def test_key_before_the_first_start(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli.program, ["key", "--data-dir", str(tmp_path / "none")])
+    assert result.exit_code == 2
+    assert "has the server been started?" in result.output
+    assert not (tmp_path / "none").exists()
+
+
+def test_open_prints_a_link_that_signs_in(stored_key: str, tmp_path: Path) -> None:
+    arguments = ["open", "--print", "--port", "77", "--data-dir", str(tmp_path / "data")]
+    result = CliRunner().invoke(cli.program, arguments)
+    assert result.output == f"http://127.0.0.1:77/#key={quote(stored_key, safe='')}\n"
+
+
+def test_open_without_a_display_prints_the_link(
+    stored_key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(variable, raising=False)
+    result = CliRunner().invoke(cli.program, ["open", "--data-dir", str(tmp_path / "data")])
+    assert result.exit_code == 0
+    assert "/#key=" in result.output
+
+
+def test_a_browser_gets_a_private_file_and_not_the_key(stored_key: str, tmp_path: Path) -> None:
+    launched: list[str] = []
+
+    def launch(url: str) -> bool:
+        launched.append(url)
+        return True
+
+    settings = load({"data_dir": tmp_path / "data"}, {}, None).settings
+    assert sign_in.open_in_browser(settings, {"DISPLAY": ":0"}, launch)
+    path = tmp_path / "data" / "sign-in.html"
+    assert launched == [path.as_uri()]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert f'href="http://127.0.0.1:8642/#key={quote(stored_key, safe="")}"' in path.read_text()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    script = CliRunner().invoke(cli.program, ["completion", shell])
+    assert script.exit_code == 0
+    assert "_HERMES_TRIO_COMPLETE" in script.output
+
+
+def test_completion_completes() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from hermes_trio.cli.commands import run; run([])"],
+        env={
+            **os.environ,
+            "_HERMES_TRIO_COMPLETE": "bash_complete",
+            "COMP_WORDS": "hermes-trio ser",
+            "COMP_CWORD": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "plain,serve\n"
 
 
 # Misuse
@@ -346,7 +461,7 @@ def test_help_names_every_flag_and_its_default() -> None:
     assert "--check" in text
 
 
-@pytest.mark.parametrize("command", ["serve", "chat", "doctor", "store"])
+@pytest.mark.parametrize("command", ["serve", "chat", "doctor", "store", "open", "completion"])
 def test_help_imports_nothing_heavy(command: str) -> None:
     program = f"import sys, hermes_trio.cli.commands as c; c.run(['{command}', '--help']); print([*sys.modules.keys() & {{*{HEAVY}}}])"
     result = subprocess.run(
