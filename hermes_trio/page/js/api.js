@@ -135,10 +135,21 @@ async function ask(method, path, { body, headers = {}, signal, credentials = "sa
   throw new ApiFailure(response.status, (await response.json().catch(() => ({}))).error);
 }
 
+// "" if the server answered the last request, "offline" without a network, "gone" otherwise.
+export const reachable = new Cell("");
+
+function noteReachable(error) {
+  const found = !error || error instanceof ApiFailure ? "" : navigator.onLine ? "gone" : "offline";
+  if (found !== reachable.value) reachable.set(found);
+}
+
 export async function request(method, path, options) {
   try {
-    return await ask(method, path, options);
+    const response = await ask(method, path, options);
+    noteReachable(null);
+    return response;
   } catch (error) {
+    if (error.name !== "AbortError") noteReachable(error);
     if (error.status === 401 && session.value.state === "in") leave();
     throw error;
   }

@@ -1,20 +1,22 @@
 // The frame around the views: signing in, navigation, theme, keys.
 
-import { health, replacement, session, signIn, signOut } from "./api.js";
-import { Problem } from "./bits.js";
+import { health, ORIGIN, reachable, replacement, session, signIn, signOut } from "./api.js";
+import { Icon, Problem } from "./bits.js";
 import { useCell } from "./cell.js";
 import { Chat } from "./chat.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
+import { live, useLive } from "./live.js";
 import { loadModels } from "./models.js";
 import { Notes } from "./notes.js";
 import { theme } from "./plot.js";
-import { go, route } from "./route.js";
+import { drawer, go, route } from "./route.js";
 import { RunDetail } from "./run_detail.js";
 import { Runs } from "./runs.js";
 import { Server } from "./server.js";
 import { Sessions, SideList } from "./sessions.js";
+import { loadSuggestions } from "./suggestions.js";
 
-const PLACES = [["", "Chat"], ["sessions", "Sessions"], ["runs", "Runs"], ["server", "Server"]];
+const PLACES = [["", "New chat", "plus", "n"], ["sessions", "Sessions", "sessions", "s"], ["runs", "Runs", "runs", "r"], ["server", "Server", "server", "v"]];
 const THEME = "hermes-trio-theme";
 
 export function App() {
@@ -31,8 +33,8 @@ function SignIn() {
     void signIn(text.trim());
   };
   if (isBusy && !text) return html`<main class="sign-in"><p role="status">Signing in…</p></main>`; // by the printed link
-  return html`<main class="sign-in"><form onSubmit=${submit}><h1>hermes-trio</h1>
-    <p>Open the link that the server printed when it started, or paste the key.</p>
+  return html`<main class="sign-in"><form onSubmit=${submit}><${Icon} name="mark" more="mark" /><h1>Sign in to hermes-trio</h1>
+    <p>Run <code>hermes-trio open</code> on the server's machine, or paste the key that <code>hermes-trio key</code> prints.</p>
     <label>Key <input type="password" autocomplete="off" value=${text} onInput=${(event) => setText(event.target.value)} /></label>
     ${problem && html`<${Problem} text=${problem} />`}
     <button type="submit" class="main" disabled=${isBusy || !text.trim()}>Sign in</button>
@@ -45,40 +47,76 @@ function Frame() {
   const view = useRef(null);
   const isFirst = useRef(true);
   const [isHelp, setHelp] = useState(false);
+  const isDrawer = useCell(drawer);
   useEffect(() => {
     void loadModels().catch(() => {});
+    void loadSuggestions().catch(() => {});
     void health().catch(() => {});
   }, []);
-  useLayoutEffect(() => { // before the view is painted: whoever sees it can go on from its heading
-    document.title = `${PLACES.find(([place]) => place === name)?.[1] ?? "Chat"} – hermes-trio`;
+  useLive();
+  useTitle(name);
+  useLayoutEffect(() => { // before the view is painted, so that whoever sees it can go on from its heading
     if (!isFirst.current && name !== "" && name !== "s") view.current?.querySelector("h1")?.focus();
     isFirst.current = false;
+    drawer.set(false);
   }, [name, argument]);
   useLayoutEffect(() => {
     const keys = (event) => shortcut(event, setHelp);
     document.addEventListener("keydown", keys);
     return () => document.removeEventListener("keydown", keys);
   }, []);
+  const closeDrawer = () => drawer.set(false);
+  const wasDrawer = useRef(false);
+  useLayoutEffect(() => { // the focus follows into the side, and returns if it closes without leading elsewhere
+    const side = document.getElementById("side");
+    if (isDrawer) side.querySelector("a").focus();
+    else if (wasDrawer.current && side.contains(document.activeElement)) view.current.querySelector(".menu")?.focus();
+    wasDrawer.current = isDrawer;
+  }, [isDrawer]);
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); view.current.focus(); }}>Skip to content</a>
-    <div class="frame">
-      <header class="side">
-        <a class="brand" href="#/">hermes-trio</a>
-        <nav aria-label="Views"><ul>${PLACES.map(([place, label]) => html`<li key=${place}><a href=${`#/${place}`} aria-current=${isAt(place, name) ? "page" : undefined}>${label}</a></li>`)}</ul></nav>
-        <a class="button new" href="#/">New chat</a>
+    <div class="frame ${isDrawer ? "drawer" : ""}" onKeyDown=${(event) => isDrawer && event.key === "Escape" && closeDrawer()}
+      onClick=${(event) => isDrawer && event.target === event.currentTarget && closeDrawer()}>
+      <header class="side" id="side">
+        <a class="brand" href="#/"><${Icon} name="mark" />hermes-trio</a>
+        <nav aria-label="Views"><ul>${PLACES.map((place) => html`<${Place} key=${place[0]} place=${place} current=${name} />`)}</ul></nav>
         <${SideList} current=${name === "s" ? argument : ""} />
-        <div class="row tools"><${ThemeButton} /><button type="button" class="quiet" onClick=${() => setHelp(true)} title="Keyboard shortcuts (?)">Keys</button>
-          <button type="button" class="quiet" onClick=${signOut}>Sign out</button></div>
         ${problem && html`<${Problem} text=${problem} />`}
+        <div class="row tools"><${Connection} /><${ThemeButton} />
+          <button type="button" class="quiet icon-button" onClick=${() => setHelp(true)} aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)">?</button>
+          <button type="button" class="quiet icon-button" onClick=${signOut} aria-label="Sign out" title="Sign out"><${Icon} name="out" /></button></div>
       </header>
-      <main id="main" ref=${view} tabindex="-1"><${View} name=${name} argument=${argument} /></main>
+      <main id="main" ref=${view} tabindex="-1" inert=${isDrawer}><${View} name=${name} argument=${argument} /></main>
     </div>
     ${isHelp && html`<${Help} close=${() => setHelp(false)} />`}
     <${Replacement} />
     <${Notes} />`;
 }
 
-function isAt(place, name) {
-  return place === name || (place === "" && name === "s");
+function Place({ place: [place, label, icon, key], current }) {
+  const runs = useCell(live);
+  const isRuns = place === "runs" && runs.length > 0;
+  return html`<li><a href=${`#/${place}`} aria-current=${place === current ? "page" : undefined}><${Icon} name=${icon} />${label}
+    ${isRuns ? html`<span class="badge">${runs.length} live</span>` : html`<kbd aria-hidden="true">${key.toUpperCase()}</kbd>`}</a></li>`;
+}
+
+const CONNECTIONS = { "": ["on", "Connected"], offline: ["off", "Offline"], gone: ["off", "Server not reachable"] };
+
+function Connection() {
+  const [sign, text] = CONNECTIONS[useCell(reachable)];
+  return html`<span class="connection" title=${ORIGIN}><span class="dot ${sign}" aria-hidden="true"></span><span class="clip">${text}</span></span>`;
+}
+
+// The title and the icon of the tab say whether a run works or waits for an answer.
+function useTitle(name) {
+  const runs = useCell(live);
+  const asking = runs.filter((run) => run.status === "waiting_for_approval").length;
+  useLayoutEffect(() => {
+    const label = PLACES.find(([place]) => place === name)?.[1] ?? "Chat";
+    const sign = asking ? `(${asking}) Approval – ` : runs.length ? "● " : "";
+    document.title = `${sign}${name === "" ? "Chat" : label} – hermes-trio`;
+    const icon = asking ? "icon_waiting" : runs.length ? "icon_working" : "icon";
+    document.querySelector("link[rel=icon]").href = new URL(`../${icon}.svg`, import.meta.url).href;
+  }, [name, asking, runs.length]);
 }
 
 function View({ name, argument }) {
@@ -143,5 +181,5 @@ function ThemeButton() {
     localStorage.setItem(THEME, chosen);
     setName(applyTheme(chosen));
   };
-  return html`<button type="button" class="quiet" onClick=${next} title="Light, dark or as the system">Theme: ${name}</button>`;
+  return html`<button type="button" class="quiet icon-button" onClick=${next} aria-label=${`Theme: ${name}`} title=${`Theme: ${name}. Light, dark, or as the system`}><${Icon} name="sun" /></button>`;
 }

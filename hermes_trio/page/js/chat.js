@@ -1,13 +1,15 @@
 // The chat: one session, or a new one.
 
-import { Problem } from "./bits.js";
+import { Bar } from "./bar.js";
+import { Icon, Problem } from "./bits.js";
 import { Cell, useCell } from "./cell.js";
-import { Composer } from "./composer.js";
+import { Composer, fillComposer } from "./composer.js";
 import { branch, conversation, newConversation } from "./conversation.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
 import { defaultModel, models } from "./models.js";
+import { suggestions } from "./suggestions.js";
 import { go } from "./route.js";
-import { contentOf, imagesOf } from "./transcript.js";
+import { contentOf, imagesOf, plainText } from "./transcript.js";
 import { TurnView } from "./turn_view.js";
 
 const chosen = new Cell(""); // of the picker, for turns to come
@@ -29,15 +31,22 @@ function Fresh() {
       return false;
     }
   };
-  return html`<div class="chat">
+  return html`<${Bar} title="New chat" /><div class="chat">
     <div class="scroll"><div class="column welcome">
-      <h1 tabindex="-1">New chat</h1>
-      <p>Everything the agent does is shown as it happens: text, reasoning, tools and their output. Close the page or lose the network:
-        the agent goes on, and the page takes up where it was.</p>
+      <${Icon} name="mark" />
+      <h1 tabindex="-1">What should the agent do?</h1>
+      <p>You see what it does as it happens: text, reasoning, tools and their output. If you close the page or lose the network, the
+        agent continues, and the page shows the rest when you return.</p>
+      <${Suggestions} choose=${(text) => fillComposer("new", text)} />
       ${problem && html`<${Problem} text=${problem} />`}
     </div></div>
     <${Composer} place="new" onSend=${ask} tools=${html`<${ModelPicker} />`} />
   </div>`;
+}
+
+function Suggestions({ choose }) {
+  const list = useCell(suggestions);
+  return html`<ul class="chips" aria-label="Suggestions">${list.map(({ icon, label, text }) => html`<li key=${label}><button type="button" onClick=${() => choose(text)}><${Icon} name=${icon} /><span class="clip">${label}</span></button></li>`)}</ul>`;
 }
 
 function ModelPicker({ current = "" }) {
@@ -80,17 +89,25 @@ function Opened({ sessionId }) {
     retry: (turn) => inBranch(turn, turn.question, chosen.value || turn.model || current),
   };
   const live = talk.live;
-  return html`<div class="chat">
+  return html`<${Bar} title=${talk.session?.title || talk.session?.preview || "Chat"} /><div class="chat">
     <${Scroller} turns=${talk.turns}>
-      <h1 class="unseen" tabindex="-1">${talk.session?.title || talk.session?.preview || "Chat"}</h1>
       ${talk.state === "loading" && html`<p class="faint">Loading…</p>`}
       ${talk.state === "failed" && html`<${Problem} text=${talk.failure} retry=${() => talk.load()} />`}
       ${talk.turns.map((turn) => html`<${TurnView} key=${turn.key} turn=${turn} actions=${actions} isBusy=${Boolean(live)} />`)}
       ${problem && html`<${Problem} text=${problem} />`}
     </${Scroller}>
     <${Composer} place=${sessionId} isBusy=${Boolean(live)} canStop=${Boolean(live?.runId) && live.status !== "stopping"} onSend=${ask} onStop=${() => talk.stop()}
+      queue=${queueOf(talk)}
       tools=${html`<${ModelPicker} current=${current} />`} />
   </div>`;
+}
+
+function queueOf(talk) {
+  if (talk.queued === null) return null;
+  const { live } = talk;
+  const canStop = live?.runId && live.status !== "stopping";
+  const send = live ? canStop && (() => talk.stop()) : () => talk.sendQueued();
+  return { text: plainText(talk.queued), drop: () => talk.setQueued(null), send };
 }
 
 // Stays at the end while the reader is there, and nowhere else.

@@ -1,6 +1,7 @@
-// Where messages are written. Enter sends, Shift+Enter is a new line, images are pasted, dropped or chosen.
-// A composer stays with its place; another place has another one.
+// Where messages are written. Enter sends, Shift+Enter is a new line, images are pasted, dropped or chosen. While a turn is
+// under way, Enter queues the message. A composer stays with its place; another place has another one.
 
+import { Icon } from "./bits.js";
 import { html, useLayoutEffect, useRef, useState } from "./lib.js";
 import { announce } from "./notes.js";
 import { contentOf } from "./transcript.js";
@@ -8,7 +9,17 @@ import { contentOf } from "./transcript.js";
 const LARGEST = 5_000_000; // bytes of one image; a request may have ten million in all
 const DRAFT = "draft-";
 
-export function Composer({ place, isBusy, canStop, onSend, onStop, tools }) {
+// Puts a text into the field of a composer, for the user to change or send.
+export function fillComposer(place, text) {
+  keep(place, text);
+  const field = document.getElementById("message");
+  field.value = text;
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+  field.focus();
+}
+
+// `queue`: the message that waits for the end of the turn, as { text, send, drop }; null if there is none.
+export function Composer({ place, isBusy, canStop, onSend, onStop, tools, queue = null }) {
   const [text, setText] = useState(sessionStorage.getItem(DRAFT + place) ?? "");
   const [images, setImages] = useState([]);
   const [problem, setProblem] = useState("");
@@ -31,7 +42,7 @@ export function Composer({ place, isBusy, canStop, onSend, onStop, tools }) {
   };
   const submit = (event) => {
     event.preventDefault();
-    if (isBusy || !(text.trim() || images.length)) return;
+    if (!(text.trim() || images.length) || (isBusy && queue)) return;
     void deliver();
   };
   // What could not be sent is put back.
@@ -46,7 +57,10 @@ export function Composer({ place, isBusy, canStop, onSend, onStop, tools }) {
   };
   const keys = (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
-    if (event.key === "Escape" && canStop) onStop();
+    if (event.key === "Escape") {
+      if (text.trim() || !canStop) field.current.blur();
+      else onStop();
+    }
   };
   const paste = (event) => {
     const files = imageFiles(event.clipboardData);
@@ -59,23 +73,35 @@ export function Composer({ place, isBusy, canStop, onSend, onStop, tools }) {
     event.preventDefault();
     void add(imageFiles(event.dataTransfer));
   };
-  return html`<form class="composer" onSubmit=${submit} onDragOver=${(event) => event.preventDefault()} onDrop=${drop}>
-    ${problem && html`<p class="problem" role="alert">${problem}</p>`}
-    ${images.length > 0 && html`<div class="images">${images.map((url, number) => html`<span key=${url.length + number}>
-      <img src=${url} alt=${`Image ${number + 1}`} />
-      <button type="button" class="quiet" aria-label=${`Remove image ${number + 1}`} onClick=${() => setImages(images.filter((_, n) => n !== number))}>×</button></span>`)}</div>`}
-    <textarea id="message" ref=${field} rows="1" aria-label="Message" placeholder="Message (try /help)" value=${text}
-      onInput=${(event) => setText(event.target.value)} onKeyDown=${keys} onPaste=${paste}></textarea>
-    <div class="row">
-      ${tools}
-      <label class="button quiet" title="Attach images">Image<input type="file" class="unseen" accept="image/png,image/jpeg,image/gif,image/webp" multiple
-        onChange=${(event) => { void add([...event.target.files]); event.target.value = ""; }} /></label>
-      <span class="spring"></span>
-      ${isBusy
-        ? html`<button type="button" class="danger" onClick=${onStop} disabled=${!canStop} title="Stop (Esc)">Stop</button>`
-        : html`<button type="submit" class="main" disabled=${!(text.trim() || images.length)}>Send</button>`}
-    </div>
-  </form>`;
+  const isEmpty = !(text.trim() || images.length);
+  return html`<div class="dock">
+    ${queue && html`<${Queued} queue=${queue} edit=${() => { setText(queue.text); queue.drop(); field.current.focus(); }} />`}
+    <form class="composer" onSubmit=${submit} onDragOver=${(event) => event.preventDefault()} onDrop=${drop}>
+      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${images.length > 0 && html`<div class="images">${images.map((url, number) => html`<span key=${url.length + number}>
+        <img src=${url} alt=${`Image ${number + 1}`} />
+        <button type="button" class="quiet" aria-label=${`Remove image ${number + 1}`} onClick=${() => setImages(images.filter((_, n) => n !== number))}><${Icon} name="x" /></button></span>`)}</div>`}
+      <textarea id="message" ref=${field} rows="1" aria-label="Message" placeholder=${isBusy ? "Queue a message" : "Message"} value=${text}
+        onInput=${(event) => setText(event.target.value)} onKeyDown=${keys} onPaste=${paste}></textarea>
+      <div class="row">
+        <label class="button quiet icon-button" title="Attach images"><${Icon} name="clip" /><span class="unseen">Attach images</span><input type="file" class="unseen" accept="image/png,image/jpeg,image/gif,image/webp" multiple
+          onChange=${(event) => { void add([...event.target.files]); event.target.value = ""; }} /></label>
+        ${tools}
+        <span class="spring"></span>
+        ${isBusy && !isEmpty && !queue && html`<button type="submit" class="quiet" title="Send when this turn has ended (Enter)"><${Icon} name="queue" />Queue</button>`}
+        ${isBusy
+          ? html`<button type="button" class="go stop" onClick=${onStop} disabled=${!canStop} aria-label="Stop" title="Stop (Esc)"><${Icon} name="stop" /></button>`
+          : html`<button type="submit" class="go main" disabled=${isEmpty} aria-label="Send" title="Send (Enter)"><${Icon} name="send" /></button>`}
+      </div>
+    </form></div>`;
+}
+
+function Queued({ queue, edit }) {
+  return html`<div class="queue" role="group" aria-label="Queued message"><${Icon} name="queue" />
+    <span class="clip"><span class="faint">Next:</span> ${queue.text || "an image"}</span>
+    ${queue.send && html`<button type="button" class="quiet" onClick=${queue.send} title="Stop the turn, and send this now"><${Icon} name="steer" />Send now</button>`}
+    <button type="button" class="quiet" onClick=${edit} aria-label="Edit the queued message" title="Edit"><${Icon} name="edit" /></button>
+    <button type="button" class="quiet" onClick=${queue.drop} aria-label="Remove the queued message" title="Remove"><${Icon} name="x" /></button></div>`;
 }
 
 function keep(place, text) {
@@ -86,7 +112,7 @@ function keep(place, text) {
 function fit(field) {
   if (!field) return;
   field.style.height = "auto";
-  field.style.height = `${Math.min(field.scrollHeight + 2, window.innerHeight * 0.4)}px`;
+  field.style.height = `${Math.min(field.scrollHeight, window.innerHeight * 0.4)}px`;
 }
 
 function imageFiles(transfer) {

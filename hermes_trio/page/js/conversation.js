@@ -61,6 +61,7 @@ export class Conversation {
     this.failure = "";
     this.session = null;
     this.turns = [];
+    this.queued = null; // the message to send when the turn has ended
   }
 
   get live() {
@@ -122,14 +123,34 @@ export class Conversation {
   }
 
   // Ask something. Nothing that was asked is asked twice: the key makes a repeated request the same one.
-  // Returns false where nothing can be asked: the session cannot be loaded, or a turn is under way in it.
+  // While a turn is under way, the message is queued. Returns false where neither is possible.
   async ask(content) {
     if (this.state !== "ready") await this.load(); // it puts other turns in the place of these
-    if (this.state !== "ready" || this.live) return false;
+    if (this.state !== "ready") return false;
+    if (this.live) return this.#enqueue(content);
     const turn = this.#add({ question: content, model: this.session?.model || defaultModel() });
     const headers = { "Idempotency-Key": randomId(), "X-Hermes-On-Disconnect": "detach" };
     const start = (path, signal) => request("POST", path, { body: { message: content }, headers, signal });
     return this.#follow(turn, { start });
+  }
+
+  #enqueue(content) {
+    if (this.queued !== null) return false;
+    this.setQueued(content);
+    announce("The message is sent when this turn has ended.");
+    return true;
+  }
+
+  setQueued(content) {
+    this.queued = content;
+    this.cell.poke();
+  }
+
+  async sendQueued() {
+    const content = this.queued;
+    if (content === null || this.live) return;
+    this.setQueued(null);
+    await this.ask(content);
   }
 
   // The first turn of a branch: what was said before comes along.
@@ -221,6 +242,7 @@ export class Conversation {
     }
     this.cell.poke();
     changed.set(changed.value + 1);
+    if (turn.status !== "failed") void this.sendQueued();
   }
 
   async stop() {

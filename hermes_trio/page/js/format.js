@@ -37,6 +37,19 @@ export function count(value) {
   return value == null ? "" : value.toLocaleString("en");
 }
 
+export function counted(value, noun) {
+  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
+// Sessions in groups by the day of their last activity, newest first: [["Today", [...]], ...].
+export function byDay(sessions, now) {
+  const midnight = new Date(now * 1000).setHours(0, 0, 0, 0) / 1000;
+  const groups = [["Today", midnight], ["Yesterday", midnight - 86_400], ["Last 7 days", midnight - 7 * 86_400], ["Earlier", -Infinity]]
+    .map(([name, from]) => ({ name, from, list: [] }));
+  for (const session of sessions) groups.find((group) => session.last_active >= group.from).list.push(session);
+  return groups.filter((group) => group.list.length).map((group) => [group.name, group.list]);
+}
+
 export function oneLine(text, most = 80) {
   const line = text.replace(/\s+/g, " ").trim();
   return line.length > most ? `${line.slice(0, most - 1)}…` : line;

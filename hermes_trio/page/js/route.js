@@ -3,6 +3,7 @@
 import { Cell } from "./cell.js";
 
 export const route = new Cell(read());
+export const drawer = new Cell(false); // on a narrow screen: whether the side is open
 
 function read() {
   const [name = "", argument = ""] = location.hash.replace(/^#\/?/, "").split("/");

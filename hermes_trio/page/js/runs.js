@@ -1,9 +1,11 @@
 // The list of runs, of all APIs, as they stand.
 
 import { get, now, part, send } from "./api.js";
+import { Bar } from "./bar.js";
 import { Problem, Status } from "./bits.js";
 import { isLive, LIVE } from "./events.js";
 import { ago, moment, running, seconds } from "./format.js";
+import { reasonOf, statusOf } from "./words.js";
 import { html, useRef, useState } from "./lib.js";
 import { announce } from "./notes.js";
 import { usePolling } from "./polling.js";
@@ -39,9 +41,9 @@ export function Runs() {
     await send("POST", `/v1/runs/${part(run.run_id)}/stop`).then(() => announce("Stopping."), (error) => setProblem(error.message));
     await load();
   };
-  return html`<div class="view"><div class="head"><h1 tabindex="-1">Runs</h1>
-      <div class="tabs" role="group" aria-label="Filter">${Object.keys(FILTERS).map((name) => html`<button type="button" key=${name} aria-pressed=${name === filter}
-        onClick=${() => choose(name)}>${name}</button>`)}</div></div>
+  return html`<${Bar} title="Runs"><div class="tabs" role="group" aria-label="Filter">${Object.keys(FILTERS).map((name) => html`<button type="button" key=${name} aria-pressed=${name === filter}
+        onClick=${() => choose(name)}>${name}</button>`)}</div></${Bar}>
+    <div class="view">
     ${problem && html`<${Problem} text=${problem} />`}
     <div class="table" tabindex="0" role="region" aria-label="Runs"><table class="runs">
       <thead><tr><th scope="col">Status</th><th scope="col">Run</th><th scope="col">Model</th><th scope="col">Session</th><th scope="col" class="right">Took</th><th scope="col">Began</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
@@ -54,7 +56,7 @@ export function Runs() {
 function Row({ run, stop }) {
   const live = isLive(run.status);
   return html`<tr>
-    <td><${Status} status=${run.status} incomplete=${run.incomplete} />${run.reason && html` <span class="faint">${run.reason}</span>`}</td>
+    <td><${Status} status=${statusOf(run)} />${run.reason && html` <span class="faint">${reasonOf(run.reason)}</span>`}</td>
     <td><a href=${`#/runs/${part(run.run_id)}`} title=${run.run_id}>${shortId(run.run_id)}</a> <span class="faint">${run.kind}</span></td>
     <td>${run.model}</td>
     <td><a class="clip" href=${`#/s/${part(run.session_id)}`} title=${run.session_id}>${shortId(run.session_id)}</a></td>

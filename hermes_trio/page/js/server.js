@@ -1,6 +1,7 @@
 // How the server is doing: live plots, checks, settings, remembered approvals.
 
 import { get, health, part, request } from "./api.js";
+import { Bar } from "./bar.js";
 import { CopyButton, Problem } from "./bits.js";
 import { Cell, useCell } from "./cell.js";
 import { mean, parseFigures, rate } from "./figures.js";
@@ -56,7 +57,7 @@ function add(figures, at) {
 export function Server() {
   const { health: found, figures, problem } = useCell(state);
   usePolling(sample, EVERY);
-  return html`<div class="view server"><div class="head"><h1 tabindex="-1">Server</h1>${found && html`<span class="faint">version ${found.version}</span>`}</div>
+  return html`<${Bar} title="Server">${found && html`<span class="faint">version ${found.version}</span>`}</${Bar}><div class="view server">
     ${problem && html`<${Problem} text=${problem} />`}
     ${found && html`<${Checks} found=${found} figures=${figures} />`}
     <h2>Now</h2>
@@ -70,8 +71,8 @@ function Checks({ found, figures }) {
   const checks = Object.entries(found.readiness.checks);
   const limit = found.slots.limit || "any number";
   const memory = figures?.get("process_resident_memory_bytes");
-  return html`<dl class="facts">
-    ${checks.map(([name, check]) => html`<div key=${name}><dt>${name}</dt><dd class=${check.status === "ok" ? "good" : "bad"}>${check.status}${check.detail ? `: ${check.detail}` : ""}${check.state ? `, ${check.state}` : ""}</dd></div>`)}
+  return html`<dl class="facts tiles">
+    ${checks.map(([name, check]) => html`<div key=${name}><dt>${name}</dt><dd class=${check.status === "ok" ? "good" : "bad"}><span class=${`dot ${check.status === "ok" ? "on" : "off"}`} aria-hidden="true"></span>${check.status}${check.detail ? `: ${check.detail}` : ""}${check.state ? `, ${check.state}` : ""}</dd></div>`)}
     <div><dt>Live runs</dt><dd>${found.active_agents}</dd></div>
     <div><dt>Slots</dt><dd>${found.slots.in_use} of ${limit}</dd></div>
     ${memory && html`<div><dt>Memory</dt><dd>${bytes(memory)}</dd></div>`}

@@ -1,11 +1,13 @@
 // The list of sessions: find, open, rename, fork, delete.
 
 import { get, now, part, send } from "./api.js";
-import { Problem } from "./bits.js";
+import { Bar } from "./bar.js";
+import { Icon, Problem, Sign } from "./bits.js";
 import { Cell, useCell } from "./cell.js";
 import { changed, forget } from "./conversation.js";
-import { ago, count, moment, oneLine } from "./format.js";
-import { html, useEffect, useState } from "./lib.js";
+import { ago, byDay, counted, moment, oneLine } from "./format.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
+import { live, liveIn } from "./live.js";
 import { announce } from "./notes.js";
 import { go } from "./route.js";
 
@@ -45,10 +47,20 @@ export function matches(session, words) {
   return words.toLowerCase().split(/\s+/).every((word) => text.includes(word));
 }
 
+const RECENT = 60; // sessions in the side
+
 export function SideList({ current }) {
   const { list } = useSessions();
-  return html`<ul class="side-list" aria-label="Recent sessions">${list.slice(0, 40).map((session) => html`<li key=${session.id}>
-    <a href=${`#/s/${part(session.id)}`} aria-current=${session.id === current ? "page" : undefined} title=${titleOf(session)}>${titleOf(session)}</a></li>`)}</ul>`;
+  const runs = useCell(live);
+  return html`<div class="side-list" role="group" aria-label="Recent sessions">${byDay(list.slice(0, RECENT), now()).map(([day, group]) => html`<section key=${day} aria-label=${day}>
+    <h2>${day}</h2><ul>${group.map((session) => html`<li key=${session.id}><a href=${`#/s/${part(session.id)}`} aria-current=${session.id === current ? "page" : undefined} title=${titleOf(session)}>
+      <span class="clip">${titleOf(session)}</span>${liveSign(liveIn(runs, session.id))}</a></li>`)}</ul></section>`)}</div>`;
+}
+
+function liveSign(run) {
+  if (!run) return null;
+  const isAsking = run.status === "waiting_for_approval";
+  return html`<span class="status ${run.status}" title=${isAsking ? "The agent asks for approval" : "A run is under way"}><${Sign} status=${run.status} /><span class="unseen">${isAsking ? "asks" : "running"}</span></span>`;
 }
 
 export function Sessions() {
@@ -66,9 +78,9 @@ export function Sessions() {
     }
     changed.set(changed.value + 1);
   };
-  return html`<div class="view"><div class="head"><h1 tabindex="-1">Sessions</h1>
-      <input type="search" id="search" aria-label="Search sessions" placeholder="Search" value=${words} onInput=${(event) => setWords(event.target.value)} />
-      <a class="button main" href="#/">New chat</a></div>
+  return html`<${Bar} title="Sessions"><span class="spring"></span>
+      <span class="search"><${Icon} name="search" /><input type="search" id="search" aria-label="Search sessions" placeholder="Search" value=${words} onInput=${(event) => setWords(event.target.value)} /></span></${Bar}>
+    <div class="view">
     ${(failure || problem) && html`<${Problem} text=${failure || problem} />`}
     <p class="faint" role="status">${isLoaded ? `${found.length} of ${list.length}` : "Loading…"}</p>
     <ul class="sessions">${found.slice(0, 300).map((session) => html`<${Row} key=${session.id} session=${session} attempt=${attempt} />`)}</ul>
@@ -90,24 +102,27 @@ function Row({ session, attempt }) {
   return html`<li>
     <div class="about">
       ${mode === "rename"
-        ? html`<${Rename} title=${session.title ?? ""} done=${(title) => { setMode(""); if (title !== null) void rename(title); }} />`
+        ? html`<${Rename} title=${session.title || titleOf(session)} done=${(title) => { setMode(""); if (title !== null) void rename(title); }} />`
         : html`<a class="title" href=${`#/s/${part(session.id)}`}>${titleOf(session)}</a>`}
       <div class="faint"><span title=${moment(session.last_active)}>${ago(session.last_active, now())}</span>
-        <span>${count(session.message_count)} messages</span>${session.tool_call_count > 0 && html`<span>${count(session.tool_call_count)} tool calls</span>`}
+        <span>${counted(session.message_count, "message")}</span>${session.tool_call_count > 0 && html`<span>${counted(session.tool_call_count, "tool call")}</span>`}
         <span>${session.kind}</span>${session.model && html`<span>${session.model}</span>`}${session.end_reason && html`<span>${session.end_reason}</span>`}</div>
     </div>
     ${mode === "delete"
       ? html`<div class="row"><span>Delete it and its runs?</span><button type="button" class="danger" onClick=${remove}>Delete</button><button type="button" onClick=${() => setMode("")}>Keep</button></div>`
-      : html`<div class="row"><button type="button" class="quiet" onClick=${() => setMode("rename")}>Rename</button>
-          <button type="button" class="quiet" onClick=${fork}>Fork</button><button type="button" class="quiet" onClick=${() => setMode("delete")}>Delete</button></div>`}
+      : html`<div class="row"><button type="button" class="quiet" onClick=${() => setMode("rename")}><${Icon} name="edit" />Rename</button>
+          <button type="button" class="quiet" onClick=${fork}><${Icon} name="branch" />Fork</button>
+          <button type="button" class="quiet" onClick=${() => setMode("delete")}><${Icon} name="trash" />Delete</button></div>`}
   </li>`;
 }
 
 function Rename({ title, done }) {
   const [text, setText] = useState(title);
+  const field = useRef(null);
+  useLayoutEffect(() => field.current.select(), []);
   const keys = (event) => event.key === "Escape" && done(null);
   return html`<form class="row" onSubmit=${(event) => { event.preventDefault(); done(text.trim()); }}>
-    <input type="text" aria-label="Title" maxlength="100" value=${text} ref=${(field) => field && !field.dataset.seen && (field.dataset.seen = "1", field.focus())}
+    <input type="text" aria-label="Title" maxlength="100" value=${text} ref=${field}
       onInput=${(event) => setText(event.target.value)} onKeyDown=${keys} />
     <button type="submit" class="main">Save</button><button type="button" onClick=${() => done(null)}>Cancel</button></form>`;
 }

@@ -9,10 +9,20 @@ export function spans(turn, now) {
   return { length, bars: bars.map((each) => placed(each, turn.began, length)) };
 }
 
+// Marks for an axis of some seconds: four to six, a round number of milliseconds or seconds apart.
+export function ticks(length) {
+  const rough = length / 5;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = Math.max(0.001, [1, 2, 5, 10].map((factor) => factor * power).find((each) => length / each <= 6));
+  return Array.from({ length: Math.floor(length / step + 1e-9) + 1 }, (_, n) => n * step);
+}
+
+const KINDS = { running: "running", failed: "failed", cancelled: "cancelled" };
+
 function bar(turn, part, number, end) {
   if (part.type === "tool") {
-    const last = part.duration == null ? (part.status === "running" ? end : part.began) : part.began + part.duration;
-    return { kind: part.status === "failed" ? "failed" : "tool", name: part.name, label: part.label, from: part.began, to: last };
+    const last = part.duration == null ? (part.status === "completed" ? part.began : end) : part.began + part.duration;
+    return { kind: KINDS[part.status] ?? "tool", name: part.name, label: part.label, from: part.began, to: last };
   }
   if (part.type === "approval") {
     return { kind: "approval", name: "approval", label: part.choice || "waiting", from: part.asked, to: part.answered ?? end };

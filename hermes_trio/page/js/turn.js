@@ -9,7 +9,7 @@ export const MOST_OUTPUT = 20_000; // characters of a tool's live output that ar
 export function newTurn(fields = {}) {
   return {
     key: "", runId: "", question: null, model: "", parts: [], seq: -1, version: 0, status: "queued", began: 0, ended: 0,
-    usage: null, error: "", reason: "", connection: "", messageId: 0, ...fields,
+    usage: null, error: "", reason: "", connection: "", messageId: 0, incomplete: false, ...fields,
   };
 }
 
@@ -97,6 +97,7 @@ function end(turn, event) {
   turn.ended = event.timestamp;
   turn.usage = event.usage ?? null;
   turn.reason = event.reason ?? "";
+  turn.incomplete = Boolean(event.incomplete);
   turn.error = typeof event.error === "string" ? event.error : event.error?.message ?? "";
   turn.connection = "";
   for (const part of turn.parts) {

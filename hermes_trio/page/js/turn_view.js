@@ -1,14 +1,16 @@
 // A turn on the screen: question, reasoning, text, tool cards, questions of the agent, and how it ended.
 
 import { now, ORIGIN } from "./api.js";
-import { CopyButton, Status } from "./bits.js";
+import { CopyButton, Icon, Sign, Status, Wing } from "./bits.js";
 import { useCell, useTicks } from "./cell.js";
-import { count, moment, pretty, running, seconds } from "./format.js";
+import { counted, moment, pretty, running, seconds } from "./format.js";
 import { Component, html, useState } from "./lib.js";
 import { Markdown } from "./markdown_view.js";
+import { iconOf } from "./tool_icons.js";
 import { askWithCurl, askWithPython } from "./snippets.js";
 import { imagesOf, plainText } from "./transcript.js";
-import { answerText, isOver } from "./turn.js";
+import { answerText, isOver, pending } from "./turn.js";
+import { reasonOf, statusOf } from "./words.js";
 
 const STILL = { watch: () => () => {}, value: null, version: 0 }; // of a turn that cannot change
 
@@ -18,12 +20,25 @@ export function TurnView({ turn, actions, isBusy }) {
   return html`<article class="turn" aria-label="Turn" data-run=${turn.runId}>
     ${turn.question !== null && html`<${Question} turn=${turn} isEditing=${isEditing} setEditing=${setEditing} actions=${actions} isBusy=${isBusy} />`}
     <div class="answer" aria-busy=${!isOver(turn)}>
-      ${turn.parts.map((part, number) => html`<${Part} key=${number} part=${part} turn=${turn} actions=${actions} />`)}
+      ${grouped(turn.parts).map(({ number, steps }) => steps
+        ? html`<div class="steps" key=${number}>${steps.map((part, n) => html`<${Part} key=${n} part=${part} turn=${turn} actions=${actions} />`)}</div>`
+        : html`<${Part} key=${number} part=${turn.parts[number]} turn=${turn} actions=${actions} />`)}
       ${!isOver(turn) && html`<${Waiting} turn=${turn} />`}
       ${turn.error && html`<p class="problem" role="alert">${turn.error}</p>`}
     </div>
     ${isOver(turn) && html`<${Foot} turn=${turn} actions=${actions} isBusy=${isBusy} edit=${() => setEditing(true)} />`}
   </article>`;
+}
+
+// Reasoning and tools that follow each other share a frame: { number } of a part by itself, or { number, steps }.
+function grouped(parts) {
+  const groups = [];
+  parts.forEach((part, number) => {
+    if (part.type !== "tool" && part.type !== "reasoning") groups.push({ number });
+    else if (groups.at(-1)?.steps) groups.at(-1).steps.push(part);
+    else groups.push({ number, steps: [part] });
+  });
+  return groups;
 }
 
 function Question({ turn, isEditing, setEditing, actions, isBusy }) {
@@ -33,7 +48,8 @@ function Question({ turn, isEditing, setEditing, actions, isBusy }) {
   return html`<div class="question" role="group" aria-label="Your message">
     ${images.map((url) => html`<img src=${/^data:image\//.test(url) ? url : ""} alt="Attached image" />`)}
     <div class="words">${text}</div>
-    ${actions && isOver(turn) && !isBusy && html`<button type="button" class="quiet edit" onClick=${() => setEditing(true)} title="Edit and ask again in a branch">Edit</button>`}
+    ${actions && html`<div class="under">
+      ${isOver(turn) && !isBusy && html`<button type="button" class="quiet edit" onClick=${() => setEditing(true)} title="Edit and ask again in a branch"><${Icon} name="edit" />Edit</button>`}</div>`}
   </div>`;
 }
 
@@ -59,7 +75,7 @@ function Part({ part, turn, actions }) {
   switch (part.type) {
     case "text": return html`<${Markdown} doc=${part.doc} />`;
     case "reasoning": return html`<${Reasoning} part=${part} isLast=${turn.parts.at(-1) === part && !isOver(turn)} />`;
-    case "tool": return html`<${ToolCard} call=${part} />`;
+    case "tool": return html`<${ToolCard} call=${part} isAsked=${pending(turn).some((asked) => asked.callId === part.id)} />`;
     default: return html`<${Approval} part=${part} turn=${turn} actions=${actions} />`;
   }
 }
@@ -68,23 +84,25 @@ function Reasoning({ part, isLast }) {
   const [isOpen, setOpen] = useState(false);
   return html`<div class="reasoning">
     <button type="button" class="fold" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
-      <span class="arrow" aria-hidden="true"></span>${isLast ? "Thinking…" : "Reasoning"}</button>
+      <${Icon} name="think" more="kind" />${isLast ? "Thinking…" : "Reasoning"}<span class="spring"></span><${Icon} name="right" more="arrow" /></button>
     ${isOpen && html`<${Markdown} doc=${part.doc} />`}
   </div>`;
 }
 
-export function ToolCard({ call }) {
+// `isAsked`: the call waits for an approval, whose request stands below it.
+export function ToolCard({ call, isAsked = false }) {
   const isRunning = call.status === "running";
   const [isOpen, setOpen] = useState(null); // null: as the call goes
-  const shows = isOpen ?? (isRunning || call.status === "failed");
+  const shows = isOpen ?? ((isRunning && !isAsked) || call.status === "failed");
   useTicks(isRunning);
   return html`<section class="tool ${call.status.replace(" ", "-")}" aria-label=${`Tool ${call.name}, ${call.status}`}>
     <button type="button" class="tool-head" aria-expanded=${shows} onClick=${() => setOpen(!shows)}>
-      <span class="dot" aria-hidden="true"></span>
+      <${Icon} name=${iconOf(call.name)} more="kind" />
       <span class="name">${call.name}</span>
       <span class="label">${call.label}</span>
+      <span class="status"><${Sign} status=${isAsked ? "waiting_for_approval" : call.status} /><span class="state">${call.status}</span></span>
       <span class="time">${isRunning ? running(now() - call.began) : seconds(call.duration)}</span>
-      <span class="state">${call.status}</span>
+      <${Icon} name="right" more="arrow" />
     </button>
     ${shows && html`<${ToolBody} call=${call} />`}
   </section>`;
@@ -117,7 +135,7 @@ function Approval({ part, turn, actions }) {
   useTicks(isOpen);
   const left = Math.max(0, part.asked + part.timeout - now());
   return html`<section class="approval ${isOpen ? "open" : ""}" role="group" aria-label="The agent asks for approval">
-    <div class="approval-head"><strong>${isOpen ? "May I run this?" : "Asked for approval"}</strong>
+    <div class="approval-head"><${Icon} name="shield" /><strong>${isOpen ? "May I run this?" : "Asked for approval"}</strong>
       ${isOpen && html`<span class="time" title="Time to answer">${running(left)} left</span>`}</div>
     <pre tabindex="0" role="group" aria-label="Command">${part.command}</pre>
     ${part.description && html`<p>${part.description}</p>`}
@@ -131,38 +149,31 @@ function Approval({ part, turn, actions }) {
 }
 
 const CONNECTION = {
-  offline: "Offline. The agent goes on; the answer is taken up when the network is back.",
-  reconnecting: "Connection lost. The agent goes on; trying again…",
+  offline: "You are offline. The answer continues when the network is back, if the server runs.",
+  reconnecting: "The connection to the server is lost. Trying again…",
   "events are not kept": "Another client follows this turn; it is shown here when it has ended.",
 };
 
 function Waiting({ turn }) {
   useTicks(true);
   const word = turn.status === "stopping" ? "Stopping" : turn.status === "waiting_for_approval" ? "Waiting for you" : "Working";
-  return html`<div class="waiting ${turn.connection ? "lost" : ""}"><span class="dot" aria-hidden="true"></span>
+  return html`<div class="waiting ${turn.connection ? "lost" : ""}">${turn.connection ? html`<${Icon} name="unplug" />` : html`<${Wing} />`}
     ${CONNECTION[turn.connection] ?? word} <span class="time">${running(now() - turn.began)}</span></div>`;
 }
-
-const REASONS = {
-  stop_requested: "stopped by you", client_disconnected: "the client left", timeout: "time limit",
-  max_output_tokens: "ran out of tokens", agent_incomplete: "the agent gave up", agent_error: "the agent failed",
-  process_died: "the server died", server_shutdown: "the server stopped", stalled_reader: "nobody read on",
-  server_error: "a mistake of the server",
-};
 
 function Foot({ turn, actions, isBusy }) {
   const tokens = turn.usage?.output_tokens;
   return html`<footer class="foot">
-    ${turn.status !== "completed" && html`<${Status} status=${turn.status} />`}
-    ${turn.reason && html`<span>${REASONS[turn.reason] ?? turn.reason}</span>`}
+    ${statusOf(turn) !== "completed" && html`<${Status} status=${statusOf(turn)} />`}
+    ${turn.reason && html`<span>${turn.reason === "stop_requested" ? "stopped by you" : reasonOf(turn.reason)}</span>`}
     ${turn.model && html`<span>${turn.model}</span>`}
     ${turn.ended > 0 && html`<span title=${moment(turn.began)}>${seconds(turn.ended - turn.began)}</span>`}
-    ${tokens > 0 && html`<span>${count(tokens)} tokens</span>`}
+    ${tokens > 0 && html`<span>${counted(tokens, "token")}</span>`}
     ${turn.runId && html`<a href=${`#/runs/${encodeURIComponent(turn.runId)}`}>run</a>`}
     <span class="spring"></span>
     <${CopyButton} text=${() => answerText(turn)} title="Copy the answer as Markdown" />
     ${turn.question !== null && html`<${CopyButton} label="curl" title="Copy the request as curl" text=${() => askWithCurl(ORIGIN, turn.model, turn.question)} />
       <${CopyButton} label="Python" title="Copy the request as Python" text=${() => askWithPython(ORIGIN, turn.model, turn.question)} />`}
-    ${actions && turn.question !== null && !isBusy && html`<button type="button" class="quiet" onClick=${() => actions.retry(turn)} title="Ask again in a branch">Retry</button>`}
+    ${actions && turn.question !== null && !isBusy && html`<button type="button" class="quiet" onClick=${() => actions.retry(turn)} title="Ask again in a branch"><${Icon} name="retry" />Retry</button>`}
   </footer>`;
 }

@@ -24,7 +24,7 @@ test("signing in by hand, with a wrong key first", () => withPage(async ({ page 
   await page.fill("input[type=password]", KEY);
   await page.click("button:has-text('Sign in')");
   await page.waitForSelector("#message");
-  await page.click("text=Sign out");
+  await page.getByRole("button", { name: "Sign out" }).click();
   await page.waitForSelector("input[type=password]");
   assert.deepEqual(await page.evaluate(() => [...Object.keys(sessionStorage), ...Object.keys(localStorage)]), []);
   assert.deepEqual(await page.context().cookies(), []);
@@ -45,7 +45,7 @@ test("tabs are signed in and out together", () => withPage(async ({ page, contex
   const second = await context.newPage();
   await second.goto(BASE);
   await second.waitForSelector("#message");
-  await second.click("text=Sign out");
+  await second.getByRole("button", { name: "Sign out" }).click();
   await page.waitForSelector("input[type=password]");
   await page.fill("input[type=password]", KEY);
   await page.click("button:has-text('Sign in')");
@@ -62,10 +62,10 @@ test("a session that has ended asks for the key again", () => withPage(async ({ 
 test("signing out without a network says that it did not", () => withPage(async ({ page, context }) => {
   await page.waitForSelector("#message");
   await context.setOffline(true);
-  await page.click("text=Sign out");
+  await page.getByRole("button", { name: "Sign out" }).click();
   await page.getByText("Still signed in: The server cannot be reached.").waitFor();
   await context.setOffline(false);
-  await page.click("text=Sign out");
+  await page.getByRole("button", { name: "Sign out" }).click();
   await page.waitForSelector("input[type=password]");
 }, { expected: /ERR_INTERNET_DISCONNECTED|ERR_NETWORK/ }));
 
@@ -138,7 +138,7 @@ test("stop ends a turn at once", () => withPage(async ({ page }) => {
   await page.waitForSelector("#message");
   await say(page, "/sleep 60");
   await page.waitForSelector(".tool.running");
-  await page.click("button:has-text('Stop')");
+  await page.getByRole("button", { name: "Stop", exact: true }).click();
   await ended(page);
   assert.match(await page.locator(".foot").textContent(), /stopped by you/);
   assert.equal(await page.locator(".tool .state").textContent(), "cancelled");
@@ -278,6 +278,68 @@ test("the keyboard is enough", () => withPage(async ({ page }) => {
   await page.getByRole("heading", { name: "New chat" }).waitFor();
 }));
 
+test("a message is queued while a turn runs, and sent at its end", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  const { command, open } = gate();
+  await say(page, `/terminal ${command}`);
+  await page.waitForSelector(".tool.running");
+  await say(page, "the next one");
+  const queued = page.getByRole("group", { name: "Queued message" });
+  await tells(queued, /Next: the next one/);
+  await queued.getByRole("button", { name: "Edit the queued message" }).click();
+  await becomes(() => page.inputValue("#message"), "the next one");
+  await becomes(() => queued.count(), 0);
+  await say(page, "the next one, changed");
+  await queued.waitFor();
+  await open();
+  await page.getByText("“the next one, changed”").waitFor();
+  await becomes(() => queued.count(), 0);
+  await becomes(() => page.locator(".turn").count(), 2);
+}));
+
+test("a queued message can interrupt the turn", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "/sleep 60");
+  await page.waitForSelector(".tool.running");
+  await say(page, "instead");
+  await page.getByRole("button", { name: "Send now" }).click();
+  await page.getByText("“instead”").waitFor();
+  await tells(page.locator(".foot").first(), /stopped by you/);
+}));
+
+test("Escape stops a turn only if nothing is written", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  await say(page, "/sleep 60");
+  await page.waitForSelector(".tool.running");
+  await page.fill("#message", "half a thought");
+  await page.press("#message", "Escape");
+  await becomes(() => page.evaluate(() => document.activeElement.id), "");
+  assert.equal(await page.locator(".tool.running").count(), 1);
+  await page.fill("#message", "");
+  await page.press("#message", "Escape");
+  await ended(page);
+}));
+
+test("the title and the icon tell of work and of questions", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  const icon = () => page.evaluate(() => document.querySelector("link[rel=icon]").href.split("/").at(-1));
+  await say(page, "/ask echo hello");
+  await page.locator(".approval.open").waitFor();
+  await eventually(async () => /^\(\d+\) Approval/.test(await page.title()));
+  await becomes(icon, "icon_waiting.svg");
+  await page.locator(".side-list .status.waiting_for_approval").waitFor();
+  await page.getByRole("button", { name: "Deny" }).click();
+  await ended(page);
+  await becomes(icon, "icon.svg");
+}));
+
+test("a suggestion fills the field", () => withPage(async ({ page }) => {
+  await page.getByRole("button", { name: "See what the demo agent can do" }).click();
+  await becomes(() => page.inputValue("#message"), "/help");
+  await page.press("#message", "Enter");
+  await ended(page);
+}));
+
 test("a turn that is refused says why, and the page goes on", () => withPage(async ({ page }) => {
   await page.waitForSelector("#message");
   await say(page, "/sleep 60");
@@ -287,7 +349,7 @@ test("a turn that is refused says why, and the page goes on", () => withPage(asy
   await second.goto(`${BASE}/#key=${KEY}`);
   await second.goto(`${BASE}/#/s/${id}`);
   await second.locator(".tool.running").waitFor(); // two pages follow one turn
-  await second.click("button:has-text('Stop')");
+  await second.getByRole("button", { name: "Stop", exact: true }).click();
   await ended(page);
   await ended(second);
   await api("DELETE", `/api/sessions/${id}`);

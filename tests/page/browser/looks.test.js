@@ -27,7 +27,7 @@ test("accessible before signing in, and while the agent works and asks", () => w
   await accessible(page, "asking");
   await page.getByRole("button", { name: "Deny" }).click();
   await ended(page);
-  await page.click("text=Sign out");
+  await page.getByRole("button", { name: "Sign out" }).click();
   await page.waitForSelector("input[type=password]");
   await accessible(page, "sign in");
 }));
@@ -35,13 +35,13 @@ test("accessible before signing in, and while the agent works and asks", () => w
 test("light and dark, by the system and by hand", () => withPage(async ({ page }) => {
   await page.waitForSelector("#message");
   const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
-  await becomes(ground, "rgb(20, 23, 26)");
-  await page.click("text=Theme: system");
+  await becomes(ground, "rgb(19, 22, 21)");
+  await page.getByRole("button", { name: "Theme: system" }).click();
   await becomes(ground, "rgb(255, 255, 255)");
-  await page.click("text=Theme: light");
-  await becomes(ground, "rgb(20, 23, 26)");
+  await page.getByRole("button", { name: "Theme: light" }).click();
+  await becomes(ground, "rgb(19, 22, 21)");
   await page.reload();
-  await page.getByText("Theme: dark").waitFor();
+  await page.getByRole("button", { name: "Theme: dark" }).waitFor();
 }, { colorScheme: "dark" }));
 
 test("320 pixels: nothing is wider than the screen", () => withPage(async ({ page }) => {
@@ -57,6 +57,22 @@ test("320 pixels: nothing is wider than the screen", () => withPage(async ({ pag
   await say(page, "/ask echo here");
   await page.locator(".approval.open").getByRole("button", { name: "Deny" }).click(); // all can be reached
   await ended(page);
+}, PHONE));
+
+test("on a phone, the menu opens the side and Escape closes it", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  const menu = page.getByRole("button", { name: "Menu" });
+  await menu.click();
+  await page.getByRole("link", { name: /^Runs/ }).waitFor();
+  assert.equal(await page.locator("main").getAttribute("inert"), "");
+  await page.keyboard.press("Escape");
+  await becomes(() => menu.evaluate((button) => button === document.activeElement), true);
+  await menu.click();
+  await page.getByRole("link", { name: /^Runs/ }).click();
+  await page.getByRole("heading", { name: "Runs", level: 1 }).waitFor();
+  await becomes(() => page.locator(".frame.drawer").count(), 0);
+  await page.getByRole("link", { name: "New chat" }).last().click();
+  await page.waitForSelector("#message");
 }, PHONE));
 
 test("a screen reader hears what happens, not every word", () => withPage(async ({ page }) => {

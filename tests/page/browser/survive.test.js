@@ -132,7 +132,7 @@ test("the server dies and comes back: the page takes up what is left of the turn
     await page.locator(".waiting.lost").waitFor();
     await server.start();
     await ended(page);
-    assert.match(await page.locator(".foot").textContent(), /the server died/);
+    assert.match(await page.locator(".foot").textContent(), /incomplete.*the server was killed/);
     assert.equal(await page.locator(".tool .state").textContent(), "cancelled");
     assert.equal((await page.locator(".answer").textContent()).match(/word\d+/g).length, 20);
     await say(page, "are you there?");
