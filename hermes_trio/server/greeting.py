@@ -59,7 +59,7 @@ def page_link(keys: OpenedKeys, url: str, is_terminal: bool) -> str:
 def _key_lines(keys: OpenedKeys) -> list[str]:
     origin = keys.origin
     if isinstance(origin, GeneratedKey):
-        return [f"  key    {origin.key}", f"         (made now, kept in {origin.path})"]
+        return [f"  key    {origin.key}", f"         (new, stored in {origin.path})"]
     return []
 
 
