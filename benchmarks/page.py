@@ -79,10 +79,10 @@ def page(table: Table, setting: Setting) -> str:
 
 def _top(setting: Setting) -> Iterator[str]:
     yield "# Benchmark results\n"
-    yield "Written by `nox -s bench`; do not edit. What is measured, and how, is in `benchmarks/`.\n"
+    yield "Written by `nox -s bench`; do not edit. [](../how_to/measure_performance.md) explains the loads, contenders and metrics.\n"
     yield (
         f"Python {setting.python}, Linux {setting.kernel}, {setting.cores} cores: the server on one, the client on another. "
-        f"Repeats of each load: {setting.repeats} or more; medians, with the lowest and the highest in brackets. "
+        f"Repeats per load: at least {setting.repeats}. Figures are medians, with the lowest and the highest repeat in brackets. "
         f"Load average of the machine before the run: {setting.load_average:.2f}.\n"
     )
     yield f"{', '.join(setting.packages)}.\n"
@@ -102,8 +102,8 @@ def _thresholds(judgements: Sequence[Judgement]) -> Iterator[str]:
 def _comparisons(table: Table) -> Iterator[str]:
     yield "## Distance from the limit\n"
     yield (
-        "The bare Trio server stores nothing. “Limit with records” is the same server with one addition: before "
-        "a client learns of the end of its turn, the record is on the disk, in the store that ours uses.\n"
+        "The limit is a bare Trio server that stores nothing. “Limit with records” is the same server, except that it "
+        "commits the record of each turn to the same store as ours before it tells the client of the end.\n"
     )
     yield "| figure | measured |\n|---|---|"
     for comparison in COMPARISONS:

@@ -103,7 +103,9 @@ def at_most(
 
 def delivered(topic: str, load: str, contender: str) -> Threshold:
     """Return the threshold that every token is delivered."""
-    return Threshold(topic, "share of tokens delivered", Term(load, contender, "delivered"), 1.0)
+    return Threshold(
+        topic, f"share of tokens delivered by {contender}", Term(load, contender, "delivered"), 1.0
+    )
 
 
 def quotient(

@@ -67,7 +67,7 @@ class ClientBehaviour:
     length: float = math.inf  # that it reads
 
 
-_WAYS1 = ("FIN", "RST", "half-close", "vanish", "stays")
+_WAYS1 = ("FIN", "RST", "half-close", "vanish", "no disconnect")
 _IN_FRAMES = ("RST_STREAM", "GOAWAY")  # said in a frame, which cannot follow the half of another
 _WAYS2 = (*_WAYS1, *_IN_FRAMES)
 
@@ -81,7 +81,7 @@ def random_behaviour(dice: random.Random) -> ClientBehaviour:
     )[0]
     dialect = dice.choice(tuple(Dialect))
     load = random_load(dice)
-    if way == "stays":
+    if way == "no disconnect":
         return ClientBehaviour(line, dialect, load, way)
     when = dice.random()
     if when < 0.15 and way not in _IN_FRAMES:
@@ -244,7 +244,7 @@ _LEAVES: dict[str, Callable[[Any], Awaitable[None]]] = {
     "RST": _reset,
     "half-close": _half_close,
     "vanish": _nothing,
-    "stays": _nothing,
+    "no disconnect": _nothing,
     "RST_STREAM": _reset_stream,
     "GOAWAY": _go_away,
 }

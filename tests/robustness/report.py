@@ -1,7 +1,4 @@
-"""The summary of a session.
-
-How often each thing was tried, what was looked for, and how often it was found.
-"""
+"""The report of a robustness session: what was tried and checked, how often, and what was found."""
 
 from __future__ import annotations
 
@@ -12,13 +9,13 @@ from attrs import define, field, frozen
 
 from tests.robustness.violations import MEANING, Violation
 
-PROPERTY = "robustness"  # the name under which a test hands its counts over
-VIOLATIONS_PROPERTY = "robustness-book"  # and that for what was looked for
+PROPERTY = "robustness"  # the property of a test that carries its counts
+VIOLATIONS_PROPERTY = "robustness-book"  # the one that carries its checks
 
 
 @frozen(order=True)
 class CountedCase:
-    """What was counted."""
+    """One row of the report: what was counted, and in which part."""
 
     part: str
     what: str
@@ -31,26 +28,28 @@ class CaseCounter:
     counts: Counter[CountedCase] = field(factory=Counter)
 
     def add(self, part: str, counts: Mapping[str, int]) -> None:
-        """So much more of some things."""
+        """Add counts of one part."""
         for what, count in counts.items():
             self.counts[CountedCase(part, what)] += count
 
 
 def _is_disconnect(line: CountedCase) -> bool:
-    return line.part == "real disconnects" and not line.what.endswith("stays")
+    return line.part == "real disconnects" and not line.what.endswith("no disconnect")
 
 
-MEASURED = frozenset({"memory", "soak"})  # parts whose figures are no counts
+MEASURED = frozenset({"memory", "soak"})  # parts whose figures are not counts
 
-# The figures that people ask for first.
+# The totals at the top of the report.
 HEADLINES: Mapping[str, Callable[[CountedCase], bool]] = {
-    "cuts, at a checkpoint each": lambda line: line.part == "cuts",
-    "failures of a part of ours": lambda line: line.part == "our own faults",
+    "runs cut at a checkpoint": lambda line: line.part == "cuts",
+    "internal faults": lambda line: line.part == "internal faults",
     "real disconnects": _is_disconnect,
     "kill -9 under load": lambda line: line.what == "kill -9",
-    "bad requests": lambda line: line.part == "bad input" or line.what == "hostile requests",
+    "malformed and hostile requests": lambda line: (
+        line.part == "bad input" or line.what == "hostile requests"
+    ),
     "races": lambda line: line.part == "races",
-    "cut, silent or spoilt lines to a model": lambda line: line.part == "upstream faults",
+    "broken connections to a model server": lambda line: line.part == "upstream faults",
 }
 
 
@@ -66,31 +65,31 @@ class Summary:
     seconds: float = 0.0
 
     def take(self, name: str, has_failed: bool) -> None:
-        """One more test, or one more part of it."""
+        """Add a test, or a part of one."""
         self.tests.add(name)
         if has_failed:
             self.failed.append(name)
 
     def take_counts(self, counts: Iterable[tuple[str, str, int]]) -> None:
-        """What one test tried."""
+        """Add the counts of one test."""
         for part, what, count in counts:
             self.tried[CountedCase(part, what)] += count
 
     def take_book(self, rows: Iterable[tuple[str, int, int]]) -> None:
-        """What one test looked for."""
+        """Add the checks of one test and their findings."""
         for violation, checked, found in rows:
             self.checked[violation] += checked
             self.found[violation] += found
 
     def verdict(self) -> str:
-        """In one sentence."""
+        """Return the result in one sentence."""
         took = f"{len(self.tests)} tests in {self.seconds / 60:.1f} minutes"
         if self.failed:
             return f"{took}, {len(self.failed)} failed: {', '.join(self.failed)}."
         return f"{took}, none failed."
 
     def headlines(self) -> list[str]:
-        """The sums that count most."""
+        """Return the table of totals."""
         sums = {
             name: sum(count for line, count in self.tried.items() if belongs(line))
             for name, belongs in HEADLINES.items()
@@ -99,15 +98,15 @@ class Summary:
         return ["| tried | times |", "|---|--:|", *rows]
 
     def findings(self) -> list[str]:
-        """What was looked for. None of it may ever be found."""
+        """Return the table of violations. None may ever be found."""
         rows = [
             f"| {violation} | {MEANING[violation]} | {self.checked[violation]:,} | {self.found[violation]:,} |"
             for violation in Violation
         ]
-        return ["| looked for | that is | looked | found |", "|---|---|--:|--:|", *rows]
+        return ["| violation | meaning | checks | found |", "|---|---|--:|--:|", *rows]
 
     def details(self) -> list[str]:
-        """All that was tried."""
+        """Return the table of all counts."""
         rows = [
             f"| {line.part} | {line.what} | {count:,} |"
             for line, count in sorted(self.tried.items())
@@ -122,15 +121,15 @@ class Summary:
         return ["| part | what | times |", "|---|---|--:|", *rows, *sums]
 
     def lines(self) -> list[str]:
-        """The whole report in Markdown."""
+        """Return the lines of the report in Markdown."""
         tables = (self.headlines(), self.findings(), self.details())
         return [self.verdict(), *(line for table in tables for line in ("", *table))]
 
     def markdown(self) -> str:
-        """As a page."""
+        """Return the report as a page."""
         return "\n".join(["# Robustness report", "", *self.lines(), ""])
 
 
 def as_property(cases: CaseCounter) -> tuple[str, object]:
-    """In a form that passes between processes."""
+    """Return the counts in a form that can be passed between processes."""
     return PROPERTY, [[line.part, line.what, count] for line, count in cases.counts.items()]

@@ -126,7 +126,7 @@ async def test_raising_anything_anywhere(cases: CaseCounter) -> None:
             assert stored_run_of_record(record).text == ("a" if position else "") + (
                 "f" if position == 6 else ""
             )
-    cases.add("agents", {"raise": POSITIONS * len(RAISED)})
+    cases.add("agents", {"exceptions": POSITIONS * len(RAISED)})
 
 
 # -- wrong types and huge values --
@@ -222,7 +222,7 @@ async def test_ids_in_any_order_and_number(full: bool, cases: CaseCounter) -> No
         record = await streamed(_babble(random.Random(seed)))
         calls = [item.call_id for item in record.items if isinstance(item, CallItem)]
         assert len(calls) == len(set(calls))
-    cases.add("agents", {"ids in disorder": rounds})
+    cases.add("agents", {"ids in any order": rounds})
 
 
 def _babble(chance: random.Random) -> Play:
@@ -355,7 +355,7 @@ async def test_deaf_agents_hold_their_slots_and_nothing_else(
             assert harness.state.admission.in_use == 1  # the thread is still there
             go.set()
             await harness.until_idle()
-    cases.add("agents", {"deaf": 1})
+    cases.add("agents", {"ignore the interrupt": 1})
 
 
 # -- a flood --

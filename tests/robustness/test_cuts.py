@@ -53,7 +53,7 @@ def test_crashes(route: Route, script: AgentScript, full: bool, cases: CaseCount
     counts = run_crashes(route, script)
     assert set(counts) == {fault.name for fault in INTERNAL_FAULTS}
     assert counts["tracker crash"] >= len(script.steps)
-    cases.add("our own faults", counts)
+    cases.add("internal faults", counts)
 
 
 @by_route

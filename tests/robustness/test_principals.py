@@ -146,7 +146,7 @@ def test_every_route_with_every_foreign_id(cases: CaseCounter) -> None:
         assert await everything(server, things) == before
 
     with_observed_server(play)
-    cases.add("foreign ids", {"by path": tried})
+    cases.add("ids of other principals", {"by path": tried})
 
 
 def _is_own(operation: Operation, answer: HttpResponse) -> bool:
@@ -181,7 +181,7 @@ def test_lists_and_continuations(cases: CaseCounter) -> None:
         assert await everything(server, things) == before
 
     with_observed_server(play)
-    cases.add("foreign ids", {"lists and continuations": tried})
+    cases.add("ids of other principals", {"lists and continuations": tried})
 
 
 def _continuations(things: OwnedObjects) -> list[tuple[str, dict[str, Any], dict[str, str]]]:

@@ -125,7 +125,7 @@ def test_a_disk_that_can_only_be_read(tmp_path: Path, cases: CaseCounter) -> Non
             eventually(crowd.have_begun)
             with being_there(switch):
                 received = check_trouble(server, crowd)
-                in_trouble(server, cases, "turns without writing")
+                in_trouble(server, cases, "turns on a read-only database")
         check_recovery(server, received)
         assert faults_at_rest(server, before, idle_threads=40) == []
 
@@ -191,7 +191,7 @@ def test_a_log_that_nobody_takes(tmp_path: Path, sink: str, full: bool, cases: C
     finally:
         kill(server)
     assert processes(server.mark) == []
-    cases.add("store faults", {f"turns with a log that is {sink}": len(TEXTS)})
+    cases.add("store faults", {f"turns with the log output {sink}": len(TEXTS)})
 
 
 @contextmanager

@@ -66,7 +66,10 @@ def test_a_full_server_is_stopped(tmp_path: Path, cases: CaseCounter) -> None:
         assert server.wait() == 0
         assert time.monotonic() - begun < EXIT_SECONDS
         assert unfinished(server) == 0
-    cases.add("process faults", {"SIGTERM with 20 stalled, 20 idle and a deaf one": 1})
+    cases.add(
+        "process faults",
+        {"SIGTERM with 20 stalled, 20 idle clients and an agent that ignores interrupts": 1},
+    )
 
 
 async def test_windows_that_stay_shut(tmp_path: Path, full: bool, cases: CaseCounter) -> None:
@@ -94,8 +97,8 @@ async def test_windows_that_stay_shut(tmp_path: Path, full: bool, cases: CaseCou
             assert grown < SHUT_MEGABYTES * 1024
             nursery.cancel_scope.cancel()
         assert await trio.to_thread.run_sync(faults_at_rest, server, before, 2 * count) == []
-    cases.add("real clients", {"HTTP/2 windows that stay shut": count})
-    cases.add("memory", {f"kilobytes for {count} windows that stay shut": grown})
+    cases.add("real clients", {"closed HTTP/2 windows": count})
+    cases.add("memory", {f"kilobytes for {count} closed HTTP/2 windows": grown})
 
 
 async def _take_in(
@@ -146,7 +149,8 @@ async def test_a_burst(tmp_path: Path, full: bool, cases: CaseCounter) -> None:
         assert await trio.to_thread.run_sync(faults_of_all, server, served) == []
         assert await trio.to_thread.run_sync(faults_at_rest, server, before, slots + 20) == []
     cases.add(
-        "real clients", {"in a burst, served": len(served), "in a burst, refused": len(refused)}
+        "real clients",
+        {"requests of a burst, served": len(served), "requests of a burst, refused": len(refused)},
     )
 
 

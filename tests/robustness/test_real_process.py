@@ -38,7 +38,8 @@ def test_kills(tmp_path: Path, cases: CaseCounter) -> None:
     found = report.findings
     cases.add("process faults", {"kill -9": report.kills})
     cases.add(
-        "after kills", {"responses looked at": found.responses, "ended by the successor": found.cut}
+        "after kills",
+        {"responses checked": found.responses, "runs ended by the next process": found.cut},
     )
 
 

@@ -66,7 +66,7 @@ def test_in_the_midst_of_the_start(
             kill(server)
     with serving(plan) as again:
         assert again.is_idle
-    cases.add("process faults", {f"{number.name} in the midst of the start": 1})
+    cases.add("process faults", {f"{number.name} during start-up": 1})
 
 
 @by_signal
@@ -89,7 +89,7 @@ def test_in_the_midst_of_the_end(
         assert [each.ends for each in received if len(each.ends) != 1] == []
         assert faults_of_all(server, received) == []
         assert unfinished(server) == 0
-    cases.add("process faults", {f"{number.name} in the midst of the end": 3})
+    cases.add("process faults", {f"{number.name} during shutdown": 3})
 
 
 @by_signal
@@ -137,7 +137,7 @@ def test_at_random_moments_of_the_start(tmp_path: Path, full: bool, cases: CaseC
     with serving(plan, expected=EXPECTED) as last:
         assert last.is_idle
         assert unfinished(last) == 0
-    cases.add("process faults", {"signals at a random moment of the start": STARTS})
+    cases.add("process faults", {"signals at a random moment of start-up": STARTS})
 
 
 def _leave_runs_behind(plan: LaunchOptions) -> float:

@@ -21,14 +21,14 @@ class Violation(StrEnum):
     """Kinds of violations. None may ever be found."""
 
     LOST = "lost"
-    WRONG = "told wrongly"
+    WRONG = "malformed stream"
     LEAKED = "leaked"
     STUCK = "stuck"
     SERVER_ERROR = "5xx"
 
 
 MEANING = {
-    Violation.LOST: "a stream, or the beginning of one, tells what the record does not",
+    Violation.LOST: "a stream has something that its record does not have",
     Violation.WRONG: "a stream has a gap, two ends, something after its end, or a call without one",
     Violation.LEAKED: "a task, thread, descriptor, slot, reader or busy session that was not there before",
     Violation.STUCK: "a run without a terminal record, a request without an answer",
