@@ -1,7 +1,7 @@
 """``hypercorn -k trio hermes_trio.asgi:app``: the same server under Hypercorn's own command line.
 
-Settings come from the environment and the configuration file. Whatever keeps the server from
-starting is one line.
+Settings come from the environment and the configuration file. If the server cannot start, one line
+says why.
 """
 
 from __future__ import annotations

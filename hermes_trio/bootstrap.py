@@ -70,7 +70,7 @@ INTERRUPT_THREADS = 1_000
 
 @define
 class ReadinessFlag:
-    """Whether the server is ready, which takes a store that works."""
+    """Whether the server is ready, which requires a working store."""
 
     monitor: StoreMonitor
     lease: LeaseStatus = field(factory=LeaseStatus)
@@ -181,7 +181,7 @@ def _services(
 
 
 def _workspace_owner(settings: Settings) -> str:
-    """Return the principal that keeps the folder in which all principals used to work."""
+    """Return the principal that works in ``workspace`` itself; the others have folders beside it."""
     names = [named.principal for named in check_keys(key_sources(settings))]
     return DEFAULT_PRINCIPAL if DEFAULT_PRINCIPAL in names or not names else names[0]
 
@@ -237,7 +237,7 @@ def _admission(settings: Settings, principals: int) -> Admission:
         runs_per_minute=settings.max_runs_per_minute,
         requests=settings.max_requests_per_principal,
     )
-    # A connection needs a descriptor. The only principal there is may use up all of them.
+    # A connection needs a descriptor. A single principal may use all of them.
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     max_requests = max(0, descriptors) if principals > 1 else 0
     return Admission(settings.max_runs, max_requests, principals, quota)

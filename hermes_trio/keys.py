@@ -253,7 +253,7 @@ def _word_length(text: str, start: int) -> int:
 
 
 def _run_length(text: str, start: int) -> int:
-    """Return how many characters follow each other in the order of their codes, up or down, or are the same."""
+    """Return the length of a run of characters whose codes ascend, descend or are equal."""
     steps = [ord(second) - ord(first) for first, second in pairwise(text[start:])]
     if not steps or abs(steps[0]) > 1:
         return 1
@@ -261,7 +261,7 @@ def _run_length(text: str, start: int) -> int:
 
 
 def _repeat_length(text: str, start: int) -> int:
-    """Return how many characters repeat what began further to the front."""
+    """Return the number of characters that repeat an earlier part of the key."""
     length = 0
     while start + length < len(text) and text[start : start + length + 1] in text[: start + length]:
         length += 1

@@ -117,13 +117,7 @@ def check(settings: Settings, agent: AgentFactory | AgentProvider | None = None)
         ConfigurationError: it would not. The text is one line.
     """
     find_agents(settings, agent)
-    _check_upstream(settings)
-    check_secret(settings.data_dir)
-    _check_profiles(settings, check_keys(key_sources(settings)))
-
-
-def _check_upstream(settings: Settings) -> None:
-    """Refuse an agent whose model server is this server: it would call itself until it is full."""
+    # An agent whose model server is this server would call itself until the server is full.
     named = [("base_url (OPENAI_BASE_URL)", settings.agent_name, settings.base_url)]
     named += [
         (f"profiles.{profile.name}.base_url", profile.agent_name, profile.base_url)
@@ -132,6 +126,8 @@ def _check_upstream(settings: Settings) -> None:
     for option, agent_name, url in named:
         if agent_name == "upstream" and _is_own_address(settings, url):
             raise ConfigurationError(f"{option}: {url} is the address of this server itself")
+    check_secret(settings.data_dir)
+    _check_profiles(settings, check_keys(key_sources(settings)))
 
 
 def _is_own_address(settings: Settings, url: str) -> bool:

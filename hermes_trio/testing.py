@@ -162,9 +162,8 @@ async def run_agent(  # noqa: PLR0913  # options of a test, all by name
         agent: a factory, a provider, or an agent.
         message: the user's message, or a whole turn request.
         decide: the answer to approval requests, or a function that returns it.
-        stop_after: cancel the run right after the agent has emitted so many events, as if its
-            client had left; 0 cancels
-            it before it begins.
+        stop_after: cancel the run right after the agent has emitted this many events, as if its
+            client had left; 0 cancels it before it begins.
         reason: why the run is cancelled.
         grace_seconds: how long the agent may take to stop. Do not use a mock clock with an agent
             that runs in a thread.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 
 from attrs import frozen
 
@@ -53,20 +52,19 @@ def split_text(text: str, limit: int) -> tuple[Part, ...]:
     """
     if width(text) <= limit:
         return (Part(text),)
-    return tuple(_split(text, limit - len(_OPENING) - len(_CLOSING)))
-
-
-def _split(text: str, limit: int) -> Iterator[Part]:
+    room = limit - len(_OPENING) - len(_CLOSING)
     fences = tuple(found.span() for found in _FENCES.finditer(text))
+    parts: list[Part] = []
     start, is_inside = 0, False
     while start < len(text):
-        end = _longest(text, start, limit)
+        end = _longest(text, start, room)
         if end < len(text):
             end = _best_cut(text, start, _before_fence(fences, start, end), fences)
             end = _behind_closing_fence(fences, end)
         ends_inside = _is_inside(fences, end)
-        yield Part(text[start:end], is_inside, ends_inside and end < len(text))
+        parts.append(Part(text[start:end], is_inside, ends_inside and end < len(text)))
         start, is_inside = end, ends_inside
+    return tuple(parts)
 
 
 def _longest(text: str, start: int, limit: int) -> int:

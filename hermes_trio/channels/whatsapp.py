@@ -186,22 +186,19 @@ class WhatsApp:
             log.warning("an answer was cut; its session has all of it", parts=len(bodies))
             bodies = [*bodies[: MAX_PARTS - 1], CUT]
         for body in bodies:
-            if body.strip():  # WhatsApp refuses messages of white space
-                await self._send(chat, body)
-
-    async def _send(self, chat: str, body: str) -> None:
-        message = {"type": "text", "text": {"body": body, "preview_url": False}}
-        # Users who hide their number have an id instead, which is sent under another name.
-        place = "to" if chat.isdecimal() else "recipient"
-        reply = await self.api.post(
-            {
-                "messaging_product": "whatsapp",
-                "recipient_type": "individual",
-                place: chat,
-                **message,
-            }
-        )
-        self._sent_ids.extend(_text(sent, "id") for sent in _tables(reply, "messages"))
+            if not body.strip():  # WhatsApp refuses messages of white space
+                continue
+            reply = await self.api.post(
+                {
+                    "messaging_product": "whatsapp",
+                    "recipient_type": "individual",
+                    # Users who hide their number have an id instead, which has another name.
+                    "to" if chat.isdecimal() else "recipient": chat,
+                    "type": "text",
+                    "text": {"body": body, "preview_url": False},
+                }
+            )
+            self._sent_ids.extend(_text(sent, "id") for sent in _tables(reply, "messages"))
 
     async def show_typing(self, message: ChannelMessage) -> None:
         """Show the typing indicator, and mark the message as read."""

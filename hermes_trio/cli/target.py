@@ -53,7 +53,7 @@ def server_url(settings: Settings) -> str:
         ConfigurationError: the port is chosen by the system.
     """
     if settings.port == 0:
-        raise ConfigurationError("port: 0 picks a free one, so nobody knows it: give --url")
+        raise ConfigurationError("port: 0 picks a free port, which is not known here: pass --url")
     host = _WILDCARD_HOSTS.get(settings.host, settings.host)
     scheme = "https" if settings.certfile else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.port}"

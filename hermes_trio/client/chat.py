@@ -72,19 +72,16 @@ def chat(target: Target, settings: ChatSettings) -> int:
     try:
         code = _one_turn(target, settings).code if settings.prompt else _loop(target, settings)
     except* (RequestRefused, ServerUnreachable) as group:
-        code = _report(group)
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        sys.stderr.write(f"Error: {one_line(str(error), 500)}\n")
+        is_misuse = isinstance(error, RequestRefused) and error.is_misuse
+        code = EXIT_MISUSE if is_misuse else 1
     except* BrokenPipeError:
         # The reader of our output has gone. Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
-
-
-def _report(group: BaseExceptionGroup[RequestRefused | ServerUnreachable]) -> int:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    sys.stderr.write(f"Error: {one_line(str(error), 500)}\n")
-    return EXIT_MISUSE if isinstance(error, RequestRefused) and error.is_misuse else 1
 
 
 def _one_turn(target: Target, settings: ChatSettings) -> TurnResult:
@@ -106,7 +103,12 @@ async def _turn(
 def _loop(target: Target, settings: ChatSettings) -> int:
     """Read prompts and run a turn for each, in a ``trio.run`` of its own, so that ``input`` has history and Ctrl-C."""
     opened = trio.run(_open, target, settings)
-    _fill_history(opened.said)
+    # Earlier prompts of the session are in the input history.
+    import readline  # noqa: PLC0415  # importing it changes what input() does
+
+    readline.clear_history()
+    for said in opened.said:
+        readline.add_history(" ".join(said.split()))
     while True:
         try:
             text = input(PROMPT).strip()
@@ -133,39 +135,28 @@ async def _open(target: Target, settings: ChatSettings) -> _OpenedSession:
         )
 
 
-def _fill_history(said: list[str]) -> None:
-    """Add earlier prompts of the session to the input history."""
-    import readline  # noqa: PLC0415  # importing it changes what input() does
-
-    readline.clear_history()
-    for text in said:
-        readline.add_history(" ".join(text.split()))
-
-
 @contextmanager
 def _open_screen(settings: ChatSettings) -> Iterator[tuple[Screen, ApprovalHandler]]:
     """Open the screen and the handler of approval requests."""
-    rule = _handler_for(settings.approve)
+    rule: ApprovalHandler | None = None
+    if settings.approve == "wait":
+        rule = leave_open
+    elif settings.approve:
+        rule = answer_with(Choice(settings.approve))
     match settings.output:
         case OutputMode.JSON:
             lines = JsonLines(sys.stdout, sys.stderr)
             yield lines, rule or _denying_handler(lines)
         case OutputMode.PLAIN:
-            with _open_plain_screen(rule) as shown:
-                yield shown
+            plain = PlainText(sys.stdout, sys.stderr)
+            if rule is None and sys.stdin.isatty() and sys.stderr.isatty():
+                with single_keys(sys.stdin.fileno()) as keyboard:
+                    yield plain, partial(keyboard.ask, plain)
+            else:
+                yield plain, rule or _denying_handler(plain)
         case OutputMode.LIVE:
             with _open_live_screen(rule) as shown:
                 yield shown
-
-
-@contextmanager
-def _open_plain_screen(rule: ApprovalHandler | None) -> Iterator[tuple[Screen, ApprovalHandler]]:
-    screen = PlainText(sys.stdout, sys.stderr)
-    if rule is None and sys.stdin.isatty() and sys.stderr.isatty():
-        with single_keys(sys.stdin.fileno()) as keyboard:
-            yield screen, partial(keyboard.ask, screen)
-    else:
-        yield screen, rule or _denying_handler(screen)
 
 
 @contextmanager
@@ -201,12 +192,6 @@ def _keyboard() -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-def _handler_for(approve: str) -> ApprovalHandler | None:
-    if approve == "wait":
-        return leave_open
-    return answer_with(Choice(approve)) if approve else None
 
 
 def _denying_handler(screen: Screen) -> ApprovalHandler:

@@ -1,4 +1,4 @@
-"""Where a run is displayed: the interface, plain text and JSON lines.
+"""Screens that display a run: the interface, plain text and JSON lines.
 
 The live terminal is in ``terminal``.
 

@@ -8,7 +8,7 @@ The functions that render are pure; the time is an argument.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
@@ -182,8 +182,13 @@ class LiveScreen:
         self._mark = parts.mark
         asked = [render_question(question) for question in self._asked]
         status = render_status(now - self._began, self._is_stopping, now)
-        drawn = Group(self._end_of(render_blocks(view, parts.rest, now), asked), *asked, status)
-        self._live.update(drawn, refresh=True)
+        # Of the other blocks, only as many of the last lines as fit: lines that scrolled away
+        # cannot be redrawn.
+        taken = sum(len(self._console.render_lines(each, pad=False)) for each in asked)
+        room = max(1, self._console.height - taken - 1 - _SPARE_LINES)
+        rest = self._console.render_lines(render_blocks(view, parts.rest, now), pad=False)[-room:]
+        end = Segments([segment for line in rest for segment in (*line, Segment.line())])
+        self._live.update(Group(end, *asked, status), refresh=True)
 
     @contextmanager
     def asking(self, question: ApprovalPrompt) -> Iterator[None]:
@@ -211,10 +216,3 @@ class LiveScreen:
             self._console.print(render_blocks(view, (*parts.printed, *parts.rest), now))
         if view.is_over:
             self._console.print(render_ending(view, now - self._began))
-
-    def _end_of(self, drawn: RenderableType, below: Sequence[RenderableType]) -> Segments:
-        """Return as many of the last lines as fit: lines that scrolled away cannot be redrawn."""
-        taken = sum(len(self._console.render_lines(each, pad=False)) for each in below)
-        room = max(1, self._console.height - taken - 1 - _SPARE_LINES)
-        lines = self._console.render_lines(drawn, pad=False)[-room:]
-        return Segments([segment for line in lines for segment in (*line, Segment.line())])

@@ -142,7 +142,10 @@ class _TurnController:
                 before, self.view = self.view, apply_event(self.view, event, time.time())
                 self.screen.show(self.view, update)
                 if self.view.questions != before.questions:
-                    self._questions_changed(before)
+                    if before.questions and before.questions[0] not in self.view.questions:
+                        self._asking.cancel()
+                    self._moved.set()
+                    self._moved = trio.Event()
             case Reconnecting(why, attempt, pause):
                 self.screen.notice(
                     f"{why}; trying again in {pause:g} s ({attempt} of {self.policy.attempts})"
@@ -152,12 +155,6 @@ class _TurnController:
                 self.screen.notice(why)
 
     # -- approval requests --
-
-    def _questions_changed(self, before: View) -> None:
-        if before.questions and before.questions[0] not in self.view.questions:
-            self._asking.cancel()
-        self._moved.set()
-        self._moved = trio.Event()
 
     async def answer_questions(self) -> None:
         """Answer approval requests one after the other: always the one that is displayed."""

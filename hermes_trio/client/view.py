@@ -1,4 +1,4 @@
-"""What is displayed of a run: a pure function of the events so far.
+"""The view of a run: a pure function of the events so far.
 
 Every event counts once: one whose number is not above the last is a repetition and changes nothing.
 So a stream that was resumed, at whatever point, leads to the same view as one that never broke.

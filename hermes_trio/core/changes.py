@@ -104,10 +104,10 @@ class ApprovalResolved:
 
 @frozen
 class NumbersSkipped:
-    """The process died, and events have no numbers from here on that clients may have seen before.
+    """The process died: later events have numbers that no client can have seen.
 
-    Recovery puts it between what the dead process stored and the end of the run. What that process
-    sent after its last write is not in the log, but its numbers are not used again.
+    Recovery puts it between the changes that the dead process stored and the end of the run. What that
+    process sent after its last write is not in the log, but its numbers are not reused.
     """
 
     count: int

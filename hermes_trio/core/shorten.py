@@ -31,10 +31,7 @@ _TAIL = 48  # reserved for the note about omitted entries
 
 
 def shorten(text: str, limit: int) -> str:
-    """Cut a text to ``limit`` characters.
-
-    Its start and a note that says how many characters were left out.
-    """
+    """Cut a text to ``limit`` characters: its start, and a note of how many were omitted."""
     if len(text) <= limit:
         return text
     room = limit - len(_LEFT_OUT.format(len(text)))
@@ -243,9 +240,6 @@ class HeadTailBuffer:
         if rest := text[len(head) :]:
             self._tail.append(rest)
             self._tail_size += len(rest)
-            self._trim()
-
-    def _trim(self) -> None:
         surplus = self._tail_size - self._tail_limit
         while surplus > 0:
             oldest = self._tail.popleft()

@@ -270,20 +270,16 @@ def _split(command: str) -> list[list[str]]:
         depth = max(depth + _NESTING.get(kind, 0), 0)
         if depth or kind in _KEPT:
             lines[-1][-1] += match[0]
-        elif kind == "heredoc":
-            position = _after_heredoc(command, position, match["word"])
+        elif kind == "heredoc":  # the shell continues after the here-document, whose text is data
+            start = command.find("\n", position)
+            final = re.compile(rf"^\t*{match['word']}$", re.MULTILINE)
+            found = final.search(command, start) if start >= 0 else None
+            position = found.end() if found else len(command)
         elif kind == "end":
             lines.append([""])
         elif kind == "pipe":
             lines[-1].append("")
     return lines
-
-
-def _after_heredoc(command: str, position: int, word: str) -> int:
-    """Return where the shell continues after the here-document, whose text is data."""
-    start = command.find("\n", position)
-    end = re.compile(rf"^\t*{word}$", re.MULTILINE).search(command, start) if start >= 0 else None
-    return end.end() if end else len(command)
 
 
 def _pipeline(parts: list[str]) -> str:

@@ -142,7 +142,7 @@ class Turn:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing goes on until an approval request is answered: every running call waits for one."""
+        """Whether every running call waits for an approval, so that the agent cannot continue."""
         return bool(self._approvals.values) and not self._waiting_calls()[1]
 
     def suspend(self, at: float) -> tuple[tuple[Change, ...], Continuation]:

@@ -120,7 +120,14 @@ def assess_port(address: str, fact: PortFree | PortOurs | PortTaken | PortUnusab
 
 def find_listener(port: int) -> str:
     """Return the process that listens on a port, such as ``nginx (pid 17)``; "" if it is not visible. Blocks."""
-    wanted = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    # The sockets that listen on the port, and then the process that has one of them open.
+    wanted: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if int(fields[1].rpartition(":")[2], 16) == port and fields[3] == _LISTENING:
+                    wanted.add(f"socket:[{fields[9]}]")
     for folder in _PROC.iterdir() if wanted else ():
         if folder.name.isdigit() and not wanted.isdisjoint(_open_files(folder)):
             name = "a process"
@@ -128,15 +135,6 @@ def find_listener(port: int) -> str:
                 name = (folder / "comm").read_text().strip()
             return f"{name} (pid {folder.name})"
     return ""
-
-
-def _listening_inodes(port: int) -> Iterator[str]:
-    for table in ("tcp", "tcp6"):
-        with suppress(OSError):
-            for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
-                fields = line.split()
-                if int(fields[1].rpartition(":")[2], 16) == port and fields[3] == _LISTENING:
-                    yield fields[9]
 
 
 def _open_files(folder: Path) -> Iterator[str]:

@@ -135,7 +135,7 @@ class SharedPlaces:
 
 @frozen
 class RateStatus:
-    """Where a principal stands with its rate."""
+    """The remaining rate of a principal."""
 
     limit: int  # per minute
     remaining: int  # now, at once
@@ -153,7 +153,7 @@ class RateLimiter:
         self._full_at: dict[str, float] = {}  # when all of a principal's rate is available again
 
     def status(self, principal: str, per_minute: int, now: float) -> RateStatus:
-        """Return where a principal stands."""
+        """Return the remaining rate of a principal."""
         interval = MINUTE / per_minute
         owed = max(0.0, self._full_at.get(principal, now) - now)
         # Intervals add up with small errors, which must not cost a whole one.

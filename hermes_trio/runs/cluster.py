@@ -1,11 +1,11 @@
-"""What the nodes of a shared store do for each other's runs: follow them, stop them, answer them.
+"""Nodes of a shared store follow, stop and answer each other's runs.
 
 A client may reach any node. A node that does not execute a run sends a command to the one that
-does: a row in the store, which cannot get lost, and a notice, which only makes it quick. The node
-that executes the run takes the command, obeys, and stores an answer in the same way.
+does: a row in the store, which cannot get lost, and a notice, which only speeds it up. The node
+that executes the run takes the command, executes it, and stores an answer in the same way.
 
-A node that follows a run says so with a command of its own. It is then notified whenever the store
-has more of the run's log, and counts as a connected client of the run.
+A node that follows a run announces that with a command, too. It is then notified whenever the run's
+log grows in the store, and counts as a connected client of the run.
 """
 
 from __future__ import annotations

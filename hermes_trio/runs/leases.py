@@ -37,7 +37,7 @@ ToItems = Callable[[EndedRun], Items]
 
 @define
 class LeaseStatus:
-    """Whether this node may begin runs."""
+    """Whether this node may start runs."""
 
     problem: str = ""  # why not, for everyone to read; "" if it may
 
@@ -46,7 +46,7 @@ class LeaseStatus:
 async def open_lease(
     services: Services, to_items: ToItems, address: str
 ) -> AsyncIterator[LeaseStatus]:
-    """Have a lease while the block lasts, and end the runs of dead nodes.
+    """Hold a lease for the length of the block, and end the runs of dead nodes.
 
     Where the store is not shared, the runs of earlier processes are ended before the block begins.
 

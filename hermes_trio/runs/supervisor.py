@@ -1,4 +1,4 @@
-"""Where a run lives: in the nursery of the request that started it, or in the server's.
+"""The nursery of a run: that of the request that started it, or the server's.
 
 A run in a request's nursery ends with the request. A run in the server's nursery may outlive the
 request that started it, if its disconnect policy says so; that request is then one of its

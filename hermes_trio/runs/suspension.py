@@ -45,7 +45,7 @@ class SuspendedRun:
         return {approval_item_id(approval_id): approval_id for approval_id in ids}
 
     def may_be_answered_by(self, end_user: str) -> bool:
-        """Return whether an end user may answer: not if the principal's key says that it was another one."""
+        """Return whether an end user may answer: only the one who started the run, if known."""
         return not (self._end_user and end_user) or self._end_user == end_user
 
     def reserve(self) -> bool:

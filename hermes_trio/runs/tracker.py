@@ -194,7 +194,7 @@ class Tracker:
             await trio.sleep_forever()
 
     async def _suspend(self) -> None:
-        """End the turn with its approval requests, save it, leave its agent to the next run, announce the end."""
+        """End the turn with its approval requests, save it, pass its agent on, and announce the end."""
         changes, continuation = self._turn.suspend(self._callbacks.now())
         self._append_open(list(changes))
         may_announce = await self._save()

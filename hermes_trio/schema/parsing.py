@@ -246,7 +246,10 @@ def read_number(
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise bad_request(f"'{param or name}' must be a number.", param=param or name)
     if not (low is None or value >= low) or not (high is None or value <= high):
-        raise bad_request(f"'{param or name}' must be {_range(low, high)}.", param=param or name)
+        bounds = f"at least {low}" if low is not None else f"at most {high}"
+        if low is not None and high is not None:
+            bounds = f"between {low} and {high}"
+        raise bad_request(f"'{param or name}' must be {bounds}.", param=param or name)
     return value
 
 
@@ -286,9 +289,3 @@ def _session_value(value: str, param: str, code: str) -> str:
             f"Invalid {param}: at most {MAX_SESSION_LENGTH} characters are allowed.", param, code
         )
     return value
-
-
-def _range(low: float | None, high: float | None) -> str:
-    if low is not None and high is not None:
-        return f"between {low} and {high}"
-    return f"at least {low}" if low is not None else f"at most {high}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from attrs import frozen
@@ -136,25 +135,18 @@ def parse_session_chat(raw: bytes) -> SessionChatRequest:
     """
     given = parse_object(raw)
     body = convert(given, SessionChatBody)
-    name, said = _first(given, "message", "input")
-    message = user_content(said, name)
+    # "input" and "instructions" are other names for "message" and "system_message".
+    name = "message"
+    if given.get(name) is None and given.get("input") is not None:
+        name = "input"
+    message = user_content(given.get(name), name)
     if not has_visible_payload(message):
         raise bad_request(f"'{name}' is required and must not be empty.", name, "missing_message")
-    return SessionChatRequest(message, _system(body))
-
-
-def _first(body: Mapping[str, Any], *names: str) -> tuple[str, Any]:
-    """Return the name and value of the first field that is given, or the first name and None."""
-    return next(
-        ((name, body[name]) for name in names if body.get(name) is not None), (names[0], None)
-    )
-
-
-def _system(body: SessionChatBody) -> str:
     code = "invalid_system_message"
-    return _text(body.system_message, "system_message", code) or _text(
+    system = _text(body.system_message, "system_message", code) or _text(
         body.instructions, "instructions", code
     )
+    return SessionChatRequest(message, system)
 
 
 def _text(value: object, param: str, code: str) -> str:

@@ -1,4 +1,4 @@
-"""What is printed when the server is ready: what it serves, where, and how to try it."""
+"""The text that is printed when the server is ready: what it serves, where, and how to try it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def greet(settings: Settings, keys: OpenedKeys, url: str) -> None:
         f"hermes-trio serves {settings.agent_name} at {url}{several}",
         *(f"  model  {name}" for name in served_names(settings)),
         f"  data   {settings.data_dir}",
-        *_key_lines(keys),
+    ]
+    if isinstance(keys.origin, GeneratedKey):
+        lines += [f"  key    {keys.origin.key}", f"         (new, stored in {keys.origin.path})"]
+    lines += [
         f"  page   {page_link(keys, url, sys.stdout.isatty())}",
         "",
         "Try it:",
@@ -54,13 +57,6 @@ def page_link(keys: OpenedKeys, url: str, is_terminal: bool) -> str:
         [named] = keys.keyring.keys
         return f"{url}/#key={quote(named.key, safe='')}"
     return f"{url}/"
-
-
-def _key_lines(keys: OpenedKeys) -> list[str]:
-    origin = keys.origin
-    if isinstance(origin, GeneratedKey):
-        return [f"  key    {origin.key}", f"         (new, stored in {origin.path})"]
-    return []
 
 
 def example_command(settings: Settings, keys: OpenedKeys, url: str) -> str:

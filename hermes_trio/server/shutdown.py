@@ -97,20 +97,17 @@ class Shutdown:
         self._watchdog(self._timeouts.total)
         self._server.admission.is_draining = True
         self._server.readiness.not_ready = "draining"
-        await self._drain()
+        with trio.move_on_after(self._timeouts.drain):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._cancel_when_forced, nursery.cancel_scope)
+                await self._server.registry.wait_empty()
+                nursery.cancel_scope.cancel()
         self._server.registry.stop_all(Reason.SERVER_SHUTDOWN)
         # A run waits until its reader has taken the end; one that does not read must not hold up
         # the others.
         self._limit_writes(trio.current_time() + self._timeouts.flush)
         with trio.move_on_after(self._timeouts.stop):
             await self._server.registry.wait_empty()
-
-    async def _drain(self) -> None:
-        with trio.move_on_after(self._timeouts.drain):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._cancel_when_forced, nursery.cancel_scope)
-                await self._server.registry.wait_empty()
-                nursery.cancel_scope.cancel()
 
     async def _cancel_when_forced(self, scope: trio.CancelScope) -> None:
         await self._forced.wait()

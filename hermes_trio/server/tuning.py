@@ -1,8 +1,8 @@
 """Settings of the interpreter and the C library for a process with one event loop and many threads.
 
-With a thousand threads on one core a full collection froze all streams for seconds. So the objects
-of the start are frozen, collections are rare, and threads request the interpreter less often. And
-large blocks of memory, such as request bodies, are returned to the system when they are freed.
+With a thousand threads on one core, a full collection froze all streams for seconds. Objects created
+at start-up are therefore frozen, collections are rare, and threads request the interpreter less often.
+Large blocks of memory, such as request bodies, are returned to the system when they are freed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRIM_BYTES = 2_000_000  # of free memory at the end of the heap
 
 @frozen
 class Tuning:
-    """What was changed in the interpreter, with the values from before."""
+    """The changes to the interpreter, with the previous values."""
 
     thresholds: tuple[int, int, int]
     switch_seconds: float
@@ -46,7 +46,14 @@ def tune_process() -> Tuning:
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
-    _map_large_blocks()
+    # glibc maps large blocks at first, but raises its threshold to the size of the largest block
+    # that was freed, up to 32 MB. Later blocks of that size come from the heap, where a few small
+    # ones behind them keep them from being returned. Other C libraries have no such threshold.
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)
+        # glibc stops adapting this one, too, and would shrink the heap at every 128 kB.
+        mallopt(_M_TRIM_THRESHOLD, TRIM_BYTES)
     return Tuning(thresholds, switch_seconds, gc.get_freeze_count())
 
 
@@ -59,17 +66,3 @@ def return_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
     if trim is not None:
         trim(0)
-
-
-def _map_large_blocks() -> None:
-    """Let the allocator use mappings for large blocks, for good.
-
-    glibc does so at first, but raises its threshold to the size of the largest block that was freed,
-    up to 32 MB. Later blocks of that size come from the heap, where a few small ones behind them keep
-    them from being returned. Other C libraries do without such thresholds.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)
-        # glibc stops to adapt this one, too, and would shrink the heap at every 128 kB.
-        mallopt(_M_TRIM_THRESHOLD, TRIM_BYTES)

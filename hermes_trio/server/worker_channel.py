@@ -1,6 +1,6 @@
-"""The connection between the supervisor and a worker: the plan, orders, and what the worker reports.
+"""The connection between the supervisor and a worker: plan, orders, and reports.
 
-It is a socket pair, and also tells each side when the other has died, however it died.
+It is a socket pair, so each side also notices when the other has died.
 """
 
 from __future__ import annotations

@@ -301,7 +301,15 @@ def result_text(result: CallToolResult) -> str:
     Raises:
         ToolError: with the same text, if the tool reports a failure.
     """
-    parts = [_content_text(content) for content in result.content]
+    parts: list[str] = []
+    for content in result.content:
+        resource = getattr(content, "resource", content)
+        text = getattr(resource, "text", None)
+        if not isinstance(text, str):  # a placeholder for what is not text
+            media_type = getattr(resource, "mime_type", None) or content.type
+            uri = getattr(resource, "uri", "")
+            text = f"[{media_type}{f' {uri}' if uri else ''}]"
+        parts.append(text)
     if not parts and result.structured_content is not None:
         parts = [msgspec.json.encode(result.structured_content).decode()]
     text = "\n".join(parts)
@@ -310,13 +318,3 @@ def result_text(result: CallToolResult) -> str:
     if result.is_error:
         raise ToolError(text or "the tool failed without saying why")
     return text or "(empty)"
-
-
-def _content_text(content: Any) -> str:
-    """Return the text of a content block, or a placeholder for one that is not text."""
-    resource = getattr(content, "resource", content)
-    if isinstance(text := getattr(resource, "text", None), str):
-        return text
-    media_type = getattr(resource, "mime_type", None) or content.type
-    uri = getattr(resource, "uri", "")
-    return f"[{media_type}{f' {uri}' if uri else ''}]"

@@ -65,9 +65,10 @@ async def lock_session(target: SessionTarget) -> Slot:
 
 
 async def restore_turns(session_id: str, history: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Put back, from the record of a session, what its turns did besides calling the client's tools.
+    """Restore the calls of the server's tools in turns that ended with calls of the client's tools.
 
-    Chat Completions has no item for it, so a client cannot send it back.
+    They come from the record of the session: Chat Completions has no item for them, so a client
+    cannot resend them.
     """
     store, owner = app_state().services.store, principal()
     session = await store.find_session(owner, session_id)
@@ -104,7 +105,10 @@ async def find_session_target(asked: ResponsesRequest) -> SessionTarget:
         busy = busy_error(message, "conversation", "conversation_busy")
         return SessionTarget(_conversation_session(asked.conversation), busy)
     if asked.previous_response_id and not asked.explicit_history:
-        return _target_after(await _find_previous(asked.previous_response_id))
+        run = await _find_previous(asked.previous_response_id)
+        if isinstance(run, LiveRun):  # the error says so, unless waiting for its end helps
+            return SessionTarget(run.header.session_id, _in_progress(run.header.run_id))
+        return session_target(_final_session(run), "previous_response_id")
     return new_session_target(secrets.token_hex(16))
 
 
@@ -141,19 +145,12 @@ async def load_history(asked: ResponsesRequest, session_id: str) -> TurnHistory:
     """
     history = await _load(asked, session_id)
     messages = (*history.messages, *asked.history)
-    return evolve(
-        history,
-        messages=_truncated(messages) if asked.truncate else messages,
-        instructions=asked.instructions if asked.has_instructions else history.instructions,
-    )
-
-
-def _truncated(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Keep the last messages.
-
-    A tool result whose call is cut off goes too: models reject one without the other.
-    """
-    return tuple(dropwhile(lambda message: message.role == "tool", messages[-MAX_TRUNCATED:]))
+    if asked.truncate:
+        # A tool result whose call is cut off goes too: models reject one without the other.
+        last = messages[-MAX_TRUNCATED:]
+        messages = tuple(dropwhile(lambda message: message.role == "tool", last))
+    instructions = asked.instructions if asked.has_instructions else history.instructions
+    return evolve(history, messages=messages, instructions=instructions)
 
 
 async def _load(asked: ResponsesRequest, session_id: str) -> TurnHistory:
@@ -163,21 +160,17 @@ async def _load(asked: ResponsesRequest, session_id: str) -> TurnHistory:
         return TurnHistory(
             secrets.token_hex(16) if asked.conversation else session_id, asked.explicit_history
         )
-    if asked.previous_response_id:
-        return await _of_response(asked.previous_response_id)
+    if response_id := asked.previous_response_id:
+        run = await _find_previous(response_id)
+        if isinstance(run, LiveRun):
+            raise _in_progress(response_id)
+        messages = await app_state().services.store.load_history(principal(), response_id)
+        return TurnHistory(
+            _final_session(run), join_continued(messages), run.header.instructions, response_id
+        )
     if asked.conversation:
         return await _of_conversation(asked.conversation)
     return TurnHistory(session_id)
-
-
-async def _of_response(response_id: str) -> TurnHistory:
-    run = await _find_previous(response_id)
-    if isinstance(run, LiveRun):
-        raise _in_progress(response_id)
-    messages = await app_state().services.store.load_history(principal(), response_id)
-    return TurnHistory(
-        _final_session(run), join_continued(messages), run.header.instructions, response_id
-    )
 
 
 async def _find_previous(response_id: str) -> LiveRun | EndedRun:
@@ -188,16 +181,6 @@ async def _find_previous(response_id: str) -> LiveRun | EndedRun:
             404, message, param="previous_response_id", code="previous_response_not_found"
         )
     return run
-
-
-def _target_after(run: LiveRun | EndedRun) -> SessionTarget:
-    """Return where a run can be continued.
-
-    While it is live, the error says so, unless waiting for it helps.
-    """
-    if isinstance(run, LiveRun):
-        return SessionTarget(run.header.session_id, _in_progress(run.header.run_id))
-    return session_target(_final_session(run), "previous_response_id")
 
 
 def _in_progress(response_id: str) -> ApiError:

@@ -1,4 +1,4 @@
-"""The ASGI middleware around the application: what holds for every request and response, once.
+"""The ASGI middleware around the application, for everything that applies to every request and response.
 
 Quart's hooks see only requests that reach dispatch and know nothing of how a response ends. So the
 request id, security and CORS headers, refusals of malformed requests, the profile prefix, the
@@ -200,8 +200,8 @@ class Cors:
 class AllowedHosts:
     """The host names under which the server may be addressed: its defence against DNS rebinding.
 
-    The page of another site can let a name of that site resolve to 127.0.0.1. Browsers then take
-    the server for a part of the site, but still send its name as ``Host``.
+    A page of another site can make a name of that site resolve to 127.0.0.1. Browsers then treat the
+    server as part of the site, but still send its name as ``Host``.
     """
 
     names: tuple[str, ...] = ()  # "*" for all, "*.NAME" for those below NAME; () for the default
@@ -287,7 +287,7 @@ class BoundaryMiddleware:
         await context.upload.return_memory()
 
     def _prepare(self, scope: Scope, exchange: _Exchange) -> tuple[RequestContext, _Reply | None]:
-        """Make the context of a request, and the reply to one that must not or need not reach the application."""
+        """Return the context of a request, and the reply if it does not reach the application."""
         _reduce_target(scope)
         headers = _first_values(scope["headers"])
         context = RequestContext(_request_id(headers))

@@ -140,7 +140,7 @@ class Upload:
 
 @define(eq=False)
 class RequestContext:
-    """What the web layer knows of one request beyond what Quart does.
+    """The web layer's data on one request, in addition to Quart's.
 
     Made by the middleware, filled in by authentication and routing, closed by the middleware when
     the request has ended, whatever ended it.
@@ -223,9 +223,9 @@ def client_ids(body: BodyIds = NO_IDS, derived_id: str = "") -> ClientIds:
 
 
 def is_background_task(asked: ChatRequest | ResponsesRequest, ids: ClientIds) -> bool:
-    """Return whether a front end asks for itself: a title, tags, follow-up questions, search queries.
+    """Return whether a request is a front end's own: for a title, tags, follow-up questions, search queries.
 
-    It says so, or the request looks like it and comes from Open WebUI.
+    A header says so, or the request comes from Open WebUI and has one of its prompts.
     """
     mode = app_state().options.open_webui_tasks
     if mode == "off":

@@ -1,4 +1,4 @@
-"""Responses made of a run: streamed by the SSE writer as it happens, or collected and sent whole.
+"""Responses from a run: streamed by the SSE writer as it happens, or collected and sent whole.
 
 Quart enters a response body with ``async with`` and sends what it yields, all in the task that
 handles the request. So the run's nursery lives in the body, an async context manager, and never

@@ -63,14 +63,14 @@ CLAIM_LOOK_SECONDS = 0.2  # how often to look whether another node has started i
 
 @frozen
 class RunKind:
-    """How the runs of one API are called."""
+    """The name of an API's runs, and the form of their ids."""
 
     name: str
     id_prefix: str
     id_digits: int  # hexadecimal, random
 
     def new_id(self) -> str:
-        """Make up the id of a run."""
+        """Return a new run id."""
         return self.id_prefix + secrets.token_hex((self.id_digits + 1) // 2)[: self.id_digits]
 
 
@@ -158,7 +158,7 @@ def task_run(
 
 
 def new_task_id() -> str:
-    """Make up the id of the session that a background task runs in, which is never stored."""
+    """Return the id of a background task's session, which is never stored."""
     return f"task-{secrets.token_hex(16)}"
 
 

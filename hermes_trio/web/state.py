@@ -61,7 +61,7 @@ class WebOptions:
 
 @frozen
 class HealthCallbacks:
-    """What the health routes call."""
+    """The callbacks of the health routes."""
 
     is_ready: Callable[[], str]  # "" when ready, else the reason
     details: Callable[[], Mapping[str, Any]]

@@ -1,4 +1,4 @@
-"""What the workers of a server tell each other, and how the numbers of all become those of one server."""
+"""Reports of the workers of a server, merged into the metrics and the readiness of the whole server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 @frozen
 class WorkerReport:
-    """What one worker says about itself."""
+    """The metrics and the readiness of one worker."""
 
     number: int
     not_ready: str  # why it takes no new runs; "" if it does

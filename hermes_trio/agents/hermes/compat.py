@@ -287,20 +287,17 @@ def approvals(run_id: str, notify: Notify) -> Iterator[None]:
     """
     with ExitStack() as stack:
         try:
-            _register(stack, run_id, notify)
+            names = ("set_current_session_key", "reset_current_session_key")
+            set_key, reset_key = (find("tools.approval", name) for name in names)
+            names = ("register_gateway_notify", "unregister_gateway_notify")
+            register, unregister = (find("tools.approval", name) for name in names)
         except MissingName as missing:
             _warn_once(str(missing))
+        else:
+            stack.callback(_call_quietly, reset_key, set_key(run_id))
+            stack.callback(_call_quietly, unregister, run_id)
+            register(run_id, notify)
         yield
-
-
-def _register(stack: ExitStack, run_id: str, notify: Notify) -> None:
-    names = ("set_current_session_key", "reset_current_session_key")
-    set_key, reset_key = (find("tools.approval", name) for name in names)
-    names = ("register_gateway_notify", "unregister_gateway_notify")
-    register, unregister = (find("tools.approval", name) for name in names)
-    stack.callback(_call_quietly, reset_key, set_key(run_id))
-    stack.callback(_call_quietly, unregister, run_id)
-    register(run_id, notify)
 
 
 def answer(run_id: str, question: Mapping[str, Any], choice: str) -> None:

@@ -15,7 +15,6 @@ import json
 import os
 import signal
 import sys
-from typing import Any
 
 
 def main() -> None:
@@ -25,7 +24,19 @@ def main() -> None:
     # Keep standard output to ourselves; what libraries print goes to standard error.
     output = os.dup(1)
     os.dup2(2, 1)
-    server = _start_server(spec)
+    import xllamacpp  # noqa: PLC0415 - it may print
+
+    params = xllamacpp.CommonParams()
+    params.model.path = spec["model"]
+    params.hostnames, params.port, params.api_keys = ["127.0.0.1"], spec["port"], [spec["key"]]
+    params.n_ctx, params.n_parallel, params.kv_unified = spec["context"], spec["slots"], True
+    params.cpuparams.n_threads, params.n_gpu_layers = spec["threads"] or -1, spec["gpu_layers"]
+    params.ui = params.endpoint_slots = False
+    params.offline = True
+    try:
+        server = xllamacpp.Server(params)
+    except RuntimeError:
+        sys.exit(1)  # the reason has been printed
     os.write(output, json.dumps({"address": server.listening_address}).encode() + b"\n")
     sys.stdin.buffer.read()
     os._exit(0)  # at once, without waiting for the library's threads
@@ -40,22 +51,6 @@ def _die_with_pipe(pipe: int) -> None:
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
-
-
-def _start_server(spec: dict[str, Any]) -> Any:
-    import xllamacpp  # noqa: PLC0415 - it may print
-
-    params = xllamacpp.CommonParams()
-    params.model.path = spec["model"]
-    params.hostnames, params.port, params.api_keys = ["127.0.0.1"], spec["port"], [spec["key"]]
-    params.n_ctx, params.n_parallel, params.kv_unified = spec["context"], spec["slots"], True
-    params.cpuparams.n_threads, params.n_gpu_layers = spec["threads"] or -1, spec["gpu_layers"]
-    params.ui = params.endpoint_slots = False
-    params.offline = True
-    try:
-        return xllamacpp.Server(params)
-    except RuntimeError:
-        sys.exit(1)  # the reason has been printed
 
 
 if __name__ == "__main__":

@@ -408,19 +408,18 @@ class UpstreamModels:
         """
         async with self._lock:
             if trio.current_time() >= self._stale_at:
-                self._names = await self._fetch()
-                self._stale_at = trio.current_time() + (
-                    MODELS_FRESH_SECONDS if self._names else 0.0
-                )
+                names: tuple[str, ...] = ()
+                try:
+                    response = await self._client.get(self._url, timeout=MODELS_TIMEOUT_SECONDS)
+                    if response.status_code == 200:
+                        names = _model_ids(json.loads(response.content))
+                except (httpx2.HTTPError, ValueError, RecursionError) as error:
+                    log.info(
+                        "the model server does not list its models", error=type(error).__name__
+                    )
+                self._names = names
+                self._stale_at = trio.current_time() + (MODELS_FRESH_SECONDS if names else 0.0)
         return requested if requested in self._names or not self._names else self._names[0]
-
-    async def _fetch(self) -> tuple[str, ...]:
-        try:
-            response = await self._client.get(self._url, timeout=MODELS_TIMEOUT_SECONDS)
-            return _model_ids(json.loads(response.content)) if response.status_code == 200 else ()
-        except (httpx2.HTTPError, ValueError, RecursionError) as error:
-            log.info("the model server does not list its models", error=type(error).__name__)
-            return ()
 
 
 def _model_ids(payload: Any) -> tuple[str, ...]:

@@ -252,7 +252,13 @@ class _CallBuilder:
         self._size = 0
 
     def add(self, fragment: _CallFragment) -> None:
-        draft = self._find_draft(fragment)
+        # The last draft with the same index. If indices are left out: with the same id, or the last.
+        same_index = [draft for draft in self._drafts if draft.index == fragment.index]
+        same_id = [draft for draft in same_index if draft.call_id == fragment.call_id]
+        if fragment.index is None and fragment.call_id:
+            same_index = []
+        found = same_id or same_index
+        draft = found[-1] if found else None
         if draft is None or fragment.starts_after(draft):
             draft = _CallDraft(fragment.index)
             self._drafts.append(draft)
@@ -270,18 +276,6 @@ class _CallBuilder:
             for draft in self._drafts
             if draft.name
         )
-
-    def _find_draft(self, fragment: _CallFragment) -> _CallDraft | None:
-        """Return the last draft with the same index.
-
-        If indices are left out, with the same id, or the last one.
-        """
-        same_index = [draft for draft in self._drafts if draft.index == fragment.index]
-        same_id = [draft for draft in same_index if draft.call_id == fragment.call_id]
-        if fragment.index is None and fragment.call_id:
-            same_index = []
-        found = same_id or same_index
-        return found[-1] if found else None
 
 
 def _fragment(call: Json) -> _CallFragment:

@@ -62,22 +62,20 @@ NO_TOOLS = OfferedTools((), frozenset())
 def offer_tools(server_tools: Iterable[Tool], options: Mapping[str, Any]) -> OfferedTools:
     """Collect the tools of a turn. A client's tool replaces a server's tool of the same name."""
     theirs = {tool["function"]["name"]: tool for tool in _client_tools(options.get("tools"))}
-    ours = {tool.name: _describe(tool) for tool in server_tools}
+    ours: dict[str, Json] = {}
+    for tool in server_tools:
+        shown = {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": dict(tool.parameters),
+        }
+        ours[tool.name] = {"type": "function", "function": shown}
     return OfferedTools(
         tuple((ours | theirs).values()),
         frozenset(theirs),
         _tool_choice(options.get("tool_choice")),
         options.get("parallel_tool_calls"),
     )
-
-
-def _describe(tool: Tool) -> Json:
-    shown = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": dict(tool.parameters),
-    }
-    return {"type": "function", "function": shown}
 
 
 def _client_tools(tools: object) -> Iterator[Json]:

@@ -273,19 +273,15 @@ class ChatStream:
         reason = finish_reason(outcome, self._client_calls > 0)
         end = f'{{}}, "finish_reason": "{reason}"}}], "usage": {usage}{more}}}\n\n'
         finish = f"{self._before_delta}{end}".encode("ascii")
-        return self._settle() + error_frame(outcome) + finish + usage_chunk + DONE
-
-    def _settle(self) -> bytes:
-        """Return what ends the status line of calls that go on after the reply.
-
-        Only a reply that ends with a question leaves any.
-        """
-        if not self._options.status_line:
-            return b""
-        return b"".join(
-            data_frame(encode({**self._chunk({}), **status_event(description, done=True)}))
-            for description in self._descriptions.values()
-        )
+        settled = b""
+        if self._options.status_line:
+            # Only a reply that ends with a question leaves calls that go on after it: the status
+            # line must not show them as running.
+            settled = b"".join(
+                data_frame(encode({**self._chunk({}), **status_event(description, done=True)}))
+                for description in self._descriptions.values()
+            )
+        return settled + error_frame(outcome) + finish + usage_chunk + DONE
 
     def _event(self, name: str, fields: Mapping[str, Any]) -> bytes:
         return named_frame(name, encode({**self._chunk({}), **fields}))

@@ -28,7 +28,7 @@ OnFault = Callable[[BaseException], None]
 
 
 class Guards:
-    """What the guarded connections of one server share.
+    """Shared state of the guarded connections of one server.
 
     Attributes:
         connections: The connections that are open now.

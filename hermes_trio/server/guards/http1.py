@@ -1,4 +1,4 @@
-"""HTTP/1.1 as Hypercorn speaks it, without its upgrades, and with an eye on clients that leave."""
+"""Hypercorn's HTTP/1.1 without upgrades, which also notices clients that leave."""
 
 from __future__ import annotations
 

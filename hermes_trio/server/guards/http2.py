@@ -1,4 +1,4 @@
-"""HTTP/2 as Hypercorn speaks it, bounded in memory and in work.
+"""Hypercorn's HTTP/2, bounded in memory and in work.
 
 A malformed or failed request costs its stream only, and a client that floods the connection with
 cheap frames loses it.

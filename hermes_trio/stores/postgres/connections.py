@@ -279,7 +279,7 @@ class PostgresDatabase:
             raise to_store_error(error) from error
 
     def open_connection(self) -> psycopg.Connection:
-        """Open a connection for a purpose of its own; the caller closes it.
+        """Open a separate connection; the caller closes it.
 
         Raises:
             psycopg.OperationalError: The server cannot be reached, or refuses.

@@ -1,4 +1,4 @@
-"""Reading what is new in the logs of many runs, with one statement."""
+"""Read the new batches in the logs of many runs with one statement."""
 
 from __future__ import annotations
 

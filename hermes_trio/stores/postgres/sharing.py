@@ -1,4 +1,4 @@
-"""What a store in PostgreSQL does for the nodes that share it: logs, commands, locks and notices.
+"""Operations for nodes that share a PostgreSQL store: logs, commands, locks and notices.
 
 These statements do not join the transactions of the group commit. They are rare, must not wait for
 a batch, and must not hold a lock that another node wants while this one is suspended.

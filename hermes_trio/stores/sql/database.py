@@ -1,4 +1,4 @@
-"""What a store needs of a database engine, and the pool of threads that read from it.
+"""The interface of a database engine, and the pool of threads that read from it.
 
 Jobs are functions of a connection. They block, and run in worker threads.
 """

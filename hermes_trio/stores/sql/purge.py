@@ -99,7 +99,13 @@ def purge(connection: SqlConnection, retention: Retention, now: float) -> PurgeR
     ).rowcount
     logs = _purge_logs(connection, now - retention.log_seconds)
     runs = transcripts = 0
-    usages = _find_usages(connection)
+    # What each owner stores, in sessions and without.
+    totals: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for statement in _USAGES:
+        for principal, count, size in connection.execute(statement):
+            before = totals[principal]
+            totals[principal] = (before[0] + count, before[1] + size)
+    usages = [OwnerUsage(principal, *total) for principal, total in totals.items()]
     quota = fair_quota(usages, retention)
     for usage in usages:
         if not quota.allows(usage):
@@ -120,15 +126,6 @@ def _purge_logs(connection: SqlConnection, before: float) -> int:
         connection.execute(query, run)
         logs += 1
     return logs
-
-
-def _find_usages(connection: SqlConnection) -> list[OwnerUsage]:
-    totals: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for statement in _USAGES:
-        for principal, runs, size in connection.execute(statement):
-            before = totals[principal]
-            totals[principal] = (before[0] + runs, before[1] + size)
-    return [OwnerUsage(principal, *total) for principal, total in totals.items()]
 
 
 @frozen
@@ -201,26 +198,23 @@ class _Reduction:
         self._free(run.size)
         self.runs += 1
         if is_too_large:
-            self._remove_messages(run)
+            # The messages of the run go, too, and then the first stub that led to them.
+            query = "DELETE FROM messages WHERE principal = ? AND run_id = ? RETURNING length(body)"
+            rows = self._connection.execute(query, (owner, run.run_id)).fetchall()
+            total = sum(size + MESSAGE_BYTES for (size,) in rows)
+            self._connection.execute(
+                "UPDATE sessions SET size = size - ?, message_count = message_count - ?"
+                " WHERE principal = ? AND session_id = ?",
+                (total, len(rows), owner, run.session_id),
+            )
+            self._connection.execute(_REMOVE_FIRST_STUB, (owner, run.run_id))
+            self._free(total)
         key = (owner, run.conversation)
         if (
             run.conversation
             and not self._connection.execute(_HAS_CONVERSATION_RUNS, key).fetchone()
         ):
             self._remove_conversation(run.conversation)
-
-    def _remove_messages(self, run: _StoredRun) -> None:
-        key = (self._usage.principal, run.run_id)
-        query = "DELETE FROM messages WHERE principal = ? AND run_id = ? RETURNING length(body)"
-        sizes = [size for (size,) in self._connection.execute(query, key).fetchall()]
-        total = sum(sizes) + len(sizes) * MESSAGE_BYTES
-        self._connection.execute(
-            "UPDATE sessions SET size = size - ?, message_count = message_count - ?"
-            " WHERE principal = ? AND session_id = ?",
-            (total, len(sizes), self._usage.principal, run.session_id),
-        )
-        self._connection.execute(_REMOVE_FIRST_STUB, key)
-        self._free(total)
 
     def _remove_conversation(self, conversation_id: str) -> None:
         key = (self._usage.principal, conversation_id)

@@ -157,8 +157,9 @@ def find_ranges(
         "limit": clamp_int(query.limit) + 1,
     }
     for statement, group in _choose_ranges(connection, parameters, query):
-        ordered = statement if query.newest_first else _oldest_first(statement)
-        yield ordered, parameters | as_dict(group)
+        if not query.newest_first:
+            statement = statement.replace("run_id) < (", "run_id) > (").replace(" DESC", "")  # noqa: PLW2901
+        yield statement, parameters | as_dict(group)
 
 
 def _choose_ranges(
@@ -170,16 +171,11 @@ def _choose_ranges(
     if query.live:
         yield _LIVE, RunGroup()
     if query.ends:
-        for group in _find_groups(connection, parameters):
+        # One look at the index finds the next of the groups that exist.
+        find_next = _NEXT_GROUP_IN_SESSION if query.session_id else _NEXT_GROUP
+        group = RunGroup()
+        while row := connection.execute(find_next, parameters | as_dict(group)).fetchone():
+            group = RunGroup(*row)
             is_wanted = not query.kinds or group.kind in query.kinds
             if is_wanted and (group.status, group.reason) in query.ends:
                 yield (_GROUP_IN_SESSION if query.session_id else _GROUP), group
-
-
-def _find_groups(connection: SqlConnection, parameters: dict[str, Any]) -> Iterator[RunGroup]:
-    """Yield the groups that there are, with one look at the index for each."""
-    statement = _NEXT_GROUP_IN_SESSION if parameters["session_id"] else _NEXT_GROUP
-    group = RunGroup()
-    while row := connection.execute(statement, parameters | as_dict(group)).fetchone():
-        group = RunGroup(*row)
-        yield group

@@ -6,7 +6,7 @@ invalid text and could not say in which row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -185,16 +185,13 @@ def list_page(connection: SqlConnection, principal: str, query: SessionQuery) ->
         "offset": clamp_int(query.offset),
     }
     rows = connection.execute(_LIST, parameters).fetchall()
-    return SessionPage(tuple(_decode_readable(rows[:limit])), len(rows) > limit)
-
-
-def _decode_readable(rows: Sequence[tuple[Any, ...]]) -> Iterator[Session]:
-    """Decode sessions. Those that cannot be read are left out, and named in the log."""
-    for row in rows:
+    sessions: list[Session] = []
+    for row in rows[:limit]:
         try:
-            yield _decode(row)
+            sessions.append(_decode(row))
         except CorruptRecord as error:
             log.error("a session that cannot be read is left out", error=str(error))
+    return SessionPage(tuple(sessions), len(rows) > limit)
 
 
 def update(

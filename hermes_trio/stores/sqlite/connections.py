@@ -161,7 +161,7 @@ class SqliteDatabase:
     def check_file(self) -> None:
         """Check that the file is still the one that was opened. Blocks for a system call.
 
-        SQLite would go on writing to a file that has no name any more and is lost when it is closed.
+        SQLite would keep writing to a file without a name, which is lost when it is closed.
 
         Raises:
             StoreError: It was deleted or replaced.
@@ -261,7 +261,12 @@ def _open(path: Path, readers: int, busy_seconds: float, is_checked: bool) -> Sq
         create_file(path)
         writer = _connect(path, "rw", busy_seconds, undo)
         if is_checked:
-            _check_pages(writer)
+            [found] = writer.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise StoreError(
+                    f"the database file is damaged ({' '.join(found.split())}): restore a backup,"
+                    " or turn check_database off to start with what can be read"
+                )
         _prepare(writer)
         undo.callback(_checkpoint, writer)
         idle = tuple(_connect(path, "ro", busy_seconds, undo) for _ in range(readers))
@@ -282,15 +287,6 @@ def _connect(path: Path, mode: str, busy_seconds: float, undo: ExitStack) -> sql
     )
     undo.callback(connection.close)
     return connection
-
-
-def _check_pages(connection: sqlite3.Connection) -> None:
-    [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if found != "ok":
-        raise StoreError(
-            f"the database file is damaged ({' '.join(found.split())}): restore a backup,"
-            " or turn check_database off to start with what can be read"
-        )
 
 
 def _prepare(writer: sqlite3.Connection) -> None:
@@ -372,25 +368,23 @@ def inspect_database(path: Path) -> DatabaseInfo:
     Raises:
         StoreError: The file cannot be opened.
     """
+    path = path.resolve()
     try:
-        return _inspect(path.resolve())
+        with ExitStack() as undo:
+            try:
+                undo.callback(os.close, acquire_lock(path))
+                is_in_use = False
+            except StoreError:
+                is_in_use = True
+            with closing(connect_to_read(path, _INSPECT_BUSY_SECONDS)) as connection:
+                connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+                is_small = _file_size(connection) <= MAX_CONVERTED_BYTES
+                can_shrink = is_small or _returns_pages(connection)
+                return DatabaseInfo(schema_version(connection), is_in_use, can_shrink)
     except OSError as error:
         raise StoreError(f"cannot open {path}: {error.strerror}") from error
     except sqlite3.Error as error:
         raise to_store_error(error, f"cannot open {path}") from error
-
-
-def _inspect(path: Path) -> DatabaseInfo:
-    with ExitStack() as undo:
-        try:
-            undo.callback(os.close, acquire_lock(path))
-            is_in_use = False
-        except StoreError:
-            is_in_use = True
-        with closing(connect_to_read(path, _INSPECT_BUSY_SECONDS)) as connection:
-            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-            can_shrink = _returns_pages(connection) or _file_size(connection) <= MAX_CONVERTED_BYTES
-            return DatabaseInfo(schema_version(connection), is_in_use, can_shrink)
 
 
 def connect_to_read(path: Path, busy_seconds: float) -> sqlite3.Connection:

@@ -59,7 +59,15 @@ class SqliteSource:
         query = f"SELECT {values} FROM {_quote(table.name)} {where} ORDER BY {key}"  # noqa: S608 - quoted
         try:
             for row in self._connection.execute(query, after):
-                yield _convert(table, row)
+                try:
+                    cells = zip(table.columns, row, strict=True)
+                    converted = tuple(_to_kind(column, value) for column, value in cells)
+                except ValueError as error:
+                    key_values = [row[table.index(name)] for name in table.key]
+                    raise StoreError(
+                        f"a row of {table.name} cannot be copied: {error}, in the row {key_values!r}"
+                    ) from error
+                yield converted
         except sqlite3.Error as error:
             raise to_store_error(error, f"cannot read {table.name}") from error
 
@@ -72,20 +80,8 @@ def _quote(name: str) -> str:
 # -- values --
 
 
-def _convert(table: CopiedTable, row: Row) -> Row:
-    """Give every value the type of its column: SQLite stores whatever it is given."""
-    try:
-        return tuple(
-            _to_kind(column, value) for column, value in zip(table.columns, row, strict=True)
-        )
-    except ValueError as error:
-        key = [row[table.index(name)] for name in table.key]
-        raise StoreError(
-            f"a row of {table.name} cannot be copied: {error}, in the row {key!r}"
-        ) from error
-
-
 def _to_kind(column: TargetColumn, value: Any) -> Any:
+    """Give a value the type of its column: SQLite stores whatever it is given."""
     match column.kind, value:
         case "text", bytes():  # the bytes of a text or of a blob
             return value.decode()

@@ -14,7 +14,7 @@ from hermes_trio.core.records import LiveRun, NoRun
 from hermes_trio.core.state import ENDED_STATES
 from hermes_trio.runs.approvals import ApprovalResponse, NotOffered, NotPending
 from hermes_trio.runs.cluster import OwnerUnreachable
-from hermes_trio.schema.runs import ApprovalAnswer, parse_approval
+from hermes_trio.schema.runs import parse_approval
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.request import app_state, parse_body, principal
 from hermes_trio.web.start_run import owner_unreachable, response_not_found
@@ -40,7 +40,18 @@ async def answer_response(response_id: str) -> Response:
 async def _answer(run_id: str, missing: ApiError) -> Response:
     said = await parse_body(parse_approval)
     answer = await _find_live(run_id, missing)
-    resolved = await _resolve(answer, said)
+    try:
+        resolved = await answer(ApprovalResponse(said.choice, said.approval_id, said.everything))
+    except OwnerUnreachable:
+        raise owner_unreachable() from None
+    except NotPending:
+        message = "There is no such question, or it has been answered."
+        raise ApiError(409, message, param="approval_id", code="approval_not_pending") from None
+    except NotOffered:
+        message = f"'{said.choice}' is not among the choices of this question."
+        raise bad_request(message, "choice", "invalid_approval_choice") from None
+    if not resolved:  # the run ended while the answer was being stored
+        raise _not_active()
     return json_response(
         {
             "object": "hermes.run.approval_response",
@@ -65,22 +76,6 @@ async def _find_live(run_id: str, missing: ApiError) -> Answer:
 
 def _not_active() -> ApiError:
     return ApiError(409, "The run is over: nobody waits for an answer.", code="approval_not_active")
-
-
-async def _resolve(answer: Answer, said: ApprovalAnswer) -> int:
-    try:
-        resolved = await answer(ApprovalResponse(said.choice, said.approval_id, said.everything))
-    except OwnerUnreachable:
-        raise owner_unreachable() from None
-    except NotPending:
-        message = "There is no such question, or it has been answered."
-        raise ApiError(409, message, param="approval_id", code="approval_not_pending") from None
-    except NotOffered:
-        message = f"'{said.choice}' is not among the choices of this question."
-        raise bad_request(message, "choice", "invalid_approval_choice") from None
-    if not resolved:  # the run ended while the answer was being stored
-        raise _not_active()
-    return resolved
 
 
 @blueprint.get("/v1/approvals")

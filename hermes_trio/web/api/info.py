@@ -1,4 +1,4 @@
-"""What the server tells about itself: health, models, capabilities, settings, version, metrics."""
+"""Information about the server: health, models, capabilities, settings, version, metrics."""
 
 from __future__ import annotations
 

@@ -53,7 +53,6 @@ from hermes_trio.schema.runs import RunRequest, parse_run, require_user_message
 from hermes_trio.web.api.responses import turn_input
 from hermes_trio.web.errors import NO_STORE, json_response
 from hermes_trio.web.history import (
-    SessionTarget,
     find_session_target,
     load_history,
     lock_session,
@@ -125,26 +124,18 @@ async def create_run() -> Response:
 async def _load_input(asked: RunRequest, run_id: str) -> TurnInput:
     asked = evolve(asked, responses_request=await resolve_references(asked.responses_request))
     require_user_message(asked.responses_request)
-    target = await _find_target(asked, run_id)
+    # The session that the client names, else that of the run it continues, else a new one.
+    continues = asked.responses_request
+    if asked.session_id:
+        target = session_target(asked.session_id, "session_id")
+    elif continues.previous_response_id and not continues.explicit_history:
+        target = await find_session_target(continues)
+    else:
+        target = new_session_target(run_id)
     lock = await lock_session(target)
     history = await load_history(asked.responses_request, target.session_id)
     history = evolve(history, session_id=asked.session_id or history.session_id)
     return turn_input(run_id, asked.responses_request, history, lock)
-
-
-async def _find_target(asked: RunRequest, run_id: str) -> SessionTarget:
-    """Return the session that the client names, else that of the run it continues, else a new one."""
-    if asked.session_id:
-        return session_target(asked.session_id, "session_id")
-    is_chained = (
-        asked.responses_request.previous_response_id
-        and not asked.responses_request.explicit_history
-    )
-    return (
-        await find_session_target(asked.responses_request)
-        if is_chained
-        else new_session_target(run_id)
-    )
 
 
 # -- one run --

@@ -23,7 +23,7 @@ from hermes_trio.core.dialects.sessions import (
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.messages import Message, join_continued
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.records import EndedRun, LiveRun, NoRun, RunHeader, RunQuery
+from hermes_trio.core.records import EndedRun, NoRun, RunHeader, RunQuery
 from hermes_trio.core.sessions import (
     NoSession,
     Session,
@@ -177,18 +177,7 @@ async def update_session(session_id: str) -> Response:
 async def delete_session(session_id: str) -> Response:
     """Delete a session and its runs; live runs are stopped first."""
     await _find(session_id)
-    await _stop_runs(session_id)
-    deleted = await app_state().services.store.delete_session(principal(), session_id)
-    if isinstance(deleted, NoSession):
-        raise _not_found(session_id)
-    if isinstance(deleted, SessionBusy):
-        message = f"A run is in progress in session '{session_id}'."
-        raise ApiError(409, message, param="session_id", code="session_busy")
-    return json_response({"object": "hermes.session.deleted", "id": session_id, "deleted": True})
-
-
-async def _stop_runs(session_id: str) -> None:
-    """Stop all live runs of a session and wait for their ends, which each run bounds in time."""
+    # Each run bounds how long its end takes.
     live = app_state().services.registry.in_session(principal(), session_id)
     for run in live:
         run.stop(Reason.STOP_REQUESTED)
@@ -197,6 +186,13 @@ async def _stop_runs(session_id: str) -> None:
     if app_state().services.cluster is not None:
         for header in await _find_live_elsewhere(session_id):
             await end_elsewhere(header)
+    deleted = await app_state().services.store.delete_session(principal(), session_id)
+    if isinstance(deleted, NoSession):
+        raise _not_found(session_id)
+    if isinstance(deleted, SessionBusy):
+        message = f"A run is in progress in session '{session_id}'."
+        raise ApiError(409, message, param="session_id", code="session_busy")
+    return json_response({"object": "hermes.session.deleted", "id": session_id, "deleted": True})
 
 
 async def _find_live_elsewhere(session_id: str) -> list[RunHeader]:
@@ -300,7 +296,15 @@ async def resume_chat_stream(session_id: str) -> Response:
     """Stream a turn, live or ended, after any one of its events."""
     event_id = last_event_id()
     after = last_seq(event_id, FROM_THE_START)
-    found = await _find_turn(session_id)
+    run_id = request.args.get("run_id", "")
+    if not run_id:
+        raise bad_request("'run_id' is required.", "run_id")
+    await _find(session_id)
+    found = await app_state().services.store.find_run(principal(), run_id)
+    turn = (SESSIONS.name, session_id)
+    if isinstance(found, NoRun) or (found.header.kind, found.header.session_id) != turn:
+        message = f"There is no run '{run_id}' in session '{session_id}'."
+        raise ApiError(404, message, param="run_id", code="run_not_found")
     started = await find_run(found.header.run_id)
     if event_id and isinstance(found, EndedRun):
         rest = frames_after(found.header, await load_log(found.header.run_id), after)
@@ -308,19 +312,3 @@ async def resume_chat_stream(session_id: str) -> Response:
             # A browser reconnects even after a stream that ended well; only 204 stops it.
             return Response(b"", 204)
     return sse_response(started, SessionStream(started.header, after))
-
-
-async def _find_turn(session_id: str) -> LiveRun | EndedRun:
-    """Find the run that the query names, which must be a turn of this session."""
-    run_id = request.args.get("run_id", "")
-    if not run_id:
-        raise bad_request("'run_id' is required.", "run_id")
-    await _find(session_id)
-    found = await app_state().services.store.find_run(principal(), run_id)
-    if isinstance(found, NoRun) or (found.header.kind, found.header.session_id) != (
-        SESSIONS.name,
-        session_id,
-    ):
-        message = f"There is no run '{run_id}' in session '{session_id}'."
-        raise ApiError(404, message, param="run_id", code="run_not_found")
-    return found
