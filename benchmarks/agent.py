@@ -1,7 +1,7 @@
 """The synthetic agent with one more word: ``wait=SECONDS``, a silence before the first token.
 
-A model thinks before it speaks. An agent that speaks at once hides what happens to its listeners
-while others work.
+A model takes time before its first token. Agents that emit at once would hide how long the first
+token takes while other agents are at work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WAIT = "wait="
 
 
 class WaitingAgent(SyntheticAgent):
-    """In a thread."""
+    """The agent that runs in a thread."""
 
     def __init__(self, load: Load, wait: float) -> None:
         super().__init__(load)
@@ -31,7 +31,7 @@ class WaitingAgent(SyntheticAgent):
 
 
 class AsyncWaitingAgent(AsyncSyntheticAgent):
-    """As a Trio task."""
+    """The agent that runs as a Trio task."""
 
     def __init__(self, load: Load, wait: float) -> None:
         super().__init__(load)
@@ -46,20 +46,20 @@ class AsyncWaitingAgent(AsyncSyntheticAgent):
 
 @nonblocking
 def factory(context: AgentContext) -> WaitingAgent | AsyncWaitingAgent:
-    """An agent for the load that the turn asks for.
+    """Return an agent for the load that the turn describes.
 
     Raises:
-        ValueError: it asks for none.
+        ValueError: it describes none.
     """
     load, wait = parse(context.turn.text)
     return AsyncWaitingAgent(load, wait) if load.mode == "async" else WaitingAgent(load, wait)
 
 
 def parse(text: str) -> tuple[Load, float]:
-    """The load, and how long to wait before it.
+    """Return the load, and how long to wait before it.
 
     Raises:
-        ValueError: it is no load.
+        ValueError: the text describes no load.
     """
     words = text.split()
     waits = [float(word.removeprefix(WAIT)) for word in words if word.startswith(WAIT)]

@@ -1,7 +1,7 @@
 """``python -m benchmarks.cluster``.
 
-How late the readers of runs are that another node executes, and whether those of the owner notice.
-Needs PostgreSQL on this machine.
+Measure the latency of readers of runs that another node executes, and whether the readers on the
+owner are affected. Needs PostgreSQL on this machine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Figures:
 
     @property
     def complaints(self) -> list[str]:
-        """Everything that was not delivered."""
+        """Return what was not delivered."""
         return [
             f"{report.finished} of {report.started} streams came to their end: {report.complaint}"
             for report in (self.alone, self.own, self.remote)
@@ -51,11 +51,11 @@ class Figures:
 
     @property
     def added(self) -> float:
-        """Milliseconds that the way to another node adds, p99."""
+        """Return the latency that another node adds, p99 in milliseconds."""
         return self.remote.lag.p99 - self.alone.lag.p99
 
     def __str__(self) -> str:
-        """A line of the table."""
+        """Return a row of the table."""
         lags = (self.alone.lag, self.own.lag, self.remote.lag)
         columns = "".join(f"{lag.p50:>9.1f} {lag.p99:>9.1f}" for lag in lags)
         return f"{columns} {self.added:>9.1f} {ratio(self.own.lag.p99, self.alone.lag.p99):>9.2f}"
@@ -103,7 +103,7 @@ def _judge(repeats: Sequence[Figures]) -> int:
 
 
 async def _measure(cluster: Cluster, load: str, runs: int) -> Figures:
-    """The same load twice: with readers on the owner only, and with as many on the other node."""
+    """Measure the same load twice: with readers on the owner only, and with as many on the other node."""
     owner, other = cluster.nodes
     await _read([owner, other], owner, "tokens=5", 4)  # so that nothing is measured cold
     (alone,) = await _read([owner], owner, load, runs)

@@ -1,4 +1,4 @@
-"""Who is measured, and what each is asked: frozen values, no I/O."""
+"""The measured servers, and the request that each gets: frozen values, no I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SERVER_CORE, CLIENT_CORE = _CORES[0], _CORES[-1]
 
 
 class Program(Enum):
-    """What is started."""
+    """The program that is started."""
 
     OURS = "ours"
     PEER = "peer"
@@ -80,7 +80,7 @@ BY_NAME = {contender.name: contender for contender in ALL}
 
 @frozen
 class Address:
-    """Where a contender listens, and as which process."""
+    """The address and the process of a contender."""
 
     port: int
     pid: int
@@ -88,7 +88,7 @@ class Address:
 
 
 def order_for(load: Load, contender: Contender, address: Address) -> Order:
-    """What the client has to do."""
+    """Return the order for the client."""
     is_resume = load.kind is Kind.RESUME
     return Order(
         host=address.host,

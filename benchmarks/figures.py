@@ -66,13 +66,13 @@ class Table:
     cells: Mapping[tuple[str, str], Mapping[str, Summary]] = field(factory=dict)
 
     def get(self, load: str, contender: str, measure: str) -> float | None:
-        """A median, if it was measured."""
+        """Return a median, None if it was not measured."""
         found = self.cells.get((load, contender), {}).get(measure)
         return None if found is None else found.median
 
 
 def figures_of(load: Load, report: Report, before: Usage, highest: Usage) -> dict[str, float]:
-    """From what client and kernel saw. What does not apply is left out."""
+    """Return the figures from the client's report and the kernel's; what does not apply is omitted."""
     cpu = highest.cpu - before.cpu
     growth = max(0, highest.rss - before.rss)
     figures = {
@@ -112,7 +112,7 @@ def _of_tokens(report: Report, cpu: float) -> dict[str, float]:
 
 
 def tabulate(results: Iterable[Result]) -> Table:
-    """Put the repeats of each measurement together."""
+    """Summarise the repeats of each measurement."""
     values: dict[tuple[str, str], dict[str, list[float]]] = {}
     for result in results:
         cell = values.setdefault((result.load, result.contender), {})

@@ -1,4 +1,4 @@
-"""The loads, as frozen values. What is measured is decided here and nowhere else."""
+"""The loads, as frozen values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ THINKING = 0.1
 
 
 class Kind(Enum):
-    """What a client does."""
+    """The behaviour of the client."""
 
     STREAM = "stream"  # reads all streams to their ends
     IDLE = "idle"  # stays while next to nothing is said, and leaves
@@ -43,16 +43,16 @@ class Load:
 
     @property
     def expected_tokens(self) -> int:
-        """How many tokens there are to deliver; 0 where the client leaves before."""
+        """The number of tokens to deliver; 0 if the client leaves before the end."""
         return 0 if self.seconds else self.tokens * max(self.streams, self.turns)
 
     @property
     def wait(self) -> float:
-        """How long the agent is silent before its first token."""
+        """Seconds of silence before the first token."""
         return THINKING if self.rate else 0.0
 
     def words(self, mode: str) -> str:
-        """The message that makes the synthetic agent do it."""
+        """The message that makes the synthetic agent produce the load."""
         return f"tokens={self.tokens} rate={self.rate:g} stamp=1 mode={mode} wait={self.wait:g}"
 
 
@@ -140,7 +140,7 @@ ALL = (
 
 
 def quick(load: Load) -> Load:
-    """The same in small: it shows that everything runs, and what is far from anything."""
+    """Return short versions of the loads, which show that everything runs and is roughly right."""
     return evolve(
         load,
         contenders=load.quick,
@@ -154,7 +154,7 @@ def quick(load: Load) -> Load:
 
 
 def by_name(names: Sequence[str]) -> tuple[Load, ...]:
-    """Some of them, or all.
+    """Return the named loads, or all.
 
     Raises:
         ValueError: there is no such load.

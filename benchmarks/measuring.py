@@ -17,15 +17,15 @@ from benchmarks.loads import Kind, Load
 from benchmarks.sampling import Sampler
 from benchmarks.startup import ROOT, Interpreters, serving
 
-# Wakes up what is made lazily (imports, pools, caches), so that nobody is measured cold.
+# Creates what is created lazily (imports, pools, caches), so that no contender is measured cold.
 WARM_UP_TURNS = 20
 
 
 async def measure(load: Load, contender: Contender, interpreters: Interpreters) -> Result:
-    """Start, warm up, measure, stop.
+    """Start a contender, warm it up, measure it and stop it.
 
     Raises:
-        NotStarted: the contender did not come up.
+        NotStarted: the contender did not start.
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         async with serving(contender, interpreters, Path(folder)) as address:
@@ -41,18 +41,18 @@ async def measure(load: Load, contender: Contender, interpreters: Interpreters) 
 
 
 def short(load: Load) -> Load:
-    """The same load with little to say."""
+    """Return the same load with short turns."""
     kind = Kind.STREAM if load.kind in (Kind.IDLE, Kind.SLOW, Kind.RESUME) else load.kind
     return evolve(load, kind=kind, tokens=5, rate=0.0, seconds=0.0)
 
 
 def warm_up(order: Order) -> Order:
-    """A few short turns of the same kind."""
+    """Run a few short turns of the same kind."""
     return evolve(order, streams=4, ramp=0.0, turns=WARM_UP_TURNS, limit=30.0)
 
 
 async def ask(order: Order) -> Report:
-    """Let the client do it, in a process of its own."""
+    """Run the client in its own process, and return its report."""
     done = await trio.run_process(
         [sys.executable, "-m", "benchmarks.client"],
         stdin=msgspec.json.encode(order),

@@ -1,4 +1,4 @@
-"""Plots as SVG, drawn by hand: bars from the median, a line from the lowest to the highest.
+"""Plots as SVG: a bar for the median, a line from the lowest to the highest repeat.
 
 Pure.
 """
@@ -31,7 +31,7 @@ class Plot:
 
     @property
     def file_name(self) -> str:
-        """Where it is kept."""
+        """The name of the file."""
         return f"{self.load}-{self.measure}.svg".replace("_", "-")
 
 
@@ -62,7 +62,7 @@ class Bar:
 
 
 def bars_of(plot: Plot, table: Table) -> tuple[Bar, ...]:
-    """What there is to draw."""
+    """Return the bars of a plot."""
     return tuple(
         Bar(contender.title, contender.program is contenders.Program.OURS, cell[plot.measure])
         for contender in contenders.ALL
@@ -72,14 +72,14 @@ def bars_of(plot: Plot, table: Table) -> tuple[Bar, ...]:
 
 @frozen
 class Scale:
-    """From a value to a place."""
+    """Maps values to positions."""
 
     low: float
     high: float
     is_log: bool
 
     def place(self, value: float) -> float:
-        """Between 0 and ``SPACE``."""
+        """Return the position of a value, between 0 and ``SPACE``."""
         if not self.is_log:
             return SPACE * value / self.high if self.high else 0.0
         span = math.log10(self.high / self.low) or 1.0
@@ -87,7 +87,7 @@ class Scale:
 
 
 def scale_of(bars: Sequence[Bar], is_log: bool) -> Scale:
-    """A logarithmic one begins a decade below the smallest value, so that every bar can be seen."""
+    """Return the scale. A logarithmic one begins a decade below the smallest value: every bar is visible."""
     high = max(bar.value.high for bar in bars)
     positive = [bar.value.low for bar in bars if bar.value.low > 0]
     low = 10 ** (math.floor(math.log10(min(positive))) - 1) if positive else 1.0
@@ -95,7 +95,7 @@ def scale_of(bars: Sequence[Bar], is_log: bool) -> Scale:
 
 
 def draw(plot: Plot, bars: Sequence[Bar]) -> str:
-    """The picture."""
+    """Return a plot as an SVG document."""
     scale = scale_of(bars, plot.is_log)
     height = TOP + ROW * len(bars) + 12
     rows = [

@@ -1,8 +1,7 @@
-"""Our server under a profiler: ``python -m benchmarks.profiled FILE serve …``.
+"""The server under a profiler: ``python -m benchmarks.profiled FILE serve …``.
 
-The first SIGUSR1 starts the profiler, the second one writes what it found into the file and ends
-the server: for every library the calls that were made in it and the seconds that they took, calls
-of the interpreter's own functions counted for the caller.
+The first SIGUSR1 starts the profiler. The second one writes the calls and seconds of each library to
+the file and ends the server. Calls of built-in functions count for their caller.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 
 @frozen
 class Share:
-    """What one library did."""
+    """The calls and seconds of one library."""
 
     library: str
     calls: int
@@ -36,7 +35,7 @@ class Share:
 
 
 def shares(profile: cProfile.Profile) -> Iterator[Share]:
-    """One for each library, the longest first."""
+    """Return a share for each library, the longest first."""
     stats: dict[Any, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]  # typeshed does not know it
     single = sorted(_single(stats), key=lambda share: share.library)
     summed = [
@@ -59,7 +58,7 @@ def _sum(library: str, parts: tuple[Share, ...]) -> Share:
 
 
 def library_of(file: str) -> str:
-    """The package that a file is from: ours by its parts, others as a whole."""
+    """Return the library of a file; hermes_trio is divided into its packages."""
     path = Path(file)
     if path.is_relative_to(ROOT / "hermes_trio"):
         return ".".join(path.relative_to(ROOT).with_suffix("").parts[:2])
@@ -72,7 +71,7 @@ def library_of(file: str) -> str:
 
 
 def run(file: Path) -> None:
-    """Serve, and listen for the signals."""
+    """Serve, and handle the signals."""
     profile = cProfile.Profile()
 
     def write(*_: object) -> None:

@@ -1,8 +1,7 @@
-"""Where the time of a short turn goes: ``python -m benchmarks.profiling [sync|async]``.
+"""Profile a short turn: ``python -m benchmarks.profiling [sync|async]``.
 
-Our server does the load "churn" under a profiler. Seconds are those of a profiled program, which
-are about twice too long and say how the libraries compare; the number of calls does not depend on
-the machine.
+The server handles the load "churn" under a profiler. The profiler about doubles the seconds, so they
+only show how the libraries compare; the number of calls does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SHOWN = 0.01  # of the whole: what takes less is summed up
 
 
 async def main(mode: str) -> None:
-    """Profile and tell."""
+    """Profile, and print the table."""
     contender = BY_NAME["ours-async" if mode == "async" else "ours"]
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         found = await profiled(contender, Path(folder))
@@ -34,7 +33,7 @@ async def main(mode: str) -> None:
 
 
 async def profiled(contender: Contender, folder: Path) -> list[tuple[str, int, float]]:
-    """Libraries, calls and seconds of all turns."""
+    """Return the libraries with the calls and seconds of all turns."""
     [load] = loads.by_name(("churn",))
     port, file = free_port(), folder / "profile.json"
     command = (sys.executable, "-m", "benchmarks.profiled", str(file), "serve", "--agent", AGENT)
@@ -53,7 +52,7 @@ async def profiled(contender: Contender, folder: Path) -> list[tuple[str, int, f
 
 
 def table(found: list[tuple[str, int, float]]) -> list[str]:
-    """The libraries as a table in Markdown."""
+    """Return the libraries as a Markdown table."""
     calls, seconds = sum(entry[1] for entry in found), sum(entry[2] for entry in found)
     shown = [entry for entry in found if entry[2] / seconds >= SHOWN]
     rest = ("the rest", calls - sum(e[1] for e in shown), seconds - sum(e[2] for e in shown))

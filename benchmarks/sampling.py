@@ -1,4 +1,4 @@
-"""A process as the kernel sees it: time used, memory, threads, open files."""
+"""The kernel's figures for a process: time used, memory, threads, open files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Usage:
     files: int = 0
 
     def highest(self, other: Usage) -> Usage:
-        """The larger of each."""
+        """Return the larger of each figure."""
         return Usage(
             max(self.cpu, other.cpu),
             max(self.rss, other.rss),
@@ -32,22 +32,22 @@ class Usage:
 
 
 def parse_stat(text: str) -> float:
-    """Seconds of processor time in ``/proc/PID/stat``.
+    """Return the seconds of processor time in ``/proc/PID/stat``.
 
-    The name of the program may hold anything.
+    The name of the program may contain any character.
     """
     fields = text.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def parse_status(text: str) -> Usage:
-    """Memory and threads in ``/proc/PID/status``."""
+    """Return memory and threads in ``/proc/PID/status``."""
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     return Usage(rss=int(fields["VmRSS"].split()[0]), threads=int(fields["Threads"]))
 
 
 def look_at(pid: int) -> Usage:
-    """A process, now."""
+    """Return the current figures of a process."""
     folder = Path("/proc") / str(pid)
     usage = parse_status((folder / "status").read_text())
     files = len(os.listdir(folder / "fd"))
@@ -55,18 +55,18 @@ def look_at(pid: int) -> Usage:
 
 
 class Sampler:
-    """Looks at a process again and again, and remembers the highest."""
+    """Samples a process periodically and keeps the highest figures."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self.before = self.highest = look_at(pid)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Sample until cancelled."""
         while True:
             await trio.sleep(EVERY)
             self.look()
 
     def look(self) -> None:
-        """Once more."""
+        """Take a sample."""
         self.highest = self.highest.highest(look_at(self._pid))

@@ -14,14 +14,14 @@ NANOSECONDS = 1_000_000  # in a millisecond
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of the ordered values does not exceed; 0 of nothing."""
+    """Return the smallest value that at least this share of the ordered values does not exceed; 0 if there are none."""
     if not ordered:
         return 0.0
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def spread(nanoseconds: Sequence[int]) -> Spread:
-    """A duration, measured often."""
+    """Return the spread of a duration that was measured often."""
     ordered = sorted(nanoseconds)
     if not ordered:
         return Spread()
@@ -40,10 +40,10 @@ class Summary:
 
 
 def summary(values: Sequence[float]) -> Summary:
-    """The middle and the ends."""
+    """Return the median, the lowest and the highest value."""
     return Summary(statistics.median(values), min(values), max(values), len(values))
 
 
 def ratio(numerator: float, denominator: float) -> float:
-    """How many times; infinite where there is nothing to compare with."""
+    """Return a quotient; infinity if the divisor is 0."""
     return numerator / denominator if denominator else math.inf

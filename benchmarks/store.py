@@ -1,8 +1,7 @@
 """``python -m benchmarks.store``.
 
-How many terminal records per second, with group commit and without, and what a commit and a token
-cost the disk. Each engine is measured in turn with the others, so that a busy moment of the machine
-is shared.
+Measure terminal records per second, with group commit and without, and the bytes that a commit and a
+token write. The engines take turns, so that a busy moment of the machine affects all.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ HEADINGS = (
 
 @frozen
 class Sample:
-    """What was measured in one go."""
+    """One measurement."""
 
     runs: int = 0
     commits: int = 0
@@ -55,7 +54,7 @@ class Sample:
     seconds: float = 0.0
 
     def __add__(self, other: Sample) -> Sample:
-        """Both together."""
+        """Return the sum of two measurements."""
         return Sample(
             self.runs + other.runs,
             self.commits + other.commits,
@@ -137,7 +136,7 @@ def _name(store: str) -> str:
 
 
 def _measure(engines: dict[str, Engine], finishers: int, seconds: float) -> Sequence[Row]:
-    """Measure each way of each engine several times in turn, so that a busy moment is shared."""
+    """Measure each mode of each engine several times in turn."""
     samples = {(name, max_batch): Sample() for name in engines for max_batch in (1, None)}
     for _ in range(ROUNDS):
         for name, max_batch in samples:

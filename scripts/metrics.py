@@ -58,7 +58,7 @@ class Metrics:
         ]
 
     def percentile(self, share: float) -> int:
-        """The length that a share of all functions does not exceed."""
+        """Return the length that a share of all functions does not exceed."""
         lengths = sorted(function.lines for function in self.functions)
         return lengths[min(int(share * len(lengths)), len(lengths) - 1)]
 
@@ -106,7 +106,7 @@ def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
 
 
 def report(metrics: Metrics) -> Iterator[str]:
-    """The lines to print."""
+    """Yield the lines to print."""
     longest = max(metrics.functions, key=lambda function: function.lines)
     median = statistics.median(function.lines for function in metrics.functions)
     modules = len(metrics.lines)
@@ -123,7 +123,7 @@ def report(metrics: Metrics) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> None:
-    """Measure the package, or the one that is named."""
+    """Measure this package, or the one in the arguments."""
     package = Path(arguments[0]).resolve() if arguments else PACKAGE
     sys.stdout.writelines(f"{line}\n" for line in report(measure(package)))
 

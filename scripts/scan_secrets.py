@@ -1,7 +1,7 @@
 """Look for secrets in the tracked files of the current folder: ``python -m scripts.scan_secrets [--update]``.
 
 Prints what detect-secrets finds and ``.secrets.baseline`` does not list, and fails. The baseline
-lists examples and test data, by hash. ``--update`` writes it anew; review what was added, and set
+lists examples and test data, by hash. ``--update`` rewrites it; review what was added, and set
 its ``is_secret`` to false.
 """
 

@@ -1,4 +1,4 @@
-"""``python -m scripts.update_openapi`` writes the OpenAPI document of the reference anew."""
+"""``python -m scripts.update_openapi`` regenerates the OpenAPI document of the reference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PLACE = Path(__file__).parent.parent / "docs" / "reference" / "openapi.json"
 
 
 def current() -> str:
-    """The document as it should be."""
+    """Return the current document."""
     return json.dumps(document(__version__), indent=1, ensure_ascii=False) + "\n"
 
 

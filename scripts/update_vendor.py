@@ -1,9 +1,9 @@
 """``python -m scripts.update_vendor``.
 
-Fetch the packages that the page is made with, check them, copy their files.
+Fetch the third-party packages of the page, verify them, and copy their files.
 
-Needs npm and the network. With ``--check`` nothing is fetched: the files that are there are
-compared with the list.
+Needs npm and the network. With ``--check`` nothing is fetched: the existing files are compared with
+the list.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PATIENCE = 120
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code; what is wrong is told on the error output."""
+    """Return the exit code; problems are printed on standard error."""
     if "--check" not in arguments:
         for package in packages():
             _copy(package)

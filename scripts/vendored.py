@@ -1,9 +1,6 @@
-"""The files of others that the page is made with.
+"""The third-party files of the page: where each comes from, and its hash.
 
-Where each comes from, and what it must be to the byte.
-
-``hermes_trio/page/vendor/vendor.json`` is the list. The files are copied from packages of npm as
-they are.
+``hermes_trio/page/vendor/vendor.json`` is the list. The files are unmodified copies from npm packages.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ LIST = "vendor.json"
 
 @frozen
 class Package:
-    """A package as npm has it. ``integrity`` is npm's own: SHA-512 in base64."""
+    """A package on npm. ``integrity`` is npm's own: SHA-512 in base64."""
 
     name: str
     version: str
@@ -34,17 +31,17 @@ class Package:
 
     @property
     def tarball(self) -> str:
-        """What ``npm pack`` calls it."""
+        """The name of the file that ``npm pack`` writes."""
         return f"{self.name}-{self.version}.tgz"
 
 
 def packages() -> list[Package]:
-    """All that the list names."""
+    """Return the packages in the list."""
     return [Package(**entry) for entry in json.loads((FOLDER / LIST).read_text("utf-8"))]
 
 
 def problems(package: Package, folder: Path = FOLDER) -> list[str]:
-    """What is not as the list says."""
+    """Return the differences from the list."""
     return [
         f"{name} is not the file of {package.name} {package.version}"
         for name in package.files.values()
@@ -54,16 +51,16 @@ def problems(package: Package, folder: Path = FOLDER) -> list[str]:
 
 
 def strangers(folder: Path = FOLDER) -> list[str]:
-    """Files that the list does not name."""
+    """Return the files that are not in the list."""
     known = {name for package in packages() for name in package.files.values()} | {LIST}
     return sorted({path.name for path in folder.iterdir()} - known)
 
 
 def unpack(package: Package, tarball: bytes) -> dict[str, bytes]:
-    """The files of a downloaded package, by our names.
+    """Return the files of a downloaded package, by their names in the repository.
 
     Raises:
-        ValueError: it is not the package that the list means.
+        ValueError: it is not the package in the list.
     """
     found = "sha512-" + base64.b64encode(hashlib.sha512(tarball).digest()).decode("ascii")
     if found != package.integrity:
@@ -82,5 +79,5 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def digest(data: bytes) -> str:
-    """SHA-256 in hex."""
+    """Return the SHA-256 in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()

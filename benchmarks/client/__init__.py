@@ -1,1 +1,1 @@
-"""The client: a process of its own with raw sockets and epoll, which has to cost less than any server."""
+"""The client: a separate process with raw sockets and epoll, cheaper than any of the servers."""

@@ -1,6 +1,6 @@
 """``python -m benchmarks.client``.
 
-An order as JSON on standard input, a report as JSON on standard output.
+Reads an order as JSON from standard input, and writes a report as JSON to standard output.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.client.orders import Order, Request
 
 
 def main() -> None:
-    """Do the order."""
+    """Carry out the order."""
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     if order.core >= 0:
         os.sched_setaffinity(0, {order.core})

@@ -1,4 +1,4 @@
-"""The least of HTTP/1.1 that reads the answers of all contenders. No I/O."""
+"""The minimum of HTTP/1.1 that reads the responses of all contenders. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNKNOWN = -1
 
 
 def request_bytes(request: Request, host: str) -> bytes:
-    """A request as it stands on the wire."""
+    """Return a request in its wire form."""
     body = request.body.encode()
     headers = {"host": host, **request.headers}
     if body:
@@ -27,7 +27,7 @@ def request_bytes(request: Request, host: str) -> bytes:
 
 @define
 class Http1Reader:
-    """Reads one answer after the other."""
+    """Reads one response after the other."""
 
     status: int = 0
     is_over: bool = False
@@ -37,11 +37,11 @@ class Http1Reader:
     _is_chunked: bool = False
 
     def restart(self) -> None:
-        """The next answer."""
+        """Begin the next response."""
         self.status, self.is_over, self._in_body = 0, False, False
 
     def feed(self, data: bytes) -> bytes:
-        """Bytes of the connection in, bytes of the body out."""
+        """Take bytes of the connection; return the bytes of the body."""
         self._data = self._data + data if self._data else data
         if not self._in_body and not self._read_head():
             return b""

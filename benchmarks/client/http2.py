@@ -1,4 +1,4 @@
-"""The least of HTTP/2 that reads our answers.
+"""The minimum of HTTP/2 that reads the responses of this server.
 
 No priorities, no compression of headers, windows that never fill.
 """
@@ -33,12 +33,12 @@ class Frame:
 
     @property
     def ends_stream(self) -> bool:
-        """Whether it is the last one of its stream."""
+        """Whether the frame is the last one of its stream."""
         return self.kind in (DATA, HEADERS) and bool(self.flags & END_STREAM)
 
 
 def frame_bytes(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A frame as it stands on the wire."""
+    """Return a frame in its wire form."""
     return (
         struct.pack(">I", len(payload))[1:]
         + bytes((kind, flags))
@@ -48,7 +48,7 @@ def frame_bytes(kind: int, flags: int, stream: int, payload: bytes = b"") -> byt
 
 
 def opening() -> bytes:
-    """What a client says first: all windows as large as they can be."""
+    """Return the client's preface, with windows as large as possible."""
     settings = struct.pack(">HI", INITIAL_WINDOW, LARGEST)
     window = struct.pack(">I", LARGEST - 65_535)
     return (
@@ -57,7 +57,7 @@ def opening() -> bytes:
 
 
 def request_bytes(request: Request, host: str, stream: int) -> bytes:
-    """A request as it stands on the wire."""
+    """Return a request in its wire form."""
     body = request.body.encode()
     fields = {
         ":method": request.method,
@@ -75,7 +75,7 @@ def request_bytes(request: Request, host: str, stream: int) -> bytes:
 
 
 def _literal(name: str, value: str) -> bytes:
-    """A field that is not to be indexed, as plain text."""
+    """Return a field as plain text that is not indexed."""
     return b"\x00" + _text(name) + _text(value)
 
 
@@ -92,7 +92,7 @@ class Http2Reader:
     _data: bytes = b""
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Bytes in, whole frames out."""
+        """Take bytes; return the complete frames."""
         data = self._data + data if self._data else data
         position = 0
         while len(data) - position >= HEADER_SIZE:
@@ -108,12 +108,12 @@ class Http2Reader:
 
 
 def answer_to(frame: Frame) -> bytes:
-    """What has to be sent back."""
+    """Return what has to be sent in reply to a frame."""
     if frame.kind in (SETTINGS, PING) and not frame.flags & ACK:
         return frame_bytes(frame.kind, ACK, 0, frame.payload if frame.kind == PING else b"")
     return b""
 
 
 def status_of(frame: Frame) -> int:
-    """The status in a block of headers: 200, or 0 for all others, which are failures here."""
+    """Return the status in a header block: 200, or 0 for any other, which counts as a failure."""
     return 200 if STATUS_200 in frame.payload[:6] else 0

@@ -1,4 +1,4 @@
-"""Connections: bytes to send, and turns that end. They know nothing of sockets."""
+"""Connections without sockets: bytes to send, and turns that end."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Link(Protocol):
 
 
 def new_link(order: Order, meter: Meter) -> Link:
-    """A connection of the kind that is asked for."""
+    """Return a connection of the requested kind."""
     return Http2Link(order, meter) if order.http2 else Http1Link(order, meter)
 
 
 @define
 class Http1Link:
-    """One turn after the other."""
+    """A connection with one turn after the other."""
 
     order: Order
     meter: Meter
@@ -86,7 +86,7 @@ class Http1Link:
 
 @define
 class Http2Link:
-    """Many turns at once."""
+    """A connection with many turns at once."""
 
     order: Order
     meter: Meter

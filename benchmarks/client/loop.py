@@ -30,7 +30,7 @@ class Wire:
 
 
 class Client:
-    """Drives one order to its end."""
+    """Carries out one order."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -48,7 +48,7 @@ class Client:
         self._complaint = ""
 
     def run(self) -> Report:
-        """Do it, and tell."""
+        """Carry out the order, and return the report."""
         used = time.process_time()
         end = self._begun + int((self._order.seconds or self._order.limit) * SECOND)
         while (self._starts or self._running) and (now := time.monotonic_ns()) < end:

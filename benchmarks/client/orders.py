@@ -1,4 +1,4 @@
-"""What the client is told to do, and what it reports. Both travel as JSON between two processes."""
+"""The order for the client, and its report. Both are passed between processes as JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Order:
     ids: list[str] = field(factory=list)  # or: "{id}" becomes another one for each turn
 
     def request_for(self, number: int) -> Request:
-        """The request of a turn, counted from 0."""
+        """Return the request of a turn, counted from 0."""
         if not self.ids:
             return self.request
         return evolve(self.request, path=self.request.path.replace("{id}", self.ids[number]))
@@ -46,7 +46,7 @@ class Order:
 
 @frozen
 class Spread:
-    """How a duration spreads, in milliseconds."""
+    """The percentiles of a duration, in milliseconds."""
 
     p50: float = 0.0
     p99: float = 0.0
@@ -55,7 +55,7 @@ class Spread:
 
 @frozen
 class Report:
-    """What the client saw."""
+    """The client's measurements."""
 
     seconds: float  # from the first request to the last end
     started: int

@@ -19,7 +19,7 @@ NEVER = 0
 
 @define
 class Turn:
-    """One request and what came back."""
+    """One request and its response."""
 
     number: int = 0  # in the order in which they began
     sent: int = NEVER  # all times in nanoseconds
@@ -34,7 +34,7 @@ class Turn:
 
     @property
     def is_good(self) -> bool:
-        """Whether it was answered to the end."""
+        """Whether the response is complete."""
         return self.is_whole and self.status == 200
 
 
@@ -58,13 +58,13 @@ class Meter:
     lates: array[int] = Factory(_times)
 
     def begin(self, now: int) -> Turn:
-        """A request is about to be sent."""
+        """Note that a request is about to be sent."""
         turn = Turn(len(self.turns), now)
         self.turns.append(turn)
         return turn
 
     def take(self, turn: Turn, body: bytes, now: int) -> None:
-        """Some of the body of a turn has come."""
+        """Take a part of the body of a turn."""
         data = turn.rest + body if turn.rest else body
         cut = data.rfind(FRAME_END) + 2
         if cut < 2:
@@ -74,7 +74,7 @@ class Meter:
         self._count(turn, data[:cut], now)
 
     def finish(self, turn: Turn, now: int, is_whole: bool) -> None:
-        """Nothing more comes. What does not end with an empty line is a reply in one piece."""
+        """End a turn. A body that does not end with an empty line is a reply that was not streamed."""
         if turn.rest:
             self._count(turn, turn.rest, now)
             turn.rest = b""
@@ -106,7 +106,7 @@ class Meter:
             self.lates.append(max(0, now - due))
 
     def report(self, begun: int, now: int, busy: float, complaint: str) -> Report:
-        """All of it. Turns that are not over have lasted until now."""
+        """Return the report. Turns that have not ended have lasted until now."""
         answered = [turn.first - turn.sent for turn in self.turns if turn.first]
         silent = [(turn.ended or now) - turn.sent for turn in self.turns if not turn.first]
         ended = [turn for turn in self.turns if turn.ended]

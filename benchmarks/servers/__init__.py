@@ -1,4 +1,4 @@
-"""The contenders that are not ours.
+"""The other contenders.
 
-They run in environments of their own, so they import nothing of ours but each other.
+They run in their own environments, so they import nothing of hermes_trio.
 """

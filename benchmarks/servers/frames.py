@@ -1,4 +1,4 @@
-"""The bytes of a chat stream and of a chat reply, as our server writes them.
+"""The bytes of a chat stream and of a chat reply, as hermes_trio writes them.
 
 Only the standard library.
 """
@@ -23,12 +23,12 @@ KEEPALIVE = b": keepalive\n\n"
 
 
 def text_frame(text: str) -> bytes:
-    """A piece of text."""
+    """Return the frame of a piece of text."""
     return f"{_BEFORE}{json.dumps(text)}{_AFTER}".encode("ascii")
 
 
 def reply(text: str) -> bytes:
-    """A whole answer."""
+    """Return a whole reply."""
     message = {"role": "assistant", "content": text}
     return json.dumps(
         {

@@ -1,10 +1,10 @@
 """``python -m benchmarks.servers.limit PORT``.
 
-How fast Trio and the kernel are when nearly nothing is in between.
+The speed of Trio and the kernel with almost nothing in between.
 
-A bare Trio socket server with the least HTTP that the client of the benchmark understands. It has
-the same agents, the same bound between agent and writer, joins what waits into one frame, and tunes
-the interpreter as our server does.
+A bare Trio socket server with the minimum of HTTP that the benchmark's client understands. It has the
+same agents and the same bound between agent and writer, joins pending text into one frame, and tunes
+the interpreter as hermes_trio does.
 """
 
 from __future__ import annotations
@@ -34,10 +34,7 @@ Write = Callable[[str], Awaitable[None]]
 
 
 class Pile:
-    """What an agent has said and the writer has not taken.
-
-    Bounded, and one wake-up for many pieces.
-    """
+    """A bounded queue of text between an agent and the writer, with one wake-up for many pieces."""
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -49,7 +46,7 @@ class Pile:
         self.gone = threading.Event()
 
     def put(self, piece: str) -> None:
-        """From a thread; waits for a place."""
+        """Add a piece, from a thread; block while the queue is full."""
         with self._changed:
             while len(self._pieces) >= PLACES and not self.gone.is_set():
                 self._changed.wait()
@@ -57,7 +54,7 @@ class Pile:
             self._wake()
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """End the stream."""
         with self._changed:
             self._is_over = True
             self._wake()
@@ -68,13 +65,13 @@ class Pile:
             self._token.run_sync_soon(self._news.set)
 
     def leave(self) -> None:
-        """Nobody listens any more."""
+        """Discard further pieces: the client has left."""
         with self._changed:
             self.gone.set()
             self._changed.notify_all()
 
     async def take(self) -> str:
-        """All that waits, as one text; "" at the end."""
+        """Return everything pending as one text; "" at the end."""
         while True:
             with self._changed:
                 if self._pieces or self._is_over:
@@ -87,7 +84,7 @@ class Pile:
 
 
 async def from_task(load: Load) -> AsyncIterator[str]:
-    """What an agent says that is this very task: all that is due in one piece."""
+    """Yield the text of an agent that runs in this task: everything due, in one piece."""
     await trio.sleep(load.wait)
     start = trio.current_time()
     number = 1
@@ -99,7 +96,7 @@ async def from_task(load: Load) -> AsyncIterator[str]:
 
 
 def _due(load: Load, start: float, first: int) -> Iterator[str]:
-    """The tokens that should have been said by now, the first in any case."""
+    """Return the tokens that are due by now, at least the first."""
     yield load.token(first)
     now = trio.current_time()
     for number in range(first + 1, load.tokens + 1):
@@ -109,13 +106,13 @@ def _due(load: Load, start: float, first: int) -> Iterator[str]:
 
 
 class Server:
-    """All connections."""
+    """Handles all connections."""
 
     def __init__(self) -> None:
         self._limiter = trio.CapacityLimiter(10_000)
 
     async def handle(self, stream: trio.SocketStream) -> None:
-        """One connection."""
+        """Handle one connection."""
         waiting = b""
         try:
             while True:
@@ -153,7 +150,7 @@ class Server:
             await stream.send_all(REPLY_HEAD % len(whole) + whole)
 
     async def ended(self, asked: Any) -> None:
-        """A turn is over, and its client has not heard so yet. There is nothing to do here."""
+        """Do nothing. Called when a turn has ended, before its client is told."""
 
     async def _collect(self, load: Load) -> list[str]:
         pieces: list[str] = []
@@ -165,7 +162,7 @@ class Server:
         return pieces
 
     async def _run(self, load: Load, write: Write) -> None:
-        """Write what the agent says; "" after a silence."""
+        """Yield the agent's text; "" after a silence."""
         if load.mode == "async":
             async for piece in from_task(load):
                 await write(piece)
@@ -195,7 +192,7 @@ class Server:
 
 
 def chunk(data: bytes) -> bytes:
-    """The data as a chunk of a body."""
+    """Return data as a chunk of a body."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -205,7 +202,7 @@ def _content_length(head: bytes) -> int:
 
 
 def tune() -> None:
-    """The interpreter, as our server does."""
+    """Tune the interpreter as hermes_trio does."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 1_000)

@@ -2,9 +2,9 @@
 
 The API server of ``hermes-agent`` with a synthetic agent.
 
-The adapter is the one that is installed, with nothing changed but what makes an agent, and no limit
-of runs at once (its default of 10 would refuse most loads). THREADS is the size of the event loop's
-executor; 0 leaves it as the gateway has it.
+The installed adapter is used unchanged, except that agent construction is replaced and the limit of
+concurrent runs is lifted (its default of 10 would refuse most loads). THREADS is the size of the event
+loop's executor; 0 keeps the gateway's own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONFIG = "gateway:\n  api_server:\n    max_concurrent_runs: 0\n"
 
 
 class SyntheticAgent:
-    """What the adapter uses of an agent."""
+    """The part of an agent that the adapter uses."""
 
     session_prompt_tokens = 3
     session_completion_tokens = 100
@@ -43,7 +43,7 @@ class SyntheticAgent:
     def run_conversation(
         self, user_message: str, conversation_history: list[Any], **_: object
     ) -> dict[str, Any]:
-        """Do the turn."""
+        """Run the turn."""
         said: list[str] = []
 
         def say(token: str) -> None:

@@ -1,9 +1,9 @@
 """``python -m benchmarks.servers.plain PORT``.
 
-Starlette on uvicorn, as one would write it in an afternoon.
+A straightforward server with Starlette on uvicorn.
 
-A synchronous agent has a thread of its own and puts its tokens into the queue of its stream; an
-asynchronous one is an asyncio task. Each token is a frame and each frame a write.
+A synchronous agent has its own thread and puts its tokens into the queue of its stream; an
+asynchronous one is an asyncio task. Each token is a frame, and each frame is a write.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Say = Callable[[str | None], None]
 
 
 async def health(request: Request) -> Response:
-    """Whether it is there."""
+    """Report that the server responds."""
     return PlainTextResponse("ok")
 
 
 async def chat(request: Request) -> Response:
-    """One turn."""
+    """Run one turn."""
     body = await request.json()
     load = parse_load(body["messages"][-1]["content"])
     if body.get("stream"):
@@ -44,7 +44,7 @@ async def chat(request: Request) -> Response:
 
 
 async def stream(load: Load) -> AsyncIterator[bytes]:
-    """The frames of one turn."""
+    """Yield the frames of one turn."""
     yield ROLE
     async for piece in tokens(load):
         yield KEEPALIVE if piece is None else text_frame(piece)
@@ -52,12 +52,12 @@ async def stream(load: Load) -> AsyncIterator[bytes]:
 
 
 def tokens(load: Load) -> AsyncIterator[str | None]:
-    """Pieces of text; None after a silence."""
+    """Yield pieces of text; None after a silence."""
     return from_task(load) if load.mode == "async" else from_thread(load)
 
 
 async def from_task(load: Load) -> AsyncIterator[str | None]:
-    """The agent is this very task. It says nothing about silences."""
+    """Yield the text of an agent that runs in this task. Does not report silences."""
     await asyncio.sleep(load.wait)
     start = time.monotonic()
     for number in range(1, load.tokens + 1):
@@ -67,7 +67,7 @@ async def from_task(load: Load) -> AsyncIterator[str | None]:
 
 
 async def from_thread(load: Load) -> AsyncIterator[str | None]:
-    """The agent is a thread, which waits while the queue is full."""
+    """Yield the text of an agent in a thread, which blocks while the queue is full."""
     loop, gone, places = asyncio.get_running_loop(), threading.Event(), threading.Semaphore(QUEUE)
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
 

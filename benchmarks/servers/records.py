@@ -1,8 +1,7 @@
 """``python -m benchmarks.servers.records PORT FOLDER``: the limit of a server that keeps records.
 
-The bare Trio socket server, and one thing more: before a client hears the end of its turn, the
-record of that turn is on the disk, in the store that ours uses. It has no key, no session to look
-up, no run that can be found or stopped, and nothing to close when it is cut.
+The bare Trio socket server with one addition: it saves the record of a turn, in the store that
+hermes_trio uses, before it tells the client of the end. It has no keys, sessions or run registry.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ class Server(limit.Server):
         self._numbers = count()
 
     async def ended(self, asked: Any) -> None:
-        """Save the turn, of whose answer a token has to do."""
+        """Save the turn, with a token as its answer."""
         await self._store.end_run(EndedRun(self._header(asked), (MessageItem(SPOKEN),), DONE, 0.01))
 
     def _header(self, asked: Any) -> RunHeader:
         number = (
             hash(next(self._numbers)) * 0x9E3779B97F4A7C15 % 2**64
-        )  # ids of ours are in no order either
+        )  # the ids of hermes_trio are in no order either
         messages = tuple(Message(said["role"], said["content"]) for said in asked["messages"])
         stamp = Stamp(f"chatcmpl-{number:029x}", time.time(), asked["model"])
         return RunHeader("bench", stamp, "chat", f"api-{number:016x}", messages)

@@ -1,7 +1,6 @@
-"""The load of ``benchmarks.agent`` for servers in whose environments our package is not installed.
+"""The load of ``benchmarks.agent``, for servers in environments without hermes_trio.
 
-Only the standard library. A test holds it to the original: same words, same tokens, same points in
-time.
+Uses only the standard library. A test compares it with the original: same words, tokens and times.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 
 class Load(NamedTuple):
-    """What to do in one turn."""
+    """The load of one turn."""
 
     tokens: int = 100
     rate: float = 0.0
@@ -23,13 +22,13 @@ class Load(NamedTuple):
     wait: float = 0.0  # seconds of silence before the first token
 
     def token(self, number: int) -> str:
-        """A piece of text in which its number can be seen, and the time if that is wanted."""
+        """Return a piece of text with its number, and with the time if requested."""
         if self.stamp:
             return _sized(f"{time.monotonic_ns()} t{number:06d}", max(self.size, 28))
         return _sized(f"t{number:06d}", self.size)
 
     def due(self, start: float, number: int) -> float:
-        """When a token is to be said."""
+        """Return when a token is due."""
         return start + (number - 1) / self.rate if self.rate else start
 
 
@@ -47,7 +46,7 @@ def parse_load(text: str) -> Load:
 
 
 def speak(load: Load, say: Callable[[str], object], interrupted: threading.Event) -> None:
-    """Make the load from this thread. Nothing is kept of it."""
+    """Produce the load in this thread."""
     if load.wait:
         interrupted.wait(load.wait)
     start = time.monotonic()

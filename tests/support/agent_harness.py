@@ -1,7 +1,4 @@
-"""Run an agent without a run.
-
-Record what it emits, or put it behind a real runner and event queue.
-"""
+"""Run an agent without a run: record its events, or use a real runner and event queue."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ class EventRecorder:
         return True
 
     def async_emitter(self) -> AsyncEmitter:
-        """The same for Trio tasks."""
+        """Return an emitter for Trio tasks that writes to this recorder."""
         return AsyncEmitter(cast("EventQueue", self), EventFactory("run_1"), self.approvals)
 
     def emitter(self) -> Emitter:
@@ -79,7 +76,7 @@ class EventRecorder:
 
     @property
     def calls(self) -> list[tuple[str, dict[str, Any], str, bool]]:
-        """Name, arguments, result and failure of each call; every one has to be complete."""
+        """Return name, arguments, result and failure of each call; fail if one is incomplete."""
         started = [event for event in self.events if isinstance(event, ToolStarted)]
         ends = {event.call_id: event for event in self.events if isinstance(event, ToolCompleted)}
         assert set(ends) == {event.call_id for event in started}
@@ -90,7 +87,7 @@ class EventRecorder:
 
 
 def turn(text: str, **more: Any) -> TurnRequest:
-    """A request with this message."""
+    """Return a turn request with this message."""
     return TurnRequest("run_1", "session_1", **{"message": text, **more})
 
 
@@ -111,7 +108,7 @@ class AgentRun:
                     return event
 
     async def to_end(self) -> None:
-        """Read all that comes."""
+        """Read to the end."""
         while await self._batch():
             pass
 
@@ -127,7 +124,7 @@ class AgentRun:
 async def start(
     nursery: trio.Nursery, factory: AgentFactory, request: TurnRequest, workspace: Path
 ) -> AgentRun:
-    """Start an agent in a nursery; cancelling the run's scope calls it off."""
+    """Start an agent in a nursery; cancelling the run's scope cancels it."""
     host = AgentRuntime(factory, trio.CapacityLimiter(2), trio.CapacityLimiter(2))
     run = AgentRun(EventQueue())
     runner = AgentRunner(

@@ -1,8 +1,8 @@
-"""A client in memory: it calls the ASGI application as a Trio task, and can leave or stop reading at any moment.
+"""A client in memory: it calls the ASGI application in a Trio task, and can leave or stop reading at any moment.
 
-What the server does is kept as Hypercorn does it, because the application relies on it: sending
-after the client left does nothing, a client that does not read blocks ``send``, and the end of an
-answer is followed by ``http.disconnect`` while the last ``send`` still runs.
+The server side behaves like Hypercorn, because the application relies on it: sending after the client
+has left does nothing, a client that does not read blocks ``send``, and the end of a response is
+followed by ``http.disconnect`` while the last ``send`` still runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hermes_trio.web.middleware import AsgiApp
 from tests.support.sse import Frame, parse_frame, parse_sse
 from tests.support.write_through import WriteThroughSide
 
-TIMEOUT = 10.0  # seconds after which a test has gone wrong
+TIMEOUT = 10.0  # seconds after which a test fails
 Headers = Mapping[str, str]
 NO_HEADERS: Headers = {}
 
@@ -53,7 +53,7 @@ class HttpResponse:
 
     @property
     def headers(self) -> dict[str, str]:
-        """By lower-case name; every name may stand there once only."""
+        """The headers by lower-case name; a repeated name is an error."""
         found = dict(self.raw_headers)
         assert len(found) == len(self.raw_headers), self.raw_headers
         return found
@@ -64,7 +64,7 @@ class HttpResponse:
 
     @property
     def error(self) -> Any:
-        """The inside of an error's envelope."""
+        """The error in the envelope."""
         assert self.headers["content-type"] == "application/json"
         assert set(self.json) == {"error"}
         return self.json["error"]
@@ -75,7 +75,7 @@ class HttpResponse:
 
 
 class Exchange:
-    """One request under way."""
+    """One request in progress."""
 
     def __init__(self, scope: dict[str, Any]) -> None:
         self.scope = scope
@@ -122,25 +122,25 @@ class Exchange:
         return self.answer
 
     async def block(self, encoding: str = "ascii") -> str:
-        """The next block of the stream, as it is written. All dialects but one are plain ASCII."""
+        """Return the next block of the stream unparsed. All dialects but one are plain ASCII."""
         await self._until(lambda: b"\n\n" in self.raw[self._read :])
         end = self.raw.index(b"\n\n", self._read)
         block, self._read = self.raw[self._read : end], end + 2
         return block.decode(encoding)
 
     async def frame(self) -> Frame:
-        """The next event of the stream."""
+        """Return the next event of the stream."""
         return parse_frame(await self.block())
 
     async def frame_where(self, **fields: Any) -> Frame:
-        """The next event whose data has all of these."""
+        """Return the next event whose data has all of these fields."""
         while True:
             frame = await self.frame()
             if not frame.comment and not frame.is_done and fields.items() <= frame.json.items():
                 return frame
 
     async def content(self, text: str) -> None:
-        """Read until this much was said."""
+        """Read until this much text has arrived."""
         said = ""
         while said != text:
             assert text.startswith(said), said
@@ -156,12 +156,12 @@ class Exchange:
 
     @property
     def unreceived(self) -> int:
-        """How many messages the application has not received yet."""
+        """The number of messages that the application has not received yet."""
         return self._for_app.statistics().current_buffer_used
 
     @property
     def answer(self) -> HttpResponse:
-        """What has arrived so far."""
+        """Return what has arrived so far."""
         return HttpResponse(self._status, self._headers, self.raw)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
@@ -257,19 +257,19 @@ class Client:
     async def get(
         self, path: str, headers: Headers = NO_HEADERS, method: str = "GET"
     ) -> HttpResponse:
-        """A whole answer to a request without a body."""
+        """Send a request without a body, and return the whole response."""
         async with self.open(method, path, headers=headers) as exchange:
             return await exchange.end()
 
     async def send(self, path: str, body: object, headers: Headers = NO_HEADERS) -> HttpResponse:
-        """A whole answer to a POST."""
+        """Send a POST, and return the whole response."""
         async with self.post(path, body, headers) as exchange:
             return await self._ended(exchange)
 
     async def send_raw(
         self, path: str, *parts: bytes, headers: Headers = NO_HEADERS
     ) -> HttpResponse:
-        """The same with a body of any bytes, in parts."""
+        """Send a POST with a body of any bytes, in parts, and return the whole response."""
         async with self.open("POST", path, parts, {**JSON, **headers}) as exchange:
             return await self._ended(exchange)
 
@@ -283,7 +283,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def make_scope(method: str, path: str, headers: Headers) -> dict[str, Any]:
-    """The ASGI scope of a request."""
+    """Return the ASGI scope of a request."""
     target, _, query = path.partition("?")
     return {
         "type": "http",

@@ -1,9 +1,9 @@
-"""Share between tests what is the same for every application and takes long to make.
+"""Share between tests what is the same for every application and takes long to create.
 
-A test has an application and a store of its own. Nine tenths of the time to make them goes into
-the functions that build URLs from rules, which are never called, into compressing the files of the
-page, and into the tables of an empty database. The first two have no state and are shared; the
-tables are copied. Servers in processes of their own and databases in files share nothing.
+Each test has its own application and store. Nine tenths of their set-up time go into three things: the
+functions that build URLs from rules, which are never called; compressing the files of the page; and
+creating the tables of an empty database. The first two have no state and are shared; the tables are
+copied. Servers in separate processes and databases in files share nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BUILDER = "_compile_builder"
 
 
 def make_once() -> None:
-    """Share them from now on in this process."""
+    """Share them in this process from now on. Call it once."""
     # Not public in Werkzeug: without it, tests are slower and nothing else.
     if hasattr(Rule, BUILDER):
         setattr(Rule, BUILDER, _once_for_each_text(getattr(Rule, BUILDER)))

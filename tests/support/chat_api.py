@@ -1,4 +1,4 @@
-"""Reading chat streams, and checking each piece against the types of others."""
+"""Read chat streams, and check each piece against the SDK's types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROGRESS = "hermes.tool.progress"
 
 
 def chunks(answer: HttpResponse) -> list[dict[str, Any]]:
-    """The chunks of a whole stream, in order: its form is checked on the way."""
+    """Return the chunks of a whole stream, in order, and check its form."""
     assert answer.status == 200
     frames = [frame for frame in answer.frames if not frame.comment]
     assert frames[-1].is_done
@@ -27,7 +27,7 @@ def chunks(answer: HttpResponse) -> list[dict[str, Any]]:
 
 
 def is_failure(frame: Frame) -> bool:
-    """Whether a frame reports a failure, which it does alone and without a name."""
+    """Return whether a frame reports a failure: it has no name and no other content."""
     if frame.is_done or "error" not in frame.json:
         return False
     assert (frame.event, list(frame.json)) == ("", ["error"])
@@ -36,7 +36,7 @@ def is_failure(frame: Frame) -> bool:
 
 
 def failure(answer: HttpResponse) -> dict[str, Any]:
-    """The one error of a stream, which comes just before the finish chunk."""
+    """Return the one error of a stream, which precedes the finish chunk."""
     frames = [frame for frame in answer.frames if not frame.comment]
     [place] = [n for n, frame in enumerate(frames) if is_failure(frame)]
     assert frames[place + 1].json == finish(answer)
@@ -45,7 +45,7 @@ def failure(answer: HttpResponse) -> dict[str, Any]:
 
 
 def checked(frame: Frame) -> Any:
-    """The chunk of a frame, held against the SDK's type and against our own description."""
+    """Return the chunk of a frame, validated against the SDK's type and the OpenAPI document."""
     chunk = frame.json
     known = [choice for choice in chunk["choices"] if choice["finish_reason"] != "error"]
     ChatCompletionChunk.model_validate({**chunk, "choices": known}, strict=True)
@@ -55,7 +55,7 @@ def checked(frame: Frame) -> Any:
 
 
 def _aside(chunk: dict[str, Any]) -> str:
-    """The name of an event that is neither a part of the answer nor the progress of a tool."""
+    """Return the name of an event that is neither a part of the answer nor tool progress."""
     if "approval" not in chunk:
         return ""
     return (
@@ -64,24 +64,24 @@ def _aside(chunk: dict[str, Any]) -> str:
 
 
 def delta(chunk: dict[str, Any]) -> dict[str, Any]:
-    """What a chunk adds."""
+    """Return the delta of a chunk."""
     choice: dict[str, Any] = chunk["choices"][0]
     assert choice["index"] == 0
     return dict(choice["delta"])
 
 
 def deltas(answer: HttpResponse) -> list[dict[str, Any]]:
-    """What all chunks with a choice add, the empty ones left out."""
+    """Return the non-empty deltas of all chunks with a choice."""
     return [delta(chunk) for chunk in chunks(answer) if chunk["choices"] and delta(chunk)]
 
 
 def said(answer: HttpResponse, name: str = "content") -> str:
-    """All text, or all reasoning."""
+    """Return all text, or all reasoning."""
     return "".join(added.get(name, "") for added in deltas(answer))
 
 
 def progress(answer: HttpResponse) -> list[dict[str, Any]]:
-    """The events about tools, without what makes them chunks."""
+    """Return the tool progress events, without the fields of a chunk."""
     told = [chunk for chunk in chunks(answer) if "toolCallId" in chunk]
     assert all(
         chunk["choices"] == [{"index": 0, "delta": {}, "finish_reason": None}] for chunk in told
@@ -91,7 +91,7 @@ def progress(answer: HttpResponse) -> list[dict[str, Any]]:
 
 
 def finish(answer: HttpResponse) -> dict[str, Any]:
-    """The one chunk that has a finish reason; nothing but a usage chunk may come after it."""
+    """Return the one chunk with a finish reason; only a usage chunk may follow it."""
     ends = [
         chunk
         for chunk in chunks(answer)
@@ -105,5 +105,5 @@ def finish(answer: HttpResponse) -> dict[str, Any]:
 
 
 def reason(answer: HttpResponse) -> str:
-    """The finish reason."""
+    """Return the finish reason."""
     return str(finish(answer)["choices"][0]["finish_reason"])

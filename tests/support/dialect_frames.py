@@ -21,16 +21,16 @@ class Frame:
 
 
 def parse(stream: bytes) -> list[Frame]:
-    """All frames; comments are left out, and anything else that is no frame fails."""
+    """Return all frames; skip comments, and fail on anything else."""
     frames = parse_sse(stream) if stream else []
     shown = [frame for frame in frames if not frame.comment]
     return [Frame(frame.event, frame.data if frame.is_done else frame.json) for frame in shown]
 
 
 def numbered(stream: bytes) -> dict[int, bytes]:
-    """The frames of a stream by their numbers, each of which occurs once.
+    """Return the frames of a stream by number; fail if a number repeats.
 
-    The last one may be cut off, and is then left out.
+    If the last frame is cut off, it is omitted.
     """
     found: dict[int, bytes] = {}
     for frame in stream.split(b"\n\n")[:-1]:

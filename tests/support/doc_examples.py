@@ -1,18 +1,18 @@
 """Run the examples of the documentation as a reader would.
 
-A page is worked through from top to bottom, in a folder of its own. What a fenced block means is
-told by its language, and by a comment in the line above it where the language does not say enough:
+Each page is run from top to bottom, in a folder of its own. The language of a fenced block decides
+what it means, together with a comment in the line above it if the language is not enough:
 
 * ``console``: lines after ``$`` are run, and what follows must be in their output, ``...`` standing for anything;
   what a line exports stays set for the rest of the page
 * ``python``: a program that is run, or a file that is kept (``example: file: NAME``)
 * ``toml``: a configuration file, or a ``key file``
 * ``json``: must parse
-* ``text`` and the like: for people, or the ``output`` of the program before, or what the ``server says``
+* ``text`` and the like: not checked, or the ``output`` of the program before, or what the ``server says``
 * a server that the reader starts (``serves``), and a command that fails (``exit code: N``)
 * ``not run``, with the reason
 
-Documented addresses are replaced by that of a real server, which speaks on a free port.
+Documented addresses are replaced by that of a real server on a free port.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Block:
 
     @property
     def kind(self) -> str:
-        """What is done with it."""
+        """The kind of the block."""
         own = ("not run", "file", "serves", "output", "server says", "key file")
         return self.mark if self.mark in own else self.language.partition(" ")[0]
 
@@ -71,7 +71,7 @@ class Command:
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """All blocks of a page, in order."""
+    """Return all blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
     for found in FENCE.finditer(text):
         line = text.count("\n", 0, found.start("language")) + 1
@@ -82,7 +82,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
 
 
 def commands_of(text: str) -> list[Command]:
-    """The commands of a console block."""
+    """Return the commands of a console block."""
     commands: list[Command] = []
     for line in text.splitlines():
         if line.startswith("$ "):
@@ -93,9 +93,9 @@ def commands_of(text: str) -> list[Command]:
 
 
 def check_shown(shown: list[str], actual: str, place: str) -> None:
-    """Each shown line is in the output, in the same order.
+    """Check that each shown line is in the output, in the same order.
 
-    ``...`` stands for anything, empty lines for nothing.
+    ``...`` stands for any text; empty lines are ignored.
     """
     lines = iter(actual.splitlines())
     for line in filter(str.strip, shown):
@@ -107,14 +107,14 @@ def check_shown(shown: list[str], actual: str, place: str) -> None:
 
 @define
 class DocServer:
-    """A server process and what it wrote so far."""
+    """A server process and its output so far."""
 
     process: subprocess.Popen[bytes]
     log: Path
 
     @property
     def said(self) -> str:
-        """Everything on its standard output and error."""
+        """The text of its standard output and error."""
         return self.log.read_text(encoding="utf-8")
 
     @property
@@ -125,7 +125,7 @@ class DocServer:
         return found[0]
 
     def wait_until(self, is_true: Callable[[str], bool]) -> None:
-        """Wait until its output is as it should be."""
+        """Wait until its output satisfies a condition."""
         deadline = time.monotonic() + SECONDS
         while not is_true(self.said):
             assert self.process.poll() is None, self.said
@@ -156,13 +156,13 @@ class Shell:
         return output
 
     def after_export(self, line: str) -> Shell:
-        """The same person with the variables that a line exports."""
+        """Return a shell with the variables that a line exports."""
         pairs = (pair.partition("=") for pair in self.run(f"{line} && env -0").split("\0"))
         return evolve(self, environ={name: value for name, _, value in pairs if name})
 
     @contextmanager
     def serving(self, line: str) -> Iterator[DocServer]:
-        """The server that a command line starts."""
+        """Run the server that a command line starts."""
         log = self.folder / f"server-{time.monotonic_ns()}.log"
         with log.open("wb") as output:
             command = ["bash", "-c", f"exec {line}"]
@@ -179,7 +179,7 @@ class Shell:
 
 
 def make_environment(home: Path) -> dict[str, str]:
-    """An environment in which the documented commands exist and nothing of the real user is seen."""
+    """Return an environment with the documented commands and without the settings of the real user."""
     bin_folder = home / "bin"
     bin_folder.mkdir()
     script = bin_folder / "hermes-trio"
@@ -191,7 +191,7 @@ def make_environment(home: Path) -> dict[str, str]:
 
 @define
 class PageRunner:
-    """One page, worked through from top to bottom."""
+    """Runs the blocks of one page, from top to bottom."""
 
     reader: Shell
     server: DocServer
@@ -200,7 +200,7 @@ class PageRunner:
     handlers: Mapping[str, Callable[[Block], None]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Every kind of block and what is done with it."""
+        """Map each kind of block to its handler."""
         self.handlers = {
             "console": self.run_console,
             "python": self.run_python,
@@ -216,12 +216,12 @@ class PageRunner:
         }
 
     def take(self, block: Block) -> None:
-        """Do what the block says."""
+        """Run a block."""
         assert block.kind in self.handlers, f"{block.place}: no rule for testing {block.kind!r}"
         self.handlers[block.kind](block)
 
     def here(self, text: str) -> str:
-        """The text with the address of the server that runs now."""
+        """Return a text with the address of the running server."""
         return text.replace(DOCUMENTED_URL, self.server.url)
 
     def run_console(self, block: Block) -> None:
@@ -272,5 +272,5 @@ class PageRunner:
 
 
 def note(line: str) -> None:
-    """Say something that pytest shows with the test."""
+    """Print a note that pytest shows with the test."""
     sys.stdout.write(f"{line}\n")

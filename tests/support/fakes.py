@@ -71,7 +71,7 @@ class Pause:
         self._token = trio.lowlevel.current_trio_token()
 
     def go(self) -> None:
-        """Let the agent go on. Trio thread only."""
+        """Let the agent continue. Trio thread only."""
         self._go.set()
         self._go_in_trio.set()
 
@@ -81,16 +81,16 @@ class Pause:
             await self.reached.wait()
 
     def stop_here(self) -> None:
-        """The agent's thread arrives."""
+        """Stop the agent's thread here."""
         self._token.run_sync_soon(self.reached.set)
         assert self._go.wait(TIMEOUT), "the test did not resume the agent"
 
     def wake(self) -> None:
-        """Let the agent's thread go on. Any thread."""
+        """Let the agent's thread continue. Any thread."""
         self._go.set()
 
     async def stop_here_in_trio(self) -> None:
-        """The agent's task arrives."""
+        """Stop the agent's task here."""
         self.reached.set()
         await self._go_in_trio.wait()
 
@@ -106,7 +106,7 @@ class Ask:
 
     @property
     def words(self) -> tuple[Any, ...]:
-        """The arguments of the port's ``ask``."""
+        """The arguments of the emitter's ``ask``."""
         return self.command, "because", self.patterns, self.call_id, self.allow_permanent
 
 
@@ -127,7 +127,7 @@ _SAID_BY: dict[type, str] = {
 
 
 def _words(step: Event | None) -> tuple[str, list[Any]]:
-    """The method of a port that says an event, and its arguments."""
+    """Return the emitter's method that emits an event, and its arguments."""
     if step is None:
         return "text", [None]
     fields = [name for name in attrs.fields_dict(type(step)) if name != "at"]
@@ -136,7 +136,7 @@ def _words(step: Event | None) -> tuple[str, list[Any]]:
 
 @define(eq=False)
 class ScriptedAgentFactory:
-    """Creates agents that play the same script, and records what becomes of them."""
+    """Creates agents that play the same script, and records how they end."""
 
     script: Sequence[Step]
     end: End = None
@@ -156,14 +156,14 @@ class ScriptedAgentFactory:
         return AsyncScriptedAgent(self) if self.is_async else ScriptedAgent(self)
 
     def finish(self) -> Result | str | None:
-        """The end of the script."""
+        """End the script."""
         if isinstance(self.end, Exception):
             raise self.end.with_traceback(None)  # else it grows with every run of the script
         return self.end
 
     @contextmanager
     def recording_exit(self) -> Iterator[None]:
-        """Note how the block is left."""
+        """Record how the block is left."""
         try:
             yield
         except BaseException as error:
@@ -174,7 +174,7 @@ class ScriptedAgentFactory:
 
 @define(eq=False)
 class DemoAgentFactory(ScriptedAgentFactory):
-    """Creates demo agents, which do as the message says."""
+    """Creates demo agents, which follow the commands in the message."""
 
     script: Sequence[Step] = ()
     workspace: Path = NOWHERE
@@ -202,7 +202,7 @@ class ScriptedAgent:
             return self.agents.finish()
 
     def interrupt(self, reason: str) -> None:
-        """Obey at once."""
+        """Interrupt the script at once."""
         self.is_interrupted = True
         self.agents.interrupts.append(reason)
         for step in self.agents.script:
@@ -313,12 +313,12 @@ class AppHarness:
 
     @property
     def has_readers(self) -> bool:
-        """Whether anybody still reads the log of any run, live or not."""
+        """Whether the log of any run, live or not, has a subscriber."""
         registry = cast("RecordingRegistry", self.state.services.registry)
         return any(run.log._subscribers for run in registry.runs)
 
     async def transcript(self, session_id: str, principal: str = "ann") -> list[tuple[str, Any]]:
-        """Who said what in a stored session."""
+        """Return the roles and texts of a stored session."""
         found = await self.store.load_messages(principal, session_id)
         return [(message.role, message.content) for message in found]
 
@@ -349,10 +349,10 @@ def make_harness(
     profile_agents: Mapping[str, ScriptedAgentFactory] = NO_FACTORIES,
     node: str = "server",
 ) -> AppHarness:
-    """A server whose agents play a script.
+    """Make a server whose agents play a script.
 
-    In Trio only; runs that outlive their request need ``open_rig``. With a shared store, it is one
-    node of several.
+    Only in Trio. Runs that outlive their request need ``open_harness``. With a shared store, the
+    server is one node of several.
     """
     agents = (
         script
@@ -421,7 +421,7 @@ def _marked_factory(agents: ScriptedAgentFactory) -> AgentFactory:
 async def open_harness(
     script: Iterable[Step] | ScriptedAgentFactory = HELLO, end: End = None, **more: Any
 ) -> AsyncIterator[AppHarness]:
-    """A server that can host runs."""
+    """Open a server that can host runs."""
     async with trio.open_nursery() as nursery:
         harness = make_harness(script, end, nursery=nursery, **more)
         nursery.start_soon(harness.state.services.flusher.run)
@@ -433,7 +433,7 @@ async def open_harness(
 
 
 def bearer(key: str) -> dict[str, str]:
-    """The header that carries a key."""
+    """Return the header with a key."""
     return {"Authorization": f"Bearer {key}"}
 
 
@@ -441,10 +441,10 @@ CHAT = "/v1/chat/completions"
 
 
 def ask(text: object = "Hi", **more: Any) -> dict[str, Any]:
-    """The body of a chat request with one user message."""
+    """Return the body of a chat request with one user message."""
     return {"messages": [{"role": "user", "content": text}], **more}
 
 
 def ask_stream(text: object = "Hi", **more: Any) -> dict[str, Any]:
-    """The same, to be streamed."""
+    """Return the body of a streamed chat request with one user message."""
     return ask(text, stream=True, **more)

@@ -1,4 +1,4 @@
-"""The six packets that end Hypercorn's own Trio worker, each sent by a client without any rights."""
+"""The six packets that end an unguarded Trio worker of Hypercorn. None needs a key."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ async def _send_and_read(port: int, data: bytes) -> None:
 
 
 async def ws_trailing_byte(port: int) -> None:
-    """A WebSocket upgrade and one byte more."""
+    """Send a WebSocket upgrade and one more byte."""
     await _send_and_read(port, UPGRADE + b"x")
 
 
 async def ws_garbage(port: int) -> None:
-    """A WebSocket upgrade and then no WebSocket."""
+    """Send a WebSocket upgrade, then bytes that are not a WebSocket frame."""
     await _send_and_read(port, UPGRADE + b"\x00\xff\xfe garbage\r\n\r\n" * 20)
 
 

@@ -1,4 +1,4 @@
-"""A Graph API that does what a test says: real HTTP on a loopback socket, and webhooks as Meta signs them."""
+"""A scripted Graph API: real HTTP on a loopback socket, and webhooks signed like Meta's."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ScriptedGraphApi(ScriptedUpstream):
         self._changed = trio.Event()
 
     async def until(self, texts: int = 0, typed: int = 0, requests: int = 0) -> None:
-        """Wait until so many texts were accepted, indicators shown, and calls made."""
+        """Wait until these numbers of texts were accepted, indicators shown, and calls made."""
         with real_timeout():
             while (
                 len(self.texts) < texts or len(self.typed) < typed or len(self.requests) < requests
@@ -137,7 +137,7 @@ class ChannelHarness:
 async def open_channel(
     *server: Any, settings: Mapping[str, Any] | None = None, **more: Any
 ) -> AsyncIterator[ChannelHarness]:
-    """A server with the channel. The arguments are those of ``open_harness``."""
+    """Open a server with the channel. The arguments are those of ``open_harness``."""
     async with serve_graph_api() as graph, open_harness(*server, **more) as harness:
         chosen = settings_of(graph, **(settings or {}))
         harness.app.register_blueprint(blueprint)
@@ -146,7 +146,7 @@ async def open_channel(
 
 
 def settings_of(graph: ScriptedGraphApi, **more: Any) -> WhatsAppSettings:
-    """Settings for a Graph API of a test."""
+    """Return settings for the Graph API of a test."""
     chosen: dict[str, Any] = {
         "phone_number_id": NUMBER_ID,
         "access_token": TOKEN,
@@ -164,7 +164,7 @@ _numbers = count(1)
 
 
 def text_message(text: str, sender: str = ANN, **more: Any) -> dict[str, Any]:
-    """A text as Meta delivers it. Every one has an id of its own."""
+    """Return a text message in Meta's form, with a new id."""
     return {
         "from": sender,
         "id": f"wamid.in.{next(_numbers)}",
@@ -176,14 +176,14 @@ def text_message(text: str, sender: str = ANN, **more: Any) -> dict[str, Any]:
 
 
 def media_message(kind: str, sender: str = ANN) -> dict[str, Any]:
-    """A message that is not a text."""
+    """Return a message that is not a text."""
     plain = text_message("", sender, type=kind)
     del plain["text"]
     return {**plain, kind: {"id": "1234"}}
 
 
 def notification(*messages: dict[str, Any], field: str = "messages", **value: Any) -> bytes:
-    """The body of a webhook."""
+    """Return the body of a webhook."""
     change = {
         "messaging_product": "whatsapp",
         "metadata": {"display_phone_number": OWN_NUMBER, "phone_number_id": NUMBER_ID},
@@ -195,6 +195,6 @@ def notification(*messages: dict[str, Any], field: str = "messages", **value: An
 
 
 def sign(raw: bytes, secret: str = SECRET) -> dict[str, str]:
-    """The header that signs a body."""
+    """Return the header that signs a body."""
     digest = hmac.new(secret.encode(), raw, hashlib.sha256).hexdigest()
     return {"X-Hub-Signature-256": f"sha256={digest}"}

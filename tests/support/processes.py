@@ -1,4 +1,4 @@
-"""Looking at processes and descriptors, without ever sleeping."""
+"""Inspect processes and descriptors, without sleeping."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-TIMEOUT = 5.0  # seconds until a test that hangs is a test that failed
+TIMEOUT = 5.0  # seconds after which a test that hangs fails
 
 
 def has_ended(pid: int, seconds: float = TIMEOUT) -> bool:
-    """Whether a process ends within some seconds; returns as soon as it does."""
+    """Return whether a process ends within some seconds, as soon as it does."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -25,7 +25,7 @@ def has_ended(pid: int, seconds: float = TIMEOUT) -> bool:
 
 
 def children() -> set[str]:
-    """The processes that this one has started and not waited for, dead or alive."""
+    """Return the child processes that have not been waited for, dead or alive."""
     found: set[str] = set()
     for listed in Path("/proc/self/task").glob("*/children"):
         with suppress(
@@ -36,7 +36,7 @@ def children() -> set[str]:
 
 
 def descriptors() -> set[str]:
-    """The open file descriptors of this process, and what they are."""
+    """Return the open file descriptors of this process, and what they refer to."""
     found = set()
     for fd in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # the one that listed them
@@ -46,7 +46,7 @@ def descriptors() -> set[str]:
 
 @contextmanager
 def nothing_left() -> Iterator[None]:
-    """Checks that the block leaves no descriptor and no child behind."""
+    """Check that the block leaves no descriptor and no child process behind."""
     files, processes = descriptors(), children()
     yield
     assert not descriptors() - files
@@ -55,7 +55,7 @@ def nothing_left() -> Iterator[None]:
 
 @contextmanager
 def in_thread(work: Callable[[], object]) -> Iterator[None]:
-    """Runs something beside the block, and wants it to end soon after."""
+    """Run a function in a thread beside the block, and require it to end soon after."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     yield

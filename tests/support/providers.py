@@ -1,6 +1,6 @@
-"""Providers to be named in settings.
+"""Providers that settings can name.
 
-What happens to them is noted, in order, in a file of the data folder.
+They log what happens to them, in order, to a file of the data folder.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ ACTIVITY_FILE = "notes"
 
 
 def read_activity(workspace: Path) -> list[str]:
-    """All that happened so far in a workspace."""
+    """Return what happened so far in a workspace."""
     path = workspace / ACTIVITY_FILE
     return path.read_text().splitlines() if path.exists() else []
 
 
 @define
 class ActivityLog:
-    """Where a provider and its agents note what they do."""
+    """The log of a provider and its agents."""
 
     workspace: Path
 
@@ -38,7 +38,7 @@ class ActivityLog:
 
 @frozen
 class LoggingAgent:
-    """Says who it is; asked to wait, it waits until it is called off."""
+    """Emits its name; if the message says so, it waits until it is cancelled."""
 
     activity: ActivityLog
     config: AgentConfig
@@ -56,7 +56,7 @@ class LoggingAgent:
 
 
 class Provider:
-    """What its agents share is a diary."""
+    """A provider whose agents share a log."""
 
     @asynccontextmanager
     async def open(self, config: AgentConfig, workspace: Path) -> AsyncIterator[AgentFactory]:
@@ -78,7 +78,7 @@ class Provider:
 
 
 class RefusingProvider:
-    """Never works."""
+    """A provider that always refuses to open."""
 
     def open(self, config: AgentConfig, workspace: Path) -> None:
         raise ConfigurationError("base_url: this agent needs one")

@@ -1,4 +1,4 @@
-"""Clients that speak to a server byte by byte: HTTP/1.1 as text, HTTP/2 through the h2 library."""
+"""Low-level clients: HTTP/1.1 as bytes, HTTP/2 through the h2 library."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ UPGRADE = (
 
 
 def get(path: str, *headers: str) -> bytes:
-    """The bytes of a GET request."""
+    """Return the bytes of a GET request."""
     return "\r\n".join((f"GET {path} HTTP/1.1", "Host: localhost", *headers, "", "")).encode()
 
 
 async def connect(port: int) -> trio.SocketStream:
-    """An open connection to a server on this machine."""
+    """Connect to a server on this machine."""
     return await trio.open_tcp_stream("127.0.0.1", port)
 
 
 async def read_until(stream: Stream, marker: bytes) -> bytes:
-    """Everything up to and with the marker; fails at the end of the stream."""
+    """Read up to and including the marker; fail at the end of the stream."""
     seen = b""
     while marker not in seen:
         data = await stream.receive_some(65536)
@@ -41,7 +41,7 @@ async def read_until(stream: Stream, marker: bytes) -> bytes:
 
 
 async def read_to_end(stream: Stream) -> bytes:
-    """Everything until the server closes; a reset is an end like any other."""
+    """Read until the server closes or resets the connection."""
     seen = b""
     try:
         while data := await stream.receive_some(65536):
@@ -52,7 +52,7 @@ async def read_to_end(stream: Stream) -> bytes:
 
 
 async def ask(port: int, request: bytes) -> bytes:
-    """One request on a connection of its own, and all that comes back before the server closes."""
+    """Send one request on a new connection, and return everything until the server closes it."""
     async with await connect(port) as stream:
         await stream.send_all(request)
         return await read_to_end(stream)
@@ -75,12 +75,12 @@ class H2Client:
         self.h2 = h2.connection.H2Connection(config=config)
 
     async def start(self) -> None:
-        """Send the preface and our settings."""
+        """Send the preface and the client's settings."""
         self.h2.initiate_connection()
         await self.flush()
 
     async def flush(self) -> None:
-        """Send what the library has ready."""
+        """Send the library's pending output."""
         await self.stream.send_all(self.h2.data_to_send())
 
     async def request(self, path: bytes = b"/", method: bytes = b"GET", end: bool = True) -> int:
@@ -118,7 +118,7 @@ class H2Client:
             self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
 
     def find(self, kind: type[E], number: int) -> E | None:
-        """The first event of a kind on a stream."""
+        """Return the first event of a kind on a stream."""
         for event in self.seen:
             if isinstance(event, kind) and getattr(event, "stream_id", None) == number:
                 return event
@@ -137,19 +137,19 @@ class H2Client:
         return self.bodies[number]
 
     async def status(self, number: int) -> int:
-        """The status that a stream was answered with."""
+        """Return the status of a stream."""
         response = await self.until(h2.events.ResponseReceived, number)
         return int(dict(response.headers or [])[b":status"])
 
     async def answer(self, number: int) -> tuple[int, bytes]:
-        """Status and whole body of a stream."""
+        """Return the status and the whole body of a stream."""
         await self.until(h2.events.StreamEnded, number)
         return await self.status(number), self.bodies.get(number, b"")
 
 
 @asynccontextmanager
 async def h2_client(port: int, grant: bool = True) -> AsyncIterator[H2Client]:
-    """An HTTP/2 connection with prior knowledge on a clear-text port."""
+    """Open an HTTP/2 connection with prior knowledge on a clear-text port."""
     async with await connect(port) as stream:
         client = H2Client(stream, grant)
         await client.start()

@@ -1,4 +1,4 @@
-"""Asking for responses, and checking each piece of an answer against the types of others."""
+"""Request responses, and check each piece against the SDK's types."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ RICH: tuple[Event, ...] = (
 
 
 def say(text: object = "Hi", /, **more: Any) -> Json:
-    """The body of a request."""
+    """Return the body of a request."""
     return {"input": text, **more}
 
 
 def stream(text: object = "Hi", /, **more: Any) -> Json:
-    """The same, to be streamed."""
+    """Return the body of a streamed request."""
     return say(text, stream=True, **more)
 
 
@@ -62,7 +62,7 @@ def stream(text: object = "Hi", /, **more: Any) -> Json:
 async def idle_harness(
     script: Iterable[Step] | ScriptedAgentFactory = HELLO, end: End = None, **more: Any
 ) -> AsyncIterator[AppHarness]:
-    """A server that can host runs; after the block nothing may be left of what it did."""
+    """Open a server that can host runs, and check at the end that no run, slot or reader is left."""
     async with open_harness(script, end, **more) as harness:
         yield harness
         await harness.until_idle()
@@ -75,7 +75,7 @@ def _event_type() -> TypeAdapter[Any]:
 
 
 def checked_event(frame: Frame) -> Json:
-    """The event of a frame, held against the SDK's types and our own."""
+    """Return the event of a frame, validated against the SDK's types and the OpenAPI document."""
     event: Json = frame.json
     assert frame.event == event["type"]
     _event_type().validate_python(event, strict=True)
@@ -86,14 +86,14 @@ def checked_event(frame: Frame) -> Json:
 
 
 def checked(response: Json) -> Json:
-    """A response, held against the SDK's type and our own; every field is there."""
+    """Validate a response against the SDK's type and the OpenAPI document; every field is required."""
     Response.model_validate(response, strict=True)
     msgspec.convert(response, replies.ResponseReply)
     return response
 
 
 def events(answer: HttpResponse) -> list[Json]:
-    """The events of a whole stream: they follow all rules of the strictest reader."""
+    """Return the events of a whole stream, validated by the strictest reader."""
     assert answer.status == 200, answer.body
     frames = [frame for frame in answer.frames if not frame.comment]
     assert [frame.is_done for frame in frames] == [False] * (len(frames) - 1) + [True]
@@ -103,20 +103,20 @@ def events(answer: HttpResponse) -> list[Json]:
 
 
 def final(answer: HttpResponse) -> Json:
-    """The response in the terminal event."""
+    """Return the response in the terminal event."""
     last = events(answer)[-1]
     assert last["type"] in TERMINAL
     return dict(last["response"])
 
 
 def whole(answer: HttpResponse) -> Json:
-    """A response that came in one piece."""
+    """Return a response that was not streamed."""
     assert answer.status == 200, answer.body
     return checked(answer.json)
 
 
 def as_text(response: Json) -> Json:
-    """A response with the results of tools as streams do not have them: plain."""
+    """Return a response with tool results as plain text, which streams send as parts."""
     return {**response, "output": [_plain(item) for item in response["output"]]}
 
 
@@ -127,30 +127,30 @@ def _plain(item: Json) -> Json:
 
 
 def text_of(response: Json) -> str:
-    """All visible text."""
+    """Return all visible text."""
     messages = [item for item in response["output"] if item["type"] == "message"]
     return "".join(part["text"] for item in messages for part in item["content"])
 
 
 async def get(harness: AppHarness, response_id: str) -> Json:
-    """A response as it is stored."""
+    """Return a stored response."""
     return whole(await harness.client.get(f"{RESPONSES}/{response_id}"))
 
 
 async def created(exchange: Exchange) -> str:
-    """The id that the first event tells."""
+    """Return the id in the first event."""
     frame = await exchange.frame()
     assert frame.event == "response.created"
     return str(frame.json["response"]["id"])
 
 
 async def until_ended(harness: AppHarness, count: int = 1) -> None:
-    """Wait until so many runs have ended."""
+    """Wait until this number of runs has ended."""
     with real_timeout():
         while len(harness.ends) < count:
             await trio.lowlevel.checkpoint()
 
 
 def reason_of(response: Json) -> tuple[str, str]:
-    """How a response ended, and why."""
+    """Return the status of a response, and the reason."""
     return response["status"], (response.get("hermes") or {}).get("reason", "")

@@ -41,7 +41,7 @@ ITEM_TYPES = {
 
 
 def events_of(stream: bytes) -> list[Json]:
-    """The events of a whole stream; each stands under its own name and ``[DONE]`` is last."""
+    """Return the events of a whole stream; each frame is named after its event and ``[DONE]`` is last."""
     frames = parse(stream)
     assert frames[-1].data == "[DONE]"
     for frame in frames[:-1]:
@@ -51,7 +51,7 @@ def events_of(stream: bytes) -> list[Json]:
 
 @define
 class Reader:
-    """Adds up a stream, and fails where the helper would throw."""
+    """Accumulates a stream, and fails where the helper would throw."""
 
     response_id: str = ""
     items: list[Json] = field(factory=list)

@@ -36,10 +36,7 @@ from tests.support.asgi import real_timeout
 
 
 class EventReplayAgent:
-    """An agent that is a Trio task.
-
-    Says its events one by one, then waits until the test lets it end.
-    """
+    """An asynchronous agent that emits events one by one, then waits until the test ends it."""
 
     def __init__(self, events: Iterable[Event], holds: bool = False) -> None:
         self.events = list(events)
@@ -49,7 +46,7 @@ class EventReplayAgent:
             self.may_end.set()
 
     async def run(self, turn: TurnRequest, emitter: AsyncEmitter) -> Any:
-        """Follow the script."""
+        """Play the script."""
         result: Any = None
         for event in self.events:
             if isinstance(event, Finished):
@@ -92,7 +89,7 @@ class RecordingStore(MemoryStore):
         items: Sequence[Mapping[str, Any]] = (),
         ownership: Ownership | None = None,
     ) -> bool:
-        """Write it down."""
+        """Record it."""
         await trio.lowlevel.checkpoint()
         if self._before is not None:
             await self._before()
@@ -136,26 +133,26 @@ class RunHarness:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Run]:
-        """The run alone, in a nursery that the test may cancel."""
+        """Open only the run, in a nursery that the test may cancel."""
         run = Run(self.services, self.order)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run.main)
             yield run
 
     def check_nothing_left(self) -> None:
-        """No run, no slot."""
+        """Check that no run and no slot is left."""
         assert len(self.registry) == 0
         assert self.admission.in_use == 0
 
 
 async def rest_of(run: Run) -> list[Change]:
-    """All changes from the beginning to the end."""
+    """Return all changes from the beginning to the end."""
     with run.log.subscribe() as reader:
         return [change async for batch in reader for change in batch]
 
 
 async def until_asked(run: Run, count: int = 1) -> tuple[ApprovalRequested, ...]:
-    """Wait until so many questions of a run are open."""
+    """Wait until a run has this number of open approval requests."""
     with real_timeout(), run.log.subscribe() as reader:
         while len(run.status.open_approvals) < count:
             await reader.receive()

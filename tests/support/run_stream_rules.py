@@ -1,4 +1,4 @@
-"""Reading the stream of a run as strictly as its rules are."""
+"""Read the stream of a run, and check all its rules."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _HEAD = {"event", "run_id", "timestamp", "seq"}
 
 
 def event_of(block: str) -> Json:
-    """The event of one frame, which has an id, data and nothing else."""
+    """Return the event of one frame, which has only an id and data."""
     found = FRAME.fullmatch(block)
     assert found is not None, block
     event: Json = json.loads(found[2])
@@ -55,16 +55,16 @@ def event_of(block: str) -> Json:
 
 
 def blocks_of(stream: bytes) -> list[str]:
-    """The frames and comments of a stream, each of them whole."""
+    """Return the frames and comments of a stream, all complete."""
     text = stream.decode("ascii")
     assert text == "" or text.endswith("\n\n")
     return text.split("\n\n")[:-1]
 
 
 def events_of(stream: bytes) -> list[Json]:
-    """The events of a stream; comments are left out.
+    """Return the events of a stream, without comments.
 
-    They are in one row without a gap, except for the numbers that recovery skips.
+    Their numbers have no gap, except for the numbers that recovery skips.
     """
     blocks = [block for block in blocks_of(stream) if not block.startswith(":")]
     events = [event_of(block) for block in blocks]
@@ -74,7 +74,7 @@ def events_of(stream: bytes) -> list[Json]:
 
 
 def check_whole(stream: bytes) -> list[Json]:
-    """The events of a stream from the first to the last, held against all rules."""
+    """Return the events of a whole stream, and check them against all rules."""
     events = events_of(stream)
     assert blocks_of(stream)[-1] == CLOSED
     assert stream.count(CLOSED.encode()) == 1
@@ -88,7 +88,7 @@ def check_whole(stream: bytes) -> list[Json]:
 
 
 def _check_calls(events: list[Json]) -> None:
-    """Each call is told once when it starts and once when it ends, and speaks only in between."""
+    """Check that each call starts once and ends once, and has output only in between."""
     running: set[str] = set()
     ever: set[str] = set()
     for event in events:

@@ -1,4 +1,4 @@
-"""Starting runs and reading what comes of them."""
+"""Start runs, and read their status and events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def started(
 
 
 def run_id_of(answer: HttpResponse) -> str:
-    """The id of a run that was just started."""
+    """Return the id of a run that was just started."""
     assert answer.status == 202, answer.body
     told = msgspec.convert(answer.json, replies.RunStarted)
     assert set(answer.json) == {"run_id", "status"}
@@ -33,7 +33,7 @@ def run_id_of(answer: HttpResponse) -> str:
 
 
 async def shown(harness: AppHarness, run_id: str) -> Json:
-    """A run as it stands."""
+    """Return a run in its current state."""
     answer = await harness.client.get(f"{RUNS}/{run_id}")
     assert answer.status == 200, answer.body
     msgspec.convert(answer.json, replies.RunReply)
@@ -41,7 +41,7 @@ async def shown(harness: AppHarness, run_id: str) -> Json:
 
 
 async def stopped(harness: AppHarness, run_id: str) -> str:
-    """Ask a run to stop; returns the status that is told."""
+    """Stop a run; return the status in the reply."""
     answer = await harness.client.get(f"{RUNS}/{run_id}/stop", method="POST")
     assert answer.status == 200, answer.body
     told = msgspec.convert(answer.json, replies.RunStopped)
@@ -51,7 +51,7 @@ async def stopped(harness: AppHarness, run_id: str) -> str:
 
 
 async def followed(harness: AppHarness, run_id: str) -> list[Json]:
-    """All events of a run, to its end."""
+    """Return all events of a run, to its end."""
     with real_timeout():
         answer = await harness.client.get(f"{RUNS}/{run_id}/events")
     assert answer.status == 200, answer.body
@@ -63,5 +63,5 @@ async def followed(harness: AppHarness, run_id: str) -> list[Json]:
 
 
 def kinds(events: list[Json]) -> list[str]:
-    """What happened."""
+    """Return the kinds of events."""
     return [event["event"] for event in events]

@@ -1,4 +1,4 @@
-"""A model's server that does what a test says: real HTTP on a loopback socket.
+"""A scripted model server: real HTTP on a loopback socket.
 
 Each request plays the next script, which is a list of steps::
 
@@ -73,7 +73,7 @@ class Calls:
 
 @frozen
 class Finish:
-    """The last chunk, the usage, and the mark of the end."""
+    """The last chunk, the usage, and the end marker."""
 
     reason: str = "stop"
     usage: Mapping[str, Any] | None = None
@@ -105,7 +105,7 @@ class Reply:
 
 @frozen
 class Reset:
-    """The connection is reset, without a word."""
+    """The connection is reset without a response."""
 
 
 @frozen
@@ -115,7 +115,7 @@ class Close:
 
 @frozen
 class Stall:
-    """Nothing more comes, until the client has had enough."""
+    """Nothing more is sent until the client gives up."""
 
 
 Step = Say | Think | Call | Calls | Finish | Event | Raw | Reply | Reset | Close | Stall | Pause
@@ -125,17 +125,17 @@ CALLED = Finish("tool_calls", USAGE)
 
 
 def says(*texts: str) -> tuple[Step, ...]:
-    """The script of a plain answer."""
+    """Return the script of a plain answer."""
     return (*map(Say, texts), FINISH)
 
 
 def calls(*made: Call) -> tuple[Step, ...]:
-    """The script of an answer that calls tools, all at once."""
+    """Return the script of an answer that calls tools, all at once."""
     return (Calls(tuple({**call.json, "index": n} for n, call in enumerate(made))), CALLED)
 
 
 def whole(text: str = "", made: Sequence[Call] = (), reason: str = "stop", **more: Any) -> Reply:
-    """The answer of a server that does not stream."""
+    """Return the answer of a server that does not stream."""
     message = {"role": "assistant", "content": text or None, **more}
     if made:
         message["tool_calls"] = [call.json for call in made]
@@ -146,17 +146,17 @@ def whole(text: str = "", made: Sequence[Call] = (), reason: str = "stop", **mor
 def refusal(
     status: int, message: str, headers: Mapping[str, str] = NO_HEADERS, **more: Any
 ) -> Reply:
-    """An error in the usual envelope."""
+    """Return an error in the usual envelope."""
     return Reply(status, {"error": {"message": message, "type": "some_error", **more}}, headers)
 
 
 def sse(payload: object) -> bytes:
-    """An event as it is written, in UTF-8."""
+    """Return an encoded event."""
     return f"data: {json.dumps(payload, ensure_ascii=False)}\n\n".encode()
 
 
 def chunk(delta: Mapping[str, Any], reason: str | None = None) -> Json:
-    """A chunk of a stream."""
+    """Return a chunk of a stream."""
     choice = {"index": 0, "delta": dict(delta), "finish_reason": reason}
     return {
         "id": "chatcmpl-1",
@@ -168,7 +168,7 @@ def chunk(delta: Mapping[str, Any], reason: str | None = None) -> Json:
 
 @frozen
 class ReceivedRequest:
-    """A request that came."""
+    """A received request."""
 
     method: str
     path: str
@@ -186,7 +186,7 @@ Script = Sequence[Step] | Callable[[ReceivedRequest], Sequence[Step]]
 
 @define(eq=False)
 class ScriptedUpstream:
-    """The server, and what it saw."""
+    """The server, and the requests it received."""
 
     base_url: str
     scripts: deque[Script]
@@ -198,7 +198,7 @@ class ScriptedUpstream:
     _closed: trio.Event = field(factory=trio.Event)
 
     async def until_closed(self) -> None:
-        """Wait until every client is gone."""
+        """Wait until every client has disconnected."""
         with real_timeout():
             while self.open_connections:
                 await self._closed.wait()
@@ -263,7 +263,7 @@ class _Connection:
         self._is_streaming = False
 
     async def request(self) -> ReceivedRequest:
-        """The next request."""
+        """Return the next request."""
         while b"\r\n\r\n" not in self._buffer:
             await self._more()
         head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
@@ -286,7 +286,7 @@ class _Connection:
         self._buffer += got
 
     async def play(self, step: Step) -> None:
-        """Do one step of a script."""
+        """Play one step of a script."""
         match step:
             case Pause():
                 await step.stop_here_in_trio()
@@ -305,7 +305,7 @@ class _Connection:
                     await self._write(data)
 
     async def finish(self) -> None:
-        """The script is over: so is the answer."""
+        """End the response with the script."""
         if self._is_streaming:
             await self._stream.send_all(b"0\r\n\r\n")
             self._is_streaming = False
@@ -340,7 +340,7 @@ class _Connection:
 
 
 def _bytes(step: Step) -> Iterator[bytes]:
-    """What a step writes, piece by piece."""
+    """Yield the bytes of a step, piece by piece."""
     match step:
         case Say(text):
             yield sse(chunk({"content": text}))

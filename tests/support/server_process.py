@@ -1,6 +1,6 @@
-"""A real server in a process of its own: start it, look at it from outside, end it.
+"""A real server in its own process: start it, inspect it from outside, stop it.
 
-Nothing here waits for ever.
+Every wait has a time limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import httpx2
 from attrs import define, field, frozen
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT = 30.0  # seconds; only a test that fails ever waits that long
+TIMEOUT = 30.0  # seconds; only a failing test waits that long
 MARK = "E2E_MARK"
 MODULE = (sys.executable, "-m", "hermes_trio", "serve", "--port", "0")
 
@@ -39,7 +39,7 @@ _AGENT_FAILURE = re.compile(
 
 
 class StartupError(AssertionError):
-    """The server did not come up."""
+    """The server did not start."""
 
 
 @frozen
@@ -54,7 +54,7 @@ class LaunchOptions:
 
     @property
     def data_dir(self) -> Path:
-        """What the server is given as its data folder."""
+        """The data folder of the server."""
         return self.folder / "data"
 
     def environment(self, mark: str) -> dict[str, str]:
@@ -67,7 +67,7 @@ class LaunchOptions:
         return {**kept, "HOME": str(self.folder), "PYTHONPATH": str(ROOT), MARK: mark, **ours}
 
     def popen(self, mark: str, **options: Any) -> subprocess.Popen[bytes]:
-        """The process, just begun."""
+        """Start the process."""
         return subprocess.Popen(
             [*self.command, *self.flags],
             cwd=self.cwd,
@@ -79,7 +79,7 @@ class LaunchOptions:
 
 @define
 class ServerProcess:
-    """A process that serves."""
+    """A running server process."""
 
     plan: LaunchOptions
     mark: str
@@ -91,17 +91,17 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process id."""
         return self.process.pid
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port of the server."""
         return int(self.url.rpartition(":")[2])
 
     @property
     def key(self) -> str:
-        """The key to it: the one it was given, or the one that it made."""
+        """The API key of the server, configured or generated."""
         given = self.plan.settings.get("api_key")
         return str(given) if given else (self.plan.data_dir / "api-key").read_text().strip()
 
@@ -113,7 +113,7 @@ class ServerProcess:
 
     @property
     def log(self) -> str:
-        """All it wrote to its error output."""
+        """The text of its standard error."""
         return self.log_file.read_text(errors="replace")
 
     def complaints(self, expected: str) -> list[str]:
@@ -123,13 +123,13 @@ class ServerProcess:
         return [line for line in lines if not (expected and re.search(expected, line))]
 
     def get(self, path: str) -> httpx2.Response:
-        """Ask with the key, on a connection of its own."""
+        """Send a GET request with the key, on a new connection."""
         headers = {"Authorization": f"Bearer {self.key}", "Connection": "close"}
         with httpx2.Client(verify=self.trust, trust_env=False, timeout=TIMEOUT) as client:
             return client.get(self.url + path, headers=headers)
 
     def health(self) -> dict[str, Any]:
-        """What the server says about itself."""
+        """Return the detailed health of the server."""
         answer: dict[str, Any] = self.get("/health/detailed").json()
         return answer
 
@@ -140,17 +140,17 @@ class ServerProcess:
         return bool(health["active_agents"] == 0 and health["slots"]["in_use"] == 0)
 
     def signal(self, number: int = signal.SIGTERM) -> float:
-        """Send a signal; returns when that was."""
+        """Send a signal; return the time."""
         self.process.send_signal(number)
         return time.monotonic()
 
     def wait(self, seconds: float = TIMEOUT) -> int:
-        """The exit code. Fails when there is none within some seconds."""
+        """Return the exit code; fail if the process does not end within some seconds."""
         assert has_ended(self.process, seconds), f"still there after {seconds} s:\n{self.log}"
         return self.process.wait()
 
     def stop(self) -> None:
-        """End it the normal way, and see that it ends well and alone."""
+        """Stop the server, and check that it exits cleanly and leaves no process behind."""
         if self.process.returncode is None:
             self.signal()
         assert self.wait() == 0, self.log
@@ -158,7 +158,7 @@ class ServerProcess:
 
 
 def has_ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether a process of ours ends within some seconds; returns as soon as it does."""
+    """Return whether a child process ends within some seconds, as soon as it does."""
     if process.poll() is not None:
         return True
     pidfd = os.pidfd_open(process.pid)
@@ -169,7 +169,7 @@ def has_ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def processes(text: str) -> list[int]:
-    """The processes of this machine that carry a text in their command line or in their environment."""
+    """Return the processes with a text in their command line or environment."""
     found = []
     for folder in Path("/proc").iterdir():
         with suppress(OSError):  # it ended while we looked, or is not ours to look at
@@ -187,9 +187,9 @@ def _carries(folder: Path, text: bytes) -> bool:
 
 
 def eventually(holds: Callable[[], bool], seconds: float = TIMEOUT) -> float:
-    """Look at another process until something holds.
+    """Poll until a condition holds; fail after a time limit.
 
-    Returns how long that took, fails when it takes too long.
+    Return how long that took.
     """
     begun = time.monotonic()
     while not holds():
@@ -200,9 +200,9 @@ def eventually(holds: Callable[[], bool], seconds: float = TIMEOUT) -> float:
 
 @contextmanager
 def serving(plan: LaunchOptions, trust: Any = False, expected: str = "") -> Iterator[ServerProcess]:
-    """A server for the length of a block.
+    """Run a server for the length of a block.
 
-    It must end well, and with no complaint in its log but expected ones.
+    It must exit cleanly, with only expected warnings in its log.
     """
     server = start(plan)
     server.trust = trust
@@ -229,7 +229,7 @@ def start(plan: LaunchOptions) -> ServerProcess:
 
 
 def begin(plan: LaunchOptions, **options: Any) -> ServerProcess:
-    """Start the process and wait for nothing."""
+    """Start the process without waiting for it."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     mark = uuid.uuid4().hex
     log_file = plan.folder / f"log-{mark}"
@@ -252,7 +252,7 @@ def _read_until(server: ServerProcess, text: bytes) -> str:
 
 
 def kill(server: ServerProcess) -> None:
-    """Whatever happened, nothing of it outlives the test."""
+    """Kill the process and its children, if they are still there."""
     server.process.kill()
     server.process.wait(TIMEOUT)
     if server.process.stdout is not None:

@@ -1,4 +1,4 @@
-"""Reading a session stream as strictly as its rules are."""
+"""Read a session stream, and check all its rules."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _ENDINGS = (["assistant.completed", "run.completed", "done"], ["error", "done"])
 
 
 def event_of(block: str) -> Json:
-    """The event of one frame with its name as a field.
+    """Return the event of one frame with its name as a field.
 
-    It has a name, an id, data and nothing else.
+    The frame has only a name, an id and data.
     """
     found = FRAME.fullmatch(block)
     assert found is not None, block
@@ -57,14 +57,14 @@ def event_of(block: str) -> Json:
 
 
 def blocks_of(stream: bytes) -> list[str]:
-    """The frames of a stream, each of them whole."""
+    """Return the frames of a stream, all complete."""
     text = stream.decode("utf-8")
     assert text == "" or text.endswith("\n\n")
     return [block for block in text.split("\n\n")[:-1] if block != ": keepalive"]
 
 
 def events_of(stream: bytes) -> list[Json]:
-    """The events of a stream, in one row without a gap, but for one if its process died."""
+    """Return the events of a stream; their numbers have no gap, except one if the process died."""
     events = [event_of(block) for block in blocks_of(stream)]
     steps = [after["seq"] - before["seq"] for before, after in pairwise(events)]
     has_died = any(event.get("reason") == "process_died" for event in events)
@@ -74,12 +74,12 @@ def events_of(stream: bytes) -> list[Json]:
 
 
 def kinds(events: list[Json]) -> list[str]:
-    """What happened."""
+    """Return the kinds of events."""
     return [event["event"] for event in events]
 
 
 def check_whole(stream: bytes) -> list[Json]:
-    """The events of a stream from the first to the last, held against all rules."""
+    """Return the events of a whole stream, and check them against all rules."""
     events = events_of(stream)
     assert events[0]["seq"] == 1
     names = kinds(events)
@@ -100,7 +100,7 @@ def check_whole(stream: bytes) -> list[Json]:
 
 
 def _check_calls(events: list[Json]) -> None:
-    """Each call is told once when it starts and once when it ends, and speaks only in between."""
+    """Check that each call starts once and ends once, and has output only in between."""
     running: dict[str, Json] = {}
     ever: set[str] = set()
     for event in events:

@@ -1,4 +1,4 @@
-"""Making sessions, talking in them, and reading what comes of it."""
+"""Create sessions, run turns in them, and read the results."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Json = dict[str, Any]
 
 
 async def made(harness: AppHarness, **body: Any) -> Json:
-    """A new session."""
+    """Create a session, and return it."""
     return session_of(await harness.client.send(SESSIONS, body), 201)
 
 
 def session_of(answer: HttpResponse, status: int = 200) -> Json:
-    """The one session of an answer, held against its description."""
+    """Return the one session of a reply, validated against the OpenAPI document."""
     assert answer.status == status, answer.body
     msgspec.convert(answer.json, replies.SessionReply)
     assert set(answer.json) == {"object", "session"}
@@ -32,14 +32,14 @@ def session_of(answer: HttpResponse, status: int = 200) -> Json:
 
 
 async def shown(harness: AppHarness, session_id: str) -> Json:
-    """A session as it stands."""
+    """Return a session in its current state."""
     return session_of(await harness.client.get(f"{SESSIONS}/{session_id}"))
 
 
 async def listed(
     harness: AppHarness, query: str = "", headers: dict[str, str] | None = None
 ) -> Json:
-    """A page of sessions."""
+    """Return a page of sessions."""
     answer = await harness.client.get(f"{SESSIONS}{query}", headers or {})
     assert answer.status == 200, answer.body
     msgspec.convert(answer.json, replies.SessionList)
@@ -47,12 +47,12 @@ async def listed(
 
 
 async def ids(harness: AppHarness, query: str = "") -> list[str]:
-    """The sessions of a page."""
+    """Return the ids of the sessions of a page."""
     return [each["id"] for each in (await listed(harness, query))["data"]]
 
 
 async def messages(harness: AppHarness, session_id: str, query: str = "") -> Json:
-    """A page of a transcript."""
+    """Return a page of a transcript."""
     answer = await harness.client.get(f"{SESSIONS}/{session_id}/messages{query}")
     assert answer.status == 200, answer.body
     msgspec.convert(answer.json, replies.SessionMessages)
@@ -60,25 +60,25 @@ async def messages(harness: AppHarness, session_id: str, query: str = "") -> Jso
 
 
 async def transcript(harness: AppHarness, session_id: str) -> list[tuple[str, Any]]:
-    """Who said what."""
+    """Return the roles and texts of a transcript."""
     return [
         (each["role"], each["content"]) for each in (await messages(harness, session_id))["data"]
     ]
 
 
 async def patched(harness: AppHarness, session_id: str, body: object) -> HttpResponse:
-    """A session that is to be changed."""
+    """Change a session, and return the reply."""
     return await with_body(harness, "PATCH", f"{SESSIONS}/{session_id}", json.dumps(body).encode())
 
 
 async def with_body(harness: AppHarness, method: str, path: str, body: bytes) -> HttpResponse:
-    """Any request with a body."""
+    """Send a request with a body, and return the reply."""
     async with harness.client.open(method, path, [body], JSON) as exchange:
         return await exchange.end()
 
 
 def deleted(answer: HttpResponse) -> str:
-    """The id of a session that was deleted."""
+    """Return the id in the reply to a deletion."""
     assert answer.status == 200, answer.body
     told = msgspec.convert(answer.json, replies.SessionGone)
     assert told.deleted
@@ -86,14 +86,14 @@ def deleted(answer: HttpResponse) -> str:
 
 
 def reply_of(answer: HttpResponse) -> Json:
-    """A turn in one piece."""
+    """Return the reply of a turn that was not streamed, after validating it."""
     assert answer.status == 200, answer.body
     msgspec.convert(answer.json, replies.SessionChatReply)
     return dict(answer.json)
 
 
 def events(answer: HttpResponse) -> list[Json]:
-    """The events of a whole stream, held against all rules."""
+    """Return the events of a whole stream, and check them against all rules."""
     assert answer.status == 200, answer.body
     assert answer.headers["content-type"] == "text/event-stream"
     found = check_whole(answer.body)
@@ -103,12 +103,12 @@ def events(answer: HttpResponse) -> list[Json]:
 
 
 async def run_id_of(exchange: Exchange) -> str:
-    """The id that the first event of a stream tells."""
+    """Return the run id in the first event of a stream."""
     block = await exchange.block("utf-8")
     assert block.startswith("event: run.started\nid: 1\n")
     return str(json.loads(block.partition("data: ")[2])["run_id"])
 
 
 def refusal(answer: HttpResponse) -> tuple[int, Any, Any]:
-    """What was wrong, and where."""
+    """Return the status, the code and the parameter of an error."""
     return answer.status, answer.error["code"], answer.error["param"]

@@ -63,7 +63,7 @@ class SharedMemoryStore(MemoryStore):
         self.dead.add(node)
 
     async def list_nodes(self) -> tuple[Node, ...]:
-        """List nobody."""
+        """Return no nodes."""
         await self._pass("list_nodes")
         return ()
 

@@ -1,4 +1,4 @@
-"""A client that owns its socket: it can leave in every way there is, or stay and stop reading."""
+"""A client with a socket of its own: it can leave in every possible way, or stay and stop reading."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PATH = "/v1/chat/completions"
 
 
 def chat_body(text: str, stream: bool = True) -> bytes:
-    """A request of one turn."""
+    """Return the body of a request for one turn."""
     messages = [{"role": "user", "content": text}]
     return json.dumps({"model": "hermes-agent", "stream": stream, "messages": messages}).encode()
 
 
 def chat_headers(server: ServerProcess, session: str) -> dict[str, str]:
-    """What goes with it."""
+    """Return the headers of the request."""
     return {
         "Authorization": f"Bearer {server.key}",
         "Content-Type": "application/json",
@@ -35,17 +35,17 @@ def chat_headers(server: ServerProcess, session: str) -> dict[str, str]:
 
 @define
 class RawConnection:
-    """One HTTP/1.1 connection, byte by byte."""
+    """An HTTP/1.1 connection, as bytes."""
 
     sock: socket.socket
     seen: bytes = b""
 
     def send(self, data: bytes) -> None:
-        """Send all of it."""
+        """Send bytes."""
         self.sock.sendall(data)
 
     def until(self, text: bytes) -> None:
-        """Read until a text has come."""
+        """Read until a text has arrived."""
         while text not in self.seen:
             data = self.sock.recv(65536)
             assert data, f"the connection ended before {text!r}: {self.seen[-2000:]!r}"
@@ -58,7 +58,7 @@ class RawConnection:
         return self.seen
 
     def leave(self) -> float:
-        """Close properly; returns when that was."""
+        """Close properly; return the time."""
         self.sock.close()
         return time.monotonic()
 
@@ -68,7 +68,7 @@ class RawConnection:
         return self.leave()
 
     def half_close(self) -> float:
-        """Say that nothing more comes, but stay."""
+        """Close the sending side only."""
         self.sock.shutdown(socket.SHUT_WR)
         return time.monotonic()
 
