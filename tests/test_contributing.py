@@ -1,4 +1,4 @@
-"""The files for contributors name what the repository has."""
+"""The files for contributors name only what exists in the repository."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The documentation is held to the truth.
-
-Every example runs, every table lists what the code has.
-"""
+"""The documentation matches the code: every example runs, and every table is complete."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ def environ(home: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def demo(home: Path, environ: dict[str, str]) -> Iterator[DocServer]:
-    """The server that ``hermes-trio serve`` starts for somebody who has never started one, but for one thing.
+    """The server that a first ``hermes-trio serve`` starts, with one difference.
 
     A ``curl`` whose reader has left sees that when it has something to write: at the next
     keep-alive.

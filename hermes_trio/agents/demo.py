@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from hermes_trio.agent.emitter import Emitter, ToolCallHandle
 from hermes_trio.agent.interface import AgentContext, TurnRequest
 from hermes_trio.core.events import Result, Verdict
-from hermes_trio.core.messages import Content, Usage
+from hermes_trio.core.messages import Content, Usage, text_of
 from hermes_trio.core.shorten import shorten
 from hermes_trio.tools.base import approval_pattern
 from hermes_trio.tools.danger import Danger, find_dangers
@@ -385,7 +385,8 @@ def _returned_results(turn: TurnRequest) -> list[str]:
     names = {call.call_id: call.name for each in turn.history for call in each.tool_calls}
     results = [*takewhile(lambda message: message.role == "tool", reversed(turn.history))]
     lines = [
-        (names.get(each.tool_call_id, each.name), _text(each.content)) for each in reversed(results)
+        (names.get(each.tool_call_id, each.name), text_of(each.content, " "))
+        for each in reversed(results)
     ]
     known = _client_tools(turn.options.get("tools"))
     return [
@@ -417,13 +418,7 @@ def _word_limit(options: Mapping[str, Any]) -> float:
 
 def _count_input_words(turn: TurnRequest) -> int:
     contents = [message.content for message in turn.history] + [turn.message]
-    return sum(len(_text(content).split()) for content in contents)
-
-
-def _text(content: Content) -> str:
-    if isinstance(content, str):
-        return content
-    return " ".join(str(part.get("text", "")) for part in content)
+    return sum(len(text_of(content, " ").split()) for content in contents)
 
 
 def _count_images(content: Content) -> int:

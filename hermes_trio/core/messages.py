@@ -16,6 +16,13 @@ from hermes_trio.core.state import CallState
 Content = str | tuple[Mapping[str, Any], ...]
 
 
+def text_of(content: Content, separator: str = "") -> str:
+    """Return the text of a message, without its images."""
+    if isinstance(content, str):
+        return content
+    return separator.join(str(part.get("text") or "") for part in content)
+
+
 @frozen
 class ToolCall:
     """A call made by an assistant message."""

@@ -8,7 +8,7 @@ from itertools import count
 
 from attrs import frozen
 
-from hermes_trio.core.messages import Content, Message, Usage
+from hermes_trio.core.messages import Content, Message, Usage, text_of
 
 MAX_TITLE = 100  # characters
 PREVIEW_CHARACTERS = 60
@@ -163,10 +163,8 @@ def build_preview(messages: Iterable[Message]) -> str:
 
 
 def _text(content: Content) -> str:
-    if not isinstance(content, str):
-        content = " ".join(str(part.get("text") or "") for part in content)
     # Only the start is split into words: a pasted file may have millions.
-    words = " ".join(content[: 50 * PREVIEW_CHARACTERS].split())
+    words = " ".join(text_of(content, " ")[: 50 * PREVIEW_CHARACTERS].split())
     return words if len(words) <= PREVIEW_CHARACTERS else f"{words[: PREVIEW_CHARACTERS - 1]}…"
 
 
@@ -264,7 +262,4 @@ def _find_recorded(
 
 def _squeezed(message: Message) -> str:
     """Return the text of a message without white space, which front ends change."""
-    content = message.content
-    if not isinstance(content, str):
-        content = "".join(str(part.get("text") or "") for part in content)
-    return "".join(content.split())
+    return "".join(text_of(message.content).split())

@@ -29,7 +29,7 @@ from hermes_trio.keys import (
     read_key_file,
 )
 from hermes_trio.settings import Settings
-from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.base import StoreError, newer_schema
 from hermes_trio.stores.factory import POSTGRES_EXTRA, InMemory, PostgresUrl, SqliteFile
 from hermes_trio.stores.sqlite.connections import CONVERT, SQLITE_VERSION, inspect_database
 from hermes_trio.stores.sqlite.schema import LATEST_VERSION
@@ -337,10 +337,7 @@ def assess_postgres(fact: PostgresReachable | StoreUnusable) -> Finding:
             message = f"PostgreSQL {fact.server} is not supported"
             return fail("store", message, "use PostgreSQL 14 or newer, and a database in UTF8")
         case PostgresReachable() if fact.version > fact.latest:
-            message = (
-                f"the database has schema version {fact.version},"
-                f" but this version supports only up to {fact.latest}"
-            )
+            message = newer_schema("the database", fact.version, fact.latest)
             return fail(
                 "store", message, "use the newer version that wrote it, or another database"
             )
@@ -371,7 +368,7 @@ def assess_store(fact: StoreInMemory | StoreMissing | StoreReadable | StoreUnusa
         case StoreMissing(path):
             return ok("store", f"{path} does not exist yet; the first start creates it")
         case StoreReadable(path, version, latest) if version > latest:
-            message = f"{path} has schema version {version}, but this version supports only up to {latest}"
+            message = newer_schema(path, version, latest)
             return fail(
                 "store", message, "use the newer version that wrote it, or another --data-dir"
             )

@@ -272,9 +272,7 @@ class Settings:
     )  # fmt: skip
     check_database: bool = _setting(
         False,
-        Option(
-            "Look for damage in the database file at the start, which reads all of it: on or off."
-        ),
+        Option("Read the whole database file at the start, to look for damage: on or off."),
     )
     lease_seconds: float = _setting(
         DEFAULT_LEASE_SECONDS,
@@ -286,7 +284,7 @@ class Settings:
     workers: int = _setting(
         1,
         Option(
-            "Number of processes that serve on the port; more than one need PostgreSQL.", "--workers", "NUMBER"
+            "Number of worker processes behind the port; more than one requires PostgreSQL.", "--workers", "NUMBER"
         ),
         validators.Between(1, MAX_WORKERS),
         _validate_workers,
@@ -427,7 +425,10 @@ class Settings:
         "auto", "on", "off",
     )  # fmt: skip
     task_profile: str = _setting(
-        "", Option("Profile that handles such requests; if empty, the agent that they name.")
+        "",
+        Option(
+            "Profile that handles Open WebUI's background tasks, such as titles; if empty, the agent that they name."
+        ),
     )
     shared_workspace: bool = _setting(
         False,
@@ -460,7 +461,7 @@ class Settings:
     )  # fmt: skip
     agent_failure_status: int = _setting(
         424,
-        Option("Status of a whole reply whose agent failed after it had begun: 424, 422, 400 or 500. Clients retry 500."),
+        Option("Status of a reply that is not streamed and whose agent failed after it had begun: 424, 422, 400 or 500. Clients retry 500."),
         validators.OneOf((424, 422, 400, 500)),
     )  # fmt: skip
 
@@ -473,7 +474,7 @@ class Settings:
     )
     stream_durability: str = _choice(
         Option(
-            "When clients get the events of a stored run: at once (normal), or when the store has them (strict)."
+            "When clients get the events of a stored run: at once (normal), or after they are stored (strict)."
         ),
         "normal", "strict",
     )  # fmt: skip
@@ -482,7 +483,9 @@ class Settings:
         "refuse", "wait",
     )  # fmt: skip
     busy_wait_seconds: float = _setting(
-        60.0, Option("How long such a turn waits before it is refused."), validators.AtLeast(0)
+        60.0,
+        Option("How long a turn waits for a busy session before it is refused."),
+        validators.AtLeast(0),
     )
     max_stored_runs: int = _setting(
         100_000,

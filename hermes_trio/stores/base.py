@@ -54,6 +54,11 @@ class CorruptRecord(StoreError):
     """The store works, but a stored value cannot be decoded. The message names the record."""
 
 
+def newer_schema(name: str, version: int, supported: int) -> str:
+    """Return the message for a database that a newer version of this program has written."""
+    return f"{name} has schema version {version}, but this version supports only up to {supported}"
+
+
 class SessionStore(Protocol):
     """Sessions and their transcripts.
 

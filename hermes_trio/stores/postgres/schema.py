@@ -16,7 +16,7 @@ import psycopg
 import structlog
 from psycopg import errors
 
-from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.base import StoreError, newer_schema
 
 Migration = tuple[str, ...]
 
@@ -356,9 +356,7 @@ def migrate(connection: psycopg.Connection, migrations: tuple[Migration, ...] = 
             _apply(connection, migrations)
     current = schema_version(connection)
     if current > len(migrations):
-        raise StoreError(
-            f"the database has schema version {current}, but this version supports only up to {len(migrations)}"
-        )
+        raise StoreError(newer_schema("the database", current, len(migrations)))
 
 
 def _apply(connection: psycopg.Connection, migrations: tuple[Migration, ...]) -> None:

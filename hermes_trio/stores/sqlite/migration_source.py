@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.base import StoreError, newer_schema
 from hermes_trio.stores.migration import CopiedTable, Row, SourceTable, TargetColumn
 from hermes_trio.stores.sqlite.connections import acquire_lock, connect_to_read, to_store_error
 from hermes_trio.stores.sqlite.schema import LATEST_VERSION, schema_version
@@ -136,6 +136,4 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
             " start and stop its server once, which upgrades the file"
         )
     if version > LATEST_VERSION:
-        raise StoreError(
-            f"{path} has schema version {version}, but this version supports only up to {LATEST_VERSION}"
-        )
+        raise StoreError(newer_schema(str(path), version, LATEST_VERSION))

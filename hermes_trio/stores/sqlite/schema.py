@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.base import StoreError, newer_schema
 
 Migration = tuple[str, ...]
 
@@ -378,9 +378,7 @@ def migrate(connection: sqlite3.Connection, migrations: tuple[Migration, ...] = 
     """
     current = schema_version(connection)
     if current > len(migrations):
-        raise StoreError(
-            f"the database has schema version {current}, but this version supports only up to {len(migrations)}"
-        )
+        raise StoreError(newer_schema("the database", current, len(migrations)))
     for version, statements in enumerate(migrations[current:], current + 1):
         connection.execute("BEGIN IMMEDIATE")
         try:
