@@ -191,13 +191,13 @@ def continue_answer(
             one, and nothing is new. The same question with another answer replaces the last one.
     """
     *_, start = (0, *(n for n, message in enumerate(stored) if message.role == "user"))
-    if _spoken(stored[start:]) == _spoken(sent):
+    if _assistant_text(stored[start:]) == _assistant_text(sent):
         return stored, ()
     is_same_question = stored[start:][:1] == sent[:1]
     return (*(stored[:start] if is_same_question else stored), *sent), sent
 
 
-def _spoken(messages: tuple[Message, ...]) -> str:
+def _assistant_text(messages: tuple[Message, ...]) -> str:
     """Return what the assistant said, as far as it is text."""
     texts = [message.content for message in messages if message.role == "assistant"]
     return "".join(text for text in texts if isinstance(text, str)).strip()

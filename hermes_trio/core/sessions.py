@@ -236,9 +236,9 @@ def _exchanges(messages: Iterable[Message]) -> list[_MessageExchange]:
 
 
 def _exchange(asked: tuple[Message, ...], answer: tuple[Message, ...]) -> _MessageExchange:
-    texts = [_squeezed(message) for message in answer if message.role == "assistant"]
+    texts = [_without_whitespace(message) for message in answer if message.role == "assistant"]
     shown = frozenset({"".join(texts), *texts[-1:]}) - {""}
-    return _MessageExchange(asked, answer, "".join(map(_squeezed, asked)), shown)
+    return _MessageExchange(asked, answer, "".join(map(_without_whitespace, asked)), shown)
 
 
 def _find_recorded(
@@ -260,6 +260,6 @@ def _find_recorded(
     return similar[0] if len(similar) == 1 else -1
 
 
-def _squeezed(message: Message) -> str:
+def _without_whitespace(message: Message) -> str:
     """Return the text of a message without white space, which front ends change."""
     return "".join(text_of(message.content).split())

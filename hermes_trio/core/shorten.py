@@ -72,17 +72,17 @@ def _fit_text(text: str, budget: int) -> str:
 def _fit_array(items: Any, budget: int, depth: int) -> Any:
     room = _entries(budget)
     if not room:
-        return _left_out(len(items))
+        return _omission_note(len(items))
     kept = items[:room]
     shares = _shares(kept, [0] * len(kept), budget, depth)
     shown = [_fit(item, share, depth - 1) for item, share in zip(kept, shares, strict=True)]
-    return [*shown, _left_out(len(items) - room)] if len(items) > room else shown
+    return [*shown, _omission_note(len(items) - room)] if len(items) > room else shown
 
 
 def _fit_object(items: Mapping[Any, Any], budget: int, depth: int) -> Any:
     room = _entries(budget)
     if not room:
-        return _left_out(len(items))
+        return _omission_note(len(items))
     keys = [_key(key) for key in islice(items, room)]
     kept = list(islice(items.values(), room))
     shares = _shares(kept, [_text_size(key, _KEY_LIMIT) + 2 for key in keys], budget, depth)
@@ -90,7 +90,7 @@ def _fit_object(items: Mapping[Any, Any], budget: int, depth: int) -> Any:
         key: _fit(item, share, depth - 1)
         for key, item, share in zip(keys, kept, shares, strict=True)
     }
-    return {**shown, "...": _left_out(len(items) - room)} if len(items) > room else shown
+    return {**shown, "...": _omission_note(len(items) - room)} if len(items) > room else shown
 
 
 def _entries(budget: int) -> int:
@@ -111,7 +111,7 @@ def _shares(children: list[Any], overheads: list[int], budget: int, depth: int) 
     return [need if need <= fair else share for need in needs]
 
 
-def _left_out(count: int) -> str:
+def _omission_note(count: int) -> str:
     return f"[{count} items left out]"
 
 

@@ -322,6 +322,6 @@ def clamp_int(number: int) -> int:
     return max(0, min(number, MAX_INT))
 
 
-def sanitise_text(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """Replace lone surrogates in free text by visible escapes."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -20,7 +20,7 @@ import sys
 def main() -> None:
     """Serve until standard input ends."""
     spec = json.loads(sys.stdin.buffer.readline())
-    _die_with_pipe(sys.stdin.fileno())
+    _exit_with_parent(sys.stdin.fileno())
     # Keep standard output to ourselves; what libraries print goes to standard error.
     output = os.dup(1)
     os.dup2(2, 1)
@@ -42,7 +42,7 @@ def main() -> None:
     os._exit(0)  # at once, without waiting for the library's threads
 
 
-def _die_with_pipe(pipe: int) -> None:
+def _exit_with_parent(pipe: int) -> None:
     """Have the kernel kill us when the other end is closed, even while loading a model, when no Python code can run.
 
     ``PR_SET_PDEATHSIG`` does not work here: it fires when the parent's thread ends, which is

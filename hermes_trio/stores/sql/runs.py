@@ -40,8 +40,8 @@ from hermes_trio.stores.codec import (
     encode_header,
     encode_item,
     encode_run,
+    escape_surrogates,
     final_session,
-    sanitise_text,
 )
 from hermes_trio.stores.sql import conversations, owners, sessions
 from hermes_trio.stores.sql.database import SqlConnection, execute_each
@@ -216,7 +216,7 @@ def _columns(header: RunHeader) -> dict[str, Any]:
         "session_id": header.session_id,
         "parent": header.parent,
         "conversation": header.conversation,
-        "model": sanitise_text(header.stamp.model),
+        "model": escape_surrogates(header.stamp.model),
         "created_at": header.stamp.created_at,
         "listed": int(header.is_stored),
     }
@@ -229,8 +229,8 @@ def _session_use(header: RunHeader, session_id: str, used_at: float) -> sessions
         kind=header.kind,
         created_at=header.stamp.created_at,
         used_at=used_at,
-        model=sanitise_text(header.stamp.model),
-        preview=sanitise_text(build_preview(header.messages)),
+        model=escape_surrogates(header.stamp.model),
+        preview=escape_surrogates(build_preview(header.messages)),
         parent=header.session_id if session_id != header.session_id else "",
     )
 

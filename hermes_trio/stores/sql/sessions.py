@@ -40,7 +40,7 @@ from hermes_trio.stores.codec import (
     decode_json,
     decode_message,
     encode_json,
-    sanitise_text,
+    escape_surrogates,
 )
 from hermes_trio.stores.retention import MESSAGE_BYTES, SESSION_BYTES
 from hermes_trio.stores.sql import retention
@@ -132,10 +132,10 @@ def create(connection: SqlConnection, session: Session) -> Session | SessionExis
             session.updated_at,
             session.updated_at,
             SESSION_BYTES + len(prompt),
-            sanitise_text(session.model),
+            escape_surrogates(session.model),
             session.title,
             prompt,
-            sanitise_text(session.preview),
+            escape_surrogates(session.preview),
             session.parent,
         ),
     )
@@ -403,7 +403,8 @@ def is_granted(
     )
     key = (principal, end_user, session_id)
     return bool(patterns) and all(
-        connection.execute(query, (*key, sanitise_text(pattern))).fetchone() for pattern in patterns
+        connection.execute(query, (*key, escape_surrogates(pattern))).fetchone()
+        for pattern in patterns
     )
 
 
@@ -417,7 +418,7 @@ def grant(connection: SqlConnection, grants: Sequence[Grant]) -> None:
                 each.principal,
                 each.end_user,
                 each.session_id,
-                sanitise_text(each.pattern),
+                escape_surrogates(each.pattern),
                 each.made_at,
             )
             for each in grants
@@ -449,7 +450,7 @@ def revoke(
     parameters = {
         "principal": principal,
         "session_id": session_id,
-        "pattern": sanitise_text(pattern),
+        "pattern": escape_surrogates(pattern),
         "all": end_user is None,
         "end_user": end_user or "",
     }
