@@ -91,7 +91,7 @@ class Meter:
     def _count_token(self, turn: Turn, stamp: int, now: int) -> None:
         if not turn.tokens:
             turn.first, turn.first_stamp = now, stamp
-        if stamp >= turn.sent:  # what was said before anybody asked is a replay and cannot be late
+        if stamp >= turn.sent:  # tokens from before the request are a replay and cannot be late
             self._time(turn, stamp, now)
         turn.last = now
         turn.tokens += 1

@@ -398,7 +398,7 @@ class BodyBudget:
             if self._bytes.has_room_for(claim.principal, count=claim.size):
                 return claim
             if not self._fits(claim):
-                return None  # smaller ones that come later must not take its place for ever
+                return None  # smaller ones that come later must not take its place forever
         return None
 
     def _fits(self, claim: BodyClaim) -> bool:

@@ -1,4 +1,4 @@
-"""Pending approval requests: each gets its own answer, and none waits for ever."""
+"""Pending approval requests: each gets its own answer, and none waits forever."""
 
 from __future__ import annotations
 

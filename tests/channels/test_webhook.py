@@ -134,7 +134,7 @@ class TestRepetition:
             assert await handled(channel) == 2
 
     async def test_an_old_message_is_not_answered(self) -> None:
-        """Whatever was signed long ago: keys of messages are not kept for ever."""
+        """Whatever was signed long ago: keys of messages are not kept forever."""
         async with open_channel() as channel:
             for age in (MAX_AGE_SECONDS - 60, MAX_AGE_SECONDS + 60):
                 sent_at = str(int(EPOCH - age))

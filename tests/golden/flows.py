@@ -1,4 +1,4 @@
-"""How flows are added to the corpus: those that take more than one request and its answer."""
+"""Add flows to the corpus: scenarios of more than one request."""
 
 from __future__ import annotations
 

@@ -38,9 +38,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="in the full session only"))
 
 
-# What takes minutes begins first, so that no worker is left with it at the end. Each is handed two
-# tests in the beginning: the second of the first should be a short one, because it has to wait for
-# all of a soak.
+# Tests that take minutes run first, so that no worker ends with one. Each worker gets two tests at the
+# beginning; the second test of the first worker should be short, because it waits for a whole soak.
 LONGEST_FIRST = (
     "test_clients_that_leave_at_random",
     "test_a_clock_that_jumps",
@@ -63,14 +62,14 @@ def _place(item: pytest.Item) -> int:
 
 @pytest.fixture(params=[False, True], ids=["channel", "write-through"])
 def write_through(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Run a test twice: every token by the channel path, and written through where the SSE writer waits."""
+    """Run a test twice: with every token on the channel path, and with write-through."""
     with offered(request.param):
         yield
 
 
 @pytest.fixture
 def cases(request: pytest.FixtureRequest) -> Iterator[CaseCounter]:
-    """Where a test notes how often it tried what."""
+    """Counts what a test tries, for the report."""
     counts = CaseCounter()
     yield counts
     request.node.user_properties.append(as_property(counts))
@@ -78,7 +77,7 @@ def cases(request: pytest.FixtureRequest) -> Iterator[CaseCounter]:
 
 @pytest.fixture(autouse=True)
 def _book(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Hands over what the shared checks looked for in a test."""
+    """Pass the counts of the shared checks to the report."""
     VIOLATIONS.take()
     yield
     request.node.user_properties.append((VIOLATIONS_PROPERTY, VIOLATIONS.take()))

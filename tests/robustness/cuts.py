@@ -1,8 +1,8 @@
-"""Deterministic cuts: one request, ended by one of the ways out after exactly so many steps of the scheduler.
+"""Deterministic cuts: a request is interrupted after an exact number of scheduler steps.
 
-A *route* is what the client asks, a *way out* what ends it, a *script* what the agent does. For
-each three of them the request is made again and again, and struck one step later each time, until
-it is over before it is struck.
+A *route* is what the client requests, an *interruption* is what ends it, a *script* is what the agent
+does. For each combination the request is repeated and interrupted one step later each time, until it
+ends before the interruption.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_STEPS = 3_000  # no request takes more; a script that does never ends
 
 @frozen
 class CutPlan:
-    """Which steps to strike at."""
+    """The steps at which to interrupt."""
 
     stride: int = 1
     seed: int = 0
@@ -43,7 +43,7 @@ class CutPlan:
 async def cut_everywhere(
     server: ObservedServer, trigger: StepTrigger, clock: MockClock, case: CutCase
 ) -> int:
-    """Strike after every step; returns how often it was struck."""
+    """Interrupt after every step; return the number of interruptions."""
     at, cuts = 1 + case.plan.seed % case.plan.stride, 0
     while at < MAX_STEPS:
         scenario = await _one(server, clock, case, at)
@@ -68,7 +68,7 @@ async def cut_everywhere(
 async def crash_everywhere(
     server: ObservedServer, clock: MockClock, case: CutCase, fault: InternalFault
 ) -> int:
-    """Let a part fail at every use; returns how often it did."""
+    """Let a part fail at each of its uses; return the number of failures."""
     at = 1
     while at < MAX_STEPS:
         scenario = await _one(server, clock, case, at)
@@ -85,7 +85,7 @@ async def crash_everywhere(
 
 @frozen
 class CutCase:
-    """What is tried."""
+    """A route, a script and an interruption."""
 
     route: Route
     script: AgentScript
@@ -103,7 +103,7 @@ async def _one(server: ObservedServer, clock: MockClock, case: CutCase, at: int)
 def run_cuts(
     route: Route, script: AgentScript, interruptions: tuple[Interruption, ...], plan: CutPlan
 ) -> dict[str, int]:
-    """All cuts of one route and script; returns the count for each way out."""
+    """Run all cuts of one route and script; return the count for each interruption."""
     counts: dict[str, int] = {}
 
     async def main() -> None:
@@ -123,7 +123,7 @@ def run_cuts(
 
 
 def run_crashes(route: Route, script: AgentScript) -> dict[str, int]:
-    """All faults of ours in one route and script."""
+    """Run all internal faults in one route and script."""
     counts: dict[str, int] = {}
 
     async def main() -> None:
@@ -146,7 +146,7 @@ async def _make_session(server: ObservedServer) -> None:
 
 
 def run_endless(route: Route, interruption: Interruption) -> list[tuple[str, str]]:
-    """End an agent that would wait for ever; returns how its run ended."""
+    """Interrupt an agent that would wait forever; return how its run ended."""
     ends: list[tuple[str, str]] = []
 
     async def main() -> None:

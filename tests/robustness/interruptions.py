@@ -63,7 +63,7 @@ def _drain(scenario: RequestScenario) -> None:
 
 
 def _freeze(scenario: RequestScenario) -> None:
-    """The process is stopped for an hour, so that everything that has a deadline is late at once."""
+    """Freeze the process for an hour, so that every deadline passes at once."""
     scenario.clock.jump(3_600.0)
 
 
@@ -90,7 +90,7 @@ INTERRUPTIONS = (
 )  # fmt: skip
 
 
-# -- by a fault of our own --
+# -- by an internal fault --
 
 
 class FailAtUse:
@@ -101,7 +101,7 @@ class FailAtUse:
         self.uses = 0
 
     def use(self) -> None:
-        """One more use."""
+        """Count a use, and raise at the n-th."""
         self.uses += 1
         if self.uses == self._at:
             raise InjectedError

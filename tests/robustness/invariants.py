@@ -1,15 +1,13 @@
-"""What must hold of every run, whatever was done to it.
+"""The invariants of every run, shared by the whole suite, in process and over sockets.
 
-Shared by all of this suite, in process and over sockets.
+* A run moves from in progress to one terminal state and stays there.
+* The events of a stream are numbered without a gap, unless its process died; at most one of them announces the end, and nothing follows it.
+* The text of a stream is the text of the record, or its beginning if the stream was cut.
+* Each call that is shown running ends once; when the end is announced, none is left running. The record agrees.
+* Each approval request has one answer, at the latest when the end is announced.
+* The end in a stream is the end in the record.
 
-* Its states only move from in progress to one terminal state, which then stays.
-* The events of a stream are numbered without a gap, unless its process died; at most one of them tells the end, and nothing follows it.
-* The text of a stream is the text of the record, or the beginning of it where the stream was cut.
-* Each call that is shown running ends once; when the end is told, none is left running; so it is in the record.
-* Each question has one answer, at the latest when the end is told.
-* The end that a stream tells is the end that the record has.
-
-Faults are returned as texts, so that a long session can count them; ``check`` raises them.
+Violations are returned as texts, so that a long session can count them; ``check`` raises them.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ class InvariantViolated(AssertionError):
 
 @frozen
 class StoredRun:
-    """The record of a run, as far as the invariants go."""
+    """The part of a run's record that the invariants concern."""
 
     run_id: str
     status: str
@@ -51,7 +49,7 @@ class StoredRun:
 
 
 def stored_run_of_record(record: EndedRun) -> StoredRun:
-    """From what the store holds."""
+    """Return the stored run of a record in the store."""
     text = "".join(item.text for item in record.items if isinstance(item, MessageItem))
     calls = {item.call_id: str(item.state) for item in record.items if isinstance(item, CallItem)}
     handed = frozenset(item.call_id for item in record.items if isinstance(item, ClientCallItem))
@@ -65,7 +63,7 @@ def stored_run_of_record(record: EndedRun) -> StoredRun:
 
 
 def stored_run_of_response(response: Mapping[str, Any]) -> StoredRun:
-    """From what ``GET /v1/responses/{id}`` answers."""
+    """Return the stored run of a reply to ``GET /v1/responses/{id}``."""
     output = response["output"]
     messages = [item for item in output if item["type"] == "message"]
     text = "".join(part["text"] for item in messages for part in item["content"])
@@ -75,7 +73,7 @@ def stored_run_of_response(response: Mapping[str, Any]) -> StoredRun:
 
 @define
 class StatusHistory:
-    """The states that every run was seen in, by whoever looked."""
+    """The observed states of every run."""
 
     _states: dict[str, str] = field(factory=dict)
     faults: list[str] = field(factory=list)
@@ -98,10 +96,9 @@ class StatusHistory:
 def faults_of_stream(
     received: ReceivedStream, first: int | None = None, gaps: int = 0
 ) -> Iterator[str]:
-    """What is wrong with a stream by itself.
+    """Yield the violations in a stream.
 
-    ``first`` is the number that it has to begin with, if that is known; ``gaps`` is how often its
-    process died.
+    ``first`` is the expected first number, if that is known; ``gaps`` is how often its process died.
     """
     numbers = received.numbers
     begin = first if first is not None else (numbers[0] if numbers else 0)
@@ -143,7 +140,7 @@ def _faults_of_calls(received: ReceivedStream) -> Iterator[str]:
 
 @counted(Violation.STUCK)
 def faults_of_record(stored: StoredRun) -> Iterator[str]:
-    """What is wrong with a terminal record by itself."""
+    """Yield the violations in a terminal record."""
     if stored.status not in ALL:
         yield f"the record is {stored.status}"
     if running := [
@@ -154,7 +151,7 @@ def faults_of_record(stored: StoredRun) -> Iterator[str]:
 
 @counted(Violation.LOST)
 def faults_against_record(received: ReceivedStream, stored: StoredRun) -> Iterator[str]:
-    """Where a stream, or the beginning of one, and the record tell different things."""
+    """Yield the contradictions between a stream, or its beginning, and the record."""
     if received.run_id != stored.run_id:
         yield f"the stream of {received.run_id}, the record of {stored.run_id}"
     is_whole = bool(received.ends)

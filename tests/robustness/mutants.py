@@ -1,10 +1,9 @@
 """Known faults, planted one at a time in a copy of the package.
 
-The short part of the suite must catch each.
+The short version of the suite must catch each.
 
-``python -m tests.robustness.mutants`` plants all of them, or those whose names are given. A fault
-whose place is not found in the source any more is an error: then the code has changed and the fault
-has to be written anew.
+``python -m tests.robustness.mutants`` plants all of them, or the named ones. If the source that a fault
+replaces no longer exists, the code has changed: update the fault.
 """
 
 from __future__ import annotations
@@ -427,7 +426,7 @@ MUTANTS = (
         f"{TICKETS}::test_a_ticket_for_another_run",
     ),
     Mutant(
-        "let a ticket be valid for ever",
+        "let a ticket be valid forever",
         "tokens.py",
         "        if now >= expires_at:\n",
         "        if expires_at == 0:\n",
@@ -458,14 +457,14 @@ MUTANTS = (
 
 
 class NotFound(Exception):
-    """The place of a fault is not in the source."""
+    """The source that a fault replaces was not found."""
 
 
 def mutated(mutant: Mutant) -> str:
-    """The source with the fault in it.
+    """Return the source with the fault in it.
 
     Raises:
-        NotFound: its place is not there, or more than once.
+        NotFound: the replaced text does not occur exactly once.
     """
     source = (ROOT / PACKAGE / mutant.path).read_text("utf-8")
     if source.count(mutant.old) != 1:
@@ -477,7 +476,7 @@ def plant(mutant: Mutant, home: Path) -> None:
     """Copy the package with one fault in it.
 
     Raises:
-        NotFound: its place is not there, or more than once.
+        NotFound: the replaced text does not occur exactly once.
     """
     shutil.copytree(ROOT / PACKAGE, home / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "tests", home / "tests", ignore=shutil.ignore_patterns("__pycache__"))
@@ -486,7 +485,7 @@ def plant(mutant: Mutant, home: Path) -> None:
 
 
 def is_caught(mutant: Mutant) -> bool:
-    """Whether the test that should fail does."""
+    """Return whether the expected test fails."""
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
         plant(mutant, home)
@@ -508,7 +507,7 @@ def is_caught(mutant: Mutant) -> bool:
 
 
 def main(names: Sequence[str]) -> int:
-    """Plant them all; returns how many were not caught."""
+    """Plant all faults; return the number that was not caught."""
     missed = 0
     for mutant in MUTANTS:
         if names and mutant.name not in names:

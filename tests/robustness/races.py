@@ -1,8 +1,7 @@
-"""Two things that happen at the same moment, in every order that a scheduler can put them in.
+"""Races: two operations at the same moment, in every order that a scheduler can choose.
 
-Each round has a seed of its own, from which follow the order of all tasks and how many steps each
-of the two waits before it moves. A *contest* plays one round, checks what must hold of it, and
-returns how it went.
+Each round has its own seed, which determines the order of all tasks and how many steps each of the two
+operations waits. A *contest* plays one round, checks the invariants, and returns the result.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ class RaceRound:
     chance: random.Random
 
     async def at_random(self, action: Callable[[], Awaitable[Any]]) -> None:
-        """Do something after some steps."""
+        """Run an operation after a random number of steps."""
         await steps(self.chance.randrange(FURTHEST))
         await action()
 
     async def both(
         self, one: Callable[[], Awaitable[Any]], other: Callable[[], Awaitable[Any]]
     ) -> None:
-        """Let two things happen, each after some steps of its own."""
+        """Run two operations, each after its own random number of steps."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.at_random, one)
             nursery.start_soon(self.at_random, other)
@@ -72,20 +71,20 @@ class RaceRound:
         return await self.ended(self.server.exchange(method, path, b"", {}, None))
 
     async def ended(self, exchange: ObservedExchange) -> HttpResponse:
-        """Run an exchange to its end."""
+        """Return when an exchange has ended."""
         await exchange.run(self.server.harness.client.app)
         check(exchange.faults)
         return exchange.answer
 
     async def record(self, run_id: str) -> EndedRun:
-        """The record of a run that is over."""
+        """Return the record of a run that has ended."""
         await self.server.until_quiet()
         found = await self.server.store.find_run("ann", run_id)
         assert isinstance(found, EndedRun), found
         return found
 
     def check_stream(self, dialect: Dialect, raw: bytes, record: EndedRun) -> ReceivedStream:
-        """A stream, or the beginning of one, against the record."""
+        """Check a stream, or its beginning, against the record."""
         received = read_stream(dialect, raw)
         check(faults_of_stream(received))
         if received.run_id:
@@ -105,7 +104,7 @@ async def _stream(
 
 
 async def stop_and_finish(one: RaceRound) -> str:
-    """A run that is about to finish is stopped."""
+    """Stop a run that is about to finish."""
     run_id = (await one.post(RUNS, {"input": "Hi"})).json["run_id"]
     answers: list[HttpResponse] = []
 
@@ -121,7 +120,7 @@ async def stop_and_finish(one: RaceRound) -> str:
 
 
 async def cancel_and_disconnect(one: RaceRound) -> str:
-    """A response is cancelled while its client leaves."""
+    """Cancel a response while its client leaves."""
     exchange = await _stream(one, RESPONSES, {"input": "Hi", "stream": True})
     answers: list[HttpResponse] = []
 
@@ -147,9 +146,9 @@ async def cancel_and_disconnect(one: RaceRound) -> str:
 
 
 async def resume_and_expiry(one: RaceRound) -> str:
-    """A stream is picked up while its log is forgotten.
+    """Resume a stream while its log expires.
 
-    Its bytes come, or a refusal, or a cut; never others.
+    The client gets its bytes, a refusal, or a cut stream; never other bytes.
     """
     first = await one.ended(await _stream(one, RESPONSES, {"input": "Hi", "stream": True}))
     blocks = first.body.split(b"\n\n")
@@ -174,7 +173,7 @@ async def resume_and_expiry(one: RaceRound) -> str:
 
 
 async def delete_and_stream(one: RaceRound) -> str:
-    """A response is deleted while somebody reads it."""
+    """Delete a response while a client reads it."""
     answer = await one.post(RESPONSES, {"input": "Hi", "background": True})
     run_id = answer.json["id"]
     read: list[HttpResponse] = []
@@ -200,7 +199,7 @@ async def delete_and_stream(one: RaceRound) -> str:
 
 
 async def one_key_twice(one: RaceRound) -> str:
-    """Two requests with one key: one run, and the same bytes for both."""
+    """Send two requests with one key: they start one run and get the same bytes."""
     body, key = {"input": "Hi", "stream": True}, {"Idempotency-Key": f"k{one.chance.random()}"}
     both = [await _stream(one, RESPONSES, body, key) for _ in range(2)]
     first, second = (partial(each.run, one.server.harness.client.app) for each in both)
@@ -218,9 +217,9 @@ async def one_key_twice(one: RaceRound) -> str:
 
 
 async def approve_and_time_out(one: RaceRound) -> str:
-    """A question is answered at the moment when its time is up.
+    """Answer an approval request at the moment of its timeout.
 
-    It has one answer, and all tell the same one.
+    It has one answer, the same for all observers.
     """
     choice = one.chance.choice(
         ["once", "session"]
@@ -260,9 +259,9 @@ async def approve_and_time_out(one: RaceRound) -> str:
 
 
 async def two_turns_of_a_session(one: RaceRound) -> str:
-    """Two turns in one session at once.
+    """Start two turns in one session at once.
 
-    Each is done alone or refused, and the transcript has them in order.
+    Each runs alone or is refused, and the transcript has them in order.
     """
     session = f"s{one.chance.random()}"
     answers: list[HttpResponse] = []
@@ -282,7 +281,7 @@ async def two_turns_of_a_session(one: RaceRound) -> str:
 
 @frozen
 class Race:
-    """A contest, what the agent does in it, and some ways in which it must have gone in many rounds."""
+    """A contest, its script, and the results that must occur in many rounds."""
 
     name: str
     contest: Contest
@@ -303,7 +302,7 @@ RACES = (
 
 
 def run_race(race: Race, rounds: int, seed: int = 0) -> Counter[str]:
-    """Play many rounds; returns how they went."""
+    """Play many rounds; return their results."""
     seen: Counter[str] = Counter()
 
     async def main() -> None:

@@ -127,7 +127,10 @@ class Summary:
 
     def markdown(self) -> str:
         """Return the report as a page."""
-        return "\n".join(["# Robustness report", "", *self.lines(), ""])
+        about = (
+            "Written by `nox -s robustness`; do not edit. [](robustness.md) explains the methods."
+        )
+        return "\n".join(["# Robustness report", "", about, "", *self.lines(), ""])
 
 
 def as_property(cases: CaseCounter) -> tuple[str, object]:

@@ -1,4 +1,4 @@
-"""What must hold after a request, whatever ended it."""
+"""Check what must hold after a request, whatever ended it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def check_scenario(
     reasons: frozenset[Reason],
     tolerance: Tolerance = STRICT,
 ) -> None:
-    """Look at everything that one request left.
+    """Check everything that one request left.
 
     Raises:
         Broken: an invariant does not hold.
@@ -77,7 +77,7 @@ def _faults_of_end(
 
 
 def _faults_of_answers(scenario: RequestScenario) -> Iterator[str]:
-    """Whatever is not a stream is JSON, and an error has its envelope."""
+    """Check that every reply that is not a stream is JSON, and that errors have the envelope."""
     for exchange in scenario.exchanges():
         answer = exchange.answer
         if answer.status >= 400 and answer.body and set(answer.json) != {"error"}:
@@ -116,7 +116,7 @@ async def _against_store(
 def _against_agent(
     scenario: RequestScenario, received: ReceivedStream, tolerance: Tolerance
 ) -> list[str]:
-    """Of a run that is not stored there is only what its agent was heard to say."""
+    """Check a run that is not stored against the recorded events of its agent."""
     accepted_text = scenario.server.agents.accepted_text.get(received.run_id, "")
     is_same = (
         accepted_text == received.text if received.ends else accepted_text.startswith(received.text)
@@ -125,7 +125,7 @@ def _against_agent(
 
 
 async def _faults_of_whole(scenario: RequestScenario, tolerance: Tolerance) -> list[str]:
-    """An answer in one piece is the record."""
+    """Check that a reply that is not streamed equals the record."""
     answer = scenario.exchange.answer if scenario.exchange is not None else None
     if answer is None or answer.status != 200 or not answer.body:
         return []

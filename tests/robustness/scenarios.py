@@ -1,4 +1,4 @@
-"""What clients ask and what agents do, for requests that are cut short."""
+"""Routes and scripts for requests that are cut short."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ DANGLING: tuple[Event, ...] = (
 
 @frozen
 class AgentScript:
-    """What the agent does."""
+    """The script of the agent."""
 
     name: str
     steps: tuple[Step, ...]
@@ -73,7 +73,7 @@ SCRIPTS = (
 
 @frozen
 class Route:
-    """What the client asks. A run that goes on by itself is followed in a second request."""
+    """The client's request. A run that continues by itself is followed by a second request."""
 
     name: str
     path: str
@@ -119,7 +119,7 @@ class RequestScenario:
         return [each for each in dict.fromkeys((self.exchange, self.follower)) if each is not None]
 
     async def play(self) -> None:
-        """Make the request, and follow its run if it goes on by itself."""
+        """Send the request, and follow its run if it continues by itself."""
         headers = {name: value.format(n=next(_KEYS)) for name, value in self.route.headers.items()}
         body = json.dumps(self.route.body).encode()
         await self._run(

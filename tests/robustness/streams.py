@@ -1,7 +1,7 @@
-"""What a client got of one stream, in terms that all dialects share.
+"""What a client received of one stream, in terms that all dialects share.
 
-A stream may have been cut at any byte: what is no whole event does not count. Nothing is asserted
-here but the form of what is whole; ``invariants.py`` says what must hold of it.
+A stream may have been cut at any byte; an incomplete event does not count. Only the form of complete
+events is checked here; ``invariants.py`` checks the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Dialect(StrEnum):
 
 @frozen
 class WireEvent:
-    """One event as it stood on the wire."""
+    """One event in its wire form."""
 
     name: str
     data: Json
@@ -36,7 +36,7 @@ class WireEvent:
 
 @frozen
 class EventFacts:
-    """What one event tells, if anything."""
+    """The facts in one event."""
 
     text: str = ""
     started: str = ""  # the call that begins
@@ -51,7 +51,7 @@ NOTHING = EventFacts()
 
 @frozen
 class ReceivedStream:
-    """A stream, as far as it went."""
+    """The received part of a stream."""
 
     dialect: Dialect
     run_id: str
@@ -66,12 +66,12 @@ class ReceivedStream:
 
     @property
     def ends(self) -> tuple[frozenset[str], ...]:
-        """Each telling of the run's end."""
+        """The events that announce the run's end."""
         return tuple(each.end for each in self.facts if each.end)
 
 
 def read_stream(dialect: Dialect, raw: bytes) -> ReceivedStream:
-    """Read the bytes of a stream that may be cut anywhere."""
+    """Parse the bytes of a stream that may be cut anywhere."""
     blocks = [block for block in raw.split(b"\n\n")[:-1] if not block.startswith(b":")]
     closed = _CLOSED.get(dialect, b"\0") in raw
     events = [_event(block) for block in blocks if block != b"data: [DONE]"]

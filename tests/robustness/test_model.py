@@ -313,7 +313,7 @@ class ServerMachine(RuleBasedStateMachine):
     def resume(self, number: int, after: int) -> None:
         """A stream that has ended is read again, whole and from some point on.
 
-        The same bytes, for ever.
+        The same bytes, forever.
         """
         model = self._pick(number, lambda each: not each.is_live and not each.is_deleted)
         if model is None:

@@ -1,4 +1,4 @@
-"""A full server that is stopped, a burst, windows that stay shut, a disk that hangs, and a line cut at every byte."""
+"""A full server that is stopped, a burst, closed HTTP/2 windows, a disk that hangs, and a connection cut at every byte."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ CHAT = "/v1/chat/completions"
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HEADER_SECONDS = 10.0  # of the server
 BODY_SECONDS = 2.0
-SLACK = 15.0  # for a busy machine; a leak lasts for ever
+SLACK = 15.0  # for a busy machine; a leak lasts forever
 # for two hundred, with a thread and 0.3 MB each; seen: 3 to 58, as much as is not there already
 READERS_MEGABYTES = 75
 IDLE, LORIS, READERS = 5_000, 1_000, 100

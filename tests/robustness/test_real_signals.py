@@ -1,6 +1,6 @@
 """Signals at inconvenient moments.
 
-To the whole process group, in the midst of the start, in the midst of the end.
+To the whole process group, during start-up, and during shutdown.
 """
 
 from __future__ import annotations

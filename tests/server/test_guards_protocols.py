@@ -248,7 +248,7 @@ async def test_late_data_gives_its_window_back() -> None:
 
 
 async def test_a_response_that_stops_half_way_is_reset() -> None:
-    """In HTTP/1.1 the connection closes; here the client would wait for ever."""
+    """In HTTP/1.1 the connection closes; here the client would wait forever."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":

@@ -134,7 +134,7 @@ class BoundedStreamBuffer(StreamBuffer):
             await super().drain()
 
     async def close(self) -> None:
-        """Drop the data and wake whoever waits."""
+        """Drop the data and wake waiting tasks."""
         await super().close()
         self._closed.set()
 
@@ -206,7 +206,7 @@ class GuardedH2Protocol(H2Protocol):
     async def _reset_incomplete(self, stream_id: int) -> None:
         """Reset a stream whose application stopped half way.
 
-        Defect: Such a stream stays open, and its client waits for ever (no issue known).
+        Defect: Such a stream stays open, and its client waits forever (no issue known).
         Delete when: `H2Protocol` resets a stream that is closed before its end.
         """
         buffer = self.stream_buffers.get(stream_id)
@@ -241,7 +241,7 @@ class GuardedH2Protocol(H2Protocol):
             else:
                 await self.has_data.wait()
                 await self.has_data.clear()
-            for buffer in ended:  # only now: whoever waits in `drain` may close the connection
+            for buffer in ended:  # only now: a task that waits in `drain` may close the connection
                 await buffer.close()
 
     async def _frame_data(self, stream_id: int, ended: list[StreamBuffer]) -> int:

@@ -150,7 +150,7 @@ class _GuardedExchange:
         """Receive the rest of an upload that the application does not want.
 
         Defect: Messages for the application wait in a queue of ten. An application that answers
-        without receiving fills it up, and Hypercorn then waits for ever to put the disconnect into
+        without receiving fills it up, and Hypercorn then waits forever to put the disconnect into
         it, and reads nothing more from the connection (no issue known). Delete when: closing a
         stream in Hypercorn does not wait for the application.
         """

@@ -242,8 +242,8 @@ class GuardedStream(trio.abc.HalfCloseableStream):
     def _end(self) -> None:
         """Cancel the tasks of the connection with its last request, `GONE_SECONDS` after its client has gone at the latest.
 
-        Defect: `H11Protocol` waits for ever in `can_read` when bytes follow the last request of a
-        connection, and for ever to tell an application that does not receive of the disconnect (no
+        Defect: `H11Protocol` waits forever in `can_read` when bytes follow the last request of a
+        connection, and forever to tell an application that does not receive of the disconnect (no
         issue known). Delete when: no task of `TCPServer` outlives its connection.
         """
         if self._requests == 0:

@@ -35,7 +35,7 @@ class RunOwner:
     ownership: Ownership
 
     def admits(self, ownership: Ownership | None) -> bool:
-        """Return whether an owner may write the run, or the run is nobody's."""
+        """Return whether an owner may write the run: its own, or one without an owner."""
         is_free = self.is_hidden or not (self.is_live or self.ownership.node)
         return ownership is None or is_free or ownership == self.ownership
 

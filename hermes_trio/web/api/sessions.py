@@ -246,7 +246,7 @@ async def chat(session_id: str) -> Response:
     """Run one turn, and respond when it has ended."""
     started = await _start(session_id, is_streamed=False)
     collector = SessionCollector(started.header, app_state().options.agent_failure_status)
-    # Media only here: the events of a stream are the same for ever, and files are not.
+    # Media only here: the events of a stream are the same forever, and files are not.
     make_reply = partial(reply_with_media, collector, started.header.stamp.model)
     return await collected_response(started, collector, make_reply)
 
