@@ -1,4 +1,4 @@
-"""Server-sent events, read strictly: whatever our dialects do not write is an error."""
+"""A strict parser of server-sent events: anything that the dialects do not write is an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Frame:
 
     @property
     def json(self) -> Any:
-        """What the data line says."""
+        """The parsed data line."""
         return json.loads(self.data)
 
     @property
@@ -27,7 +27,7 @@ class Frame:
 
 
 def parse_frame(block: str) -> Frame:
-    """A block of lines as our dialects write it: no ``id``, no ``retry``, one line of data."""
+    """Parse a block of lines: no ``id``, no ``retry``, one line of data."""
     fields: dict[str, str] = {}
     for line in block.split("\n"):
         name, _, value = line.partition(": ")
@@ -38,7 +38,7 @@ def parse_frame(block: str) -> Frame:
 
 
 def parse_sse(body: bytes) -> list[Frame]:
-    """All events of a whole stream."""
+    """Parse all events of a whole stream."""
     text = body.decode("ascii")
     assert text.endswith("\n\n"), "a stream ends with a whole event"
     return [parse_frame(block) for block in text[:-2].split("\n\n")]

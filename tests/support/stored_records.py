@@ -1,4 +1,4 @@
-"""What the store holds, read from the file as any other program could."""
+"""Read stored records directly from the database file."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class StoredTurn:
 
     @property
     def roles(self) -> list[str]:
-        """Who spoke, in order."""
+        """The roles of the messages, in order."""
         return [message["role"] for message in self.messages]
 
     def said_by(self, role: str) -> str:
-        """All that one of them said."""
+        """Return the text of all messages of a role."""
         return "".join(message["content"] for message in self.messages if message["role"] == role)
 
 
 def turns(server: ServerProcess, session: str) -> list[StoredTurn]:
-    """The turns of a session, the oldest first."""
+    """Return the turns of a session, oldest first."""
     with closing(_connect(server)) as database, database:
         query = (
             "SELECT run_id, status, reason FROM runs WHERE session_id = ? AND status <> 'in_progress'"
@@ -44,14 +44,14 @@ def turns(server: ServerProcess, session: str) -> list[StoredTurn]:
 
 
 def count(server: ServerProcess) -> int:
-    """How many turns there are in all."""
+    """Return the number of all turns."""
     with closing(_connect(server)) as database:
         query = "SELECT count(*) FROM runs WHERE status <> 'in_progress'"
         return int(database.execute(query).fetchone()[0])
 
 
 def unfinished(server: ServerProcess) -> int:
-    """How many runs the store holds for live."""
+    """Return the number of runs that are stored as in progress."""
     with closing(_connect(server)) as database:
         query = "SELECT count(*) FROM runs WHERE status = 'in_progress'"
         return int(database.execute(query).fetchone()[0])

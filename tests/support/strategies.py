@@ -1,4 +1,4 @@
-"""The shared Hypothesis vocabulary: what agents may say, in every odd order."""
+"""Shared Hypothesis strategies: the events that agents may emit, in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feeding scripts to a turn, and the invariants that must hold of whatever comes out."""
+"""Feed scripts to a turn, and check the invariants of its changes."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from hermes_trio.core.turn import Turn
 
 
 def feed(turn: Turn, events: Iterable[Event]) -> list[Change]:
-    """All changes of some events."""
+    """Return all changes of some events."""
     return [change for event in events for change in turn.take(event)]
 
 
 def played(
     events: Iterable[Event], reason: Reason = Reason.CLIENT_DISCONNECTED
 ) -> tuple[Turn, list[Change]]:
-    """A turn that took a script and was then cut."""
+    """Return a turn that took a script and was then cut."""
     turn = Turn()
     changes = feed(turn, events)
     return turn, changes + list(turn.cancel(reason, 5.0))
 
 
 def check_invariants(turn: Turn, changes: list[Change]) -> None:
-    """What design promises of every ended turn."""
+    """Check the invariants of an ended turn."""
     check_calls(turn, changes)
     check_questions(changes)
     check_text(turn, changes)
@@ -48,7 +48,7 @@ def check_invariants(turn: Turn, changes: list[Change]) -> None:
 
 
 def check_questions(changes: list[Change]) -> None:
-    """Each question is answered once, and none is left open."""
+    """Check that each approval request is answered once, and that none is left open."""
     waiting: set[str] = set()
     for change in changes:
         match change:
@@ -63,7 +63,7 @@ def check_questions(changes: list[Change]) -> None:
 
 
 def check_calls(turn: Turn, changes: list[Change]) -> None:
-    """Each call is shown running once, then ended once.
+    """Check that each call is shown running once, then ended once.
 
     Nothing is left running; nothing internal is shown.
     """
@@ -90,7 +90,7 @@ def check_calls(turn: Turn, changes: list[Change]) -> None:
 
 
 def check_text(turn: Turn, changes: list[Change]) -> None:
-    """Text is neither lost nor doubled: the deltas, the turn and its items agree."""
+    """Check that text is neither lost nor doubled: the deltas, the turn and its items agree."""
     deltas = "".join(change.text for change in changes if isinstance(change, TextAdded))
     items = "".join(item.text for item in turn.items if isinstance(item, MessageItem))
     assert deltas == turn.text == items

@@ -1,4 +1,4 @@
-"""The upstream agent against a scripted model server, with an emitter that records."""
+"""The upstream agent with a scripted model server and a recording emitter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOWHERE = Path("/nonexistent")
 
 @frozen
 class ClientCall:
-    """A call that was handed to the client."""
+    """A call that the client has to run."""
 
     call_id: str
     name: str
@@ -42,7 +42,7 @@ class ClientCall:
 
 @frozen
 class Question:
-    """An approval that was asked for."""
+    """An approval request."""
 
     command: str
     description: str
@@ -53,7 +53,7 @@ class Question:
 
 @frozen
 class Approval:
-    """What the user says to all questions."""
+    """The user's answer to all approval requests."""
 
     approved: bool
 
@@ -100,7 +100,7 @@ class RecordingEmitter:
         return Approval(self.is_approving)
 
     async def until(self, kind: type) -> None:
-        """Wait until such a thing was said."""
+        """Wait until a matching event was emitted."""
         while not self.all(kind):
             await self.changed.wait()
 
@@ -117,7 +117,7 @@ class RecordingEmitter:
 
     @property
     def ends(self) -> list[tuple[str, str, bool]]:
-        """Id, result and failure of each call, in the order in which they ended."""
+        """Return id, result and failure of each call, in the order in which they ended."""
         return [(event.call_id, event.result, event.is_error) for event in self.all(ToolCompleted)]
 
     async def _hear(self, event: Event | ClientCall | Question) -> None:
@@ -129,14 +129,14 @@ class RecordingEmitter:
 
 @frozen
 class UpstreamHarness:
-    """A scripted upstream with an agent in front of it."""
+    """A scripted model server and an agent that uses it."""
 
     upstream: ScriptedUpstream
     agent: UpstreamAgent
     emitter: RecordingEmitter = field(factory=RecordingEmitter)
 
     async def turn(self, text: Any = "Hi", **more: Any) -> Result:
-        """Do a turn."""
+        """Run a turn."""
         turn = TurnRequest("run_0123456789ab", "session_1", text, **more)
         return await self.agent.run(turn, cast("AsyncEmitter", self.emitter))
 
@@ -155,7 +155,7 @@ class UpstreamHarness:
 async def open_upstream_harness(
     *scripts: Script, tools: Iterable[Tool] = (), **config: Any
 ) -> AsyncIterator[UpstreamHarness]:
-    """An agent for these scripts.
+    """Open an agent for these scripts.
 
     Every other argument is a field of the configuration or of its limits.
     """

@@ -1,7 +1,4 @@
-"""A server's side of write-through, for clients in memory.
-
-It keeps the contract strictly, partial writes included.
-"""
+"""The server's side of write-through, for clients in memory. It enforces the contract strictly."""
 
 from __future__ import annotations
 
