@@ -198,7 +198,7 @@ class _Reduction:
         self._free(run.size)
         self.runs += 1
         if is_too_large:
-            # The messages of the run go, too, and then the first stub that led to them.
+            # The messages of the run go, too, and the stub before them, which then leads nowhere.
             query = "DELETE FROM messages WHERE principal = ? AND run_id = ? RETURNING length(body)"
             rows = self._connection.execute(query, (owner, run.run_id)).fetchall()
             total = sum(size + MESSAGE_BYTES for (size,) in rows)

@@ -157,9 +157,10 @@ def find_ranges(
         "limit": clamp_int(query.limit) + 1,
     }
     for statement, group in _choose_ranges(connection, parameters, query):
+        ordered = statement
         if not query.newest_first:
-            statement = statement.replace("run_id) < (", "run_id) > (").replace(" DESC", "")  # noqa: PLW2901
-        yield statement, parameters | as_dict(group)
+            ordered = statement.replace("run_id) < (", "run_id) > (").replace(" DESC", "")
+        yield ordered, parameters | as_dict(group)
 
 
 def _choose_ranges(

@@ -368,15 +368,15 @@ def inspect_database(path: Path) -> DatabaseInfo:
     Raises:
         StoreError: The file cannot be opened.
     """
-    path = path.resolve()
     try:
+        real_path = path.resolve()
         with ExitStack() as undo:
             try:
-                undo.callback(os.close, acquire_lock(path))
+                undo.callback(os.close, acquire_lock(real_path))
                 is_in_use = False
             except StoreError:
                 is_in_use = True
-            with closing(connect_to_read(path, _INSPECT_BUSY_SECONDS)) as connection:
+            with closing(connect_to_read(real_path, _INSPECT_BUSY_SECONDS)) as connection:
                 connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
                 is_small = _file_size(connection) <= MAX_CONVERTED_BYTES
                 can_shrink = is_small or _returns_pages(connection)

@@ -177,7 +177,7 @@ async def update_session(session_id: str) -> Response:
 async def delete_session(session_id: str) -> Response:
     """Delete a session and its runs; live runs are stopped first."""
     await _find(session_id)
-    # Each run bounds how long its end takes.
+    # Stop the live runs and wait for their ends, which each run bounds in time.
     live = app_state().services.registry.in_session(principal(), session_id)
     for run in live:
         run.stop(Reason.STOP_REQUESTED)
