@@ -2,7 +2,7 @@
 
 const REASONS = {
   stop_requested: "stopped on request", client_disconnected: "the client left", timeout: "time limit",
-  max_output_tokens: "ran out of tokens", agent_incomplete: "the agent gave up", agent_error: "the agent failed",
+  max_output_tokens: "ran out of tokens", agent_incomplete: "the agent did not finish", agent_error: "the agent failed",
   process_died: "the server was killed", server_shutdown: "the server was shut down", stalled_reader: "the client stopped reading",
   server_error: "an error of the server",
 };
