@@ -40,8 +40,8 @@ def test_the_address_is_that_of_the_settings(host: str, url: str) -> None:
     assert server_url(Settings(host=host)) == url
 
 
-def test_a_port_that_nobody_knows() -> None:
-    with pytest.raises(ConfigurationError, match="give --url"):
+def test_a_port_that_the_system_chooses() -> None:
+    with pytest.raises(ConfigurationError, match="pass --url"):
         server_url(Settings(port=0))
 
 
