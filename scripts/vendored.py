@@ -31,8 +31,8 @@ class Package:
 
     @property
     def tarball(self) -> str:
-        """The name of the file that ``npm pack`` writes."""
-        return f"{self.name}-{self.version}.tgz"
+        """What ``npm pack`` calls it."""
+        return f"{self.name.removeprefix('@').replace('/', '-')}-{self.version}.tgz"
 
 
 def packages() -> list[Package]:

@@ -35,9 +35,9 @@ function add(turn, message) {
     if (call) call.result = plainText(message.content);
     return;
   }
-  if (message.reasoning) turn.parts.push({ type: "reasoning", doc: new Doc().append(message.reasoning) });
+  if (message.reasoning) turn.parts.push({ type: "reasoning", doc: new Doc().append(message.reasoning).finish() });
   const text = plainText(message.content);
-  if (text) turn.parts.push({ type: "text", doc: new Doc().append(text) });
+  if (text) turn.parts.push({ type: "text", doc: new Doc().append(text).finish() });
   for (const call of message.tool_calls ?? []) turn.parts.push(storedCall(call));
 }
 

@@ -101,6 +101,7 @@ function end(turn, event) {
   turn.error = typeof event.error === "string" ? event.error : event.error?.message ?? "";
   turn.connection = "";
   for (const part of turn.parts) {
+    part.doc?.finish();
     if (part.type === "tool" && part.status === "running") part.status = "cancelled";
     if (part.type === "approval" && !part.choice) Object.assign(part, { choice: "deny", by: "run_ended" });
   }

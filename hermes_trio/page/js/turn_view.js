@@ -1,5 +1,6 @@
 // A turn on the screen: question, reasoning, text, tool cards, questions of the agent, and how it ended.
 
+import { ansiPieces } from "./ansi.js";
 import { now, ORIGIN } from "./api.js";
 import { CopyButton, Icon, Sign, Status, Wing } from "./bits.js";
 import { useCell, useTicks } from "./cell.js";
@@ -116,6 +117,12 @@ function ToolBody({ call }) {
   </div>`;
 }
 
+// Colours of a terminal. Most texts have none, and stay one node.
+function shown(text) {
+  if (!/[\x1b\r]/.test(text)) return text;
+  return ansiPieces(text).map(({ text: piece, classes }) => (classes ? html`<span class=${classes}>${piece}</span>` : piece));
+}
+
 class Piece extends Component {
   componentDidUpdate() {
     if (this.props.isLive && this.field) this.field.scrollTop = this.field.scrollHeight;
@@ -123,7 +130,7 @@ class Piece extends Component {
 
   render({ name, text }) {
     return html`<div class="piece"><div class="piece-head"><span>${name}</span><${CopyButton} text=${text} title=${`Copy: ${name}`} /></div>
-      <pre tabindex="0" role="group" aria-label=${name} ref=${(field) => { this.field = field; }}>${text}</pre></div>`;
+      <pre tabindex="0" role="group" aria-label=${name} ref=${(field) => { this.field = field; }}>${shown(text)}</pre></div>`;
   }
 }
 

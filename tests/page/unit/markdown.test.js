@@ -1,106 +1,63 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isSafe, parseInline } from "../../../hermes_trio/page/js/inline.js";
-import { Doc, parseBlocks } from "../../../hermes_trio/page/js/markdown.js";
-
-const text = (value) => ({ type: "text", text: value });
+import { ansiPieces } from "../../../hermes_trio/page/js/ansi.js";
+import { parseHighlighted } from "../../../hermes_trio/page/js/highlight.js";
+import { csvOf, Doc, isSafe, parseBlocks } from "../../../hermes_trio/page/js/markdown.js";
 
 function types(source) {
   return parseBlocks(source).map((block) => block.type);
 }
 
+// The types and texts of what stands in the only paragraph of a text.
+function inline(source) {
+  const [{ children: [{ children }] }] = parseBlocks(source);
+  return children.map(({ type, text, attrs }) => [type, attrs.href ?? attrs.src ?? text]);
+}
+
 // -- blocks --
 
 test("the kinds of blocks", () => {
-  const source = "# Title\n\npara\nmore\n\n- a\n- b\n\n1. x\n2. y\n\n> quote\n\n---\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n\n```py\ncode\n```";
-  assert.deepEqual(types(source), ["heading", "paragraph", "list", "list", "quote", "rule", "table", "code"]);
+  const source = "# Title\n\npara\nmore\n\n- a\n- b\n\n1. x\n2. y\n\n> quote\n\n---\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n\n```py\ncode\n```\n\n$$\nx\n$$";
+  assert.deepEqual(types(source), ["heading", "paragraph", "bullet_list", "ordered_list", "blockquote", "hr", "table", "fence", "math_block"]);
 });
 
-test("a code block keeps what it holds", () => {
-  const [block] = parseBlocks("```js title\n# no heading\n\n- no list\n```\n");
-  assert.deepEqual([block.language, block.text, block.isOpen], ["js", "# no heading\n\n- no list", false]);
-});
-
-test("a code block that is still open", () => {
-  const [block] = parseBlocks("~~~\nlet x\n``` is no end");
-  assert.deepEqual([block.text, block.isOpen], ["let x\n``` is no end", true]);
-});
-
-test("code inside a list item", () => {
-  const [list, ...rest] = parseBlocks("- first\n  ```\n  code\n  ```\n- second\n\n  more of it\n\nafter");
-  assert.deepEqual(list.items.map((item) => item.blocks.map((block) => block.type)), [["paragraph", "code"], ["paragraph", "paragraph"]]);
-  assert.equal(list.items[0].blocks[1].text, "code");
-  assert.deepEqual(rest.map((block) => block.text), ["after"]);
-});
-
-test("nested lists and tasks", () => {
-  const [list] = parseBlocks("- [x] done\n- [ ] open\n  - inner\n- plain");
-  assert.deepEqual(list.items.map((item) => item.task), [true, false, null]);
-  assert.equal(list.items[1].blocks[1].type, "list");
-});
-
-test("a list begins where it says", () => {
-  assert.equal(parseBlocks("7. seven\n8. eight")[0].start, 7);
-});
-
-test("years at the end of a line begin no list", () => {
-  assert.deepEqual(types("It was in\n1999. A good year."), ["paragraph"]);
-});
-
-test("rows of a table have as many cells as its head", () => {
-  const [table] = parseBlocks("| a | b |\n|:--|:-:|\n| 1 |\n| 1 | 2 | 3 |\n| x \\| y | `z` |");
-  assert.deepEqual(table.rows, [["1", ""], ["1", "2"], ["x | y", "`z`"]]);
-  assert.deepEqual(table.align, ["l", "lr"]);
+test("a table as CSV", () => {
+  const [table] = parseBlocks('| a | b |\n|:--|:-:|\n| 1, 2 | say **"hi"** |\n| x \\| y | `z` |');
+  assert.equal(csvOf(table), 'a,b\n"1, 2","say ""hi"""\nx | y,z');
 });
 
 // -- inline --
 
-test("marks", () => {
-  assert.deepEqual(parseInline("a **b *c* d** `e*f*` ~~g~~"), [
-    text("a "), { type: "strong", children: [text("b "), { type: "em", children: [text("c")] }, text(" d")] },
-    text(" "), { type: "code", text: "e*f*" }, text(" "), { type: "del", children: [text("g")] },
-  ]);
-});
-
-test("what only looks like marks", () => {
-  for (const plain of ["2 * 3 * 4", "snake_case_name", "a ** b", "**open", "_open", "`open", "[no](", "!"]) {
-    assert.equal(parseInline(plain).map((node) => node.text).join(""), plain, plain);
-    assert.ok(parseInline(plain).every((node) => node.type === "text"), plain);
-  }
-});
-
-test("escapes and line ends", () => {
-  assert.deepEqual(parseInline("\\*a\\*").map((node) => node.text).join(""), "*a*");
-  assert.deepEqual(parseInline("a  \nb\\\nc").map((node) => node.type), ["text", "break", "text", "break", "text"]);
-});
-
-test("links", () => {
-  assert.deepEqual(parseInline("[a *b*](https://x.test/(y) \"title\")")[0].url, "https://x.test/(y)");
-  assert.deepEqual(parseInline("see https://x.test/a?b=1, then").map((node) => node.url ?? node.text), ["see ", "https://x.test/a?b=1", ", then"]);
-  assert.equal(parseInline("(https://x.test)")[1].url, "https://x.test");
-  assert.equal(parseInline("<mailto:a@b.test>")[0].children[0].text, "a@b.test");
-});
-
 test("addresses that could run something are no links", () => {
   for (const url of ["javascript:alert(1)", "JaVaScRiPt:alert(1)", "data:text/html,x", "vbscript:x", " javascript:x", "java\nscript:x", "//x.test", "file:///etc"]) {
     assert.equal(isSafe(url), false, url);
-    assert.ok(!JSON.stringify(parseInline(`[x](${url}) ![y](${url}) <${url}>`)).includes('"link"'), url);
+    const found = JSON.stringify(parseBlocks(`[x](${url}) ![y](${url}) <${url}>`));
+    assert.ok(!/"type":"(link|image)"/.test(found), url);
   }
 });
 
-test("pictures from elsewhere become links, those in the text are shown", () => {
-  assert.equal(parseInline("![cat](https://x.test/cat.png)")[0].type, "link");
-  assert.equal(parseInline("![dot](data:image/png;base64,iVBORw0KGgo=)")[0].type, "image");
-  assert.notEqual(parseInline("![svg](data:image/svg+xml;base64,PHN2Zz4=)")[0].type, "image");
+test("links and pictures", () => {
+  assert.deepEqual(inline("see https://x.test/a?b=1, then").map(([, value]) => value).filter((value) => value.startsWith("http")), ["https://x.test/a?b=1"]);
+  assert.deepEqual(inline("example.com is no link"), [["text", "example.com is no link"]]);
+  assert.equal(inline("![dot](data:image/png;base64,iVBORw0KGgo=)")[0][0], "image");
+  assert.notEqual(inline("![svg](data:image/svg+xml;base64,PHN2Zz4=)")[0][0], "image");
 });
 
 test("HTML stays text", () => {
-  assert.deepEqual(parseInline("<img src=x onerror=alert(1)>"), [text("<img src=x onerror=alert(1)>")]);
+  assert.deepEqual(inline("<img src=x onerror=alert(1)>"), [["text", "<img src=x onerror=alert(1)>"]]);
+});
+
+test("formulas, and what only looks like one", () => {
+  const formulas = (source) => inline(source).filter(([type]) => type === "math_inline").map(([, text]) => text);
+  assert.deepEqual(formulas("a $x^2$, \\(y\\) and $$z$$"), ["x^2", "y", "z"]);
+  for (const plain of ["$5 and $6", "from $ 5 to 6$", "US$5, A$7", "$open", "\\$x$", "a$$b"]) assert.deepEqual(formulas(plain), [], plain);
+  assert.deepEqual(types("\\[\na\nb\n\\]"), ["math_block"]);
+  assert.deepEqual(types("$$\nopen\n\nafter"), ["paragraph", "paragraph"]);
 });
 
 // -- documents that grow --
 
-const SAMPLE = "# A\n\nSome *text* here\nand there.\n\n- one\n- two\n  - in\n\n  more\n\n```js\nlet a = 1;\n\n\nb\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> q\n> r\n\nend\n";
+const SAMPLE = "# A\n\nSome *text* here\nand there.\n\n- one\n- two\n  - in\n\n  more\n\n```js\nlet a = 1;\n\n\nb\n```\n\n$$\nx\n$$\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> q\n> r\n\n[link] and[^1]\n\n[link]: https://x.test\n\n[^1]: note\n\nend\n";
 
 function bare(blocks) {
   return JSON.parse(JSON.stringify(blocks, (key, value) => (key === "line" ? undefined : value)));
@@ -114,7 +71,7 @@ test("a text that grows ends as if it had come in one piece", () => {
       doc.append(SAMPLE.slice(at, at + size));
       if (at % 2) void doc.blocks;
     }
-    assert.deepEqual(bare(doc.blocks), whole, `by ${size}`);
+    assert.deepEqual(bare(doc.finish().blocks), whole, `by ${size}`);
     assert.equal(doc.text, SAMPLE);
   }
 });
@@ -125,16 +82,32 @@ test("blocks that are done stay the same objects", () => {
   doc.append(" more\n\nfour");
   assert.equal(doc.blocks[0], first);
   assert.equal(doc.blocks[1], second);
-  assert.equal(doc.blocks[2].text, "three more");
+  doc.finish();
+  assert.equal(doc.blocks[0], first);
 });
 
 test("hostile text takes no time", () => {
   const began = performance.now();
-  for (const piece of ["*", "_", "`", "[", "![", "<", "~~", "**a", "[a](", "- ", "> ", "| ", "`` ` ", "\\", "http://", "*a_", "*a ", "_a ", "~~a ", "`a`` "]) {
-    const source = piece.repeat(20_000);
-    parseInline(source);
-    parseBlocks(source);
-    parseBlocks(`${piece}\n`.repeat(2_000));
+  for (const piece of ["*", "_", "`", "[", "![", "<", "~~", "**a", "[a](", "- ", "> ", "| ", "`` ` ", "\\", "http://", "*a_", "*a ", "_a ", "~~a ", "`a`` ", "$", "$a ", "$$", "\\(", "[^a"]) {
+    parseBlocks(piece.repeat(5_000));
+    parseBlocks(`${piece}\n`.repeat(500));
   }
   assert.ok(performance.now() - began < 8000, `${performance.now() - began} ms`);
+});
+
+// -- code and terminals --
+
+test("what highlight.js returns becomes a tree", () => {
+  const source = '<span class="hljs-keyword">if</span> a &lt; <span class="x"><span class="y">&quot;b&quot;</span></span>';
+  assert.deepEqual(parseHighlighted(source), [
+    { name: "hljs-keyword", children: ["if"] }, " a ", "<", " ", { name: "x", children: [{ name: "y", children: ['"', "b", '"'] }] },
+  ]);
+});
+
+test("colours of a terminal", () => {
+  assert.deepEqual(ansiPieces("a\x1b[1;31mb\x1b[0mc\x1b[38;5;200md\x1b[2Ke\x1b]0;title\x07f"), [
+    { text: "a", classes: "" }, { text: "b", classes: "ansi-bold ansi-red" }, { text: "c", classes: "" }, { text: "d", classes: "" },
+    { text: "e", classes: "" }, { text: "f", classes: "" },
+  ]);
+  assert.deepEqual(ansiPieces("10%\r20%\r\nnext\x07\x08"), [{ text: "20%\nnext", classes: "" }]);
 });
