@@ -296,7 +296,10 @@ _SESSIONS = (
 )  # fmt: skip
 
 _PAGE_SESSION = (
-    Operation("post", "/api/sign-in", "Exchange a key for the page's cookie", replies.PageSession),
+    Operation(
+        "post", "/api/sign-in", "Exchange a key for the page's cookie", replies.PageSession,
+        query=("remember",),
+    ),
     Operation("post", "/api/sign-out", "Delete the page's cookie", replies.PageSessionDeleted),
 )
 

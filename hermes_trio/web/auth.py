@@ -194,7 +194,10 @@ def _now() -> float:
 
 @blueprint.post("/api/sign-in")
 async def sign_in() -> Response:
-    """Exchange a key for the cookie of the web page."""
+    """Exchange a key for the cookie of the web page.
+
+    It ends with the browser, unless the query asks to remember it on the device.
+    """
     context, state = current_request(), app_state()
     if not context.has_key:  # a cookie must not prolong itself
         raise _unauthorized(_KEY_REFUSED, code="invalid_api_key")
@@ -212,6 +215,7 @@ async def sign_in() -> Response:
     response.set_cookie(
         _cookie_name(is_secure),
         state.page_sessions.issue(context.principal, expires_at),
+        max_age=state.options.page_session_seconds if bool_param("remember") else None,
         path="/",
         secure=is_secure,
         httponly=True,

@@ -40,7 +40,7 @@ async def test_the_document_needs_no_key() -> None:
 async def test_everything_the_document_names_is_there_and_ours() -> None:
     client = stranger()
     names = re.findall(r'(?:src|href)="([^"]+)"', (await client.get("/")).body.decode())
-    assert len(names) == 5
+    assert len(names) == 6
     for name in names:
         assert name.startswith("page/")
         assert (await client.get(f"/{name}")).status == 200

@@ -60,6 +60,13 @@ async def test_the_cookie_cannot_be_read_by_scripts_nor_sent_by_other_sites() ->
     assert KEY not in answer.headers["set-cookie"]
 
 
+async def test_a_remembered_cookie_outlives_the_browser() -> None:
+    answer = await make_harness().client.get(f"{SIGN_IN}?remember=true", OWN, "POST")
+    [(_, morsel)] = cookies(answer).items()
+    assert morsel["max-age"] == "43200"
+    assert morsel["httponly"]
+
+
 async def test_over_tls_the_cookie_is_secure_and_bound_to_its_host() -> None:
     harness = make_harness()
     behind_proxy = await harness.client.get(SIGN_IN, OWN_TLS, "POST")

@@ -20,12 +20,12 @@ function marked(problem = "") {
 // is called. Else null.
 export const replacement = new Cell(null);
 
-// Resolves to whether the server answered.
-export async function signIn(key) {
+// Resolves to whether the server answered. `isRemembered`: the cookie outlives the browser.
+export async function signIn(key, isRemembered = false) {
   const before = localStorage.getItem(MARK);
   session.set({ state: "signing-in", problem: "" });
   try {
-    const principal = await exchange(key);
+    const principal = await exchange(key, "same-origin", isRemembered);
     localStorage.setItem(MARK, principal);
     if (before !== null && before !== principal) location.reload(); // nothing on the screen is valid
     else session.set(marked());
@@ -37,13 +37,14 @@ export async function signIn(key) {
 }
 
 // The owner of a key. Unless credentials are omitted, the browser gets its cookie.
-async function exchange(key, credentials = "same-origin") {
+async function exchange(key, credentials = "same-origin", isRemembered = false) {
   const headers = { Authorization: `Bearer ${key}` };
-  return (await (await ask("POST", "/api/sign-in", { headers, credentials })).json()).principal;
+  const path = isRemembered ? "/api/sign-in?remember=true" : "/api/sign-in";
+  return (await (await ask("POST", path, { headers, credentials })).json()).principal;
 }
 
 function refusal(error) {
-  return error.status === 401 ? "This key does not open the server." : reason(error);
+  return error.status === 401 ? "This key is not valid. Run hermes-trio key on the server's machine to see the current one." : reason(error);
 }
 
 export async function signOut() {
@@ -110,10 +111,11 @@ async function mayReplace(key) {
 }
 
 export class ApiFailure extends Error {
-  constructor(status, { message, code } = {}) {
+  constructor(status, { message, code } = {}, retryAfter = 0) {
     super(message ?? `The server answered ${status}.`);
     this.status = status;
     this.code = code ?? "";
+    this.retryAfter = retryAfter; // seconds; 0 if the server does not say
   }
 }
 
@@ -132,7 +134,8 @@ async function ask(method, path, { body, headers = {}, signal, credentials = "sa
     body: body ? JSON.stringify(body) : undefined,
   });
   if (response.ok) return response;
-  throw new ApiFailure(response.status, (await response.json().catch(() => ({}))).error);
+  const retryAfter = Number(response.headers.get("Retry-After")) || 0;
+  throw new ApiFailure(response.status, (await response.json().catch(() => ({}))).error, retryAfter);
 }
 
 // "" if the server answered the last request, "offline" without a network, "gone" otherwise.

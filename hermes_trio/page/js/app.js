@@ -26,11 +26,12 @@ export function App() {
 
 function SignIn() {
   const [text, setText] = useState("");
+  const [isRemembered, setRemembered] = useState(false);
   const { state, problem } = useCell(session);
   const isBusy = state === "signing-in";
   const submit = (event) => {
     event.preventDefault();
-    void signIn(text.trim());
+    void signIn(text.trim(), isRemembered);
   };
   if (isBusy && !text) return html`<main class="sign-in"><p role="status">Signing in…</p></main>`; // by the printed link
   return html`<main class="sign-in"><form onSubmit=${submit}><${Icon} name="mark" more="mark" /><h1>Sign in to hermes-trio</h1>
@@ -38,7 +39,9 @@ function SignIn() {
     <label>Key <input type="password" autocomplete="off" value=${text} onInput=${(event) => setText(event.target.value)} /></label>
     ${problem && html`<${Problem} text=${problem} />`}
     <button type="submit" class="main" disabled=${isBusy || !text.trim()}>Sign in</button>
-    <p class="faint">The key is not kept: the browser gets a cookie, until you sign out or close it.</p></form></main>`;
+    <label class="checkbox"><input type="checkbox" checked=${isRemembered} onChange=${(event) => setRemembered(event.target.checked)} />Stay signed in on this device</label>
+    <p class="faint">The page does not keep the key. The browser gets a cookie that scripts cannot read, until you sign out or, unless you
+      stay signed in, close it.</p></form></main>`;
 }
 
 function Frame() {

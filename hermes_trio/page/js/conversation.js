@@ -203,7 +203,7 @@ export class Conversation {
   #connection(turn, text) {
     if (turn.connection === text) return;
     turn.connection = text;
-    if (text) announce("Connection lost. Trying again.");
+    if (text) announce(["busy", "draining"].includes(text) ? "The server cannot take the message yet. Trying again." : "Connection lost. Trying again.");
     turn.cell.poke();
   }
 

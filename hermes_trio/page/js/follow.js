@@ -7,24 +7,32 @@ const SILENCE = 25_000; // milliseconds: the server sends a comment every ten se
 const LONGEST_WAIT = 8_000;
 
 // open(signal) asks for the events that are missing; take(frame) returns true for the last one; state(text) tells how the
-// connection is ("" is well). Raises ApiFailure where another try is no use.
+// connection is ("" is well): "offline", "reconnecting", "draining", "busy" or "trouble". Raises ApiFailure where another try is no use.
 export async function follow({ open, take, state, signal }) {
   for (let failures = 0; !signal.aborted;) {
+    let refusal = null;
     try {
       if (await listen(open, (frame) => { failures = 0; return take(frame); }, state, signal)) return;
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof ApiFailure && !mayPass(error)) throw error;
+      if (error instanceof ApiFailure) refusal = error;
     }
-    state(navigator.onLine ? "reconnecting" : "offline");
-    await pause(Math.min(LONGEST_WAIT, 300 * 2 ** failures), signal);
+    state(refusal ? stateOf(refusal) : navigator.onLine ? "reconnecting" : "offline");
+    const asked = refusal ? 1000 * refusal.retryAfter : 0;
+    await pause(Math.max(asked, Math.min(LONGEST_WAIT, 300 * 2 ** failures)), signal);
     failures += 1;
   }
 }
 
-// A server in trouble may get well; what it refuses it will refuse again.
+// A server in trouble may get well, and a busy one will have time; what else it refuses it will refuse again.
 function mayPass(failure) {
-  return failure.status >= 500 || failure.code === "idempotency_key_pending";
+  return failure.status >= 500 || failure.status === 429 || failure.code === "idempotency_key_pending";
+}
+
+function stateOf(failure) {
+  if (failure.code === "gateway_draining") return "draining";
+  return failure.status === 429 ? "busy" : "trouble";
 }
 
 async function listen(open, take, state, signal) {

@@ -157,7 +157,10 @@ function Approval({ part, turn, actions }) {
 
 const CONNECTION = {
   offline: "You are offline. The answer continues when the network is back, if the server runs.",
-  reconnecting: "The connection to the server is lost. Trying again…",
+  reconnecting: "The server is not reachable. Trying again…",
+  draining: "The server is shutting down. The message is sent when it is back.",
+  busy: "The server is busy. The message is sent as soon as it has room.",
+  trouble: "The server has a problem. Trying again…",
   "events are not kept": "Another client follows this turn; it is shown here when it has ended.",
 };
 

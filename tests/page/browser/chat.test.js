@@ -20,7 +20,7 @@ test("the printed link signs in, and one message shows a tool card", () => withP
 test("signing in by hand, with a wrong key first", () => withPage(async ({ page }) => {
   await page.fill("input[type=password]", "not-the-key-0123456789");
   await page.click("button:has-text('Sign in')");
-  await page.getByText("This key does not open the server.").waitFor();
+  await page.getByText("This key is not valid.").waitFor();
   await page.fill("input[type=password]", KEY);
   await page.click("button:has-text('Sign in')");
   await page.waitForSelector("#message");

@@ -96,7 +96,7 @@ test("a link of the same principal does not ask", () => signedInAsAnn(async ({ p
 
 test("a link with a wrong key changes nothing", () => signedInAsAnn(async ({ page }) => {
   await page.goto(`${server.link}#key=no-key-at-all-0123456789`);
-  await page.getByText("This key does not open the server.").waitFor();
+  await page.getByText("This key is not valid.").waitFor();
   assert.equal(await page.getByRole("dialog").count(), 0);
   assert.equal(await owner(page), "of ann");
 }, { expected: new RegExp(`${OWN.source}|401`) }));
