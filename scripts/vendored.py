@@ -31,7 +31,7 @@ class Package:
 
     @property
     def tarball(self) -> str:
-        """What ``npm pack`` calls it."""
+        """The name of the file that ``npm pack`` writes."""
         return f"{self.name.removeprefix('@').replace('/', '-')}-{self.version}.tgz"
 
 

@@ -297,7 +297,10 @@ _SESSIONS = (
 
 _PAGE_SESSION = (
     Operation(
-        "post", "/api/sign-in", "Exchange a key for the page's cookie", replies.PageSession,
+        "post",
+        "/api/sign-in",
+        "Exchange a key for the page's cookie",
+        replies.PageSession,
         query=("remember",),
     ),
     Operation("post", "/api/sign-out", "Delete the page's cookie", replies.PageSessionDeleted),

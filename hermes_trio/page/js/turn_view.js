@@ -96,12 +96,12 @@ export function ToolCard({ call, isAsked = false }) {
   const [isOpen, setOpen] = useState(null); // null: as the call goes
   const shows = isOpen ?? ((isRunning && !isAsked) || call.status === "failed");
   useTicks(isRunning);
-  return html`<section class="tool ${call.status.replace(" ", "-")}" aria-label=${`Tool ${call.name}, ${call.status}`}>
+  return html`<section class="tool ${call.status.replace(" ", "-")} ${isAsked ? "asked" : ""}" aria-label=${`Tool ${call.name}, ${call.status}`}>
     <button type="button" class="tool-head" aria-expanded=${shows} onClick=${() => setOpen(!shows)}>
       <${Icon} name=${iconOf(call.name)} more="kind" />
       <span class="name">${call.name}</span>
       <span class="label">${call.label}</span>
-      <span class="status"><${Sign} status=${isAsked ? "waiting_for_approval" : call.status} /><span class="state">${call.status}</span></span>
+      <span class="status"><${Sign} status=${isAsked ? "waiting_for_approval" : call.status} /><span class="state">${isAsked ? "asks" : call.status}</span></span>
       <span class="time">${isRunning ? running(now() - call.began) : seconds(call.duration)}</span>
       <${Icon} name="right" more="arrow" />
     </button>

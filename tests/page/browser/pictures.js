@@ -32,7 +32,8 @@ test("the agent at work, and asking", () => withPage(async ({ page }) => {
   await page.locator(".tool.running").getByText("test 3").first().waitFor();
   await picture(page, "working");
   await page.locator(".approval.open").waitFor({ timeout: 20_000 });
-  await page.emulateMedia({ colorScheme: "dark" });
+  await page.emulateMedia({ colorScheme: "dark", reducedMotion: "reduce" }); // no colour is on its way to another one
+  await page.waitForTimeout(500);
   await picture(page, "asking_dark");
   await page.getByRole("button", { name: "Allow once" }).click();
   await ended(page);
