@@ -179,12 +179,10 @@ def can_continue(factory: FactoryT) -> FactoryT:
 
 @runtime_checkable
 class AgentProvider(Protocol):
-    """Opens what the agents of a profile share for the server's lifetime.
+    """Opens what the agents of a profile share, such as connections, child processes or caches.
 
-    Connections, child processes, a warm-up.
-
-    It is named wherever a factory could be named, and opened once per profile when the server
-    starts.
+    It can be named wherever a factory can. It is opened once per profile when the server starts,
+    and stays open as long as the server runs.
     """
 
     def open(

@@ -99,11 +99,10 @@ class PlainText(_Plain):
     def asking(self, question: ApprovalPrompt) -> Iterator[None]:
         """Display an approval request inside a block."""
         self.out.flush()
-        told = (
-            f"{one_line(question.description, _MAX_NOTICE_CHARS)}\n" if question.description else ""
-        )
+        description = one_line(question.description, _MAX_NOTICE_CHARS)
+        reason = f"{description}\n" if description else ""
         command = escape_hidden(question.command)
-        self.err.write(f"\nThe agent asks:\n{told}{command}\n{key_hints(question.choices)}\n")
+        self.err.write(f"\nThe agent asks:\n{reason}{command}\n{key_hints(question.choices)}\n")
         self.err.flush()
         yield
 

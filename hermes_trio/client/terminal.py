@@ -65,7 +65,7 @@ def _block(view: View, block: Block, now: float) -> RenderableType:
         case ToolCard():
             return _card(block, view.elapsed(block, now), now)
         case ApprovalBlock():
-            return _settled(block)
+            return _decision(block)
 
 
 def _card(card: ToolCard, elapsed: float, now: float) -> RenderableType:
@@ -85,25 +85,28 @@ def _card(card: ToolCard, elapsed: float, now: float) -> RenderableType:
     return Group(head, Padding(Text(shown, style="dim"), _INDENT)) if shown else head
 
 
-def _settled(settled: ApprovalBlock) -> Text:
-    is_denied = settled.choice == Choice.DENY
-    by = "" if settled.by in {"", "client"} else f", {settled.by}"
+def _decision(block: ApprovalBlock) -> Text:
+    is_denied = block.choice == Choice.DENY
+    by = "" if block.by in {"", "client"} else f", {block.by}"
     sign, style = (
-        ("✗ denied", "red")
-        if is_denied
-        else (f"✓ approved {one_line(settled.choice, 20)}", "green")
+        ("✗ denied", "red") if is_denied else (f"✓ approved {one_line(block.choice, 20)}", "green")
     )
     return Text.assemble(
-        (f"{sign}{by}: ", style), one_line(escape_hidden(settled.question.command), _PREVIEW)
+        (f"{sign}{by}: ", style), one_line(escape_hidden(block.question.command), _PREVIEW)
     )
 
 
-def render_question(asked: ApprovalPrompt) -> Panel:
+def render_question(question: ApprovalPrompt) -> Panel:
     """Render an approval request, with the keys that decide it."""
-    keys = key_hints(asked.choices)
-    told = [Text(sanitize_text(asked.description).strip())] if asked.description else []
+    keys = key_hints(question.choices)
+    description = (
+        [Text(sanitize_text(question.description).strip())] if question.description else []
+    )
     body = Group(
-        *told, Text(escape_hidden(asked.command), style="bold"), Text(""), Text(keys, style="cyan")
+        *description,
+        Text(escape_hidden(question.command), style="bold"),
+        Text(""),
+        Text(keys, style="cyan"),
     )
     return Panel(body, title="The agent asks", title_align="left", border_style="yellow")
 

@@ -181,11 +181,11 @@ def _hand_over_call(view: View, body: ToolCallHandedOver, _at: float) -> View:
 
 def _with_card(view: View, call_id: str, tool: str, change: Callable[[ToolCard], ToolCard]) -> View:
     """Change the card of a call; an unknown call gets a new card."""
-    for place in reversed(range(len(view.blocks))):
-        block = view.blocks[place]
+    for index in reversed(range(len(view.blocks))):
+        block = view.blocks[index]
         if isinstance(block, ToolCard) and block.call_id == call_id:
             return evolve(
-                view, blocks=(*view.blocks[:place], change(block), *view.blocks[place + 1 :])
+                view, blocks=(*view.blocks[:index], change(block), *view.blocks[index + 1 :])
             )
     return evolve(view, blocks=(*view.blocks, change(ToolCard(call_id, tool))))
 
@@ -195,10 +195,13 @@ def _open_question(view: View, body: ApprovalPrompt, _at: float) -> View:
 
 
 def _close_question(view: View, body: ApprovalClosed, _at: float) -> View:
-    about = [question for question in view.questions if question.approval_id == body.approval_id]
-    settled = [ApprovalBlock(question, body.choice, body.by) for question in about]
+    decided = [
+        ApprovalBlock(question, body.choice, body.by)
+        for question in view.questions
+        if question.approval_id == body.approval_id
+    ]
     return evolve(
-        view, questions=_without_question(view, body.approval_id), blocks=(*view.blocks, *settled)
+        view, questions=_without_question(view, body.approval_id), blocks=(*view.blocks, *decided)
     )
 
 

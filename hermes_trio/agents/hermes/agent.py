@@ -150,10 +150,7 @@ class HermesAgent:
 
 
 def _next_session(agent: Any, turn: TurnRequest) -> str:
-    """Return the session that continues after this turn if it is another one.
-
-    Hermes starts a new one to compress.
-    """
+    """Return the session that Hermes moved to in order to compress the history, "" if it did not."""
     session_id = getattr(agent, "session_id", "")
     return session_id if isinstance(session_id, str) and session_id != turn.session_id else ""
 

@@ -114,10 +114,7 @@ def verdict_of(raw: Mapping[str, Any]) -> Verdict:
 
 
 def usage_of(agent: object) -> Usage:
-    """Return the tokens that an agent has counted.
-
-    Each turn has its own agent, so they are the turn's.
-    """
+    """Return the tokens of a turn, which its agent has counted: each turn has its own agent."""
 
     def count(name: str) -> int:
         value = getattr(agent, name, 0)
