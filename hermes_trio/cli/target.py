@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from attrs import frozen
 
@@ -14,6 +15,7 @@ from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.keys import DEFAULT_PRINCIPAL, LOCAL_FILE, NamedKey, is_loopback, read_key_file
 from hermes_trio.settings import Settings
 
+KEY_VARIABLE = "HERMES_TRIO_CLIENT_KEY"  # the key of the server that --url names
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 _WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104  # no client can connect to these
 
@@ -25,25 +27,58 @@ class NoKey:
     reason: str
 
 
-def find_target(settings: Settings, url: str = "", key_file: Path | None = None) -> Target:
+def find_target(
+    settings: Settings,
+    url: str = "",
+    key_file: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Target:
     """Return the server to talk to.
+
+    The keys of the settings are those of this machine's server, and are sent nowhere else.
 
     Args:
         settings: those of the server.
         url: its address, if not that of the settings.
         key_file: a file with its key, if not that of the settings.
+        environ: where ``KEY_VARIABLE`` may hold its key.
 
     Raises:
         ConfigurationError: the address is invalid, or there is no key for it.
     """
     address = normalize_url(url) if url else server_url(settings)
     host = urlsplit(address).hostname or ""
-    named = (
-        read_key_file(key_file) if key_file is not None else find_keys(settings, is_loopback(host))
-    )
+    named: tuple[NamedKey, ...] | NoKey
+    if key_file is not None:
+        named = read_key_file(key_file)
+    elif url and environ.get(KEY_VARIABLE):
+        named = (NamedKey(DEFAULT_PRINCIPAL, environ[KEY_VARIABLE]),)
+    elif is_loopback(host) or not url or _is_same_server(address, settings):
+        named = find_keys(settings, is_loopback(host))
+    else:
+        named = NoKey(
+            f"the keys of this machine's server are not sent to another: name a file with the key of {host} "
+            f"by --key-file, or set {KEY_VARIABLE}"
+        )
     if isinstance(named, NoKey):
         raise ConfigurationError(named.reason)
     return Target(address, _choose_key(named), _tls_verification(settings, url), is_loopback(host))
+
+
+def _is_same_server(address: str, settings: Settings) -> bool:
+    """Return whether an address leads to the server of the settings, whatever its path."""
+    if settings.port == 0:
+        return False
+    own, other = urlsplit(server_url(settings)), urlsplit(address)
+    return (own.scheme, own.hostname, _port_of(own)) == (
+        other.scheme,
+        other.hostname,
+        _port_of(other),
+    )
+
+
+def _port_of(address: SplitResult) -> int:
+    return address.port or (443 if address.scheme == "https" else 80)
 
 
 def server_url(settings: Settings) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from hermes_trio.cli import chat as chat_cli
 from hermes_trio.cli.chat import MAX_INPUT_BYTES, ChatFlags, join_prompt, read_text
-from hermes_trio.cli.target import find_target, server_url
+from hermes_trio.cli.target import KEY_VARIABLE, find_target, server_url
 from hermes_trio.client import chat
 from hermes_trio.client.turn import TurnResult
 from hermes_trio.client.view import EMPTY_VIEW
@@ -51,10 +51,50 @@ def test_the_generated_key_is_found(tmp_path: Path) -> None:
     assert (target.url, target.key, target.is_local) == ("http://127.0.0.1:8642", KEY, True)
 
 
-def test_the_generated_key_is_sent_to_no_other_machine(tmp_path: Path) -> None:
-    key_file(tmp_path / LOCAL_FILE)
-    with pytest.raises(ConfigurationError, match="no key: API_SERVER_KEY is not set"):
-        find_target(Settings(data_dir=tmp_path), "https://example.org")
+FOREIGN = (
+    "https://example.org",
+    "http://example.org:8642",  # not https
+    "https://example.org:8643",
+    "https://agents.example.org:8642",
+    "https://127.0.0.1.example.org:8642",
+    "https://[2001:db8::1]:8642",
+)
+
+
+@pytest.mark.parametrize("url", FOREIGN)
+@pytest.mark.parametrize("source", ["generated", "api_key", "api_key_file"])
+def test_the_keys_of_the_settings_are_sent_to_no_other_server(
+    url: str, source: str, tmp_path: Path
+) -> None:
+    stored = key_file(tmp_path / LOCAL_FILE)
+    settings = Settings(
+        data_dir=tmp_path,
+        host="agents.test",
+        api_key=KEY if source == "api_key" else "",
+        api_key_file=stored if source == "api_key_file" else None,
+    )
+    with pytest.raises(ConfigurationError, match="not sent to another") as caught:
+        find_target(settings, url, environ={})
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://agents.test/v1", "http://Agents.test:80", "http://127.0.0.1:9", "http://localhost:9"],
+)
+def test_the_keys_of_the_settings_are_sent_to_their_own_server(url: str, tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, host="agents.test", port=80, api_key=KEY)
+    assert find_target(settings, url, environ={}).key == KEY
+
+
+def test_the_key_of_another_server_is_given_for_it(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, api_key=KEY)
+    environ = {KEY_VARIABLE: "the-key-of-the-other"}
+    own = key_file(tmp_path / "own", "own-own-own-own-own")
+    for url in (*FOREIGN, "http://127.0.0.1:9"):
+        assert find_target(settings, url, environ=environ).key == "the-key-of-the-other"
+        assert find_target(settings, url, own, environ).key == "own-own-own-own-own"
+    assert find_target(settings, environ=environ).key == KEY  # the server of the settings
 
 
 def test_there_is_no_key_yet(tmp_path: Path) -> None:
@@ -96,8 +136,8 @@ def test_what_is_no_address(url: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "url", ["http://a/p/x", "http://a/p/x/", "http://a/p/x/v1", "http://a/p/x/v1/"]
 )
-def test_an_address_may_be_that_of_a_profile(url: str, tmp_path: Path) -> None:
-    assert find_target(Settings(data_dir=tmp_path, api_key=KEY), url).url == "http://a/p/x"
+def test_an_address_may_be_that_of_a_profile(url: str) -> None:
+    assert find_target(Settings(api_key=KEY, host="a", port=80), url).url == "http://a/p/x"
 
 
 # What is asked
