@@ -56,6 +56,7 @@ _DEFAULTS = {
 _MAX_PREPARED = 300  # more than there are statements
 _MAX_ATTEMPTS = 4
 _BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_USABLE = (TransactionStatus.IDLE, TransactionStatus.INTRANS)
 _IN_TRANSACTION = (TransactionStatus.INTRANS, TransactionStatus.INERROR, TransactionStatus.ACTIVE)
 
 # Other servers got in the way; the job sees their changes when it runs again.
@@ -110,6 +111,7 @@ class PostgresConnection:
         self._begin = ""  # begins a transaction, and has not been sent
         self._pipeline = ExitStack()  # of statements that may not have been sent
         self._is_deferring = False
+        self._has_skipped = False  # the server has skipped statements since the last failure
 
     @property
     def in_transaction(self) -> bool:
@@ -124,6 +126,8 @@ class PostgresConnection:
         elif self._begin and sql in {"COMMIT", "ROLLBACK"}:
             self._begin = ""
         else:
+            if sql.startswith("ROLLBACK"):
+                self._leave_pipeline()  # or else it would be skipped after an error
             with self._sending(is_last=True):
                 return self.driver.execute(to_postgres(sql), parameters, binary=True)
         return self.driver.cursor()
@@ -152,6 +156,7 @@ class PostgresConnection:
     @contextmanager
     def _sending(self, *, is_last: bool) -> Iterator[None]:
         """Send what was deferred along with the statement in the block, unless that is deferred too."""
+        self._forget_prepared()
         begin, self._begin = self._begin, ""
         try:
             if not self._is_deferring and (begin or not is_last):
@@ -164,11 +169,26 @@ class PostgresConnection:
                 self._is_deferring = False
                 self._pipeline.close()
         except BaseException:
-            # Leave the pipeline, whatever else fails in it, so that a rollback can follow.
-            self._is_deferring = False
-            with suppress(psycopg.Error):
-                self._pipeline.close()
+            self._leave_pipeline()
             raise
+
+    def _leave_pipeline(self) -> None:
+        """Leave the pipeline, whatever fails in it, so that a rollback can follow."""
+        self._has_skipped = True
+        self._is_deferring = False
+        with suppress(psycopg.Error):
+            self._pipeline.close()
+
+    def _forget_prepared(self) -> None:
+        """After a failure, let the driver forget which statements it has prepared.
+
+        It takes for prepared what the server has skipped. Rolling back a transaction makes it
+        forget them all.
+        """
+        if self._has_skipped and self.driver.info.transaction_status in _USABLE:
+            self._has_skipped = False
+            with self.driver.transaction(force_rollback=True):
+                pass
 
 
 def connect(url: str, application_name: str = "") -> psycopg.Connection:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import trio
@@ -150,6 +153,54 @@ async def test_a_job_that_fails_does_not_fail_others(postgres_url: str, is_defer
             nursery.start_soon(store.check)
         assert len(await completed_runs(store)) == 10
     assert "CheckViolation" in str(failures)
+
+
+@pytest.mark.parametrize("place", ["postgres_url", "pgbouncer_url"])
+async def test_statements_can_be_executed_after_any_failure(
+    request: pytest.FixtureRequest, place: str
+) -> None:
+    """The driver takes for prepared what the server skipped after an error, or what a lost connection had."""
+    chance = random.Random(1)
+    statements = [f"SELECT principal, {number} FROM sessions" for number in range(6)]
+    failures = {
+        "CheckViolation": "INSERT INTO probe (id, checked_at) VALUES (2, 1.0)",
+        "reached|lost|shutting down": "SELECT pg_terminate_backend(pg_backend_pid())",
+    }
+
+    def work(connection: SqlConnection, chosen: list[str], position: int, failure: str) -> None:
+        for number, statement in enumerate(chosen):
+            if number == position:
+                connection.executemany(failure, [()])
+            connection.execute(statement).fetchall()
+
+    async with open_postgres(request.getfixturevalue(place)) as store:
+        for attempt in range(100):
+            reason = "" if attempt % 3 else [*failures][attempt % 2]
+            chosen = chance.choices(statements, k=chance.randrange(1, 5))
+            position = chance.randrange(len(chosen)) if reason else -1
+            job = partial(work, chosen=chosen, position=position, failure=failures.get(reason, ""))
+            with pytest.raises(StoreError, match=reason) if reason else nullcontext():
+                await store._writer.submit(job)
+
+
+async def test_a_job_that_gives_up_fails_no_other_after_a_failed_statement(
+    postgres_url: str,
+) -> None:
+    """The rollback is not skipped along with the statements that wait behind the failed one."""
+
+    def give_up(connection: SqlConnection) -> None:
+        connection.executemany("INSERT INTO probe (id, checked_at) VALUES (?, 1.0)", [(2,)])
+        raise StoreError("this job gives up")
+
+    async def submit(store: PostgresStore) -> None:
+        with pytest.raises(StoreError, match="gives up"):
+            await store._writer.submit(give_up)
+
+    async with open_postgres(postgres_url) as store:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(end_all, store, many(10))
+            nursery.start_soon(submit, store)
+        assert len(await completed_runs(store)) == 10
 
 
 def test_statements_are_prepared_without_a_pooler(postgres_url: str) -> None:
