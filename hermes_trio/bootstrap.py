@@ -23,7 +23,7 @@ from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.agents.registry import open_agent
 from hermes_trio.channels import whatsapp
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.core.outcome import Outcome, Reason
+from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import Ownership, Retention
 from hermes_trio.keys import DEFAULT_PRINCIPAL, check_keys
 from hermes_trio.preparation import (
@@ -151,11 +151,6 @@ def make_server_app(settings: Settings) -> Application:
 def _services(
     settings: Settings, store: Store, environments: Mapping[str, AgentEnvironment], metrics: Metrics
 ) -> Services:
-    def count(outcome: Outcome, seconds: float) -> None:
-        metrics.run_ended(
-            str(outcome.status), str(outcome.reason), seconds, outcome.usage.output_tokens
-        )
-
     node = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     is_strict = settings.stream_durability == "strict"
     registry: RunRegistry[Run] = RunRegistry()
@@ -174,7 +169,7 @@ def _services(
             ahead=settings.max_buffered_chars,
         ),
         owner=node,
-        on_end=count,
+        on_end=metrics.run_ended,
         on_first_text=metrics.first_text,
         cluster=Cluster(store, store, node, registry) if isinstance(store, SharedStore) else None,
     )
@@ -223,6 +218,7 @@ def _attach(
         HealthCallbacks(
             readiness.explain,
             lambda: {"pid": os.getpid(), "updated_at": time.time()},
+            lambda: readiness.monitor.problem,
             prepared.workers,
         ),
         metrics,

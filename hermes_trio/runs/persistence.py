@@ -211,6 +211,9 @@ class RetryQueue:
         self._queue: list[UnsavedEnd] = []
         self._has_items = trio.Event()
 
+    def __len__(self) -> int:
+        return len(self._queue)
+
     def enqueue(self, unsaved: UnsavedEnd) -> None:
         """Save an end as soon as the store accepts it."""
         if not unsaved.is_known and len(self._queue) >= MAX_NEW_ENDS:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
+import trio
 from quart import Response, request
 from quart_trio import QuartTrio
 from quart_trio.wrappers.request import TrioBody, TrioRequest
@@ -15,6 +17,7 @@ from hermes_trio.core.errors import ApiError
 from hermes_trio.stores.base import StoreError
 from hermes_trio.web import auth, errors
 from hermes_trio.web.api import approvals, chat, conversations, info, responses, runs, sessions
+from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.middleware import AllowedHosts, BoundaryMiddleware, Cors
 from hermes_trio.web.request import SCOPE_KEY, STATE_KEY, RequestContext, app_state, current_request
 from hermes_trio.web.state import AppState, WebOptions
@@ -153,8 +156,14 @@ async def count_response(response: Response) -> Response:
     route = request.url_rule.rule if request.url_rule is not None else "unknown"
     # Clients may invent methods, and each label value is kept for good.
     method = request.method if request.method in METHODS else "other"
-    app_state().metrics.response_started(route, method, response.status_code)
+    metrics, context = app_state().metrics, current_request()
+    metrics.response_started(route, method, response.status_code)
+    context.on_close(partial(_count_end, metrics, route, context.started_at))
     return response
+
+
+def _count_end(metrics: Metrics, route: str, started_at: float) -> None:
+    metrics.request_ended(route, trio.current_time() - started_at)
 
 
 async def add_rate_headers(response: Response) -> Response:

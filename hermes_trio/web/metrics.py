@@ -1,88 +1,162 @@
-"""Prometheus metrics: labelled by route template only, never per token."""
+"""Prometheus metrics: every name, label and unit, and the objects that count.
+
+Labels have few values, which clients cannot choose. Nothing is counted once per token.
+``python -m scripts.update_metrics`` writes the reference page from ``DESCRIPTIONS``.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterator
-from itertools import accumulate
+from enum import Enum
 
 from attrs import frozen
-from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from hermes_trio import __version__
+from hermes_trio.core.outcome import Outcome
+
 # A stream of an agent may last for minutes.
-_SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 5, 15, 60, 300, 1800)
+SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 5, 15, 60, 300, 1800)
+
+_CREATED = "_created"
+
+
+class Merge(Enum):
+    """What the metric of a server with workers is, given those of its workers."""
+
+    SUM = "sum"
+    LARGEST = "largest"
+    SMALLEST = "smallest"
+
+
+@frozen
+class Description:
+    """One metric."""
+
+    name: str
+    kind: str  # counter, gauge or histogram
+    text: str
+    labels: tuple[str, ...] = ()
+    merge: Merge = Merge.SUM
+
+
+REQUESTS = Description(
+    "hermes_trio_http_requests_total",
+    "counter",
+    "Responses that have started, by route, method and status.",
+    ("route", "method", "status"),
+)
+REQUEST_SECONDS = Description(
+    "hermes_trio_http_request_duration_seconds",
+    "histogram",
+    "Time from a request's arrival to the end of its response, streams included.",
+    ("route",),
+)
+RUNS = Description(
+    "hermes_trio_runs_total",
+    "counter",
+    "Runs that have ended, by status and reason. The reason of a completed run is empty.",
+    ("status", "reason"),
+)
+RUN_SECONDS = Description(
+    "hermes_trio_run_duration_seconds", "histogram", "Duration of runs that have ended."
+)
+FIRST_TEXT = Description(
+    "hermes_trio_first_text_seconds", "histogram", "Time from the start of a run to its first text."
+)
+INPUT_TOKENS = Description(
+    "hermes_trio_input_tokens_total", "counter", "Input tokens of runs that have ended."
+)
+OUTPUT_TOKENS = Description(
+    "hermes_trio_output_tokens_total", "counter", "Output tokens of runs that have ended."
+)
+EVENTS = Description("hermes_trio_run_events_total", "counter", "Events in the logs of all runs.")
+COMMITS = Description(
+    "hermes_trio_store_commits_total", "counter", "Transactions that the store has committed."
+)
+ACTIVE = Description("hermes_trio_runs_active", "gauge", "Runs that have not ended.")
+SLOTS_IN_USE = Description("hermes_trio_slots_in_use", "gauge", "Run slots that are taken.")
+SLOTS = Description(
+    "hermes_trio_slots_limit", "gauge", "Run slots that there are: the setting max_runs."
+)
+STREAMS = Description(
+    "hermes_trio_streams_open", "gauge", "Event streams that are being sent to clients."
+)
+UNSAVED = Description(
+    "hermes_trio_unsaved_ends", "gauge", "Ends of runs that the store refused and that are retried."
+)
+READY = Description(
+    "hermes_trio_ready", "gauge", "1 if the server takes new runs, else 0.", merge=Merge.SMALLEST
+)
+STORE_WORKING = Description(
+    "hermes_trio_store_working",
+    "gauge",
+    "1 if nothing is known against the store, 0 while it cannot be written to.",
+    merge=Merge.SMALLEST,
+)
+LAG = Description(
+    "hermes_trio_loop_lag_seconds",
+    "gauge",
+    "How long a task waited for its turn when the metrics were read.",
+    merge=Merge.LARGEST,
+)
+BUILD = Description(
+    "hermes_trio_build_info", "gauge", "Always 1; the label is the version.", ("version",),
+    merge=Merge.LARGEST,
+)  # fmt: skip
+WORKERS = Description(
+    "hermes_trio_workers", "gauge", "Processes that serve together. Only with several workers."
+)
+ANSWERING = Description(
+    "hermes_trio_workers_answering",
+    "gauge",
+    "Workers whose metrics are included. Only with several workers.",
+)
+
+DESCRIPTIONS = (
+    REQUESTS, REQUEST_SECONDS, RUNS, RUN_SECONDS, FIRST_TEXT, INPUT_TOKENS, OUTPUT_TOKENS, EVENTS,
+    ACTIVE, SLOTS_IN_USE, SLOTS, STREAMS, COMMITS, UNSAVED, STORE_WORKING, READY, LAG, BUILD,
+    WORKERS, ANSWERING,
+)  # fmt: skip
 
 
 @frozen
 class Snapshot:
     """What other components count, at the time of a scrape."""
 
+    active_runs: int = 0
+    slots_in_use: int = 0
+    slots: int = 0
     streams: int = 0
     events: int = 0
     commits: int = 0
+    unsaved_ends: int = 0
+    is_ready: bool = True
+    is_store_working: bool = True
     lag: float = 0.0
-
-
-EMPTY = Snapshot()
 
 
 class _SnapshotCollector(Collector):
     """Counters that other components keep, read when the metrics are scraped."""
 
     def __init__(self) -> None:
-        self.snapshot = EMPTY
+        self.snapshot = Snapshot()
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """Return the counters of the latest snapshot."""
-        events, commits = self.snapshot.events, self.snapshot.commits
-        yield CounterMetricFamily("hermes_trio_run_events", "Events of all runs", value=events)
-        yield CounterMetricFamily(
-            "hermes_trio_store_commits", "Transactions of the store", value=commits
-        )
-
-
-class _Counter(Collector):
-    """A labelled counter for one thread. The library's own take a lock for every increment."""
-
-    def __init__(self, name: str, text: str, labels: tuple[str, ...] = ()) -> None:
-        self._name, self._text, self._labels = name, text, labels
-        self._counts: defaultdict[tuple[object, ...], int] = defaultdict(
-            int, {} if labels else {(): 0}
-        )
-
-    def add(self, *labels: object, count: int = 1) -> None:
-        """Increment the counter of some label values."""
-        self._counts[labels] += count
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        """Return all values. May run in another thread."""
-        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
-        for labels, count in list(self._counts.items()):
-            family.add_metric([str(label) for label in labels], count)
-        yield family
-
-
-class _Histogram(Collector):
-    """A histogram of durations for one thread."""
-
-    def __init__(self, name: str, text: str) -> None:
-        self._name, self._text = name, text
-        self._counts = [0] * (len(_SECONDS) + 1)
-        self._sum = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Add a duration."""
-        self._counts[bisect_left(_SECONDS, seconds)] += 1
-        self._sum += seconds
-
-    def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Return all values. May run in another thread."""
-        bounds = [*map(str, map(float, _SECONDS)), "+Inf"]
-        buckets = list(zip(bounds, accumulate(list(self._counts)), strict=True))
-        yield HistogramMetricFamily(self._name, self._text, buckets=buckets, sum_value=self._sum)
+        snapshot = self.snapshot
+        yield CounterMetricFamily(EVENTS.name, EVENTS.text, value=snapshot.events)
+        yield CounterMetricFamily(COMMITS.name, COMMITS.text, value=snapshot.commits)
 
 
 class Metrics:
@@ -90,54 +164,84 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._requests = _Counter(
-            "hermes_trio_http_requests", "Answers begun", ("route", "method", "status")
-        )
-        self._runs = _Counter("hermes_trio_runs", "Runs that ended", ("status", "reason"))
-        self._run_seconds = _Histogram("hermes_trio_run_seconds", "Length of a run")
-        self._first_text = _Histogram(
-            "hermes_trio_first_text_seconds", "From a run's begin to its text"
-        )
-        self._tokens = _Counter("hermes_trio_output_tokens", "Tokens of runs that ended")
-        self._active = self._gauge("hermes_trio_runs_active", "Runs that are live")
-        self._slots = self._gauge("hermes_trio_slots_in_use", "Slots that are taken")
-        self._streams = self._gauge("hermes_trio_streams_open", "Streams being read")
-        self._lag = self._gauge(
-            "hermes_trio_loop_lag_seconds", "How long a task waits for its turn"
-        )
+        self._requests = self._counter(REQUESTS)
+        self._request_seconds = self._histogram(REQUEST_SECONDS)
+        self._runs = self._counter(RUNS)
+        self._run_seconds = self._histogram(RUN_SECONDS)
+        self._first_text = self._histogram(FIRST_TEXT)
+        self._input_tokens = self._counter(INPUT_TOKENS)
+        self._output_tokens = self._counter(OUTPUT_TOKENS)
+        self._active = self._gauge(ACTIVE)
+        self._slots_in_use = self._gauge(SLOTS_IN_USE)
+        self._slots = self._gauge(SLOTS)
+        self._streams = self._gauge(STREAMS)
+        self._unsaved = self._gauge(UNSAVED)
+        self._ready = self._gauge(READY)
+        self._store_working = self._gauge(STORE_WORKING)
+        self._lag = self._gauge(LAG)
+        self._gauge(BUILD).labels(__version__).set(1)
         self._snapshot = _SnapshotCollector()
-        for own in (
-            self._requests,
-            self._runs,
-            self._run_seconds,
-            self._first_text,
-            self._tokens,
-            self._snapshot,
-        ):
-            self.registry.register(own)
+        self.registry.register(self._snapshot)
         ProcessCollector(registry=self.registry)
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(name, text, registry=self.registry)
+    def _counter(self, of: Description) -> Counter:
+        return Counter(of.name, of.text, of.labels, registry=self.registry)
+
+    def _histogram(self, of: Description) -> Histogram:
+        return Histogram(of.name, of.text, of.labels, registry=self.registry, buckets=SECONDS)
+
+    def _gauge(self, of: Description) -> Gauge:
+        return Gauge(of.name, of.text, of.labels, registry=self.registry)
 
     def response_started(self, route: str, method: str, status: int) -> None:
         """Count a response that starts."""
-        self._requests.add(route, method, status)
+        self._requests.labels(route, method, status).inc()
 
-    def run_ended(self, status: str, reason: str, seconds: float, tokens: int = 0) -> None:
+    def request_ended(self, route: str, seconds: float) -> None:
+        """Record how long a request took, to the end of its response."""
+        self._request_seconds.labels(route).observe(seconds)
+
+    def run_ended(self, outcome: Outcome, seconds: float) -> None:
         """Count a run that has ended."""
-        self._runs.add(status, reason)
+        self._runs.labels(str(outcome.status), str(outcome.reason)).inc()
         self._run_seconds.observe(seconds)
-        self._tokens.add(count=max(0, tokens))
+        # Agents report these numbers, and a counter refuses negative ones.
+        self._input_tokens.inc(max(0, outcome.usage.input_tokens))
+        self._output_tokens.inc(max(0, outcome.usage.output_tokens))
 
     def first_text(self, seconds: float) -> None:
         """Record the time to the first text of a run."""
         self._first_text.observe(seconds)
 
-    def observe_state(self, active: int, slots: int, snapshot: Snapshot = EMPTY) -> None:
+    def observe_state(self, snapshot: Snapshot) -> None:
         """Set the gauges, and the counters that other components keep."""
-        self._active.set(active)
-        self._slots.set(slots)
+        self._active.set(snapshot.active_runs)
+        self._slots_in_use.set(snapshot.slots_in_use)
+        self._slots.set(snapshot.slots)
         self._streams.set(snapshot.streams)
+        self._unsaved.set(snapshot.unsaved_ends)
+        self._ready.set(snapshot.is_ready)
+        self._store_working.set(snapshot.is_store_working)
         self._lag.set(snapshot.lag)
         self._snapshot.snapshot = snapshot
+
+    def render(self) -> bytes:
+        """Return the metrics in Prometheus' text format. Takes milliseconds; may run in a thread."""
+        return generate_latest(_WithoutCreationTimes(self.registry))
+
+
+@frozen
+class _WithoutCreationTimes(Collector):
+    """The metrics of a registry without the creation time of each counter.
+
+    They would double the number of series, and cannot be merged with those of other workers. The
+    library's own switch for them counts for the whole process, which may belong to another program.
+    """
+
+    registry: CollectorRegistry
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics."""
+        for family in self.registry.collect():
+            family.samples = [each for each in family.samples if not each.name.endswith(_CREATED)]
+            yield family

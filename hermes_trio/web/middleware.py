@@ -251,7 +251,6 @@ class BoundaryMiddleware:
             await self.app(scope, receive, send)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started_at = trio.current_time()
         exchange = _Exchange(receive, send, scope.get("extensions", {}).get(EXTENSION))
         context, reply = self._prepare(scope, exchange)
         # Reset afterwards: a server may handle the next request of a connection in the same task.
@@ -279,7 +278,7 @@ class BoundaryMiddleware:
                         method=scope["method"],
                         route=context.route,
                         status=exchange.status,
-                        duration=round(trio.current_time() - started_at, 6),
+                        duration=round(trio.current_time() - context.started_at, 6),
                         bytes=exchange.body_bytes,
                         complete=exchange.is_finishing,
                         principal=context.principal.name,

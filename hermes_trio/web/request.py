@@ -147,6 +147,7 @@ class RequestContext:
     """
 
     request_id: str
+    started_at: float = field(factory=trio.current_time)
     upload: Upload = field(factory=Upload)
     profile: str = ""  # from the path prefix /p/NAME
     principal: Principal = ANONYMOUS

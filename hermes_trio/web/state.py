@@ -65,6 +65,8 @@ class HealthCallbacks:
 
     is_ready: Callable[[], str]  # "" when ready, else the reason
     details: Callable[[], Mapping[str, Any]]
+    # why the store cannot be written to, "" if nothing is known against it
+    store_problem: Callable[[], str] = lambda: ""
     workers: Workers | None = None  # if several processes serve together
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 from attrs import frozen
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,9 +11,16 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from hermes_trio.web.metrics import ANSWERING, DESCRIPTIONS, WORKERS, Merge
+
 WORKER_LABEL = "worker"
 _PER_WORKER = "process_"  # a sum of start times or of limits means nothing
-_LARGEST = frozenset({"hermes_trio_loop_lag_seconds"})
+_JOIN: Mapping[Merge, Callable[[float, float], float]] = {
+    Merge.SUM: float.__add__,
+    Merge.LARGEST: max,
+    Merge.SMALLEST: min,
+}
+_MERGE = {each.name: each.merge for each in DESCRIPTIONS}
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -50,8 +57,8 @@ def explain(reports: Sequence[WorkerReport]) -> str:
 def merge_metrics(reports: Sequence[WorkerReport]) -> bytes:
     """Merge the metrics of all workers into one text.
 
-    Samples with the same name and labels are added up, except that of the scheduler's lag the
-    largest counts. Those of processes get a label with the number of the worker.
+    Samples with the same name and labels are merged as their description says. Those of processes
+    get a label with the number of the worker.
     """
     merged = _MergedMetrics(reports)
     registry = CollectorRegistry(auto_describe=False)
@@ -73,7 +80,7 @@ class _MergedMetrics(Collector):
         self._families.setdefault(family.name, family)
         values = self._values.setdefault(family.name, {})
         more = {WORKER_LABEL: str(worker)} if family.name.startswith(_PER_WORKER) else {}
-        join = max if family.name in _LARGEST else float.__add__
+        join = _JOIN[_MERGE.get(family.name, Merge.SUM)]
         for sample in family.samples:
             key = sample.name, tuple(sorted({**sample.labels, **more}.items()))
             values[key] = join(values[key], sample.value) if key in values else sample.value
@@ -85,9 +92,5 @@ class _MergedMetrics(Collector):
             for (sample, labels), value in self._values[name].items():
                 merged.add_sample(sample, dict(labels), value)
             yield merged
-        yield GaugeMetricFamily(
-            "hermes_trio_workers", "Processes that serve together", self._workers
-        )
-        yield GaugeMetricFamily(
-            "hermes_trio_workers_answering", "Workers whose metrics are included", self._answering
-        )
+        yield GaugeMetricFamily(WORKERS.name, WORKERS.text, self._workers)
+        yield GaugeMetricFamily(ANSWERING.name, ANSWERING.text, self._answering)

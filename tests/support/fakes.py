@@ -365,7 +365,7 @@ def make_harness(
 
     def note_end(outcome: Outcome, seconds: float) -> None:
         ends.append((str(outcome.status), str(outcome.reason)))
-        metrics.run_ended(*ends[-1], seconds, outcome.usage.output_tokens)
+        metrics.run_ended(outcome, seconds)
 
     host = AgentRuntime(_marked_factory(agents), trio.CapacityLimiter(10), trio.CapacityLimiter(10))
     registry, locks = RecordingRegistry(), SessionLocks(turn_patience)

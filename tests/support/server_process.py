@@ -128,6 +128,12 @@ class ServerProcess:
         with httpx2.Client(verify=self.trust, trust_env=False, timeout=TIMEOUT) as client:
             return client.get(self.url + path, headers=headers)
 
+    def post(self, path: str, body: object) -> httpx2.Response:
+        """Send a JSON body with the key, on a new connection."""
+        headers = {"Authorization": f"Bearer {self.key}", "Connection": "close"}
+        with httpx2.Client(verify=self.trust, trust_env=False, timeout=TIMEOUT) as client:
+            return client.post(self.url + path, json=body, headers=headers)
+
     def health(self) -> dict[str, Any]:
         """Return the detailed health of the server."""
         answer: dict[str, Any] = self.get("/health/detailed").json()

@@ -203,7 +203,7 @@ async def test_counts_move() -> None:
     await harness.client.send(CHAT, [])
     after = await figures(harness.client)
     assert (after[chat % 200], after[chat % 400], after[ended]) == (3, 1, 3)
-    assert after["hermes_trio_run_seconds_count"] == 3
+    assert after["hermes_trio_run_duration_seconds_count"] == 3
     assert (after["hermes_trio_runs_active"], after["hermes_trio_slots_in_use"]) == (0, 0)
 
 

@@ -8,6 +8,7 @@ from attrs import evolve
 from prometheus_client.parser import text_string_to_metric_families
 
 from hermes_trio.core.events import Text
+from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.web.api.info import report_worker
 from hermes_trio.web.app import attach_state
 from hermes_trio.web.workers import WorkerReport, Workers, explain, merge_metrics, silent
@@ -61,7 +62,7 @@ async def test_metrics_are_those_of_all_workers() -> None:
     assert seen["hermes_trio_runs_total", completed] == 41
     assert seen["hermes_trio_runs_total", (("reason", "timeout"), ("status", "incomplete"))] == 2
     assert seen["hermes_trio_runs_active", ()] == 7
-    assert seen["hermes_trio_run_seconds_count", ()] == 1
+    assert seen["hermes_trio_run_duration_seconds_count", ()] == 1
     assert seen["hermes_trio_loop_lag_seconds", ()] == 1000
     assert seen["process_open_fds", (("worker", "2"),)] == 12
     assert seen["process_open_fds", (("worker", "1"),)] > 1
@@ -87,17 +88,19 @@ async def test_a_worker_reports_what_it_would_show_alone() -> None:
 
 async def test_the_sum_of_histograms_is_a_histogram() -> None:
     harness = make_harness([Text("x")])
-    harness.state.metrics.run_ended("completed", "", 0.01)
-    harness.state.metrics.run_ended("completed", "", 1e6)
+    harness.state.metrics.run_ended(Outcome(Status.COMPLETED), 0.01)
+    harness.state.metrics.run_ended(Outcome(Status.COMPLETED), 1e6)
     report = await report_worker(harness.state, 1)
     merged = values(merge_metrics([report, evolve(report, number=2)]))
     single = values((report.metrics or "").encode())
-    runs = {key for key in single if key[0].startswith("hermes_trio_run_seconds")}
+    runs = {key for key in single if key[0].startswith("hermes_trio_run_duration_seconds")}
     assert len(runs) == 13
     assert all(merged[key] == 2 * single[key] for key in runs)
     text = merge_metrics([report, evolve(report, number=2)]).decode()
-    buckets = [line for line in text.splitlines() if line.startswith("hermes_trio_run_seconds_b")]
-    assert buckets[-1] == 'hermes_trio_run_seconds_bucket{le="+Inf"} 4.0'
+    buckets = [
+        line for line in text.splitlines() if line.startswith("hermes_trio_run_duration_seconds_b")
+    ]
+    assert buckets[-1] == 'hermes_trio_run_duration_seconds_bucket{le="+Inf"} 4.0'
 
 
 async def test_a_server_is_ready_if_all_workers_are() -> None:

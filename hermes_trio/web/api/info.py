@@ -6,7 +6,7 @@ from typing import Any
 
 import trio
 from attrs import asdict
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from quart import Blueprint, Response
 
 from hermes_trio import __version__
@@ -14,7 +14,7 @@ from hermes_trio.schema.openapi import document
 from hermes_trio.stores.base import CommitCounter, StoreError
 from hermes_trio.web.auth import choose_agent, model_names, model_not_found
 from hermes_trio.web.errors import json_response
-from hermes_trio.web.metrics import Snapshot
+from hermes_trio.web.metrics import Metrics, Snapshot
 from hermes_trio.web.request import app_state, in_thread
 from hermes_trio.web.state import AppState
 from hermes_trio.web.workers import WorkerReport, explain, merge_metrics
@@ -76,11 +76,15 @@ async def detailed() -> Response:
 
 
 async def _check_store() -> dict[str, str]:
+    """Report whether the store can be read, and nothing else is known against it."""
+    state = app_state()
     try:
-        await app_state().services.store.check()
+        await state.services.store.check()
     except StoreError as error:
-        return {"status": "degraded", "detail": str(error)}
-    return {"status": "ok"}
+        problem = str(error)
+    else:
+        problem = state.health.store_problem()
+    return {"status": "degraded", "detail": problem} if problem else {"status": "ok"}
 
 
 @blueprint.get("/v1/models")
@@ -145,10 +149,9 @@ async def report_worker(state: AppState, number: int) -> WorkerReport:
 
 
 async def _render_metrics(state: AppState) -> bytes:
-    snapshot = await _snapshot(state)
-    state.metrics.observe_state(len(state.services.registry), state.admission.in_use, snapshot)
-    # Rendering takes milliseconds. The metrics are needed most when no thread can be started.
-    return await in_thread(generate_latest, state.metrics.registry)
+    state.metrics.observe_state(await _snapshot(state))
+    # The metrics are needed most when no thread can be started.
+    return await in_thread(Metrics.render, state.metrics)
 
 
 async def _snapshot(state: AppState) -> Snapshot:
@@ -157,9 +160,15 @@ async def _snapshot(state: AppState) -> Snapshot:
     await trio.lowlevel.checkpoint()
     services = state.services
     return Snapshot(
+        active_runs=len(services.registry),
+        slots_in_use=state.admission.in_use,
+        slots=state.admission.limit,
         streams=state.services.stats.open_streams,
         events=services.stats.events + sum(run.log.end for run in services.registry),
         commits=services.store.commits if isinstance(services.store, CommitCounter) else 0,
+        unsaved_ends=len(services.flusher.ends),
+        is_ready=not state.health.is_ready(),
+        is_store_working=not state.health.store_problem(),
         lag=trio.current_time() - began,
     )
 

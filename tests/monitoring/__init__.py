@@ -1,0 +1,1 @@
+"""Dashboards, alert rules and what they rest on."""
