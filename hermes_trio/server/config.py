@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
 import structlog
+import trio
 from hypercorn.config import Config, Sockets
 from hypercorn.logging import Logger
 
+from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.server.sockets import BACKLOG
 
 HEADER_BYTES = 16 * 1024
@@ -38,9 +41,10 @@ class StructlogLogger(Logger):
 
 
 class ServerConfig(Config):
-    """Hypercorn's configuration with listening sockets that were opened before."""
+    """Hypercorn's configuration with listening sockets that were opened before, and a certificate that can change."""
 
     sockets: Sequence[socket.socket] = ()
+    _current_context: ssl.SSLContext | None = None
 
     def create_sockets(self) -> Sockets:
         """Return each socket `LISTENERS` times, as duplicates that Hypercorn closes.
@@ -52,6 +56,32 @@ class ServerConfig(Config):
         for sock in listening:
             sock.setblocking(False)
         return Sockets(listening, [], []) if self.ssl_enabled else Sockets([], listening, [])
+
+    def create_ssl_context(self) -> ssl.SSLContext | None:
+        """Return a context whose handshakes use the certificate that was loaded last."""
+        context = super().create_ssl_context()
+        if context is not None:
+            context.sni_callback = self._use_current_context
+        return context
+
+    def _use_current_context(
+        self, connection: ssl.SSLObject, _name: str | None, _first: ssl.SSLContext
+    ) -> None:
+        # Replacing the context of a handshake is the public way to change certificate and key
+        # together; open connections keep theirs.
+        if self._current_context is not None:
+            connection.context = self._current_context
+
+    async def reload_certificate(self) -> None:
+        """Read certificate and key again, for the connections to come.
+
+        Raises:
+            ConfigurationError: They cannot be read or do not belong together.
+        """
+        try:
+            self._current_context = await trio.to_thread.run_sync(super().create_ssl_context)
+        except OSError as error:  # also ssl.SSLError
+            raise ConfigurationError(f"certfile, keyfile: {error}") from None
 
 
 def hypercorn_config(

@@ -31,7 +31,8 @@ from hermes_trio.server.config import ServerConfig, hypercorn_config
 from hermes_trio.server.greeting import greet, local_url
 from hermes_trio.server.guards import Guards, installed
 from hermes_trio.server.process_secrets import hide_secrets
-from hermes_trio.server.shutdown import Shutdown, ShutdownTimeouts, SignalCallback, handle_signals
+from hermes_trio.server.shutdown import Shutdown, ShutdownTimeouts
+from hermes_trio.server.signals import ReloadHandlers, SignalCallback, handle_signals
 from hermes_trio.server.sockets import CannotListen, close_all, open_listening_sockets
 from hermes_trio.server.tuning import tune_process
 from hermes_trio.server.versions import check_versions
@@ -140,8 +141,8 @@ async def _serve(
 ) -> None:
     """Serve until a signal; one that arrives before the server listens cancels the start."""
     starting = trio.CancelScope()
-    callback = SignalCallback(partial(cancel_start, starting))
-    async with handle_signals(callback):
+    callback, reloads = SignalCallback(partial(cancel_start, starting)), ReloadHandlers()
+    async with handle_signals(callback, reloads.request):
         with starting:
             async with open_server(prepared, app) as server:
                 await serve_requests(
@@ -149,6 +150,7 @@ async def _serve(
                     sockets,
                     server,
                     callback,
+                    reloads,
                     lambda url: greet(prepared.settings, prepared.keys, local_url(url)),
                 )
 
@@ -164,11 +166,12 @@ async def serve_requests(
     sockets: Sequence[socket.socket],
     server: Server,
     callback: SignalCallback,
+    reloads: ReloadHandlers,
     on_ready: Callable[[str], None],
 ) -> None:
     """Serve on listening sockets until `callback` is called, then drain.
 
-    `on_ready` is called once, with the address.
+    `on_ready` is called once, with the address. From then on, reloads are carried out.
     """
     guards = Guards(settings.write_seconds)
     shutdown = Shutdown(server, ShutdownTimeouts.from_settings(settings), guards.limit_writes)
@@ -176,12 +179,19 @@ async def serve_requests(
         None if settings.certfile is None else str(settings.certfile),
         None if settings.keyfile is None else str(settings.keyfile),
     )
+    if config.ssl_enabled:
+        reloads.add("certificate", config.reload_certificate)
     tune_process()
     callback.call = shutdown.request
-    async with trio.open_nursery() as serving:
-        urls = await serving.start(serve_sockets, server.app, sockets, config, shutdown.run, guards)
-        server.readiness.not_ready = ""
-        on_ready(urls[0])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reloads.run)
+        async with trio.open_nursery() as serving:
+            urls = await serving.start(
+                serve_sockets, server.app, sockets, config, shutdown.run, guards
+            )
+            server.readiness.not_ready = ""
+            on_ready(urls[0])
+        nursery.cancel_scope.cancel()
 
 
 async def serve_sockets(

@@ -7,15 +7,13 @@ watchdog thread does.
 from __future__ import annotations
 
 import os
-import signal
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
-from attrs import define, frozen
+from attrs import frozen
 
 from hermes_trio.core.outcome import Reason
 from hermes_trio.settings import Settings
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from hermes_trio.bootstrap import Server
 
 log = structlog.get_logger(__name__)
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @frozen
@@ -112,37 +108,3 @@ class Shutdown:
     async def _cancel_when_forced(self, scope: trio.CancelScope) -> None:
         await self._forced.wait()
         scope.cancel()
-
-
-@define
-class SignalCallback:
-    """Called with the name of each signal: by the start at first, then by the server."""
-
-    call: Callable[[str], None]
-
-
-@asynccontextmanager
-async def handle_signals(callback: SignalCallback) -> AsyncIterator[None]:
-    """Pass SIGTERM and SIGINT on for the length of the block, and ignore them after it.
-
-    Left alone, one of them kills a server that is starting or closing its store, the other ends it
-    with a traceback.
-    """
-    with _ignore_on_exit(), trio.open_signal_receiver(*SIGNALS) as signals:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_deliver, signals, callback)
-            yield
-            nursery.cancel_scope.cancel()
-
-
-@contextmanager
-def _ignore_on_exit() -> Iterator[None]:
-    """Ignore late signals: everything is done, and they must not change the exit code."""
-    yield
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-
-
-async def _deliver(signals: AsyncIterable[int], callback: SignalCallback) -> None:
-    async for number in signals:
-        callback.call(signal.Signals(number).name)

@@ -20,7 +20,7 @@ import structlog
 import trio
 
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.server.shutdown import SignalCallback
+from hermes_trio.server.signals import SignalCallback
 from hermes_trio.server.worker_channel import (
     Order,
     Ready,

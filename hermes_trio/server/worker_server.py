@@ -16,12 +16,8 @@ from hermes_trio.bootstrap import open_server
 from hermes_trio.preparation import Prepared, prepare
 from hermes_trio.server.main import cancel_start, run_trio, serve_requests
 from hermes_trio.server.process_secrets import forbid_inspection
-from hermes_trio.server.shutdown import (
-    ShutdownTimeouts,
-    SignalCallback,
-    handle_signals,
-    start_watchdog,
-)
+from hermes_trio.server.shutdown import ShutdownTimeouts, start_watchdog
+from hermes_trio.server.signals import ReloadHandlers, SignalCallback, handle_signals
 from hermes_trio.server.sockets import close_all
 from hermes_trio.server.worker import StopRequests, SupervisorLink
 from hermes_trio.server.worker_channel import Ready, WorkerPlan, own
@@ -61,10 +57,10 @@ async def _serve(
     """Serve until an order or a signal; one that comes before the server listens cancels the start."""
     starting = trio.CancelScope()
     callback = SignalCallback(partial(cancel_start, starting))
-    requests = StopRequests(callback)
+    requests, reloads = StopRequests(callback), ReloadHandlers()
     timeouts = ShutdownTimeouts.from_settings(plan.settings)
     collector = ReportCollector(plan.reports_dir, plan.number, plan.settings.workers)
-    async with handle_signals(SignalCallback(requests.drain)):
+    async with handle_signals(SignalCallback(requests.drain), reloads.request):
         link.attach(requests.obey, partial(start_watchdog, timeouts.total))
         with starting:
             workers = Workers(plan.number, collector.collect)
@@ -72,5 +68,10 @@ async def _serve(
                 report = partial(report_worker, server.state, plan.number)
                 async with serve_reports(socket_path(plan.reports_dir, plan.number), report):
                     await serve_requests(
-                        plan.settings, sockets, server, callback, lambda _url: link.report(Ready())
+                        plan.settings,
+                        sockets,
+                        server,
+                        callback,
+                        reloads,
+                        lambda _url: link.report(Ready()),
                     )

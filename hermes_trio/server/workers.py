@@ -28,7 +28,8 @@ from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.keys import KEY_ADVICE, Credentials, KeySources, find_weak_keys, open_credentials
 from hermes_trio.server.greeting import greet, local_url, socket_url
 from hermes_trio.server.process_secrets import hide_secrets
-from hermes_trio.server.shutdown import ShutdownTimeouts, SignalCallback, handle_signals
+from hermes_trio.server.shutdown import ShutdownTimeouts
+from hermes_trio.server.signals import RELOAD_SIGNAL, SignalCallback, handle_signals
 from hermes_trio.server.sockets import CannotListen, close_all, open_listening_sockets
 from hermes_trio.server.versions import check_versions
 from hermes_trio.server.worker_channel import (
@@ -96,7 +97,7 @@ class Launch:
     descriptors: tuple[int, ...] = ()  # inherited, beside the channel
 
 
-@define
+@define(eq=False)
 class _Worker:
     """A running worker."""
 
@@ -142,6 +143,8 @@ class Supervisor:
         self._stopping, self._forced = trio.Event(), trio.Event()
         self._starting = trio.Lock()
         self._kill_scope = trio.CancelScope()
+        self._ready_workers: set[_Worker] = set()  # those that are ready
+        self._was_reloaded = False
         self._was_ready = False
         self._never_ready: set[int] = set()  # workers that ended before any was ready
         self._is_failed = False
@@ -155,6 +158,13 @@ class Supervisor:
         else:
             log.info("stopping all workers", by=source)
             self._stopping.set()
+
+    def request_reload(self, source: str) -> None:
+        """Let all workers read their files again, also those that are about to be ready."""
+        log.info("reloading all workers", by=source)
+        self._was_reloaded = True
+        for worker in self._ready_workers:
+            worker.process.send_signal(RELOAD_SIGNAL)
 
     async def run(self) -> int:
         """Run the workers until they have been stopped. Return the exit code: 0 if all ended well."""
@@ -223,6 +233,7 @@ class Supervisor:
                 ended_at = trio.current_time()
                 # What it had sent has arrived. Its children might still hold the channel open.
                 reading.cancel_scope.deadline = ended_at + _LAST_REPORT_SECONDS
+            self._ready_workers.discard(worker)
             nursery.cancel_scope.cancel()
         ready_seconds = 0.0 if worker.ready_at is None else ended_at - worker.ready_at
         text = worker.refusal or describe_exit(code)
@@ -256,6 +267,9 @@ class Supervisor:
             return
         log.info("a worker is ready", worker=worker.launch.number, pid=worker.process.pid)
         worker.ready_at = trio.current_time()
+        self._ready_workers.add(worker)
+        if self._was_reloaded:  # it may have read its files before
+            worker.process.send_signal(RELOAD_SIGNAL)
         is_first, self._was_ready = not self._was_ready, True
         if is_first:
             self._on_ready()
@@ -283,13 +297,13 @@ def describe_exit(code: int) -> str:
 
 
 async def run_supervisor(make: Callable[[], Supervisor]) -> int:
-    """Run a supervisor that SIGINT and SIGTERM stop. Return the exit code.
+    """Run a supervisor that SIGINT and SIGTERM stop and that passes on SIGHUP. Return the exit code.
 
     Raises:
         ConfigurationError: No worker could start.
     """
     supervisor = make()
-    async with handle_signals(SignalCallback(supervisor.request_stop)):
+    async with handle_signals(SignalCallback(supervisor.request_stop), supervisor.request_reload):
         code = await supervisor.run()
     if code and supervisor.refusal:
         raise ConfigurationError(supervisor.refusal)

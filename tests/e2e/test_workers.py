@@ -134,7 +134,7 @@ def test_a_drain_lets_the_runs_of_all_workers_end(plan: LaunchOptions) -> None:
     assert "server_shutdown" not in server.log
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGUSR1])
 def test_workers_do_not_outlive_the_supervisor(plan: LaunchOptions, number: int) -> None:
     server = begin(plan)
     try:

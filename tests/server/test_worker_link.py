@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from hermes_trio.keys import Credentials, GeneratedKey, Keyring, NamedKey, OpenedKeys
-from hermes_trio.server.shutdown import SignalCallback
+from hermes_trio.server.signals import SignalCallback
 from hermes_trio.server.worker import StopRequests, SupervisorLink
 from hermes_trio.server.worker_channel import (
     Order,
