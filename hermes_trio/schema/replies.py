@@ -183,7 +183,7 @@ class Health:
 class Readiness:
     """Whether the server accepts new runs."""
 
-    status: Literal["ok", "unavailable"]
+    status: Literal["ok", "degraded", "unavailable"]
     reason: str | None = None
 
 

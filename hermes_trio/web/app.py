@@ -25,6 +25,7 @@ from hermes_trio.web.static import load_page, make_page_blueprint
 
 Application: TypeAlias = QuartTrio
 
+STORE_HEADER = "X-Hermes-Store-Fallback"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -114,6 +115,7 @@ def make_app(options: WebOptions) -> Application:
     app.before_request(auth.authenticate)
     app.after_request(count_response)
     app.after_request(add_rate_headers)
+    app.after_request(add_store_header)
     app.register_error_handler(ApiError, errors.handle_api_error)
     app.register_error_handler(StoreError, errors.handle_store_error)
     app.register_error_handler(HTTPException, errors.handle_http_exception)
@@ -176,4 +178,11 @@ async def add_rate_headers(response: Response) -> Response:
         response.headers["x-ratelimit-limit-requests"] = str(rate.limit)
         response.headers["x-ratelimit-remaining-requests"] = str(rate.remaining)
         response.headers["x-ratelimit-reset-requests"] = f"{math.ceil(rate.reset_seconds * 1e3)}ms"
+    return response
+
+
+async def add_store_header(response: Response) -> Response:
+    """Say on every response that records will be lost, if the store could not be opened."""
+    if app_state().health.store_fallback:
+        response.headers[STORE_HEADER] = "memory"
     return response
