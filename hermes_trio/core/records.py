@@ -205,6 +205,14 @@ class Command:
     sender: str = ""  # the node that waits for the answer, "" if none does
 
 
+@frozen
+class CommandAnswer:
+    """What the node that executes a run answers to a command."""
+
+    command: Command
+    answer: Mapping[str, Any] = NOTHING
+
+
 class Topic(StrEnum):
     """What a notice is about."""
 
