@@ -16,7 +16,16 @@ from werkzeug.exceptions import HTTPException, InternalServerError, RequestEntit
 from hermes_trio.core.errors import ApiError
 from hermes_trio.stores.base import StoreError
 from hermes_trio.web import auth, errors
-from hermes_trio.web.api import approvals, chat, conversations, info, responses, runs, sessions
+from hermes_trio.web.api import (
+    approvals,
+    chat,
+    conversations,
+    info,
+    inventory,
+    responses,
+    runs,
+    sessions,
+)
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.middleware import AllowedHosts, BoundaryMiddleware, Cors
 from hermes_trio.web.request import SCOPE_KEY, STATE_KEY, RequestContext, app_state, current_request
@@ -122,7 +131,7 @@ def make_app(options: WebOptions) -> Application:
     # Not for Exception: Quart logs and signals an exception only if nothing but this handles it.
     app.register_error_handler(InternalServerError, errors.handle_internal_error)
 
-    for api in (info, chat, responses, conversations, runs, approvals, sessions):
+    for api in (info, inventory, chat, responses, conversations, runs, approvals, sessions):
         app.register_blueprint(api.blueprint)
     app.register_blueprint(auth.blueprint)
     app.register_blueprint(make_page_blueprint(load_page()))

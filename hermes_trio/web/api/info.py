@@ -190,16 +190,19 @@ FEATURES_ON = (
     "responses_resume", "responses_background", "conversations_api", "idempotency", "tool_progress_events",
     "reasoning_streaming", "run_submission", "run_list", "run_status", "run_events_sse", "run_stop",
     "run_tickets", "run_approval_response", "approval_events", "session_resources", "session_chat", "session_chat_streaming",
-    "session_fork",
+    "session_fork", "skills_api",
 )  # fmt: skip
 FEATURES_OFF = (
-    "skills_api", "admin_config_rw", "jobs_admin", "memory_write_api", "audio_api",
+    "admin_config_rw", "jobs_admin", "memory_write_api", "audio_api",
     "realtime_voice",
 )  # fmt: skip
 ENDPOINTS = {
     "health": ("GET", "/health"),
     "health_detailed": ("GET", "/health/detailed"),
     "models": ("GET", "/v1/models"),
+    "skills": ("GET", "/v1/skills"),
+    "toolsets": ("GET", "/v1/toolsets"),
+    "model_options": ("GET", "/api/model/options"),
     "chat_completions": ("POST", "/v1/chat/completions"),
     "responses": ("POST", "/v1/responses"),
     "response": ("GET", "/v1/responses/{response_id}"),
