@@ -52,6 +52,7 @@ class RunHeader:
     input_items: tuple[
         Mapping[str, Any], ...
     ] = ()  # the input in the form the API shows, each item with an id
+    client: str = ""  # what the program that started it calls itself, "" if it does not say
 
     @property
     def run_id(self) -> str:

@@ -347,6 +347,8 @@ class RunReply:
     model: str
     last_event: str
     metadata: dict[str, str]
+    client: str | None  # what the program that started it calls itself
+    preview: str | None  # the beginning of the user's message
     output: str | None = None
     usage: dict[str, Any] | None = None
     error: str | None = None
