@@ -41,7 +41,7 @@ class RunHeader:
 
     principal: str
     stamp: Stamp
-    kind: str  # the API that started it: chat, responses, runs, sessions
+    kind: str  # what started it: chat, responses, runs, sessions, cron, or a channel
     session_id: str
     messages: tuple[Message, ...]  # what the client sent in this turn, without history
     parent: str = ""  # the run it continues, "" for none

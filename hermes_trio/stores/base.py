@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from hermes_trio.core.approvals import Grant
+from hermes_trio.core.jobs import Job, NoJob
 from hermes_trio.core.messages import Message
 from hermes_trio.core.records import (
     Command,
@@ -354,6 +355,50 @@ class ApprovalStore(Protocol):
         ...
 
 
+class JobStore(Protocol):
+    """Jobs, and the beginning of their runs.
+
+    Every job has a revision. A change is made to the revision that was read, or not at all, so that
+    of several clients and nodes one wins.
+    """
+
+    async def add_job(self, job: Job, limit: int) -> bool:
+        """Store a new job; return False if its principal has ``limit`` jobs, or one with this id."""
+        ...
+
+    async def find_job(self, principal: str, job_id: str) -> Job | NoJob:
+        """Return a job."""
+        ...
+
+    async def list_jobs(self, principal: str) -> tuple[Job, ...]:
+        """List the jobs of a principal, oldest first."""
+        ...
+
+    async def replace_job(self, job: Job) -> bool:
+        """Replace a job; return False if ``job.revision`` is not the stored one, which counts on."""
+        ...
+
+    async def delete_job(self, principal: str, job_id: str) -> bool:
+        """Delete a job, but not its runs; return False if there is none."""
+        ...
+
+    async def next_due_job(self) -> float:
+        """Return when the first job of all principals is due, infinity if none is."""
+        ...
+
+    async def list_due_jobs(self, now: float, limit: int, offset: int = 0) -> tuple[Job, ...]:
+        """List the jobs of all principals that are due, the longest overdue first."""
+        ...
+
+    async def begin_job_run(self, job: Job, header: RunHeader, ownership: Ownership) -> bool:
+        """Replace a job and begin its run, in one transaction.
+
+        Return False if the job is not the stored revision, or the run existed before: then another
+        node has begun it, and this one must not.
+        """
+        ...
+
+
 @runtime_checkable
 class CommitCounter(Protocol):
     """A store that counts its transactions. Optional: not every engine has a meaningful number."""
@@ -473,7 +518,15 @@ class SharedStore(LeasedStore, Protocol):
         ...
 
 
-class Store(SessionStore, RunStore, ConversationStore, IdempotencyStore, ApprovalStore, Protocol):
+class Store(
+    SessionStore,
+    RunStore,
+    ConversationStore,
+    IdempotencyStore,
+    ApprovalStore,
+    JobStore,
+    Protocol,
+):
     """A complete store. Everything in it is visible only to the principal that created it.
 
     Every method raises :class:`StoreError` if the store fails or is closed, and if a principal or

@@ -13,6 +13,7 @@ from hermes_trio.core.messages import Message, MessageItem
 from hermes_trio.core.records import OLDEST, EndedRun, IdempotencyRecord, LogBatch, RunQuery
 from hermes_trio.core.sessions import Session, SessionChange, SessionQuery
 from hermes_trio.stores.base import Store
+from tests.stores.contract.jobs import RICH as RICH_JOB
 from tests.stores.samples import (
     COMPLETED,
     ODD,
@@ -102,6 +103,7 @@ async def _fill_principal(store: Store, principal: str) -> None:
     await store.end_run(run, [batch("a", 0, principal=principal)], [item("i1")])
     await store.claim_key(IdempotencyRecord(principal, "/v1/runs", "key", "body", "a", 3.0))
     await store.grant([Grant(principal, "", ODD, 1.0)])
+    await store.add_job(attrs.evolve(RICH_JOB, principal=principal), 10)
 
 
 async def read_everything(store: Store) -> dict[str, Any]:
@@ -118,6 +120,7 @@ async def _read_principal(store: Store, principal: str) -> dict[str, Any]:
         "sessions": await store.list_sessions(principal, SessionQuery(include_children=True)),
         "items by id": await store.find_items(principal, ["i1", "i2", "call_c1", "unknown"]),
         "grants": await store.list_grants(principal),
+        "jobs": await store.list_jobs(principal),
         "granted": await store.is_granted(principal, "s", (ODD,)),
     }
     for run_id in RUNS:

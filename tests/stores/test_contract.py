@@ -13,6 +13,7 @@ from hermes_trio.stores.sqlite import open_memory, open_sqlite
 from tests.stores.contract.approvals import ApprovalContract
 from tests.stores.contract.conversations import ConversationContract, IdempotencyContract
 from tests.stores.contract.isolation import IsolationContract
+from tests.stores.contract.jobs import JobContract, JobRunContract
 from tests.stores.contract.lifecycle import (
     ClosingContract,
     DurabilityContract,
@@ -108,6 +109,14 @@ class TestConversations(ConversationContract):
 
 
 class TestIdempotencyKeys(IdempotencyContract):
+    """Run against every store."""
+
+
+class TestJobs(JobContract):
+    """Run against every store."""
+
+
+class TestJobRuns(JobRunContract):
     """Run against every store."""
 
 

@@ -111,8 +111,8 @@ async def test_everything_is_moved(
     compared = move(source, target)
     assert all(each.is_equal for each in compared)
     assert {each.table for each in compared} == {
-        "approvals", "claims", "conversation_items", "conversations", "item_index", "log", "messages", "runs",
-        "sessions",
+        "approvals", "claims", "conversation_items", "conversations", "item_index", "jobs", "log", "messages",
+        "runs", "sessions",
     }  # fmt: skip
     assert {each.principal for each in compared} == {"ann", "bob", "odd \0 \1 \U0001f600"}
     assert contents(source) == before

@@ -323,11 +323,29 @@ _LEASE_SECONDS: Migration = (
     "ALTER TABLE nodes ADD COLUMN lease_seconds DOUBLE PRECISION NOT NULL DEFAULT 8",
 )
 
+# A job that is not to run has due_at 0.
+_JOBS: Migration = (
+    f"""
+    CREATE TABLE jobs ({
+        _columns('''
+        principal text
+        job_id text
+        created_at real
+        due_at real
+        revision int
+        body text
+    ''')
+    }, PRIMARY KEY (principal, job_id))
+    """,
+    "CREATE INDEX jobs_by_due ON jobs (due_at, principal, job_id) WHERE due_at > 0",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _LOG + _CONVERSATIONS + _CLAIMS_AND_APPROVALS,
     _SIZES,
     _COMMANDS,
     _LEASE_SECONDS,
+    _JOBS,
 )
 LATEST_VERSION = len(MIGRATIONS)
 

@@ -87,8 +87,8 @@ END = """
 """
 
 
-def begin(connection: SqlConnection, header: RunHeader, ownership: Ownership) -> None:
-    """Store a run as in progress, unless it exists or once did."""
+def begin(connection: SqlConnection, header: RunHeader, ownership: Ownership) -> bool:
+    """Store a run as in progress, unless it exists or once did. Return whether it is new."""
     row = {
         **_columns(header),
         **owners.columns(ownership),
@@ -99,6 +99,7 @@ def begin(connection: SqlConnection, header: RunHeader, ownership: Ownership) ->
         sessions.record_use(
             connection, _session_use(header, header.session_id, header.stamp.created_at)
         )
+    return is_new
 
 
 @frozen

@@ -13,6 +13,7 @@ import trio
 from attrs import frozen
 
 from hermes_trio.core.approvals import Grant
+from hermes_trio.core.jobs import Job, NoJob
 from hermes_trio.core.messages import Message
 from hermes_trio.core.records import (
     Conversation,
@@ -46,7 +47,7 @@ from hermes_trio.core.sessions import (
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import check_end, check_header, check_ids, clamp_int
 from hermes_trio.stores.retention import AccessTimes, RunAccess
-from hermes_trio.stores.sql import conversations, owners, run_lists, runs, sessions
+from hermes_trio.stores.sql import conversations, jobs, owners, run_lists, runs, sessions
 from hermes_trio.stores.sql.database import Database, ReaderPool, SqlConnection
 from hermes_trio.stores.sql.purge import purge
 from hermes_trio.stores.sql.retention import (
@@ -326,6 +327,39 @@ class BaseSqlStore:
     async def release_key(self, record: IdempotencyRecord) -> None:
         check_ids(record.principal, record.route, record.key, record.run_id)
         await self._submit(partial(runs.release_key, record=record))
+
+    async def add_job(self, job: Job, limit: int) -> bool:
+        check_ids(job.principal, job.job_id)
+        return await self._submit(partial(jobs.add, job=job, limit=limit))
+
+    async def find_job(self, principal: str, job_id: str) -> Job | NoJob:
+        check_ids(principal, job_id)
+        return await self._read(partial(jobs.find, key=(principal, job_id)))
+
+    async def list_jobs(self, principal: str) -> tuple[Job, ...]:
+        check_ids(principal)
+        return await self._read(partial(jobs.list_all, principal=principal))
+
+    async def replace_job(self, job: Job) -> bool:
+        check_ids(job.principal, job.job_id)
+        return await self._submit(partial(jobs.replace, job=job))
+
+    async def delete_job(self, principal: str, job_id: str) -> bool:
+        check_ids(principal, job_id)
+        return await self._submit(partial(jobs.delete, key=(principal, job_id)))
+
+    async def next_due_job(self) -> float:
+        return await self._read(jobs.next_due)
+
+    async def list_due_jobs(self, now: float, limit: int, offset: int = 0) -> tuple[Job, ...]:
+        return await self._read(partial(jobs.list_due, now=now, limit=limit, offset=offset))
+
+    async def begin_job_run(self, job: Job, header: RunHeader, ownership: Ownership) -> bool:
+        check_header(header)
+        check_ids(job.principal, job.job_id, ownership.node)
+        return await self._submit(
+            partial(jobs.begin_run, job=job, header=header, ownership=ownership)
+        )
 
     async def check(self) -> None:
         await self._read(_read_probe)

@@ -350,6 +350,22 @@ _SIZES: Migration = (
 # The fencing token of a run: how often it was taken over.
 _OWNER_EPOCH: Migration = ("ALTER TABLE runs ADD COLUMN owner_epoch INTEGER NOT NULL DEFAULT 0",)
 
+# A job that is not to run has due_at 0.
+_JOBS: Migration = (
+    """
+    CREATE TABLE jobs (
+        principal TEXT NOT NULL,
+        job_id TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        due_at REAL NOT NULL,
+        revision INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (principal, job_id)
+    )
+    """,
+    "CREATE INDEX jobs_by_due ON jobs (due_at, principal, job_id) WHERE due_at > 0",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,
     _APPROVALS,
@@ -361,6 +377,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _LISTS_BY_END,
     _SIZES,
     _OWNER_EPOCH,
+    _JOBS,
 )
 LATEST_VERSION = len(MIGRATIONS)
 

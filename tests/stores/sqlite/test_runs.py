@@ -14,7 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.records import LiveRun, NoConversation, NoRun, Ownership, PurgeResult
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.sql import conversations, owners, purge, retention
+from hermes_trio.stores.sql import conversations, jobs, owners, purge, retention
 from hermes_trio.stores.sql import runs as run_queries
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
 from tests.stores.contract.isolation import DONE, assert_intact, populate
@@ -323,11 +323,22 @@ STATEMENTS: list[tuple[str, Any]] = [
     ("DELETE FROM item_index WHERE principal = ? AND item_id = ? AND run_id = ?", ("p", "i", "r")),
     (run_queries._FIND_ITEMS, ("p", "[]")),
     (conversations._FIND_ITEMS, ("p", "[]")),
+    (jobs.LIST_DUE, (1.0, 1, 0)),
+    (jobs.NEXT_DUE, ()),
 ]
 
 
 async def test_no_statement_searches_a_whole_table(store: SqliteStore) -> None:
-    tables = ("runs", "log", "messages", "conversation_items", "claims", "later", "item_index")
+    tables = (
+        "runs",
+        "log",
+        "messages",
+        "conversation_items",
+        "claims",
+        "later",
+        "item_index",
+        "jobs",
+    )
     for statement, values in STATEMENTS:
         plan = plan_of(writer_connection(store), statement, values)
         assert not {f"SCAN {table}" for table in tables}.intersection(plan), statement

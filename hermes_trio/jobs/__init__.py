@@ -1,0 +1,1 @@
+"""Jobs: schedules, and the scheduler that starts their runs."""
