@@ -22,10 +22,18 @@ from hermes_trio.agent.interface import AgentFactory, AgentProvider
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.agents.registry import open_agent
 from hermes_trio.channels import whatsapp
+from hermes_trio.core.access import Quota
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import Ownership, Retention
-from hermes_trio.keys import DEFAULT_PRINCIPAL, check_keys
+from hermes_trio.keys import (
+    DEFAULT_PRINCIPAL,
+    KEY_ADVICE,
+    ActiveKeys,
+    Keyring,
+    check_keys,
+    find_weak_keys,
+)
 from hermes_trio.preparation import (
     DEFAULT_PROFILE,
     Agents,
@@ -34,7 +42,7 @@ from hermes_trio.preparation import (
     key_sources,
     prepare,
 )
-from hermes_trio.runs.admission import Admission, BodyBudget, Quota, SessionLocks
+from hermes_trio.runs.admission import Admission, BodyBudget, SessionLocks
 from hermes_trio.runs.cluster import Cluster
 from hermes_trio.runs.disconnects import parse_policy
 from hermes_trio.runs.leases import LeaseStatus, open_lease
@@ -50,8 +58,8 @@ from hermes_trio.server.tuning import return_memory
 from hermes_trio.settings import Settings, load
 from hermes_trio.settings import options as known_options
 from hermes_trio.settings.model import display_settings
-from hermes_trio.stores.base import SharedStore, Store, StoreError
-from hermes_trio.stores.factory import InMemory, open_store
+from hermes_trio.stores.base import SharedStore, Store
+from hermes_trio.stores.factory import open_store
 from hermes_trio.tokens import Purpose, TokenSigner
 from hermes_trio.tools.sandbox import open_sandbox
 from hermes_trio.web.api.responses import to_items
@@ -75,7 +83,6 @@ class ReadinessFlag:
     monitor: StoreMonitor
     lease: LeaseStatus = field(factory=LeaseStatus)
     not_ready: str = "starting"  # or why else the server is not ready; "" if it is
-    store_fallback: str = ""  # why records are kept in memory instead; "" if they are not
 
     def explain(self) -> str:
         """Return why the server is not ready, for everyone to read; "" if it is."""
@@ -115,7 +122,9 @@ async def open_server(prepared: Prepared, app: Application | None = None) -> Asy
         settings.interrupt_grace_seconds,
     )
     async with (
-        _open_store(settings) as (store, fallback),
+        open_store(
+            settings.store_location, settings.check_database, settings.lease_seconds
+        ) as store,
         open_agents(prepared.agents, thread_limits) as environments,
     ):
         metrics = Metrics()
@@ -126,7 +135,7 @@ async def open_server(prepared: Prepared, app: Application | None = None) -> Asy
             open_supervisor(services) as supervisor,
         ):
             supervisor.nursery.start_soon(enforce_retention, store, _retention(settings))
-            readiness = ReadinessFlag(StoreMonitor(store), lease, store_fallback=fallback)
+            readiness = ReadinessFlag(StoreMonitor(store), lease)
             supervisor.nursery.start_soon(readiness.monitor.run)
             if services.cluster is not None:
                 supervisor.nursery.start_soon(services.cluster.run)
@@ -137,32 +146,6 @@ async def open_server(prepared: Prepared, app: Application | None = None) -> Asy
                     yield server
             finally:
                 detach_state(app)
-
-
-@asynccontextmanager
-async def _open_store(settings: Settings) -> AsyncIterator[tuple[Store, str]]:
-    """Open the store, or one in memory if the settings allow that.
-
-    Also yield why the store could not be opened, "" if it could.
-
-    Raises:
-        StoreError: it cannot be opened, and must be.
-    """
-    opening = open_store(settings.store_location, settings.check_database, settings.lease_seconds)
-    async with AsyncExitStack() as stack:
-        problem = ""
-        try:
-            store = await stack.enter_async_context(opening)
-        except StoreError as error:
-            if settings.store_fallback != "memory":
-                raise
-            problem = str(error)
-            log.critical(
-                "the store cannot be opened; all records will be lost when the server stops",
-                error=problem,
-            )
-            store = await stack.enter_async_context(open_store(InMemory()))
-        yield store, problem
 
 
 def make_server_app(settings: Settings) -> Application:
@@ -186,7 +169,7 @@ def _services(
         flusher=LogFlusher(store, is_strict=is_strict, ownership=Ownership(node)),
         workspace=environments[DEFAULT_PROFILE].workspace,
         environments=environments,
-        workspace_owner="" if settings.shared_workspace else _workspace_owner(settings),
+        workspace_owner="" if settings.shared_workspace else DEFAULT_PRINCIPAL,
         limits=RunLimits(
             run=settings.run_seconds,
             stall=settings.stall_seconds,
@@ -198,12 +181,6 @@ def _services(
         on_first_text=metrics.first_text,
         cluster=Cluster(store, store, node, registry) if isinstance(store, SharedStore) else None,
     )
-
-
-def _workspace_owner(settings: Settings) -> str:
-    """Return the principal that works in ``workspace`` itself; the others have folders beside it."""
-    names = [named.principal for named in check_keys(key_sources(settings))]
-    return DEFAULT_PRINCIPAL if DEFAULT_PRINCIPAL in names or not names else names[0]
 
 
 def _session_locks(
@@ -227,14 +204,14 @@ def _attach(
 ) -> Server:
     """Give the application the state that its requests share."""
     settings = prepared.settings
-    secret, keyring = prepared.token_secret, prepared.keys.keyring
-    principals = len({named.principal for named in keyring.keys})
+    secret, keys = prepared.token_secret, ActiveKeys(prepared.keys.keyring)
+    principals = len(keys.keyring.principals)
     admission = _admission(settings, principals)
     state = AppState(
         web_options(settings),
-        keyring,
-        TokenSigner(Purpose.STREAM_TICKET, secret, keyring),
-        TokenSigner(Purpose.PAGE_SESSION, secret, keyring),
+        keys,
+        TokenSigner(Purpose.STREAM_TICKET, secret, keys),
+        TokenSigner(Purpose.PAGE_SESSION, secret, keys),
         admission,
         BodyBudget(settings.max_total_body_bytes, principals, settings.body_seconds, return_memory),
         _session_locks(settings, services, supervisor),
@@ -245,7 +222,6 @@ def _attach(
             lambda: {"pid": os.getpid(), "updated_at": time.time()},
             lambda: readiness.monitor.problem,
             prepared.workers,
-            readiness.store_fallback,
         ),
         metrics,
     )
@@ -259,10 +235,32 @@ def _admission(settings: Settings, principals: int) -> Admission:
         runs_per_minute=settings.max_runs_per_minute,
         requests=settings.max_requests_per_principal,
     )
+    return Admission(settings.max_runs, _shared_requests(principals), principals, quota)
+
+
+def _shared_requests(principals: int) -> int:
+    """Return how many open requests the principals divide among themselves; 0 means any number."""
     # A connection needs a descriptor. A single principal may use all of them.
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    max_requests = max(0, descriptors) if principals > 1 else 0
-    return Admission(settings.max_runs, max_requests, principals, quota)
+    return max(0, descriptors) if principals > 1 else 0
+
+
+async def reload_keys(settings: Settings, state: AppState) -> None:
+    """Read the key file again, and accept its keys and no others from now on.
+
+    Tickets and page sessions of keys that are gone are invalid at once. Requests that have begun
+    are not affected.
+
+    Raises:
+        KeysError: the file cannot be used; the former keys remain in force.
+    """
+    keyring = Keyring(await trio.to_thread.run_sync(check_keys, key_sources(settings)))
+    for principal in find_weak_keys(keyring.keys):
+        log.warning("a key is easy to guess", principal=principal, advice=KEY_ADVICE)
+    state.keys.keyring = keyring
+    principals = len(keyring.principals)
+    state.admission.set_principals(principals, _shared_requests(principals))
+    state.bodies.set_principals(principals)
 
 
 def _retention(settings: Settings) -> Retention:

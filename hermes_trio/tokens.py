@@ -1,11 +1,13 @@
 """Signed tokens, which stand for an API key for a limited time and a single purpose.
 
-A token holds its expiry, its principal and a signature. What it is valid for (a run, say) is not in
+A token holds its expiry, the name of a key and a signature. What it is valid for (a run, say) is not in
 the token: the signature covers it, and the request names it. So a token for one thing is simply
 invalid for another.
 
+A token names the key it stands for, allows what the key allows, and is invalid once the key is gone.
+
 The signing key is derived from a random secret of the data folder, which survives restarts and is
-shared by all processes that use the folder, and from the principal's API keys, so that replacing a
+shared by all processes that use the folder, and from the hash of the API key, so that replacing a
 key revokes the tokens that were issued for it. The secret also keeps a token from being used to
 guess an API key.
 """
@@ -16,13 +18,12 @@ import base64
 import hmac
 import json
 import secrets
-from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
 
 from attrs import field, frozen
 
-from hermes_trio.keys import Keyring, Principal
+from hermes_trio.keys import ActiveKeys, Anonymous, Principal
 
 # Begins like an API key, so that the redaction of log lines masks tokens too.
 _PREFIX = "ht-"
@@ -50,22 +51,11 @@ class TokenSigner:
 
     purpose: Purpose
     _secret: bytes = field(repr=False)
-    _keyring: Keyring
-    _signing_keys: Mapping[str, bytes] = field(init=False, repr=False, eq=False)
-    # used for unknown principals, so that timing does not reveal which ones exist
+    _keys: ActiveKeys
+    # used for unknown keys, so that timing does not reveal which ones exist
     _unknown_key: bytes = field(
         init=False, repr=False, eq=False, factory=partial(secrets.token_bytes, 32)
     )
-
-    @_signing_keys.default
-    def _derive_signing_keys(self) -> dict[str, bytes]:
-        keys: dict[str, list[str]] = {}
-        for named in self._keyring.keys:
-            keys.setdefault(named.principal, []).append(named.key)
-        return {
-            principal: _digest(self._secret, "sign", self.purpose, principal, *sorted(owned))
-            for principal, owned in keys.items()
-        }
 
     @property
     def server_id(self) -> str:
@@ -74,16 +64,16 @@ class TokenSigner:
 
     def issue(self, principal: Principal, expires_at: int, *scope: str) -> str:
         """Return a token that is valid for ``scope`` until ``expires_at``, in seconds since the epoch."""
-        signature = self._sign(principal.name, expires_at, scope)
-        return f"{_PREFIX}{self.purpose}-{expires_at}.{signature}.{principal.name}"
+        signature = self._sign(principal.key_name, expires_at, scope)
+        return f"{_PREFIX}{self.purpose}-{expires_at}.{signature}.{principal.key_name}"
 
     def verify(self, token: str, now: float, *scope: str) -> Principal:
         """Return the principal that a token was issued to.
 
         Raises:
             ExpiredToken: it was valid, and is no longer.
-            InvalidToken: it was not issued here, for this purpose and for this scope, or the keys
-                of its principal have changed.
+            InvalidToken: it was not issued here, for this purpose and for this scope, or its key
+                has been replaced or removed.
         """
         prefix = f"{_PREFIX}{self.purpose}-"
         expiry, _, rest = token.removeprefix(prefix).partition(".")
@@ -96,11 +86,18 @@ class TokenSigner:
             raise InvalidToken
         if now >= expires_at:
             raise ExpiredToken
-        return Principal(name)
+        principal = self._keys.keyring.find(name)
+        assert not isinstance(principal, Anonymous)  # the signature is that of a known key
+        return principal
 
-    def _sign(self, principal: str, expires_at: int, scope: tuple[str, ...]) -> str:
-        key = self._signing_keys.get(principal, self._unknown_key)
-        signature = _digest(key, principal, str(expires_at), *scope)
+    def _sign(self, name: str, expires_at: int, scope: tuple[str, ...]) -> str:
+        keys = [named for named in self._keys.keyring.keys if named.name == name]
+        digests = sorted(named.digest.hex() for named in keys)
+        owners = sorted({named.principal for named in keys})
+        signing_key = _digest(self._secret, "sign", self.purpose, name, *owners, *digests)
+        signature = _digest(
+            signing_key if keys else self._unknown_key, name, str(expires_at), *scope
+        )
         return base64.urlsafe_b64encode(signature).rstrip(b"=").decode("ascii")
 
 

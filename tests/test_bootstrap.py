@@ -104,16 +104,16 @@ def places(folder: Path) -> set[str]:
     ("names", "shared", "folders"),
     [
         (["default", "ann"], False, ["workspace", "workspaces/ann"]),
-        (["ann", "Bob"], False, ["workspace", "workspaces/%42ob"]),
+        (["ann", "Bob"], False, ["workspaces/ann", "workspaces/%42ob"]),
         (["ann", "default"], False, ["workspaces/ann", "workspace"]),
         (["ann", "bob"], True, ["workspace", "workspace"]),
-        (["ann"], False, ["workspace"]),
+        (["ann"], False, ["workspaces/ann"]),
     ],
 )
 async def test_workspaces_of_principals(
     tmp_path: Path, names: list[str], shared: bool, folders: list[str]
 ) -> None:
-    """Each principal writes a file with its own key; the first one keeps the folder of before."""
+    """Each principal writes a file with its own key; only the default principal works in the agent's own."""
     keys = tmp_path / "keys"
     keys.write_text("[keys]\n" + "".join(f'"{name}" = "{KEY}-{name}"\n' for name in names))
     keys.chmod(0o600)

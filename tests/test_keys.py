@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from hermes_trio.keys import (
     MIN_KEY_BITS,
+    OPERATOR_ACCESS,
+    SETTINGS_KEY,
     Anonymous,
     ConfiguredKeys,
     GeneratedKey,
@@ -27,6 +29,7 @@ from hermes_trio.keys import (
     StoredKey,
     estimate_bits,
     find_weak_keys,
+    hash_key,
     is_loopback,
     open_keys,
     open_secret,
@@ -35,6 +38,7 @@ from hermes_trio.keys import (
 
 ALICE = "alice-kq7w-vzx2-mhp9-tdb4"
 BOB = "bob-r5nj-ycg8-wfs3-xlu6"
+OPERATOR = Principal("default", OPERATOR_ACCESS)
 
 
 def key_file(folder: Path, text: str, mode: int = 0o600) -> Path:
@@ -89,9 +93,9 @@ def test_all_keys_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
         compared.append(mine)
         return mine == offered
 
-    monkeypatch.setattr("hermes_trio.keys.hmac.compare_digest", compare)
+    monkeypatch.setattr("hermes_trio.keys.keyring.hmac.compare_digest", compare)
     Keyring((NamedKey("alice", ALICE), NamedKey("bob", BOB))).identify(ALICE)
-    assert compared == [ALICE.encode(), BOB.encode()]
+    assert compared == [hash_key(ALICE), hash_key(BOB)]
 
 
 def test_a_shared_key_is_refused() -> None:
@@ -116,14 +120,16 @@ def test_no_repr_shows_a_key(tmp_path: Path) -> None:
 
 def test_the_key_of_the_settings(tmp_path: Path) -> None:
     opened = open_keys(KeySources("0.0.0.0", tmp_path, ALICE))
-    assert opened == OpenedKeys(Keyring((NamedKey("default", ALICE),)), ConfiguredKeys())
+    assert opened == OpenedKeys(
+        Keyring((NamedKey("default", ALICE, OPERATOR_ACCESS, SETTINGS_KEY),)), ConfiguredKeys()
+    )
     assert not list(tmp_path.iterdir())
 
 
 def test_a_file_with_one_key(tmp_path: Path) -> None:
     path = key_file(tmp_path, f"\n  {ALICE}==\n\n")
     opened = open_keys(KeySources("0.0.0.0", tmp_path, api_key_file=path))
-    assert opened.keyring.identify(f"{ALICE}==") == Principal("default")
+    assert opened.keyring.identify(f"{ALICE}==") == OPERATOR
 
 
 def test_a_file_with_named_keys_beside_the_key_of_the_settings(tmp_path: Path) -> None:
@@ -133,7 +139,7 @@ def test_a_file_with_named_keys_beside_the_key_of_the_settings(tmp_path: Path) -
     ring = open_keys(KeySources("0.0.0.0", tmp_path, "j4kd-w8xm-2rqz-v6hb", path)).keyring
     assert ring.identify(ALICE) == Principal("alice")
     assert ring.identify("schlüssel-für-den-bären") == Principal("bob")
-    assert ring.identify("j4kd-w8xm-2rqz-v6hb") == Principal("default")
+    assert ring.identify("j4kd-w8xm-2rqz-v6hb") == OPERATOR
 
 
 @pytest.mark.parametrize(
@@ -174,7 +180,7 @@ def test_a_file_that_others_can_open(tmp_path: Path, mode: int) -> None:
     line = refusal(KeySources("127.0.0.1", tmp_path, api_key_file=path))
     assert line == f"{path}: other users have access to this key file; run: chmod 600 {path}"
     path.chmod(0o400)
-    assert read_key_file(path) == (NamedKey("default", ALICE),)
+    assert read_key_file(path) == (NamedKey("default", ALICE, OPERATOR_ACCESS),)
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
@@ -270,7 +276,7 @@ def test_the_first_start_makes_a_key_and_the_next_one_keeps_it(tmp_path: Path) -
     assert first.origin.path == path
     assert first.origin.key.startswith("ht-")
     assert len(first.origin.key) >= 43
-    assert first.keyring.identify(first.origin.key) == Principal("default")
+    assert first.keyring.identify(first.origin.key) == OPERATOR
     assert (rights(path), rights(sources.data_dir)) == (0o600, 0o700)
     assert os.listdir(sources.data_dir) == ["api-key"]
     assert open_keys(sources) == OpenedKeys(first.keyring, StoredKey(path))
@@ -303,7 +309,7 @@ def test_one_that_came_second_takes_the_key_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = open_keys(KeySources("127.0.0.1", tmp_path))
-    monkeypatch.setattr("hermes_trio.keys.os.path.lexists", lambda path: False)
+    monkeypatch.setattr("hermes_trio.keys.sources.os.path.lexists", lambda path: False)
     second = open_keys(KeySources("127.0.0.1", tmp_path))
     assert second == OpenedKeys(first.keyring, StoredKey(tmp_path / "api-key"))
     assert os.listdir(tmp_path) == ["api-key"]
@@ -360,7 +366,7 @@ def test_processes_that_start_together_share_a_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = open_secret(tmp_path)
-    monkeypatch.setattr("hermes_trio.keys.os.path.lexists", lambda path: False)
+    monkeypatch.setattr("hermes_trio.keys.sources.os.path.lexists", lambda path: False)
     assert open_secret(tmp_path) == first
     assert os.listdir(tmp_path) == ["token-secret"]
 

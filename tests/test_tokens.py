@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hermes_trio import tokens
 from hermes_trio.core.redact import redact
-from hermes_trio.keys import Keyring, NamedKey, Principal
+from hermes_trio.keys import ActiveKeys, Keyring, NamedKey, Principal
 from hermes_trio.tokens import ExpiredToken, InvalidToken, Purpose, TokenSigner
 
 SECRET = bytes(range(32))
@@ -24,7 +24,7 @@ LATER = 1_700_000_060
 def signer(
     *keys: NamedKey, purpose: Purpose = Purpose.STREAM_TICKET, secret: bytes = SECRET
 ) -> TokenSigner:
-    return TokenSigner(purpose, secret, Keyring(keys or (ALICE, BOB)))
+    return TokenSigner(purpose, secret, ActiveKeys(Keyring(keys or (ALICE, BOB))))
 
 
 @pytest.mark.parametrize("named", [ALICE, BOB])

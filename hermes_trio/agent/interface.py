@@ -101,6 +101,13 @@ class TurnRequest:
     # False if the answer is for the client program itself, such as the title of a chat: an agent
     # should only write text then, and neither use tools nor remember anything
     allows_tools: bool = True
+    # the tools that the API key of the request allows, by name; None for all. The agents of this
+    # package obey it, your own agent has to ask ``permits_tool``
+    permitted_tools: frozenset[str] | None = None
+
+    def permits_tool(self, name: str) -> bool:
+        """Return whether the API key of the request allows a tool."""
+        return self.permitted_tools is None or name in self.permitted_tools
 
     @property
     def text(self) -> str:

@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 
 from hermes_trio.agent.emitter import Emitter, ToolCallHandle
 from hermes_trio.agent.interface import AgentContext, TurnRequest
-from hermes_trio.agent.inventory import Inventory, Toolset, with_inventory
 from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import Content, Usage, text_of
 from hermes_trio.core.shorten import shorten
@@ -31,7 +30,6 @@ from hermes_trio.tools.sandbox import Sandbox, open_sandbox
 from hermes_trio.tools.terminal import CommandResult, Terminal
 
 WORD_DELAY = 0.02  # seconds; slow enough to see that it streams
-TOOLS = ("read_file", "sleep", "terminal", "write_file")
 MAX_SLEEP_SECONDS = 86_400.0
 MAX_WORDS = 1_000_000
 MAX_QUOTED_CHARS = 300
@@ -93,6 +91,15 @@ class _WordStream:
             gap = ""
 
 
+_TOOLS_OF_COMMANDS = {
+    "terminal": "terminal",
+    "ask": "terminal",
+    "read": "read_file",
+    "write": "write_file",
+    "sleep": "sleep",
+}
+
+
 class DemoAgent:
     """Runs one turn of the demo."""
 
@@ -114,6 +121,7 @@ class DemoAgent:
         """Run the turn."""
         self._emitter = emitter
         self._run_id, self._client_calls = turn.run_id, 0
+        self._permits_tool = turn.permits_tool
         self._client_tools = _client_tools(turn.options.get("tools"))
         self._stream = _WordStream(emitter, _word_limit(turn.options), self._wait_word_delay)
         verdict, error = Verdict.COMPLETED, ""
@@ -168,6 +176,10 @@ class DemoAgent:
         command = self._COMMANDS.get(name)
         if command is None:
             self._stream.answer(f"I do not know `/{shorten(name, 50)}`.\n{HELP}")
+            return ""
+        tool = _TOOLS_OF_COMMANDS.get(name, "")
+        if tool and not self._permits_tool(tool):
+            self._stream.answer(f"Your API key does not allow the tool `{tool}`.")
             return ""
         return command(self, rest.strip())
 
@@ -308,9 +320,6 @@ class DemoAgent:
             raise _DemoInterrupted
 
 
-@with_inventory(
-    lambda: Inventory((Toolset("demo", TOOLS, "Demo", "What the slash commands of /help use"),))
-)
 def factory(context: AgentContext) -> DemoAgent:
     """Create the agent for one turn."""
     return DemoAgent(context.workspace, sandbox=open_sandbox(context.config.sandbox))

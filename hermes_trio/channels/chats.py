@@ -49,6 +49,7 @@ INTERRUPTED = (
     "I was interrupted while I worked on “{preview}”. Please send your last messages again."
 )
 
+FORBIDDEN = 403
 MAX_CHATS = 1_000  # with messages that are not answered yet
 MAX_KEY_CHARS = 256  # of an idempotency key
 CLAIM_SECONDS = 10.0
@@ -225,7 +226,7 @@ class Chats:
         """Start the turn of a message as soon as there is a slot and its session is free.
 
         Raises:
-            ApiError: there was none for too long, or the server stops.
+            ApiError: there was none for too long, the key does not allow it, or the server stops.
         """
         give_up_at = trio.current_time() + BUSY_SECONDS
         delay = FIRST_RETRY_SECONDS
@@ -234,8 +235,9 @@ class Chats:
                 return await start_turn(
                     self._state, self._channel.name, self._policy, waiting.message, waiting.run_id
                 )
-            except ApiError:
-                if self._is_stopping or trio.current_time() + delay > give_up_at:
+            except ApiError as refusal:
+                is_final = refusal.status == FORBIDDEN or self._is_stopping
+                if is_final or trio.current_time() + delay > give_up_at:
                     raise
             await trio.sleep(delay)
             delay = min(2 * delay, LAST_RETRY_SECONDS)

@@ -87,15 +87,22 @@ async def start_turn(
     """Start the run that answers a message.
 
     Raises:
-        ApiError: 409 while another turn runs in the session; 429 or 503 without a slot.
+        ApiError: 403 if no key of the principal allows it; 409 while another turn runs in the
+            session; 429 or 503 without a slot.
         StoreError: the store does not accept the run.
     """
     services, principal = state.services, policy.principal
+    access = state.keys.keyring.find_access(principal, services.wall_clock())
+    if access is None or not access.allows_profile(policy.profile):
+        refusal = (
+            f"The key of '{principal}' has expired or does not allow the agent of the channel."
+        )
+        raise ApiError(403, refusal, code="insufficient_scope")
     session = await _find_session(services.store, principal, channel, message.chat)
     session_id = session_of_chat(channel, message.chat) if session is None else session.session_id
     busy = ApiError(409, f"Another turn is under way in '{session_id}'.", code=SESSION_BUSY)
     with ExitStack() as unused:
-        slot = state.admission.admit(principal)
+        slot = state.admission.admit(principal, access.quota)
         unused.callback(slot.release_unused)
         lock = await state.session_locks.acquire(principal, session_id, busy)
         unused.callback(lock.release_unused)
@@ -110,6 +117,7 @@ async def start_turn(
             session_key=session_of_chat(channel, message.chat),
             principal=principal,
             profile=policy.profile,
+            permitted_tools=access.tools,
         )
         header = RunHeader(
             principal=principal,

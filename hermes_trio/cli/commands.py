@@ -249,6 +249,107 @@ def doctor(context: click.Context, /, as_json: bool, **_values: Any) -> None:
 
 
 @program.group()
+def keys() -> None:
+    """Manage the keys of a key file."""
+
+
+def _key_file_flags(command: _Command) -> _Command:
+    file = click.option(
+        "--file",
+        metavar="FILE",
+        default="",
+        help="Key file. Default: api_key_file of the settings.",
+    )
+    return file(_config_flag()(command))
+
+
+def _find_key_file(context: click.Context) -> Path:
+    from hermes_trio.cli import keys as key_commands  # noqa: PLC0415  # see the top
+
+    file = context.params["file"]
+    return Path(file) if file else key_commands.find_key_file(_load(context).settings)
+
+
+@keys.command("add")
+@click.argument("name")
+@_key_file_flags
+@click.option(
+    "--principal", metavar="NAME", default="", help="Owner of the records. Default: NAME."
+)
+@click.option(
+    "--expires",
+    metavar="WHEN",
+    default="",
+    help="Time such as 12h, 30d or 8w, or a date. Default: never.",
+)
+@click.option(
+    "--route",
+    "routes",
+    metavar="GROUP",
+    multiple=True,
+    help="Allow only these routes, such as chat or sessions:read; may be repeated.",
+)
+@click.option(
+    "--profile",
+    "profiles",
+    metavar="NAME",
+    multiple=True,
+    help="Allow only these profiles; default is the server's own agent; may be repeated.",
+)
+@click.option(
+    "--tool",
+    "tools",
+    metavar="TOOL",
+    multiple=True,
+    help="Allow only these tools; may be repeated.",
+)
+@click.option("--no-tools", is_flag=True, help="Allow no tool.")
+@click.option("--admin", is_flag=True, help="Allow to see the records of all principals.")
+@click.option("--max-runs", type=click.IntRange(1), help="Runs at the same time.")
+@click.option("--max-runs-per-minute", type=click.IntRange(1), help="Runs that start in a minute.")
+@click.option("--max-requests", type=click.IntRange(1), help="Open requests at the same time.")
+@click.pass_context
+def add_key(context: click.Context, /, name: str, **values: Any) -> None:
+    """Add a key to the key file and print it, once: the file holds only its hash."""
+    from hermes_trio.cli import keys as key_commands  # noqa: PLC0415  # see the top
+
+    flags = {each: value for each, value in values.items() if each not in ("file", "config")}
+    path = _find_key_file(context)
+    click.echo(key_commands.add(path, name, key_commands.KeyFlags(**flags)))
+    click.echo(f"Added {name} to {path}. {key_commands.RELOAD_HINT}", err=True)
+
+
+@keys.command("list")
+@_key_file_flags
+@click.option("--json", "as_json", is_flag=True, help="Print the keys as JSON.")
+@click.pass_context
+def list_keys(context: click.Context, /, as_json: bool, **_values: Any) -> None:
+    """List the keys of the key file: what each allows, and until when. No key is shown."""
+    from hermes_trio.cli import keys as key_commands  # noqa: PLC0415  # see the top
+
+    described = key_commands.describe(_find_key_file(context))
+    if as_json:
+        click.echo(key_commands.format_json(described))
+    else:
+        for line in key_commands.format_table(described):
+            click.echo(line)
+
+
+@keys.command("revoke")
+@click.argument("name")
+@_key_file_flags
+@click.pass_context
+def revoke_key(context: click.Context, /, name: str, **_values: Any) -> None:
+    """Remove a key from the key file."""
+    from hermes_trio.cli import keys as key_commands  # noqa: PLC0415  # see the top
+    from hermes_trio.keys import remove_key  # noqa: PLC0415  # see the top
+
+    path = _find_key_file(context)
+    remove_key(path, name)
+    click.echo(f"Removed {name} from {path}. {key_commands.RELOAD_HINT}", err=True)
+
+
+@program.group()
 def config() -> None:
     """Inspect the configuration."""
 

@@ -131,6 +131,11 @@ def find_keys(settings: Settings, is_local: bool) -> tuple[NamedKey, ...] | NoKe
 
 def _choose_key(named: tuple[NamedKey, ...]) -> str:
     """Return the only key, or that of the default principal."""
+    named = tuple(each for each in named if each.key)
+    if not named:
+        raise ConfigurationError(
+            "the server stores only hashes of its keys: put yours into a file, for --key-file"
+        )
     defaults = [each.key for each in named if each.principal == DEFAULT_PRINCIPAL]
     if len(named) > 1 and not defaults:
         names = ", ".join(each.principal for each in named)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
-from types import MappingProxyType
 
 import trio
 from attrs import frozen
 
+from hermes_trio.core.access import NO_QUOTA, Quota
 from hermes_trio.core.errors import RATE_LIMIT, SERVER_ERROR, ApiError
 from hermes_trio.core.state import InvalidTransition
 
@@ -167,19 +167,6 @@ class RateLimiter:
         self._full_at[principal] = full_at + MINUTE / per_minute
 
 
-@frozen
-class Quota:
-    """The limits of one principal."""
-
-    runs: int = 0  # at the same time; 0 for a fair share
-    runs_per_minute: int = 0  # 0 for no limit
-    requests: int = 0  # open at the same time; 0 for a fair share
-
-
-NO_QUOTA = Quota()
-NO_OVERRIDES: Mapping[str, Quota] = MappingProxyType({})
-
-
 class Admission:
     """Limits the runs and the open requests of a server, and divides them among its principals.
 
@@ -187,9 +174,12 @@ class Admission:
         limit: the maximum number of concurrent runs; 0 means no limit.
         max_requests: the number of open requests that all principals share; 0 means no limit.
         principals: how many there are.
-        quota: the limits of a principal.
-        overrides: those of principals that have others.
+        quota: the limits of a principal whose key has none of its own. Without one, runs and
+            requests are shared fairly, and the rate is not limited.
         clock: for rates.
+
+    The methods take the quota of the key that a principal uses. It is compared with what all keys
+    of the principal use together.
     """
 
     def __init__(
@@ -198,11 +188,10 @@ class Admission:
         max_requests: int = 0,
         principals: int = 1,
         quota: Quota = NO_QUOTA,
-        overrides: Mapping[str, Quota] = NO_OVERRIDES,
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
         self.is_draining = False
-        self._quota, self._overrides = quota, overrides
+        self._quota = quota
         self._runs = SharedPlaces(limit, principals)
         self._requests = SharedPlaces(max_requests, principals)
         self._rates = RateLimiter()
@@ -218,19 +207,24 @@ class Admission:
         """How many slots are taken."""
         return self._runs.in_use
 
-    def admit(self, principal: str) -> Slot:
+    def set_principals(self, principals: int, max_requests: int) -> None:
+        """Change the number of principals, and that of the open requests that they share."""
+        self._runs.principals = self._requests.principals = principals
+        self._requests.limit = max_requests
+
+    def admit(self, principal: str, quota: Quota = NO_QUOTA) -> Slot:
         """Reserve a slot for a run, and count the run towards the rate of the principal.
 
         Raises:
             ApiError: 503 while the server drains; 429 when all slots or those of the principal are
                 taken, or when it has started too many runs in the last minute.
         """
-        self.require_free(principal)
-        if per_minute := self._quota_of(principal).runs_per_minute:
+        self.require_free(principal, quota)
+        if per_minute := quota.runs_per_minute or self._quota.runs_per_minute:
             self._rates.take(principal, per_minute, self._clock())
         return _take_place(self._runs, principal)
 
-    def require_free(self, principal: str) -> None:
+    def require_free(self, principal: str, quota: Quota = NO_QUOTA) -> None:
         """Refuse a run for which there is no slot now.
 
         Raises:
@@ -239,10 +233,10 @@ class Admission:
         self.require_open()
         if self._runs.is_full:
             raise _too_many(f"Too many concurrent runs (max {self.limit}).")
-        if not self._runs.has_room_for(principal, self._quota_of(principal).runs):
+        if not self._runs.has_room_for(principal, quota.runs or self._quota.runs):
             held = self._runs.held_by(principal)
             raise _too_many(f"Too many concurrent runs with this API key ({held}).")
-        rate = self.rate_status(principal)
+        rate = self.rate_status(principal, quota)
         if rate is not None and not rate.remaining:
             message = f"Too many runs with this API key (max {rate.limit} per minute)."
             raise _too_many(message, rate.retry_seconds)
@@ -262,29 +256,28 @@ class Admission:
                 headers=RETRY_SOON,
             )
 
-    def admit_request(self, principal: str, spare: int = 0) -> Slot:
+    def admit_request(self, principal: str, spare: int = 0, quota: Quota = NO_QUOTA) -> Slot:
         """Count an open request, until the slot is released.
 
         Args:
             principal: who sent it.
             spare: how many more the principal may have open for a request like this one.
+            quota: that of its key.
 
         Raises:
             ApiError: 429 when the principal has too many open.
         """
-        quota = self._quota_of(principal).requests
-        if not self._requests.has_room_for(principal, quota, spare):
+        if not self._requests.has_room_for(
+            principal, quota.requests or self._quota.requests, spare
+        ):
             held = self._requests.held_by(principal)
             raise _too_many(f"Too many open requests (this API key has {held}).")
         return _take_place(self._requests, principal)
 
-    def rate_status(self, principal: str) -> RateStatus | None:
+    def rate_status(self, principal: str, quota: Quota = NO_QUOTA) -> RateStatus | None:
         """Return how many runs a principal may start now; None if there is no limit."""
-        per_minute = self._quota_of(principal).runs_per_minute
+        per_minute = quota.runs_per_minute or self._quota.runs_per_minute
         return self._rates.status(principal, per_minute, self._clock()) if per_minute else None
-
-    def _quota_of(self, principal: str) -> Quota:
-        return self._overrides.get(principal, self._quota)
 
 
 def _take_place(places: SharedPlaces, principal: str) -> Slot:
@@ -352,6 +345,10 @@ class BodyBudget:
     def in_use(self) -> int:
         """The size of the bodies that are being received and parsed."""
         return self._bytes.in_use
+
+    def set_principals(self, principals: int) -> None:
+        """Change the number of principals, among whom the bytes are divided from now on."""
+        self._bytes.principals = principals
 
     def claim(self, principal: str, size: int) -> BodyClaim:
         """Ask for the bytes of a body. The caller releases the claim, granted or not."""

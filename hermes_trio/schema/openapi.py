@@ -14,7 +14,6 @@ from hermes_trio.schema.conversations import (
     ConversationItemsBody,
     ConversationUpdateBody,
 )
-from hermes_trio.schema.inventory import ModelOptions, SkillList, ToolsetList
 from hermes_trio.schema.responses import ResponsesBody
 from hermes_trio.schema.runs import ApprovalBody, RunBody
 from hermes_trio.schema.sessions import ForkBody, SessionBody, SessionChatBody, SessionUpdateBody
@@ -90,11 +89,6 @@ _ABOUT_AND_CHAT = (
     Operation(
         "get", "/v1/capabilities", "Get the features this server supports", replies.Capabilities
     ),
-    Operation(
-        "get", "/v1/toolsets", "List the toolsets of the agent", ToolsetList, statuses=(500,)
-    ),
-    Operation("get", "/v1/skills", "List the skills of the agent", SkillList, statuses=(500,)),
-    Operation("get", "/api/model/options", "List the models to choose from", ModelOptions),
     Operation(
         "get",
         "/v1/settings",
@@ -327,8 +321,8 @@ _REF = "#/components/schemas/{name}"
 
 _ERRORS = {
     400: "The request is invalid; `param` names the field",
-    401: "The API key is missing or unknown",
-    403: "The origin is not allowed",
+    401: "The API key is missing or unknown, or has expired",
+    403: "The origin is not allowed, or the API key does not allow this",
     404: "There is no such object",
     408: "The body did not arrive in time",
     409: "The request conflicts with the state of the object, or with an earlier request",
@@ -336,7 +330,7 @@ _ERRORS = {
     421: "The Host header names a host that is not allowed",
     422: "The agent failed, if `agent_failure_status` is 422",
     424: "The agent failed after it had begun; a retry would run it again",
-    429: "The server, or this API key, has too many runs or requests in progress",
+    429: "The server, or this API key, has too many runs or requests in progress, or a limit of the key is reached",
     500: "The server failed, or, if `agent_failure_status` is 500, the agent",
     502: "The agent ended without an answer, if `agent_failure_status` is 500",
     503: "The server cannot take the request now",

@@ -21,6 +21,7 @@ from hermes_trio.bootstrap import (
     create_app,
     open_server,
     prepared_of,
+    reload_keys,
     unwrap_group,
 )
 from hermes_trio.core.errors import ConfigurationError
@@ -181,6 +182,8 @@ async def serve_requests(
     )
     if config.ssl_enabled:
         reloads.add("certificate", config.reload_certificate)
+    if settings.api_key_file is not None:
+        reloads.add("keys", partial(reload_keys, settings, server.state))
     tune_process()
     callback.call = shutdown.request
     async with trio.open_nursery() as nursery:

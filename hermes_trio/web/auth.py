@@ -1,8 +1,8 @@
-"""Authentication and profiles: who calls, and which agents the caller may use.
+"""Authentication, scopes and profiles: who calls, and which routes and agents the caller may use.
 
 ``authenticate`` runs before every view, as one of Quart's ``before_request`` functions. A request
 has one credential: its bearer key, else a stream ticket in its query string, which only event
-streams accept, else the cookie of the web page. ``choose_agent`` decides for every API which agent
+streams accept, else the cookie of the web page. All three allow what the key allows. ``choose_agent`` decides for every API which agent
 handles a request, from the path prefix and the model.
 """
 
@@ -14,6 +14,7 @@ import structlog
 from attrs import frozen
 from quart import Blueprint, Response, request
 
+from hermes_trio.core.access import DEFAULT_PROFILE_NAME, READ_ONLY
 from hermes_trio.core.errors import ApiError
 from hermes_trio.core.redact import header_safe
 from hermes_trio.keys import Anonymous, Principal
@@ -46,6 +47,27 @@ RESPONSE = "/v1/responses/<response_id>"  # a stream with ?stream=true
 CONTROL_ROUTES = ("/stop", "/cancel", "/approval", "/metrics", "/health/detailed")
 SPARE_REQUESTS = 10
 
+# Which routes the groups of a key's scopes mean, by the beginnings of their rules.
+ROUTE_PREFIXES = {
+    "/v1/approvals": "approvals",
+    "/v1/chat": "chat",
+    "/v1/conversations": "conversations",
+    "/v1/responses": "responses",
+    "/v1/runs": "runs",
+    "/v1/settings": "settings",
+    "/api/sessions": "sessions",
+    "/health/detailed": "health",
+    "/metrics": "metrics",
+}
+# What a client with any key needs: which models there are, and the page.
+UNSCOPED_RULES = frozenset(
+    {
+        "/v1/models", "/v1/models/<path:model_id>", "/v1/capabilities", "/api/sign-in", "/api/sign-out",
+    }
+)  # fmt: skip
+PRINCIPAL_HEADER = "X-Hermes-Principal"
+TICKET_ROUTE = "/ticket"  # a POST that only lets its client read
+
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _KEY_REFUSED = (
     "Invalid or missing API key. The Authorization header must carry it as a bearer token."
@@ -64,9 +86,9 @@ async def authenticate() -> None:
     route counts as open, for its principal, until it ends.
 
     Raises:
-        ApiError: 401 without a valid credential; 403 for a cookie that another origin's page sends;
-            404 for a profile that does not exist or is not for this principal; 429 if the principal
-            has too many requests open.
+        ApiError: 401 without a valid credential; 403 for a cookie that another origin's page sends,
+            and for what the key does not allow; 404 for a profile that does not exist or is not for
+            this principal; 429 if the principal has too many requests open.
     """
     context = current_request()
     is_page = request.path == "/" or request.path.startswith(ASSETS)  # the same for all profiles
@@ -74,14 +96,18 @@ async def authenticate() -> None:
     is_webhook = context.route.startswith(WEBHOOKS)
     is_open = request.path in OPEN_PATHS or is_page or is_webhook
     try:
-        context.principal = _identify(context)
+        principal = _identify(context)
+        _require_unexpired(principal)
+        context.principal = principal
     except ApiError as refusal:
         if not is_open:
             _log_refusal(refusal)
             raise
     if not is_open:
+        _require_route(context)
+        context.other_principal = _find_other_principal(context)
         spare = SPARE_REQUESTS if context.route.endswith(CONTROL_ROUTES) else 0
-        slot = app_state().admission.admit_request(context.principal.name, spare)
+        slot = app_state().admission.admit_request(principal.name, spare, principal.access.quota)
         context.release_on_close(slot)
     # After the key: a client without one does not learn which profiles there are.
     if not is_page:
@@ -91,7 +117,7 @@ async def authenticate() -> None:
 def _identify(context: RequestContext) -> Principal:
     """Return the owner of the request's only credential; a second one is not considered."""
     if key := _bearer_token(header("Authorization")):
-        principal = app_state().keyring.identify(key)
+        principal = app_state().keys.keyring.identify(key)
         if isinstance(principal, Anonymous):
             raise _unauthorized(_KEY_REFUSED, code="invalid_api_key")
         context.has_key = True
@@ -103,6 +129,54 @@ def _identify(context: RequestContext) -> Principal:
     if cookie is None:
         raise _unauthorized(_KEY_REFUSED, code="invalid_api_key")
     return _verify_cookie(cookie)
+
+
+def _require_unexpired(principal: Principal) -> None:
+    if principal.access.expires_at <= _now():
+        raise _unauthorized("This API key has expired.", code="api_key_expired")
+
+
+def _require_route(context: RequestContext) -> None:
+    """Refuse a route that the key does not allow. An unknown route is a 404 for every key.
+
+    Raises:
+        ApiError: 403.
+    """
+    if not context.route or context.route in UNSCOPED_RULES:
+        return
+    prefixes = [prefix for prefix in ROUTE_PREFIXES if context.route.startswith(prefix)]
+    group = ROUTE_PREFIXES[prefixes[0]] if prefixes else "other"
+    is_read = request.method in _SAFE_METHODS or context.route.endswith(TICKET_ROUTE)
+    if not context.principal.access.allows_route(group, is_read):
+        scope = group + READ_ONLY if is_read else group
+        raise _insufficient_scope(f"This API key does not allow this route. It needs '{scope}'.")
+
+
+def _find_other_principal(context: RequestContext) -> str:
+    """Return the principal whose records are asked for, "" for the caller's own.
+
+    Records of others can be read, stopped and deleted. Nothing can be started in their name.
+
+    Raises:
+        ApiError: 403.
+    """
+    name = header(PRINCIPAL_HEADER).strip()
+    if name in ("", context.principal.name):
+        return ""
+    if not context.principal.access.is_admin:
+        message = "Only the API key of an administrator may see the records of others."
+        raise _insufficient_scope(message, PRINCIPAL_HEADER)
+    is_allowed = request.method in {*_SAFE_METHODS, "DELETE"}
+    if not (is_allowed or context.route.endswith(CONTROL_ROUTES)):
+        message = "Records of others can be read, stopped and deleted, but not made or changed."
+        raise _insufficient_scope(message, PRINCIPAL_HEADER)
+    return name
+
+
+def _insufficient_scope(message: str, param: str | None = None) -> ApiError:
+    """Return the error for what the key does not allow (RFC 6750, section 3.1)."""
+    headers = {"WWW-Authenticate": 'Bearer error="insufficient_scope"'}
+    return ApiError(403, message, param=param, code="insufficient_scope", headers=headers)
 
 
 def _bearer_token(authorization: str) -> str:
@@ -202,7 +276,8 @@ async def sign_in() -> Response:
     if not context.has_key:  # a cookie must not prolong itself
         raise _unauthorized(_KEY_REFUSED, code="invalid_api_key")
     _require_same_origin()
-    expires_at = math.ceil(_now() + state.options.page_session_seconds)
+    seconds = state.options.page_session_seconds
+    expires_at = math.ceil(min(_now() + seconds, context.principal.access.expires_at))
     response = json_response(
         {
             "object": "hermes.page_session",
@@ -215,7 +290,7 @@ async def sign_in() -> Response:
     response.set_cookie(
         _cookie_name(is_secure),
         state.page_sessions.issue(context.principal, expires_at),
-        max_age=state.options.page_session_seconds if bool_param("remember") else None,
+        max_age=seconds if bool_param("remember") else None,
         path="/",
         secure=is_secure,
         httponly=True,
@@ -274,11 +349,20 @@ def check_profile() -> None:
     """Check that the caller may use the profile in the path, if there is one.
 
     Raises:
-        ApiError: 404 if it does not exist or is not for this principal.
+        ApiError: 403 if the key does not allow it, whether or not it exists; 404 if it does not
+            exist or is not for this principal.
     """
     name = current_request().profile
+    if name:
+        _require_profile(name, None)
     if name and not any(profile.name == name for profile in _usable_profiles()):
         raise ApiError(404, f"There is no profile '{name}'.", code="profile_not_found")
+
+
+def _require_profile(name: str, param: str | None) -> None:
+    if not current_request().principal.access.allows_profile(name):
+        message = f"This API key does not allow the agent '{name or DEFAULT_PROFILE_NAME}'."
+        raise _insufficient_scope(message, param)
 
 
 def choose_agent(model: str) -> ChosenAgent:
@@ -289,7 +373,8 @@ def choose_agent(model: str) -> ChosenAgent:
     Any other model means the default agent, and is repeated in the response.
 
     Raises:
-        ApiError: 404 if the model is a profile that is not for this principal.
+        ApiError: 403 if the key does not allow the agent; 404 if the model is a profile that is not
+            for this principal.
     """
     options = app_state().options
     if prefix := current_request().profile:
@@ -299,7 +384,9 @@ def choose_agent(model: str) -> ChosenAgent:
         if profile.model_name == model:
             if not profile.admits(principal_name()):
                 raise model_not_found(model)
+            _require_profile(profile.name, "model")
             return ChosenAgent(profile.name, model)
+    _require_profile("", "model")
     return ChosenAgent("", model or options.model_name)
 
 
@@ -320,7 +407,10 @@ def model_names() -> list[str]:
     """List the models that the current request may name."""
     if current_request().profile:
         return [choose_agent("").model]
-    return [app_state().options.model_name, *(profile.model_name for profile in _usable_profiles())]
+    own = [app_state().options.model_name]
+    if not current_request().principal.access.allows_profile(""):
+        own = []
+    return [*own, *(profile.model_name for profile in _usable_profiles())]
 
 
 def model_not_found(model: str) -> ApiError:
@@ -329,5 +419,9 @@ def model_not_found(model: str) -> ApiError:
 
 
 def _usable_profiles() -> list[ServedProfile]:
-    caller = principal_name()
-    return [profile for profile in app_state().options.profiles if profile.admits(caller)]
+    caller = current_request().principal
+    return [
+        profile
+        for profile in app_state().options.profiles
+        if profile.admits(caller.name) and caller.access.allows_profile(profile.name)
+    ]

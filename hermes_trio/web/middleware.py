@@ -62,7 +62,7 @@ METHODS = b"GET, POST, PATCH, DELETE, OPTIONS"
 EXPOSED = (
     b"X-Hermes-Session-Id, X-Hermes-Session-Key, X-Hermes-Completed, X-Hermes-Partial, X-Hermes-Error, "
     b"X-Request-Id, Retry-After, Idempotency-Replayed, X-Ratelimit-Limit-Requests, "
-    b"X-Ratelimit-Remaining-Requests, X-Ratelimit-Reset-Requests, X-Hermes-Store-Fallback"
+    b"X-Ratelimit-Remaining-Requests, X-Ratelimit-Reset-Requests"
 )
 # What browsers may send. SDKs in a browser add a changing set of X-Stainless headers, so whole
 # families are allowed.
@@ -282,6 +282,11 @@ class BoundaryMiddleware:
                         bytes=exchange.body_bytes,
                         complete=exchange.is_finishing,
                         principal=context.principal.name,
+                        **(
+                            {"records_of": header_safe(other)}
+                            if (other := context.other_principal)
+                            else {}
+                        ),
                     )
         await context.upload.return_memory()
 

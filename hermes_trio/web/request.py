@@ -12,9 +12,9 @@ from attrs import define, field, frozen
 from quart import current_app, request
 from werkzeug.exceptions import RequestTimeout
 
+from hermes_trio.core.access import Principal
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.records import record_owner
-from hermes_trio.keys import Principal
 from hermes_trio.runs.admission import Admission, BodyBudget, BodyClaim, Slot
 from hermes_trio.runs.delivery import TrySend
 from hermes_trio.schema.chat import ChatRequest
@@ -151,6 +151,8 @@ class RequestContext:
     upload: Upload = field(factory=Upload)
     profile: str = ""  # from the path prefix /p/NAME
     principal: Principal = ANONYMOUS
+    # whose records an administrator asked for; "" for the caller's own
+    other_principal: str = ""
     has_key: bool = False  # authenticated by an API key, not by a token that stands for one
     route: str = ""  # the rule that matched, for logs and metrics
     starts_run: bool = False  # it counts towards the rate of its principal
@@ -162,7 +164,7 @@ class RequestContext:
     @property
     def owner(self) -> str:
         """The owner of the records that this request reads and writes."""
-        return record_owner(self.principal.name, self.profile)
+        return record_owner(self.other_principal or self.principal.name, self.profile)
 
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call back when the request ends. The last callback registered is called first."""
@@ -181,7 +183,9 @@ class RequestContext:
                 drains.
         """
         if self._slot is None:
-            self._slot = self.release_on_close(admission.admit(self.principal.name))
+            self._slot = self.release_on_close(
+                admission.admit(self.principal.name, self.principal.access.quota)
+            )
         return self._slot
 
     def close(self) -> None:
@@ -265,7 +269,8 @@ def approvals_header(*known: str) -> str:
 def principal() -> str:
     """Return the owner of the records in question.
 
-    The caller, below ``/p/NAME`` narrowed to that profile.
+    The caller, or the principal that an administrator asked for; below ``/p/NAME`` narrowed to that
+    profile.
     """
     return current_request().owner
 

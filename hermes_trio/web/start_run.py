@@ -37,7 +37,7 @@ from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import ContinuedRun, Items, Persistence, RunSpec
 from hermes_trio.runs.supervisor import attach, attach_until_question, request_scoped_run
 from hermes_trio.schema.conversations import InputItem
-from hermes_trio.schema.front_ends import ClientIds, client_name
+from hermes_trio.schema.front_ends import ClientIds
 from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.web.auth import choose_agent, choose_task_agent
 from hermes_trio.web.request import (
@@ -174,7 +174,8 @@ async def read_turn(parse: Callable[[bytes], T], needs_slot: bool = True) -> tup
     """
     current_request().starts_run = True
     if needs_slot and not _idempotency_key():
-        app_state().admission.require_free(principal_name())
+        caller = current_request().principal
+        app_state().admission.require_free(caller.name, caller.access.quota)
     return await parse_body(partial(_parse_and_hash, parse, bool(_idempotency_key())))
 
 
@@ -257,6 +258,7 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
         profile=chosen.profile,
         options=given.options,
         allows_tools=not new.is_task,
+        permitted_tools=current_request().principal.access.tools,
     )
     run_header = RunHeader(
         principal=principal(),
@@ -270,7 +272,6 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
         background=new.is_background,
         request=given.echo,
         input_items=given.input_items,
-        client=client_name({name.lower(): value for name, value in request.headers}),
     )
     return RunSpec(
         header=run_header,

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from hermes_trio.core.dialects.chat import AGENT_FAILED
-from hermes_trio.keys import Keyring
+from hermes_trio.keys import ActiveKeys
 from hermes_trio.runs.admission import Admission, BodyBudget, SessionLocks
 from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy
 from hermes_trio.runs.spec import Services
@@ -68,8 +68,6 @@ class HealthCallbacks:
     # why the store cannot be written to, "" if nothing is known against it
     store_problem: Callable[[], str] = lambda: ""
     workers: Workers | None = None  # if several processes serve together
-    # why records are kept in memory instead of the store, "" if they are not
-    store_fallback: str = ""
 
 
 @frozen
@@ -77,7 +75,7 @@ class AppState:
     """What all requests of an application share."""
 
     options: WebOptions
-    keyring: Keyring
+    keys: ActiveKeys
     tickets: TokenSigner  # each for the event stream of one run
     page_sessions: TokenSigner  # cookies of the web page
     admission: Admission

@@ -10,8 +10,9 @@ from attrs import define
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes_trio.core.access import NO_QUOTA, Quota
 from hermes_trio.core.errors import ApiError
-from hermes_trio.runs.admission import Admission, Quota, RateLimiter, SharedPlaces
+from hermes_trio.runs.admission import Admission, RateLimiter, SharedPlaces
 
 
 def take_all(places: SharedPlaces, principal: str) -> int:
@@ -153,22 +154,22 @@ class TestAdmission:
         admission.admit("ann")
 
     def test_a_principal_can_have_limits_of_its_own(self) -> None:
-        overrides = {"bob": Quota(runs=1, runs_per_minute=2, requests=1)}
-        admission = Admission(10, 10, 2, Quota(runs=2), overrides, ManualClock())
+        quota = Quota(runs=1, runs_per_minute=2, requests=1)
+        admission = Admission(10, 10, 2, Quota(runs=2), ManualClock())
         admission.admit("ann")
         admission.admit("ann")
         assert admission.rate_status("ann") is None
-        admission.admit("bob").release()
-        slot = admission.admit("bob")
-        for name in ("ann", "bob"):
+        admission.admit("bob", quota).release()
+        slot = admission.admit("bob", quota)
+        for name, own in (("ann", NO_QUOTA), ("bob", quota)):
             with pytest.raises(ApiError, match="concurrent runs"):
-                admission.admit(name)
+                admission.admit(name, own)
         slot.release()
         with pytest.raises(ApiError, match="max 2 per minute"):
-            admission.admit("bob")
-        admission.admit_request("bob")
+            admission.admit("bob", quota)
+        admission.admit_request("bob", quota=quota)
         with pytest.raises(ApiError, match="open requests"):
-            admission.admit_request("bob")
+            admission.admit_request("bob", quota=quota)
 
     def test_a_refused_run_does_not_count_towards_the_rate(self) -> None:
         clock = ManualClock()

@@ -35,7 +35,7 @@ from hermes_trio.core.events import (
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.records import EndedRun, LogBatch, Ownership, RunHeader
-from hermes_trio.keys import Keyring, NamedKey
+from hermes_trio.keys import ActiveKeys, Keyring, NamedKey
 from hermes_trio.runs.admission import Admission, BodyBudget, SessionLocks
 from hermes_trio.runs.cluster import Cluster
 from hermes_trio.runs.persistence import LogFlusher
@@ -392,12 +392,13 @@ def make_harness(
         cluster=cluster,
     )
     health = HealthCallbacks(lambda: not_ready, lambda: {"pid": 1, "updated_at": EPOCH})
+    keys = ActiveKeys(keyring)
     supervisor = RunSupervisor(cast("trio.Nursery", nursery), services)
     state = AppState(
         options,
-        keyring,
-        TokenSigner(Purpose.STREAM_TICKET, TOKEN_SECRET, keyring),
-        TokenSigner(Purpose.PAGE_SESSION, TOKEN_SECRET, keyring),
+        keys,
+        TokenSigner(Purpose.STREAM_TICKET, TOKEN_SECRET, keys),
+        TokenSigner(Purpose.PAGE_SESSION, TOKEN_SECRET, keys),
         admission or Admission(max_runs),
         bodies or BodyBudget(options.max_body_bytes),
         locks,

@@ -9,8 +9,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from hermes_trio.core.access import Quota
 from hermes_trio.core.events import Text
-from hermes_trio.runs.admission import Admission, Quota
+from hermes_trio.runs.admission import Admission
 from hermes_trio.web.auth import SPARE_REQUESTS
 from tests.support.asgi import HttpResponse
 from tests.support.fakes import (

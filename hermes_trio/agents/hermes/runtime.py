@@ -15,7 +15,6 @@ import structlog
 from attrs import field, frozen
 
 from hermes_trio.agent.interface import TurnRequest
-from hermes_trio.agent.inventory import Inventory
 from hermes_trio.agents.hermes import compat
 from hermes_trio.agents.hermes.conversion import merge_history, to_history, without_private_keys
 from hermes_trio.core.errors import ConfigurationError
@@ -101,6 +100,10 @@ class HermesRuntime:
         settings = self._settings()
         if turn is not None and not turn.allows_tools:
             settings |= {"enabled_toolsets": [], "skip_memory": True}
+        elif turn is not None:
+            settings["enabled_toolsets"] = [
+                name for name in settings["enabled_toolsets"] if turn.permits_tool(name)
+            ]
         return compat.agent_class()(
             **settings,
             **identity,
@@ -128,11 +131,6 @@ class HermesRuntime:
             )
             return ours
         return merge_history(without_private_keys(stored), ours)
-
-    def inventory(self) -> Inventory:
-        """Return the toolsets and skills of this profile."""
-        with self.scope():
-            return compat.inventory(self.config.toolsets)
 
     def close(self) -> None:
         """Close the session database."""

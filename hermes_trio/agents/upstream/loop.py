@@ -63,12 +63,11 @@ class _ToolLoop:
 
     def __init__(self, agent: UpstreamAgent, turn: TurnRequest, emitter: AsyncEmitter) -> None:
         self._agent, self._turn, self._emitter = agent, turn, emitter
+        tools = {name: tool for name, tool in agent.tools.items() if turn.permits_tool(name)}
         self._executor = ToolExecutor(
-            agent.tools, agent.workspace, turn, emitter, agent.model.mask, agent.sandbox
+            tools, agent.workspace, turn, emitter, agent.model.mask, agent.sandbox
         )
-        self._offered = (
-            offer_tools(agent.tools.values(), turn.options) if turn.allows_tools else NO_TOOLS
-        )
+        self._offered = offer_tools(tools.values(), turn.options) if turn.allows_tools else NO_TOOLS
         self._fixed: Mapping[str, Any] = {}
         self._messages = initial_messages(agent.config, turn)
         self._call_ids = _CallIds(turn)

@@ -1,0 +1,50 @@
+"""The key file of a running server: keys are added and revoked, and a broken file changes nothing."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from hermes_trio.keys import add_key, remove_key
+from tests.e2e.conftest import AGENTS
+from tests.support.server_process import LaunchOptions, ServerProcess, eventually, serving
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("e2e-key-file")]
+
+
+def reload(server: ServerProcess, words: str = "reloaded ") -> None:
+    """Send the signal and wait until the log has these words once more."""
+    before = server.log.count(words)
+    server.signal(signal.SIGHUP)
+    eventually(lambda: server.log.count(words) > before)
+
+
+def status(server: ServerProcess, key: str) -> int:
+    """How a request with a key is answered."""
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx2.get(f"{server.url}/api/sessions", headers=headers).status_code
+
+
+def test_keys_change_while_the_server_runs(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    ada = add_key(path, "ada", {})
+    options = LaunchOptions(tmp_path, ("--agent", AGENTS, "--api-key-file", str(path)))
+    with serving(options, expected="cannot reload|refused a key") as server:
+        eve = add_key(path, "eve", {"routes": ["sessions:read"]})
+        assert (status(server, ada), status(server, eve)) == (200, 401)
+        reload(server)
+        assert (status(server, ada), status(server, eve)) == (200, 200)
+        remove_key(path, "ada")
+        whole = path.read_text()
+        path.write_text(whole + "[keys.broken\n")
+        reload(server, "cannot reload")
+        assert (status(server, ada), status(server, eve)) == (200, 200)
+        path.write_text(whole)
+        reload(server)
+        assert (status(server, ada), status(server, eve)) == (401, 200)
+        assert "principal=eve" in server.log
+        assert eve not in server.log
+        assert ada not in server.log
