@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import trio
 
@@ -22,6 +21,7 @@ from tests.cluster.nodes import (
     wait_ready,
 )
 from tests.cluster.records import Records
+from tests.support.disks import fill_disk
 from tests.support.postgres import PostgresServer
 
 EARLIEST, LATEST = 0.2, 1.0  # seconds from the first request to the outage, and how long it lasts
@@ -66,14 +66,12 @@ async def cut_connections(cluster: Cluster, cuts: int, seed: str) -> list[str]:
     return problems + records.violations()
 
 
-async def fill_disk(
-    cluster: Cluster, server: PostgresServer, disk: Path, fill: Callable[[Path], Path], seed: str
-) -> list[str]:
+async def use_full_disk(cluster: Cluster, server: PostgresServer, seed: str) -> list[str]:
     """Leave no room on the disk of the database for a while, under load."""
     problems = list[str]()
     async with _under_load(cluster, seed, problems, is_strict=True):
         await trio.sleep(EARLIEST)
-        ballast = await trio.to_thread.run_sync(fill, disk)
+        ballast = await trio.to_thread.run_sync(fill_disk, server.directory)
         try:
             async with trio.open_nursery() as nursery:
                 for node in cluster.nodes:

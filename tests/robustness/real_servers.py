@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 import resource
-import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -119,19 +118,3 @@ def being_there(file: Path) -> Iterator[None]:
         yield
     finally:
         file.unlink()
-
-
-@contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A file system with little room, in memory. Needs to be root.
-
-    Raises:
-        PermissionError: nobody may mount here.
-    """
-    folder.mkdir(parents=True)
-    with ExitStack() as undo:
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "none", str(folder)]
-        if subprocess.run(mount, capture_output=True, check=False).returncode:
-            raise PermissionError("cannot mount")
-        undo.callback(subprocess.run, ["umount", "--lazy", str(folder)], check=True)
-        yield folder

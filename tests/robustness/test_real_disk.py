@@ -19,11 +19,12 @@ from pathlib import Path
 import pytest
 
 from tests.robustness.real_footprint import at_rest, faults_at_rest, faults_of_all
-from tests.robustness.real_servers import being_there, server_in, small_disk, unless_short
+from tests.robustness.real_servers import being_there, server_in, unless_short
 from tests.robustness.real_turns import ConcurrentTurns, StreamedTurn, start_turns
 from tests.robustness.report import CaseCounter
 from tests.robustness.streams import Dialect, ReceivedStream
 from tests.robustness.violations import VIOLATIONS
+from tests.support.disks import small_disk
 from tests.support.server_process import (
     TIMEOUT,
     LaunchOptions,

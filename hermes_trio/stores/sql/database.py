@@ -82,6 +82,9 @@ def execute_each(connection: SqlConnection, sql: str, rows: Sequence[Parameters]
 
 Job = Callable[[SqlConnection], Any]
 
+PROBE_BYTES = 250_000
+"""Room that a database must have to count as working again after a failure."""
+
 
 @runtime_checkable
 class GroupedJob(Protocol):
@@ -114,6 +117,9 @@ class JobResult:
 
 class Database(Protocol):
     """An open database. Everything blocks; the calls may come from any thread."""
+
+    space_probe: Sequence[Job]
+    """Jobs that succeed, one transaction each, if there is room for ``PROBE_BYTES``; they leave nothing."""
 
     def write(self, jobs: Sequence[Job]) -> list[JobResult]:
         """Run jobs in one transaction, each as a whole or not at all; never raise an ``Exception``.

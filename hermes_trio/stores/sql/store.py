@@ -393,6 +393,7 @@ class SqlStore(BaseSqlStore):
 
     def __init__(self, database: Database, options: SqlStoreOptions) -> None:
         self._database = database
+        self._past_failures = 0  # failures of the writer before it was found to work again
         self._options = options
         self._writer = Writer(database, options.max_pending, options.max_batch)
         self._readers = ReaderPool(database, options.readers)
@@ -406,8 +407,20 @@ class SqlStore(BaseSqlStore):
     async def heartbeat(self) -> None:
         """See :class:`~hermes_trio.stores.base.Heartbeat`."""
         # A job can fail by its own fault; only a write shows whether others fail, too.
-        if self._writer.has_failed:
+        if self._writer.failures > self._past_failures:
             await self.check()
+
+    async def check(self) -> None:
+        """See the interface. After a failure, also writes to new pages.
+
+        On a full disk, what needs no new page still succeeds.
+        """
+        failures = self._writer.failures
+        if failures > self._past_failures:
+            for job in self._database.space_probe:
+                await self._submit(job)
+        await super().check()
+        self._past_failures = failures
 
     @asynccontextmanager
     async def running(self, name: str) -> AsyncIterator[None]:

@@ -68,7 +68,7 @@ class Writer:
         self._batch: Sequence[_PendingJob] = ()
         self._is_busy = False  # the last batch held several jobs
         self.commits = 0  # transactions so far, including failed ones
-        self.has_failed = False  # whether a job of the last transaction failed
+        self.failures = 0  # transactions in which a job failed
 
     async def submit(self, job: Callable[[SqlConnection], T]) -> T:
         """Run a job in the next transaction, and return its value once that has been committed.
@@ -145,6 +145,6 @@ class Writer:
             results = [JobResult(error=no_thread(error))] * len(jobs)
         self._batch, self._is_busy = (), len(batch) > 1
         self.commits += 1
-        self.has_failed = any(result.error is not None for result in results)
+        self.failures += any(result.error is not None for result in results)
         for pending, result in zip(batch, results, strict=True):
             pending.finish(result)

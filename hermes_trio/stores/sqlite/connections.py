@@ -21,7 +21,13 @@ import structlog
 from attrs import frozen
 
 from hermes_trio.stores.base import StoreError
-from hermes_trio.stores.sql.database import Job, JobResult, SqlConnection, run_transaction
+from hermes_trio.stores.sql.database import (
+    PROBE_BYTES,
+    Job,
+    JobResult,
+    SqlConnection,
+    run_transaction,
+)
 from hermes_trio.stores.sqlite.schema import migrate, schema_version
 
 T = TypeVar("T")
@@ -138,12 +144,24 @@ def _sync(directory: Path) -> None:
 # -- opening --
 
 
+def _fill_space(connection: SqlConnection) -> None:
+    connection.execute("CREATE TABLE IF NOT EXISTS probe_space (body BLOB)")
+    connection.execute("INSERT INTO probe_space (body) VALUES (zeroblob(?))", (PROBE_BYTES,))
+
+
+def _free_space(connection: SqlConnection) -> None:
+    connection.execute("DROP TABLE IF EXISTS probe_space")
+
+
 class SqliteDatabase:
     """One connection that writes, several that read, and the lock that keeps other processes out.
 
     Versions of SQLite before 3.51.3 can damage a file when two connections write or checkpoint at
     the same instant. Here one connection does both.
     """
+
+    # SQLite does not write pages that the same transaction frees.
+    space_probe: Sequence[Job] = (_fill_space, _free_space)
 
     def __init__(
         self,

@@ -11,14 +11,15 @@ from functools import partial
 import pytest
 import trio
 
-from hermes_trio.core.records import NoRun
+from hermes_trio.core.records import IdempotencyRecord, NoRun
 from hermes_trio.doctor import local
 from hermes_trio.doctor.findings import Level
 from hermes_trio.settings import Settings
 from hermes_trio.stores.base import StoreError
 from tests.stores.helpers import completed_runs, end_all
 from tests.stores.samples import ended, many
-from tests.support.postgres import PostgresServer, run_postgres
+from tests.support.disks import fill_disk
+from tests.support.postgres import PostgresServer, run_postgres, run_small_postgres
 
 pytest.importorskip("psycopg")
 
@@ -74,6 +75,35 @@ async def test_the_server_stops_and_starts(own_server: PostgresServer, how: sign
         await store.check()
         assert len(await completed_runs(store)) == 20
         assert await store.find_run("ann", "lost") == NoRun()
+
+
+@pytest.mark.slow
+async def test_a_full_disk_is_noticed_until_there_is_room_again() -> None:
+    """What needs no new page succeeds in between."""
+    key = IdempotencyRecord("ann", "route", "key", "fingerprint", "run", 1.0)
+
+    async def use_up(store: PostgresStore) -> None:
+        for number in range(10_000):
+            await store.end_run(ended(f"b{number}"))
+
+    with run_small_postgres() as server:
+        async with open_postgres(server.create_database()) as store:
+            await store.claim_key(key)
+            await store.check()
+            ballast = await trio.to_thread.run_sync(fill_disk, server.directory)
+            with pytest.raises(StoreError, match="the disk of the database server is full"):
+                await use_up(store)
+            for _ in range(3):
+                await store.claim_key(key)
+                for notice in (store.heartbeat, store.check):
+                    with pytest.raises(StoreError, match="the disk of the database server is full"):
+                        await notice()
+            ballast.unlink()
+            await store.heartbeat()
+            commits = store.commits
+            await store.heartbeat()
+            assert store.commits == commits
+            await store.end_run(ended("c"))
 
 
 async def test_a_commit_that_was_cut_is_not_repeated(

@@ -16,7 +16,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hermes_trio.core.messages import Message
-from hermes_trio.core.records import EndedRun
+from hermes_trio.core.records import EndedRun, NoRun
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
 from tests.stores.helpers import (
@@ -125,6 +125,26 @@ async def test_check_reports_a_fault(path: Path, fault: Fault, text: str) -> Non
         with fault(store, path), pytest.raises(StoreError, match=text):
             await store.check()
         await store.check()
+
+
+async def test_a_full_disk_is_noticed_until_there_is_room_again(path: Path) -> None:
+    """What needs no new page succeeds in between."""
+    async with open_sqlite(path) as store:
+        await store.end_run(ended("a"))
+        with full(store, path):
+            await expect(store, big("big"), "disk is full")
+            for _ in range(3):
+                assert await store.find_run("ann", "a") != NoRun()
+                await store.flush_access_times()
+                for notice in (store.heartbeat, store.check):
+                    with pytest.raises(StoreError, match="disk is full"):
+                        await notice()
+        await store.heartbeat()
+        commits = store.commits
+        await store.heartbeat()
+        assert store.commits == commits
+        tables = writer_connection(store).execute("SELECT name FROM sqlite_schema").fetchall()
+        assert ("probe_space",) not in tables
 
 
 @pytest.mark.parametrize("fault", [locked, broken_disk])
