@@ -165,6 +165,14 @@ def mcp(session: nox.Session) -> None:
 
 
 @nox.session
+def otel(session: nox.Session) -> None:
+    """Test traces with the exporter and a collector. The normal suite skips these tests without its package."""
+    install(session, "test")
+    session.install("-c", "requirements.lock", ".[otel]")
+    session.run("pytest", "tests/e2e/test_traces.py", *session.posargs)
+
+
+@nox.session
 def postgres(session: nox.Session) -> None:
     """Test the PostgreSQL store with a real server: the installed one, or else one from a wheel.
 

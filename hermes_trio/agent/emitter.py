@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from itertools import count
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ from hermes_trio.core.events import (
 )
 from hermes_trio.core.redact import redact
 from hermes_trio.core.shorten import safe_str, to_jsonable
+from hermes_trio.tracing import ToolSpans
 
 EmitterT = TypeVar("EmitterT")
 
@@ -51,6 +52,7 @@ class EventFactory:
         self._run_id = run_id
         self._call_numbers = count(1)
         self._approval_numbers = count(1)
+        self.tool_spans: ToolSpans | None = None  # of the run, if it is traced
 
     def now(self) -> float:
         """Return the seconds since the run began."""
@@ -67,7 +69,10 @@ class EventFactory:
     def tool_started(self, call_id: object, name: object, args: object) -> Event:
         if not call_id:
             return self.tool_announced(name, args)
-        return ToolStarted(safe_str(call_id), safe_str(name), _arguments(args), self.now())
+        started = ToolStarted(safe_str(call_id), safe_str(name), _arguments(args), self.now())
+        if self.tool_spans is not None:
+            self.tool_spans.started(started.call_id, started.name)
+        return started
 
     def tool_announced(self, name: object, args: object, call_id: object = "") -> Event:
         shown = safe_str(call_id) if call_id else self.new_call_id()
@@ -101,7 +106,12 @@ class EventFactory:
 
     def tool_completed(self, call_id: object, result: object, is_error: bool) -> Event:
         text = "" if result is None else safe_str(result)
+        if self.tool_spans is not None:
+            self.tool_spans.completed(safe_str(call_id), bool(is_error))
         return ToolCompleted(safe_str(call_id), text, bool(is_error), self.now())
+
+    def tool_context(self, call_id: str) -> AbstractContextManager[object]:
+        return nullcontext() if self.tool_spans is None else self.tool_spans.current(call_id)
 
 
 def _arguments(args: object) -> Mapping[str, Any]:
@@ -195,6 +205,13 @@ class Emitter:
         """Report the end of a tool call."""
         self._queue.put(self._events.tool_completed(call_id, result, is_error))
 
+    def tool_context(self, call_id: str) -> AbstractContextManager[object]:
+        """Make the OpenTelemetry span of a running tool call the current one for a block.
+
+        The blocks of :meth:`tool` have that already.
+        """
+        return self._events.tool_context(call_id)
+
     def client_call(self, call_id: str, name: str, arguments: str = "{}") -> None:
         """Call a tool of the client.
 
@@ -244,7 +261,8 @@ class Emitter:
         call = ToolCallHandle(self._events.new_call_id())
         self.tool_started(call.call_id, name, args)
         try:
-            yield call
+            with self.tool_context(call.call_id):
+                yield call
         except Exception as error:
             if not isinstance(error, RunEnded):
                 self.tool_completed(call.call_id, f"{type(error).__name__}: {error}", is_error=True)
@@ -298,6 +316,10 @@ class AsyncEmitter:
         """Report the end of a tool call."""
         await self._put(self._events.tool_completed(call_id, result, is_error))
 
+    def tool_context(self, call_id: str) -> AbstractContextManager[object]:
+        """Make the span of a tool call the current one. See :meth:`Emitter.tool_context`."""
+        return self._events.tool_context(call_id)
+
     async def client_call(self, call_id: str, name: str, arguments: str = "{}") -> None:
         """Call a tool of the client. See :meth:`Emitter.client_call`."""
         await self._put(self._events.client_call(call_id, name, arguments))
@@ -326,7 +348,8 @@ class AsyncEmitter:
         call = ToolCallHandle(self._events.new_call_id())
         await self.tool_started(call.call_id, name, args)
         try:
-            yield call
+            with self.tool_context(call.call_id):
+                yield call
         except Exception as error:
             # A cancellation here replaces the error: the run is over then, and the call with it.
             failure = f"{type(error).__name__}: {error}"

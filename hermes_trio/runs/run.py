@@ -37,9 +37,9 @@ from hermes_trio.runs.log import Load, RunLog, load_changes
 from hermes_trio.runs.persistence import UnsavedEnd, UnsavedLog
 from hermes_trio.runs.spec import ContinuedRun, Persistence, RunSpec, Services
 from hermes_trio.runs.suspension import SuspendedRun
-from hermes_trio.runs.tracing import traced
 from hermes_trio.runs.tracker import RunCallbacks, Tracker
 from hermes_trio.stores.base import StoreError
+from hermes_trio.tracing import run_span
 
 log = structlog.get_logger(__name__)
 
@@ -255,21 +255,27 @@ class Run:
         log.info("run started", kind=self.header.kind, model=self.header.stamp.model)
         self._tracker.begin()
         try:
-            with traced(self.header) as span:
-                async with trio.open_nursery() as self._nursery:
-                    self._begin_scope(self._nursery.cancel_scope)
-                    self._start_agent(self._nursery)
-                    if self._ends_with_clients:
-                        self._nursery.start_soon(self._stop_when_abandoned)
-                    await self._tracker.run()
-                    # The agent has exited by now, or is cancelled: what is left waits for clients.
-                    self._nursery.cancel_scope.cancel()
-                span.ended(self._tracker.outcome)
+            with run_span(self.header) as span:
+                self._events.tool_spans = span.tools
+                try:
+                    await self._run_in_nursery()
+                finally:
+                    span.ended(self._tracker.outcome)
         except* Exception:
             # The tracker has announced the end; what is left is to know about the error.
             log.exception("a run failed")
         finally:
             self._nursery = None
+
+    async def _run_in_nursery(self) -> None:
+        async with trio.open_nursery() as self._nursery:
+            self._begin_scope(self._nursery.cancel_scope)
+            self._start_agent(self._nursery)
+            if self._ends_with_clients:
+                self._nursery.start_soon(self._stop_when_abandoned)
+            await self._tracker.run()
+            # The agent has exited by now, or is cancelled: what is left waits for clients.
+            self._nursery.cancel_scope.cancel()
 
     def _start_agent(self, nursery: trio.Nursery) -> None:
         """Start the agent, or continue with the one of a suspended run."""

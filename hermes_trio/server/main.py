@@ -35,6 +35,7 @@ from hermes_trio.server.process_secrets import hide_secrets
 from hermes_trio.server.shutdown import Shutdown, ShutdownTimeouts
 from hermes_trio.server.signals import ReloadHandlers, SignalCallback, handle_signals
 from hermes_trio.server.sockets import CannotListen, close_all, open_listening_sockets
+from hermes_trio.server.telemetry import exported_traces
 from hermes_trio.server.tuning import tune_process
 from hermes_trio.server.versions import check_versions
 from hermes_trio.settings import LoadedSettings, Settings
@@ -127,7 +128,8 @@ def run_trio(serve: Callable[[], Awaitable[None]]) -> None:
             opened.
     """
     try:
-        trio.run(serve, strict_exception_groups=True)
+        with exported_traces():
+            trio.run(serve, strict_exception_groups=True)
     except Exception as error:
         match unwrap_group(error):
             case StoreError() as trouble:

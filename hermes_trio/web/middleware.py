@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 import trio
 from attrs import define, field, frozen
+from opentelemetry.trace import Span
 from quart import wrappers
 
 from hermes_trio.core.dialects.wire import encode
@@ -24,6 +25,7 @@ from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.redact import header_safe
 from hermes_trio.keys import is_loopback
 from hermes_trio.runs.delivery import EXTENSION
+from hermes_trio.tracing import end_request, request_span, trace_id
 from hermes_trio.web.request import SCOPE_KEY, RequestContext, Upload, is_same_origin
 from hermes_trio.web.sse import StreamTruncated
 
@@ -252,9 +254,14 @@ class BoundaryMiddleware:
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = _Exchange(receive, send, scope.get("extensions", {}).get(EXTENSION))
-        context, reply = self._prepare(scope, exchange)
+        _reduce_target(scope)
+        headers = _first_values(scope["headers"])
+        context, reply = self._prepare(scope, headers, exchange)
         # Reset afterwards: a server may handle the next request of a connection in the same task.
-        with structlog.contextvars.bound_contextvars(request_id=context.request_id):
+        with (
+            request_span(scope["method"], scope["path"], headers) as span,
+            structlog.contextvars.bound_contextvars(**_log_context(context, span)),
+        ):
             try:
                 if reply is not None:
                     await exchange.respond(reply)
@@ -272,6 +279,8 @@ class BoundaryMiddleware:
                 log.exception("a request failed after its response had started")
             finally:
                 context.close()
+                principal = context.principal.name
+                end_request(span, scope["method"], context.route, exchange.status, principal)
                 if self.access_log:
                     log.info(
                         "request",
@@ -281,7 +290,7 @@ class BoundaryMiddleware:
                         duration=round(trio.current_time() - context.started_at, 6),
                         bytes=exchange.body_bytes,
                         complete=exchange.is_finishing,
-                        principal=context.principal.name,
+                        principal=principal,
                         **(
                             {"records_of": header_safe(other)}
                             if (other := context.other_principal)
@@ -290,10 +299,10 @@ class BoundaryMiddleware:
                     )
         await context.upload.return_memory()
 
-    def _prepare(self, scope: Scope, exchange: _Exchange) -> tuple[RequestContext, _Reply | None]:
+    def _prepare(
+        self, scope: Scope, headers: Mapping[str, str], exchange: _Exchange
+    ) -> tuple[RequestContext, _Reply | None]:
         """Return the context of a request, and the reply if it does not reach the application."""
-        _reduce_target(scope)
-        headers = _first_values(scope["headers"])
         context = RequestContext(_request_id(headers))
         if exchange.can_write_through and self.write_through:
             context.try_send = exchange.try_send
@@ -336,6 +345,12 @@ class BoundaryMiddleware:
             "allowed_hosts."
         )
         raise ApiError(421, message, param="Host", code="host_not_allowed")
+
+
+def _log_context(context: RequestContext, span: Span) -> dict[str, str]:
+    """Return what every log line of a request has."""
+    ids = {"request_id": context.request_id}
+    return {**ids, "trace_id": found} if (found := trace_id(span)) else ids
 
 
 def normalize_host(host: str) -> str:

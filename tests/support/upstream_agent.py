@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -84,6 +84,9 @@ class RecordingEmitter:
         self, call_id: str, result: object = "", is_error: bool = False
     ) -> None:
         await self._hear(ToolCompleted(call_id, str(result), is_error))
+
+    def tool_context(self, call_id: str) -> AbstractContextManager[object]:
+        return nullcontext()
 
     async def client_call(self, call_id: str, name: str, arguments: str) -> None:
         await self._hear(ClientCall(call_id, name, arguments))

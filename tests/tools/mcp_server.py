@@ -13,6 +13,7 @@ import anyio
 import uvicorn
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from opentelemetry import propagate
 
 server = MCPServer("tests")
 
@@ -33,6 +34,14 @@ def environment() -> str:
 def folder() -> str:
     """Tell the working directory."""
     return os.getcwd()
+
+
+@server.tool()
+def trace() -> str:
+    """Tell the trace context of the call."""
+    headers: dict[str, str] = {}
+    propagate.inject(headers)
+    return headers.get("traceparent", "none")
 
 
 @server.tool()

@@ -8,12 +8,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 
 from hermes_trio.tools.base import Tool, ToolError
 from hermes_trio.tools.mcp import open_servers
@@ -86,6 +88,24 @@ async def test_over_http(recorder: UseRecorder) -> None:
         ) as tools:
             assert await tools["web__add"].run({"a": 2, "b": 3}, recorder.use()) == "5"
             assert "it did not work" in await failure(tools["web__fail"], recorder)
+
+
+@pytest.mark.parametrize("way", ["pipes", "http"])
+async def test_the_trace_reaches_the_server(recorder: UseRecorder, way: str) -> None:
+    span = TracerProvider().get_tracer("test").start_span("execute_tool")
+    with ExitStack() as stack:
+        server: dict[str, Any] = PIPES
+        if way == "http":
+            server = {"url": f"http://127.0.0.1:{stack.enter_context(serving_http())}/mcp"}
+        async with opened(recorder, box=server) as tools:
+            assert await tools["box__trace"].run({}, recorder.use()) == "none"
+            with trace.use_span(span):
+                found = await tools["box__trace"].run({}, recorder.use())
+    context = span.get_span_context()
+    assert found.split("-")[1:3] == [
+        trace.format_trace_id(context.trace_id),
+        trace.format_span_id(context.span_id),
+    ]
 
 
 async def test_servers_see_no_secret_but_their_own(

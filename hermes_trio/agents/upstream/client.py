@@ -41,6 +41,7 @@ from hermes_trio.agents.upstream.errors import (
     problem_from_status,
 )
 from hermes_trio.agents.upstream.wire import ServerQuirks
+from hermes_trio.tracing import model_call_span, outgoing_headers
 
 log = structlog.get_logger(__name__)
 
@@ -161,6 +162,21 @@ class ModelClient:
             CallFailed: there is no answer, and nothing was passed on.
             CallTruncated: the answer broke off after part of it was passed on.
         """
+        url, model = self._url, _model_of(body)
+        with model_call_span(model, url.host, url.port) as span:
+            try:
+                completion = await self._call(body, on_deltas)
+            except CallTruncated as truncated:
+                span.answered("", truncated.completion.usage)
+                span.failed(type(truncated).__name__)
+                raise
+            except CallFailed as failed:
+                span.failed(failed.problem.kind.value.replace(" ", "_"))
+                raise
+            span.answered(completion.finish, completion.usage)
+            return completion
+
+    async def _call(self, body: Mapping[str, Any], on_deltas: DeltaHandler) -> Completion:
         quirks, retries = self._quirks.of(_model_of(body)), 0
         while True:
             outcome = await self._attempt(quirks, body, on_deltas, retries)
@@ -229,7 +245,9 @@ class ModelClient:
             write=limits.write,
             pool=limits.pool,
         )
-        async with client.stream("POST", self._url, content=content, timeout=timeout) as response:
+        async with client.stream(
+            "POST", self._url, content=content, timeout=timeout, headers=outgoing_headers()
+        ) as response:
             if response.status_code != 200:
                 raise await _refusal(response)
             media_type, _, _ = response.headers.get("content-type", "").partition(";")

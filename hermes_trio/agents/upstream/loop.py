@@ -173,7 +173,8 @@ class ToolExecutor:
         results = [""] * len(calls)
 
         async def run_one(number: int, call: ToolCall) -> None:
-            results[number], is_error = await self._execute(call)
+            with self.emitter.tool_context(call.call_id):
+                results[number], is_error = await self._execute(call)
             await self.emitter.tool_completed(call.call_id, results[number], is_error)
 
         async with trio.open_nursery() as nursery:
