@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         can_continue,
         nonblocking,
     )
+    from hermes_trio.agent.inventory import Inventory, Skill, Toolset, with_inventory
     from hermes_trio.bootstrap import create_app
     from hermes_trio.core.approvals import Decision
     from hermes_trio.core.errors import ConfigurationError
@@ -56,15 +57,18 @@ __all__ = [
     "ConfigurationError",
     "Decision",
     "Emitter",
+    "Inventory",
     "Message",
     "Result",
     "RunEnded",
     "Settings",
+    "Skill",
     "Tool",
     "ToolCall",
     "ToolCallHandle",
     "ToolError",
     "ToolUse",
+    "Toolset",
     "TurnRequest",
     "UpstreamLimits",
     "Usage",
@@ -76,6 +80,7 @@ __all__ = [
     "nonblocking",
     "serve",
     "tool",
+    "with_inventory",
 ]
 
 _MODULES = {
@@ -86,6 +91,7 @@ _MODULES = {
         "Agent", "AgentConfig", "AgentContext", "AgentFactory", "AgentProvider", "AsyncAgent", "TurnRequest",
         "UpstreamLimits", "can_continue", "nonblocking",
     ),
+    "agent.inventory": ("Inventory", "Skill", "Toolset", "with_inventory"),
     "bootstrap": ("create_app",),
     "core.approvals": ("Decision",),
     "core.errors": ("ConfigurationError",),

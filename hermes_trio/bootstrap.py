@@ -58,8 +58,8 @@ from hermes_trio.server.tuning import return_memory
 from hermes_trio.settings import Settings, load
 from hermes_trio.settings import options as known_options
 from hermes_trio.settings.model import display_settings
-from hermes_trio.stores.base import SharedStore, Store
-from hermes_trio.stores.factory import open_store
+from hermes_trio.stores.base import SharedStore, Store, StoreError
+from hermes_trio.stores.factory import InMemory, open_store
 from hermes_trio.tokens import Purpose, TokenSigner
 from hermes_trio.tools.sandbox import open_sandbox
 from hermes_trio.web.api.responses import to_items
@@ -83,6 +83,7 @@ class ReadinessFlag:
     monitor: StoreMonitor
     lease: LeaseStatus = field(factory=LeaseStatus)
     not_ready: str = "starting"  # or why else the server is not ready; "" if it is
+    store_fallback: str = ""  # why records are kept in memory instead; "" if they are not
 
     def explain(self) -> str:
         """Return why the server is not ready, for everyone to read; "" if it is."""
@@ -122,9 +123,7 @@ async def open_server(prepared: Prepared, app: Application | None = None) -> Asy
         settings.interrupt_grace_seconds,
     )
     async with (
-        open_store(
-            settings.store_location, settings.check_database, settings.lease_seconds
-        ) as store,
+        _open_store(settings) as (store, fallback),
         open_agents(prepared.agents, thread_limits) as environments,
     ):
         metrics = Metrics()
@@ -135,7 +134,7 @@ async def open_server(prepared: Prepared, app: Application | None = None) -> Asy
             open_supervisor(services) as supervisor,
         ):
             supervisor.nursery.start_soon(enforce_retention, store, _retention(settings))
-            readiness = ReadinessFlag(StoreMonitor(store), lease)
+            readiness = ReadinessFlag(StoreMonitor(store), lease, store_fallback=fallback)
             supervisor.nursery.start_soon(readiness.monitor.run)
             if services.cluster is not None:
                 supervisor.nursery.start_soon(services.cluster.run)
@@ -146,6 +145,32 @@ async def open_server(prepared: Prepared, app: Application | None = None) -> Asy
                     yield server
             finally:
                 detach_state(app)
+
+
+@asynccontextmanager
+async def _open_store(settings: Settings) -> AsyncIterator[tuple[Store, str]]:
+    """Open the store, or one in memory if the settings allow that.
+
+    Also yield why the store could not be opened, "" if it could.
+
+    Raises:
+        StoreError: it cannot be opened, and must be.
+    """
+    opening = open_store(settings.store_location, settings.check_database, settings.lease_seconds)
+    async with AsyncExitStack() as stack:
+        problem = ""
+        try:
+            store = await stack.enter_async_context(opening)
+        except StoreError as error:
+            if settings.store_fallback != "memory":
+                raise
+            problem = str(error)
+            log.critical(
+                "the store cannot be opened; all records will be lost when the server stops",
+                error=problem,
+            )
+            store = await stack.enter_async_context(open_store(InMemory()))
+        yield store, problem
 
 
 def make_server_app(settings: Settings) -> Application:
@@ -222,6 +247,7 @@ def _attach(
             lambda: {"pid": os.getpid(), "updated_at": time.time()},
             lambda: readiness.monitor.problem,
             prepared.workers,
+            readiness.store_fallback,
         ),
         metrics,
     )

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 from hermes_trio.agent.emitter import Emitter, ToolCallHandle
 from hermes_trio.agent.interface import AgentContext, TurnRequest
+from hermes_trio.agent.inventory import Inventory, Toolset, with_inventory
 from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import Content, Usage, text_of
 from hermes_trio.core.shorten import shorten
@@ -30,6 +31,7 @@ from hermes_trio.tools.sandbox import Sandbox, open_sandbox
 from hermes_trio.tools.terminal import CommandResult, Terminal
 
 WORD_DELAY = 0.02  # seconds; slow enough to see that it streams
+TOOLS = ("read_file", "sleep", "terminal", "write_file")
 MAX_SLEEP_SECONDS = 86_400.0
 MAX_WORDS = 1_000_000
 MAX_QUOTED_CHARS = 300
@@ -320,6 +322,9 @@ class DemoAgent:
             raise _DemoInterrupted
 
 
+@with_inventory(
+    lambda: Inventory((Toolset("demo", TOOLS, "Demo", "What the slash commands of /help use"),))
+)
 def factory(context: AgentContext) -> DemoAgent:
     """Create the agent for one turn."""
     return DemoAgent(context.workspace, sandbox=open_sandbox(context.config.sandbox))

@@ -24,6 +24,7 @@ from attrs import frozen
 
 from hermes_trio.agent.emitter import AsyncEmitter, Emitter
 from hermes_trio.agent.interface import AgentContext, TurnRequest, nonblocking
+from hermes_trio.agent.inventory import Inventory, Toolset, with_inventory
 from hermes_trio.core.events import Result, Verdict
 from hermes_trio.core.messages import Usage
 
@@ -169,6 +170,7 @@ class AsyncSyntheticAgent:
 
 
 @nonblocking
+@with_inventory(lambda: Inventory((Toolset("synthetic", (TOOL_NAME,)),)))
 def factory(context: AgentContext) -> SyntheticAgent | AsyncSyntheticAgent:
     """Create an agent for the load in the turn's message.
 

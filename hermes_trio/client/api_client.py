@@ -12,6 +12,7 @@ import httpx2
 import trio
 from attrs import field, frozen
 
+from hermes_trio import __version__
 from hermes_trio.client.events import SseParser
 
 CONNECT_SECONDS = 10.0
@@ -214,7 +215,10 @@ async def open_client(
     """Open a client of one server, which may be silent for ``silence_seconds``."""
     limits = httpx2.Timeout(silence_seconds, connect=CONNECT_SECONDS)
     async with httpx2.AsyncClient(
-        timeout=limits, verify=target.verify, trust_env=not target.is_local
+        headers={"User-Agent": f"hermes-trio-chat/{__version__}"},
+        timeout=limits,
+        verify=target.verify,
+        trust_env=not target.is_local,
     ) as http:
         yield ApiClient(target, http)
 

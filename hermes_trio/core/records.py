@@ -52,6 +52,7 @@ class RunHeader:
     input_items: tuple[
         Mapping[str, Any], ...
     ] = ()  # the input in the form the API shows, each item with an id
+    client: str = ""  # what the program that started it calls itself, "" if it does not say
 
     @property
     def run_id(self) -> str:
@@ -203,6 +204,14 @@ class Command:
     kind: str
     arguments: Mapping[str, Any] = NOTHING
     sender: str = ""  # the node that waits for the answer, "" if none does
+
+
+@frozen
+class CommandAnswer:
+    """What the node that executes a run answers to a command."""
+
+    command: Command
+    answer: Mapping[str, Any] = NOTHING
 
 
 class Topic(StrEnum):

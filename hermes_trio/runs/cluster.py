@@ -2,7 +2,8 @@
 
 A client may reach any node. A node that does not execute a run sends a command to the one that
 does: a row in the store, which cannot get lost, and a notice, which only speeds it up. The node
-that executes the run takes the command, executes it, and stores an answer in the same way.
+that executes the run finds the command, executes it once, and stores an answer in the same way,
+which ends the command. So it does not matter which of these calls to the store have to be repeated.
 
 A node that follows a run announces that with a command, too. It is then notified whenever the run's
 log grows in the store, and counts as a connected client of the run.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from attrs import define, field
 
 from hermes_trio.core.events import Choice
 from hermes_trio.core.outcome import Reason
-from hermes_trio.core.records import Command, Notice, RunHeader, Topic
+from hermes_trio.core.records import Command, CommandAnswer, Notice, RunHeader, Topic
 from hermes_trio.runs.approvals import ApprovalResponse, NotOffered, NotPending
 from hermes_trio.runs.disconnects import ClientHandle
 from hermes_trio.runs.following import LogFollower
@@ -92,6 +93,9 @@ class Cluster:
     _to_send: dict[str, tuple[RunHeader, CommandKind]] = field(factory=dict)  # by run id
     _has_to_send: trio.Event = field(factory=trio.Event)
     _has_commands: trio.Event = field(factory=trio.Event)
+    _in_hand: set[str] = field(factory=set)  # ids of commands whose answers are not stored yet
+    _answers: list[CommandAnswer] = field(factory=list)  # to be stored
+    _has_answers: trio.Event = field(factory=trio.Event)
     _answered: dict[str, trio.Event] = field(factory=dict)  # by the id of a command that waits
     _watches: dict[str, dict[str, _Watch]] = field(factory=dict)  # by run id and node
     _grown: defaultdict[str, set[str]] = field(factory=lambda: defaultdict(set))  # by node
@@ -156,20 +160,22 @@ class Cluster:
     ) -> Mapping[str, Any]:
         """Send a command and wait for its answer; empty if the run ended meanwhile."""
         command_id = f"cmd_{secrets.token_hex(16)}"
-        answered = self._answered[command_id] = trio.Event()
         try:
             with trio.move_on_after(COMMAND_SECONDS):
                 command = Command(command_id, principal, run_id, kind, arguments, self.node)
+                answered = self._answered[command_id] = trio.Event()
                 await self.shared.send_command(command)
                 while True:
                     with trio.move_on_after(self._look_seconds()):
                         await answered.wait()
-                    # The owner first: it answers before the run ends.
-                    is_over = not await self.shared.find_owner(principal, run_id)
-                    if (answer := await self.shared.find_answer(command_id)) is not None:
-                        return answer
-                    if is_over:
-                        return {}
+                    answered = self._answered[command_id] = trio.Event()
+                    with suppress(StoreError):  # the command is stored: its answer will be, too
+                        # The owner first: it answers before the run ends.
+                        is_over = not await self.shared.find_owner(principal, run_id)
+                        if (answer := await self.shared.find_answer(command_id)) is not None:
+                            return answer
+                        if is_over:
+                            return {}
         finally:
             del self._answered[command_id]
         raise OwnerUnreachable
@@ -182,9 +188,15 @@ class Cluster:
     async def run(self) -> None:
         """Serve the other nodes until cancelled."""
         async with trio.open_nursery() as nursery:
-            for task in (self._listen, self._send_announcements, self._notify_watchers):
+            tasks = (
+                self._listen,
+                self._send_announcements,
+                self._notify_watchers,
+                partial(self._take_commands, nursery),
+                self._store_answers,
+            )
+            for task in tasks:
                 nursery.start_soon(_repeat, task)
-            nursery.start_soon(_repeat, partial(self._take_commands, nursery))
             nursery.start_soon(self._follower.run)
 
     async def _listen(self) -> None:
@@ -232,19 +244,31 @@ class Cluster:
             await self._has_commands.wait()
         self._has_commands = trio.Event()
         self._expire_watches()
-        for command in await self.shared.take_commands(self.node):
-            nursery.start_soon(self._execute, command)
+        known = self._in_hand.copy()  # some may be answered while the store is read
+        for command in await self.shared.find_commands(self.node):
+            if command.command_id not in known:
+                self._in_hand.add(command.command_id)
+                nursery.start_soon(self._execute, command)
 
     async def _execute(self, command: Command) -> None:
+        """Obey a command once. Its answer is kept until it has been stored."""
         try:
             answer = await self._obey(command)
-            if command.sender:
-                await self.shared.answer_command(command, answer)
-        except StoreError as error:
-            log.error("a command could not be answered", kind=command.kind, error=str(error))
         except Exception:
             # A bug of ours must not end the task that serves all nodes.
             log.exception("a command failed", kind=command.kind, run_id=command.run_id)
+            answer = {"error": "the command failed"}
+        self._answers.append(CommandAnswer(command, answer))
+        self._has_answers.set()
+
+    async def _store_answers(self) -> None:
+        if not self._answers:
+            self._has_answers = trio.Event()
+            await self._has_answers.wait()
+        answers = tuple(self._answers)
+        await self.shared.answer_commands(answers)
+        del self._answers[: len(answers)]
+        self._in_hand.difference_update(each.command.command_id for each in answers)
 
     async def _obey(self, command: Command) -> Mapping[str, Any]:
         run = self.registry.find(command.principal, command.run_id)

@@ -1,4 +1,4 @@
-"""What front ends say beyond the OpenAI API: who their user is, which chat it is, and which requests are theirs alone.
+"""What clients say beyond the OpenAI API: their name, their user, the chat, and which requests are a front end's own.
 
 A front end serves many people with one key, so neither the key nor the first message of a chat tells
 two of them apart. Its own ids do. They arrive in headers and in fields of the body whose names
@@ -152,6 +152,48 @@ def _session_id(front_end: str, end_user: str, chat: str) -> str:
 def _digest(*parts: str) -> str:
     # As JSON, so that no two lists of parts have the same text.
     return hashlib.sha256(json.dumps(parts).encode("ascii")).hexdigest()
+
+
+# -- names of client programs --
+
+TITLE_HEADER = "X-Title"
+MAX_CLIENT_NAME = 80
+_FRONT_ENDS = (("x-openwebui-", "Open WebUI"), ("x-librechat-", "LibreChat"))
+# A product, and its version where that stands apart, as in "OpenAI/Python 3.1.0".
+_PRODUCT = re.compile(r"[^\s;(]+(?: \d[\w.]*)?")
+# Browsers pretend to be each other: the first of these that a User-Agent has tells which it is.
+_BROWSERS = (
+    ("Edg/", "Edge"),
+    ("Firefox/", "Firefox"),
+    ("Chrome/", "Chrome"),
+    ("Version/", "Safari"),
+)
+
+
+def client_name(headers: Mapping[str, str]) -> str:
+    """Return what the client program calls itself, "" if it does not say.
+
+    The title that it gives, or the front end that its headers belong to, or the first product of
+    its ``User-Agent``. A browser is named, not what it pretends to be.
+
+    Args:
+        headers: of the request, with their names in lower case.
+    """
+    front_ends = (
+        name for prefix, name in _FRONT_ENDS if any(header.startswith(prefix) for header in headers)
+    )
+    title = headers.get(TITLE_HEADER.lower(), "")
+    name = title or next(front_ends, "") or _agent_name(headers.get("user-agent", ""))
+    return "".join(filter(str.isprintable, name)).strip()[:MAX_CLIENT_NAME]
+
+
+def _agent_name(user_agent: str) -> str:
+    for mark, browser in _BROWSERS if user_agent.startswith("Mozilla/") else ():
+        if mark in user_agent:
+            version = user_agent.partition(mark)[2].partition(".")[0]
+            return f"{browser}/{version}"
+    product = _PRODUCT.match(user_agent.strip())
+    return product[0] if product else ""
 
 
 # -- background tasks --

@@ -14,6 +14,7 @@ from hermes_trio.schema.conversations import (
     ConversationItemsBody,
     ConversationUpdateBody,
 )
+from hermes_trio.schema.inventory import ModelOptions, SkillList, ToolsetList
 from hermes_trio.schema.responses import ResponsesBody
 from hermes_trio.schema.runs import ApprovalBody, RunBody
 from hermes_trio.schema.sessions import ForkBody, SessionBody, SessionChatBody, SessionUpdateBody
@@ -89,6 +90,11 @@ _ABOUT_AND_CHAT = (
     Operation(
         "get", "/v1/capabilities", "Get the features this server supports", replies.Capabilities
     ),
+    Operation(
+        "get", "/v1/toolsets", "List the toolsets of the agent", ToolsetList, statuses=(500,)
+    ),
+    Operation("get", "/v1/skills", "List the skills of the agent", SkillList, statuses=(500,)),
+    Operation("get", "/api/model/options", "List the models to choose from", ModelOptions),
     Operation(
         "get",
         "/v1/settings",

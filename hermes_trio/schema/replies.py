@@ -183,7 +183,7 @@ class Health:
 class Readiness:
     """Whether the server accepts new runs."""
 
-    status: Literal["ok", "unavailable"]
+    status: Literal["ok", "degraded", "unavailable"]
     reason: str | None = None
 
 
@@ -347,6 +347,8 @@ class RunReply:
     model: str
     last_event: str
     metadata: dict[str, str]
+    client: str | None  # what the program that started it calls itself
+    preview: str | None  # the beginning of the user's message
     output: str | None = None
     usage: dict[str, Any] | None = None
     error: str | None = None

@@ -270,6 +270,14 @@ class Settings:
                is_store_url=True, variables=("DATABASE_URL",)),
         _validate_store,
     )  # fmt: skip
+    store_fallback: str = _choice(
+        Option(
+            "What to do if the store cannot be opened: off to refuse to start, or memory to serve without it and lose "
+            "all records at the end.",
+            "--store-fallback", "MODE",
+        ),
+        "off", "memory",
+    )  # fmt: skip
     check_database: bool = _setting(
         False,
         Option("Read the whole database file at the start, to look for damage: on or off."),
@@ -532,11 +540,14 @@ class Settings:
     key_variable: str = attrs.field(default="", eq=False, repr=False)  # that ``api_key`` came from
 
     def __attrs_post_init__(self) -> None:
-        """Reject half a TLS configuration."""
+        """Reject options that contradict each other."""
         if self.certfile and not self.keyfile:
             raise InvalidValueError("certfile", "requires keyfile as well")
         if self.keyfile and not self.certfile:
             raise InvalidValueError("keyfile", "requires certfile as well")
+        if self.workers > 1 and self.store_fallback != "off":
+            complaint = f"{self.workers} processes cannot share records in memory; use one worker"
+            raise InvalidValueError("store_fallback", complaint)
 
     @property
     def agent_name(self) -> str:

@@ -13,6 +13,7 @@ from hermes_trio.core.jobs import Job, NoJob
 from hermes_trio.core.messages import Message
 from hermes_trio.core.records import (
     Command,
+    CommandAnswer,
     Conversation,
     EndedRun,
     IdempotencyRecord,
@@ -477,12 +478,15 @@ class SharedStore(LeasedStore, Protocol):
         """Store a command and notify the node that executes its run."""
         ...
 
-    async def take_commands(self, node: str) -> tuple[Command, ...]:
-        """Return the commands for the runs that a node executes, oldest first, each one once."""
+    async def find_commands(self, node: str) -> tuple[Command, ...]:
+        """Return commands for the runs that a node executes, oldest first: a bounded number.
+
+        Each is returned again until it has been answered, since a result may get lost.
+        """
         ...
 
-    async def answer_command(self, command: Command, answer: Mapping[str, Any]) -> None:
-        """Store the answer to a command and notify its sender."""
+    async def answer_commands(self, answers: Sequence[CommandAnswer]) -> None:
+        """Store the answers to commands and notify their senders. The first answer to a command stays."""
         ...
 
     async def find_answer(self, command_id: str) -> Mapping[str, Any] | None:

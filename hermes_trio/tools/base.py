@@ -126,6 +126,7 @@ class Tool:
     description: str
     parameters: Mapping[str, Any]  # JSON schema
     run: Run
+    toolset: str = ""  # the group that it is listed in; "" for the default one
 
 
 def tool(function: Callable[..., Any]) -> Tool:

@@ -25,6 +25,7 @@ from attrs import define, field
 
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.tools.base import Tool, ToolError, ToolUse, safe_environment
+from hermes_trio.tools.inventory import mcp_toolset
 
 if TYPE_CHECKING:
     import mcp
@@ -234,7 +235,7 @@ class _Connection:
         async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
             return await self._call(name, arguments, use)
 
-        return Tool(tool_name(self.name, name), description, schema, run)
+        return Tool(tool_name(self.name, name), description, schema, run, mcp_toolset(self.name))
 
     async def _call(self, name: str, arguments: Mapping[str, Any], use: ToolUse) -> str:
         async def show(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001

@@ -16,7 +16,16 @@ from werkzeug.exceptions import HTTPException, InternalServerError, RequestEntit
 from hermes_trio.core.errors import ApiError
 from hermes_trio.stores.base import StoreError
 from hermes_trio.web import auth, errors
-from hermes_trio.web.api import approvals, chat, conversations, info, responses, runs, sessions
+from hermes_trio.web.api import (
+    approvals,
+    chat,
+    conversations,
+    info,
+    inventory,
+    responses,
+    runs,
+    sessions,
+)
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.middleware import AllowedHosts, BoundaryMiddleware, Cors
 from hermes_trio.web.request import SCOPE_KEY, STATE_KEY, RequestContext, app_state, current_request
@@ -25,6 +34,7 @@ from hermes_trio.web.static import load_page, make_page_blueprint
 
 Application: TypeAlias = QuartTrio
 
+STORE_HEADER = "X-Hermes-Store-Fallback"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -114,13 +124,14 @@ def make_app(options: WebOptions) -> Application:
     app.before_request(auth.authenticate)
     app.after_request(count_response)
     app.after_request(add_rate_headers)
+    app.after_request(add_store_header)
     app.register_error_handler(ApiError, errors.handle_api_error)
     app.register_error_handler(StoreError, errors.handle_store_error)
     app.register_error_handler(HTTPException, errors.handle_http_exception)
     # Not for Exception: Quart logs and signals an exception only if nothing but this handles it.
     app.register_error_handler(InternalServerError, errors.handle_internal_error)
 
-    for api in (info, chat, responses, conversations, runs, approvals, sessions):
+    for api in (info, inventory, chat, responses, conversations, runs, approvals, sessions):
         app.register_blueprint(api.blueprint)
     app.register_blueprint(auth.blueprint)
     app.register_blueprint(make_page_blueprint(load_page()))
@@ -177,4 +188,11 @@ async def add_rate_headers(response: Response) -> Response:
         response.headers["x-ratelimit-limit-requests"] = str(rate.limit)
         response.headers["x-ratelimit-remaining-requests"] = str(rate.remaining)
         response.headers["x-ratelimit-reset-requests"] = f"{math.ceil(rate.reset_seconds * 1e3)}ms"
+    return response
+
+
+async def add_store_header(response: Response) -> Response:
+    """Say on every response that records will be lost, if the store could not be opened."""
+    if app_state().health.store_fallback:
+        response.headers[STORE_HEADER] = "memory"
     return response

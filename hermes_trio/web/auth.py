@@ -59,10 +59,11 @@ ROUTE_PREFIXES = {
     "/health/detailed": "health",
     "/metrics": "metrics",
 }
-# What a client with any key needs: which models there are, and the page.
+# What a client with any key needs: which models there are, what they can use, and the page.
 UNSCOPED_RULES = frozenset(
     {
-        "/v1/models", "/v1/models/<path:model_id>", "/v1/capabilities", "/api/sign-in", "/api/sign-out",
+        "/v1/models", "/v1/models/<path:model_id>", "/v1/capabilities", "/v1/toolsets", "/v1/skills",
+        "/api/model/options", "/api/sign-in", "/api/sign-out",
     }
 )  # fmt: skip
 PRINCIPAL_HEADER = "X-Hermes-Principal"

@@ -64,7 +64,7 @@ METHODS = b"GET, POST, PATCH, DELETE, OPTIONS"
 EXPOSED = (
     b"X-Hermes-Session-Id, X-Hermes-Session-Key, X-Hermes-Completed, X-Hermes-Partial, X-Hermes-Error, "
     b"X-Request-Id, Retry-After, Idempotency-Replayed, X-Ratelimit-Limit-Requests, "
-    b"X-Ratelimit-Remaining-Requests, X-Ratelimit-Reset-Requests"
+    b"X-Ratelimit-Remaining-Requests, X-Ratelimit-Reset-Requests, X-Hermes-Store-Fallback"
 )
 # What browsers may send. SDKs in a browser add a changing set of X-Stainless headers, so whole
 # families are allowed.

@@ -37,7 +37,7 @@ from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import ContinuedRun, Items, Persistence, RunSpec
 from hermes_trio.runs.supervisor import attach, attach_until_question, request_scoped_run
 from hermes_trio.schema.conversations import InputItem
-from hermes_trio.schema.front_ends import ClientIds
+from hermes_trio.schema.front_ends import ClientIds, client_name
 from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.web.auth import choose_agent, choose_task_agent
 from hermes_trio.web.request import (
@@ -272,6 +272,7 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
         background=new.is_background,
         request=given.echo,
         input_items=given.input_items,
+        client=client_name({name.lower(): value for name, value in request.headers}),
     )
     return RunSpec(
         header=run_header,

@@ -68,6 +68,8 @@ class HealthCallbacks:
     # why the store cannot be written to, "" if nothing is known against it
     store_problem: Callable[[], str] = lambda: ""
     workers: Workers | None = None  # if several processes serve together
+    # why records are kept in memory instead of the store, "" if they are not
+    store_fallback: str = ""
 
 
 @frozen

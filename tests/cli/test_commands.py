@@ -137,7 +137,7 @@ def test_every_flag_of_the_settings_works(server: FakeServer, tmp_path: Path) ->
         "host": "::1", "port": "1", "agent": "a:b", "model_name": "m", "api_key_file": str(path),
         "base_url": "http://a", "upstream_model": "u", "model_path": str(path), "tools": "t",
         "data_dir": str(tmp_path), "store": "memory:", "workers": "1", "cors_origins": "*", "allowed_hosts": "*", "max_runs": "0", "log_level": "debug",
-        "log_format": "json", "access_log": "off", "sandbox": "off", "certfile": str(path), "keyfile": str(path),
+        "log_format": "json", "access_log": "off", "sandbox": "off", "store_fallback": "memory", "certfile": str(path), "keyfile": str(path),
     }  # fmt: skip
     flags = {name: option.flag for name, option in options().items() if option.flag}
     assert flags.keys() == values.keys()

@@ -65,6 +65,21 @@ def test_one_data_folder_one_server(launch: Launch, tmp_path: Path) -> None:
     assert server.is_idle
 
 
+def test_a_store_that_cannot_be_opened(tmp_path: Path) -> None:
+    """It keeps the server from starting, unless the operator prefers to lose records."""
+    (tmp_path / "file").touch()
+    arguments = ("--store", f"sqlite:///{tmp_path}/file/hermes.db")
+    assert "store: " in refusal(run(LaunchOptions(tmp_path, arguments)))
+    plan = LaunchOptions(tmp_path, ("--port", "0", *arguments, "--store-fallback", "memory"))
+    with serving(plan, expected="the store cannot be opened") as server:
+        assert "all records will be lost when the server stops" in server.log
+        with open_chat_stream(server, "in-memory", "hello") as stream:
+            assert stream.last_chunk()["choices"][0]["finish_reason"] == "stop"
+        ready = server.get("/health/ready")
+        assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
+        assert ready.headers["X-Hermes-Store-Fallback"] == "memory"
+
+
 def test_a_check_starts_nothing(tmp_path: Path) -> None:
     done = run(LaunchOptions(tmp_path, ("--check",)))
     assert (done.returncode, done.stdout, done.stderr) == (0, "configuration ok\n", "")

@@ -228,7 +228,7 @@ async def test_a_store_that_fails_for_a_while_loses_no_command(autojump_clock: M
     agent = EventReplayAgent(SAID, holds=True)
     async with open_nodes(agent) as nodes:
         run, _ = await start(nodes)
-        nodes.store.broken |= {"take_commands", "wait_notices"}
+        nodes.store.broken |= {"find_commands", "wait_notices"}
         async with trio.open_nursery() as nursery:
             nursery.start_soon(nodes.other.stop, "ann", "run-1")
             await trio.sleep(3)
@@ -236,6 +236,37 @@ async def test_a_store_that_fails_for_a_while_loses_no_command(autojump_clock: M
             nodes.store.broken.clear()
             with trio.fail_after(5):
                 await run.ended.wait()
+
+
+async def test_a_command_is_executed_once_until_its_answer_is_stored(
+    autojump_clock: MockClock,
+) -> None:
+    agent = Asker(RM)
+    async with open_nodes(agent) as nodes:
+        run, _ = await start(nodes, can_ask=True)
+        while not run.status.open_approvals:
+            await trio.lowlevel.checkpoint()
+        nodes.store.broken |= {"answer_commands", "find_answer"}
+        resolved: list[int] = []
+
+        async def answer() -> None:
+            resolved.append(await nodes.other.answer("ann", "run-1", ONCE))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer)
+            await trio.sleep(cluster_module.COMMAND_SECONDS - 3)
+            assert [decision.choice for decision in agent.decisions] == [Choice.ONCE]
+            assert nodes.store.answers == {}
+            nodes.store.broken.clear()
+        assert resolved == [1]
+
+
+async def test_a_command_that_fails_is_answered(autojump_clock: MockClock) -> None:
+    async with open_nodes(EventReplayAgent(SAID, holds=True)) as nodes:
+        await start(nodes)
+        await nodes.store.send_command(Command("c", "ann", "run-1", "watch", {}, "other"))
+        await wait_all_tasks_blocked()
+        assert await nodes.store.find_answer("c") == {"error": "the command failed"}
 
 
 async def test_a_command_of_a_later_version_is_answered(autojump_clock: MockClock) -> None:

@@ -17,6 +17,7 @@ from hermes_trio.schema.front_ends import (
     TASKS,
     BodyIds,
     ClientIds,
+    client_name,
     is_task_prompt,
     read_client_ids,
 )
@@ -146,6 +147,39 @@ def test_users_and_cache_keys_tell_derived_sessions_apart(body: dict[str, Any]) 
     elsewhere = read_client_ids({}, BodyIds(**body), "api-fedcba9876543210")
     assert len({DERIVED, ids.derived_id, elsewhere.derived_id}) == 3
     assert read_client_ids({}, BodyIds(**body)).derived_id == ""
+
+
+# Names of clients
+
+CHROME = (
+    "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) "
+    "Chrome/156.0.0.0 Safari/537.36"
+)
+
+
+@pytest.mark.parametrize(
+    ("headers", "name"),
+    [
+        ({}, ""),
+        ({"user-agent": ""}, ""),
+        ({"user-agent": "curl/8.5.0"}, "curl/8.5.0"),
+        ({"user-agent": "OpenAI/Python 3.1.0"}, "OpenAI/Python 3.1.0"),
+        ({"user-agent": "codex_cli_rs/0.46.0 (Linux; x86_64) xterm"}, "codex_cli_rs/0.46.0"),
+        ({"user-agent": "python-httpx/0.28.1"}, "python-httpx/0.28.1"),
+        ({"user-agent": "(compatible)"}, ""),
+        ({"user-agent": CHROME}, "Chrome/156"),
+        ({"user-agent": f"{CHROME} Edg/156.0.1"}, "Edge/156"),
+        ({"user-agent": "Mozilla/5.0 (X11; rv:140.0) Gecko/20100101 Firefox/140.0"}, "Firefox/140"),
+        ({"user-agent": "Mozilla/5.0 (Mac) Version/18.1 Safari/605"}, "Safari/18"),
+        ({"user-agent": "Mozilla/5.0 (unknown)"}, "Mozilla/5.0"),
+        ({"user-agent": "aiohttp", "x-openwebui-user-id": "u"}, "Open WebUI"),
+        ({"user-agent": "node", "x-librechat-user-id": "u"}, "LibreChat"),
+        ({"user-agent": CHROME, "x-title": "My dash\x00board"}, "My dashboard"),
+        ({"x-title": "x" * 1000}, "x" * 80),
+    ],
+)
+def test_the_name_of_a_client(headers: dict[str, str], name: str) -> None:
+    assert client_name(headers) == name
 
 
 # Background tasks

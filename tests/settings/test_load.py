@@ -161,6 +161,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "task_profile": ("a", "b", "c"),
     "approval_replies": (True, False, True),
     "shared_workspace": (True, False, True),
+    "store_fallback": ("memory", "off", "memory"),
     "check_database": (True, False, True),
     "sandbox": ("require", "off", "auto"),
     "sandbox_network": (True, False, True),

@@ -9,6 +9,7 @@ import trio
 
 from hermes_trio.core.records import (
     Command,
+    CommandAnswer,
     LiveRun,
     LogCursor,
     LogProgress,
@@ -32,7 +33,6 @@ class SharedMemoryStore(MemoryStore):
         self.owners: dict[str, str] = {}  # by run id: the node that executes it
         self.dead: set[str] = set()
         self.commands: list[Command] = []
-        self.taken: list[Command] = []
         self.answers: dict[str, Mapping[str, Any]] = {}
         self.locks: dict[tuple[str, str], str] = {}
         self.notices: dict[str, list[Notice]] = {}
@@ -92,19 +92,22 @@ class SharedMemoryStore(MemoryStore):
         self.commands.append(command)
         await self.notify(self.owners.get(command.run_id, ""), [Notice("commands")])
 
-    async def take_commands(self, node: str) -> tuple[Command, ...]:
-        """Return the commands of a node's runs."""
-        await self._pass("take_commands")
-        taken = [each for each in self.commands if self.owners.get(each.run_id) == node]
-        self.commands = [each for each in self.commands if each not in taken]
-        self.taken += taken
-        return tuple(taken)
+    async def find_commands(self, node: str) -> tuple[Command, ...]:
+        """Return the commands of a node's runs that have no answer."""
+        await self._pass("find_commands")
+        return tuple(
+            each
+            for each in self.commands
+            if self.owners.get(each.run_id) == node and each.command_id not in self.answers
+        )
 
-    async def answer_command(self, command: Command, answer: Mapping[str, Any]) -> None:
-        """Keep an answer and notify the sender of the command."""
-        await self._pass("answer_command")
-        self.answers.setdefault(command.command_id, answer)
-        await self.notify(command.sender, [Notice("answered", (command.command_id,))])
+    async def answer_commands(self, answers: Sequence[CommandAnswer]) -> None:
+        """Keep answers and notify the senders of the commands."""
+        await self._pass("answer_commands")
+        for each in answers:
+            command = each.command
+            self.answers.setdefault(command.command_id, each.answer)
+            await self.notify(command.sender, [Notice("answered", (command.command_id,))])
 
     async def find_answer(self, command_id: str) -> Mapping[str, Any] | None:
         """Return an answer."""

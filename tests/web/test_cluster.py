@@ -238,7 +238,7 @@ async def test_an_owner_that_does_not_answer(
     pause = Pause()
     async with open_nodes(store, paused(pause)) as nodes:
         run_id = await started(nodes.own)
-        nodes.store.broken.add("take_commands")
+        nodes.store.broken.add("find_commands")
         for path, body in (
             (f"{RUNS}/{run_id}/stop", {}),
             (f"{RUNS}/{run_id}/approval", {"choice": "once"}),

@@ -159,6 +159,7 @@ async def test_capabilities() -> None:
         "session_chat",
         "session_chat_streaming",
         "session_fork",
+        "skills_api",
     }
 
 

@@ -94,6 +94,21 @@ async def test_runs_of_every_kind_as_they_stand() -> None:
         assert await ids(harness, headers=BOB) == []
 
 
+async def test_who_started_a_run_and_with_what() -> None:
+    async with ticking_rig() as harness:
+        headers = {"User-Agent": "OpenAI/Python 3.1.0"}
+        body = say(input="How are\nthe plums?")
+        response = (await harness.client.send(RESPONSES, body, headers)).json["id"]
+        await harness.client.send(CHAT, ask(), {"X-OpenWebUI-Chat-Id": "c"})
+        chat, first = (await listed(harness))["data"]
+        assert (first["run_id"], first["client"], first["preview"]) == (
+            response,
+            "OpenAI/Python 3.1.0",
+            "How are the plums?",
+        )
+        assert chat["client"] == "Open WebUI"
+
+
 @pytest.mark.parametrize("order", ["", "desc", "asc"])
 @pytest.mark.parametrize("limit", [1, 2, 5])
 async def test_page_by_page(order: str, limit: int) -> None:

@@ -44,6 +44,8 @@ async def test_a_run_from_start_to_end() -> None:
             "model": "hermes-agent",
             "last_event": "run.completed",
             "metadata": {},
+            "client": None,
+            "preview": "Hi",
             "output": "All done: é.",
             "usage": events[-1]["usage"],
         }
@@ -61,6 +63,8 @@ async def test_what_reaches_the_agent() -> None:
             "model": "m",
             "session_id": "s-1",
             "metadata": {"a": "b"},
+            "client": None,
+            "preview": "Hi",
         }
         run_id = await started(harness, items, {"X-Hermes-Session-Key": "k"}, **more)
         await followed(harness, run_id)

@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -22,6 +22,7 @@ from typing import Any
 import structlog
 from attrs import frozen
 
+from hermes_trio.agent.inventory import Inventory, Skill, Toolset
 from hermes_trio.core.errors import ConfigurationError
 
 log = structlog.get_logger(__name__)
@@ -80,14 +81,14 @@ def find(module: str, name: str) -> Any:
         raise MissingName(f"hermes-agent {installed_release()} has no {module}.{name}") from error
 
 
-def call_or_default(default: Any, module: str, name: str, *args: Any) -> Any:
+def call_or_default(default: Any, module: str, name: str, *args: Any, **options: Any) -> Any:
     """Call a function, or return the default if the function is missing."""
     try:
         function = find(module, name)
     except MissingName as missing:
         _warn_once(str(missing))
         return default
-    return function(*args)
+    return function(*args, **options)
 
 
 @cache
@@ -139,6 +140,50 @@ def toolsets() -> list[str]:
             DEFAULT_TOOLSETS, "hermes_cli.tools_config", "_get_platform_tools", config, PLATFORM
         )
     )
+
+
+def inventory(chosen: Collection[str]) -> Inventory:
+    """Return the toolsets and skills as Hermes' own server lists them.
+
+    Args:
+        chosen: the toolsets that agents are given; empty for those that Hermes is configured to.
+    """
+    module = "hermes_cli.tools_config"
+    config = call_or_default({}, "hermes_cli.config", "load_config")
+    enabled = set(chosen) or call_or_default(
+        set(), module, "_get_platform_tools", config, PLATFORM, include_default_mcp_servers=False
+    )
+    known = call_or_default((), module, "_get_effective_configurable_toolsets")
+    skills = call_or_default((), "tools.skills_tool", "_find_all_skills")
+    return Inventory(
+        tuple(
+            Toolset(
+                name,
+                _tools_of(name),
+                label,
+                description,
+                name in enabled,
+                bool(call_or_default(True, module, "_toolset_has_keys", name, config)),
+            )
+            for name, label, description in known
+        ),
+        tuple(
+            Skill(
+                str(each["name"]),
+                str(each.get("description") or ""),
+                str(each.get("category") or ""),
+            )
+            for each in call_or_default(skills, "tools.skills_tool", "_sort_skills", skills)
+        ),
+    )
+
+
+def _tools_of(toolset: str) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(set(call_or_default((), "toolsets", "resolve_toolset", toolset))))
+    except Exception as error:  # noqa: BLE001 - a toolset that is broken must not hide the others
+        log.warning("cannot list the tools of a toolset", toolset=toolset, error=str(error))
+        return ()
 
 
 def max_iterations() -> int:

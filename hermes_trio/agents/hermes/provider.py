@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from hermes_trio.agent.interface import DEFAULT_CONFIG, AgentConfig, AgentContext, AgentFactory
+from hermes_trio.agent.inventory import with_inventory
 from hermes_trio.agents.hermes import compat
 from hermes_trio.agents.hermes.agent import HermesAgent
 from hermes_trio.agents.hermes.isolation import guard_prints, hide_settings, separate_logs
@@ -51,6 +52,7 @@ class HermesProvider:
             runtime = await trio.to_thread.run_sync(open_runtime, checked, abandon_on_cancel=True)
             on_started()
 
+            @with_inventory(runtime.inventory)
             def factory(_context: AgentContext) -> HermesAgent:
                 return HermesAgent(runtime)
 

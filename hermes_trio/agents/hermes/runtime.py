@@ -15,6 +15,7 @@ import structlog
 from attrs import field, frozen
 
 from hermes_trio.agent.interface import TurnRequest
+from hermes_trio.agent.inventory import Inventory
 from hermes_trio.agents.hermes import compat
 from hermes_trio.agents.hermes.conversion import merge_history, to_history, without_private_keys
 from hermes_trio.core.errors import ConfigurationError
@@ -131,6 +132,11 @@ class HermesRuntime:
             )
             return ours
         return merge_history(without_private_keys(stored), ours)
+
+    def inventory(self) -> Inventory:
+        """Return the toolsets and skills of this profile."""
+        with self.scope():
+            return compat.inventory(self.config.toolsets)
 
     def close(self) -> None:
         """Close the session database."""

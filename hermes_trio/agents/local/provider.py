@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -22,6 +23,7 @@ from hermes_trio.agent.interface import (
     TurnRequest,
     can_continue,
 )
+from hermes_trio.agent.inventory import read_inventory, with_inventory
 from hermes_trio.agents.local.supervisor import LaunchSpec, ModelDown, ModelSupervisor, supervised
 from hermes_trio.agents.upstream.provider import provider as upstream
 from hermes_trio.core.errors import ConfigurationError
@@ -84,6 +86,7 @@ class LocalProvider:
             async with upstream.open(connected, workspace) as factory:
 
                 @can_continue
+                @with_inventory(partial(read_inventory, factory))
                 def local(context: AgentContext) -> LocalAgent:
                     return LocalAgent(supervisor, cast("AsyncAgent", factory(context)))
 

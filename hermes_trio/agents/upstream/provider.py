@@ -22,10 +22,12 @@ from hermes_trio.agent.interface import (
     can_continue,
     nonblocking,
 )
+from hermes_trio.agent.inventory import with_inventory
 from hermes_trio.agents.upstream.client import HttpClients, ModelClient, chat_url
 from hermes_trio.agents.upstream.errors import SecretMasker
 from hermes_trio.agents.upstream.loop import UpstreamAgent
 from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.tools.inventory import describe_tools
 from hermes_trio.tools.mcp import open_servers
 from hermes_trio.tools.registry import apply_approval_rules, find_tools, read_approval_rules
 from hermes_trio.tools.sandbox import open_sandbox
@@ -50,9 +52,11 @@ class UpstreamProvider:
         sandbox = await trio.to_thread.run_sync(open_sandbox, config.sandbox)
         async with open_servers(config.mcp, workspace) as others, open_model(config) as model:
             tools = {tool.name: tool for tool in apply_approval_rules((*others, *own), rules)}
+            inventory = describe_tools(tools.values(), config.mcp)
 
             @can_continue
             @nonblocking
+            @with_inventory(lambda: inventory)
             def factory(context: AgentContext) -> UpstreamAgent:
                 return UpstreamAgent(config, model, tools, context.workspace, sandbox)
 

@@ -52,6 +52,7 @@ from hermes_trio.core.messages import MessageItem
 from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.records import ALL_ENDS, EndedRun, LiveRun, RunEnd, RunHeader
 from hermes_trio.core.run_status import RunStateMachine, RunStatus, final_transition
+from hermes_trio.core.sessions import build_preview
 from hermes_trio.core.shorten import shorten, shorten_json
 from hermes_trio.core.state import RUN_ENDS, RunState
 
@@ -205,6 +206,8 @@ def _common_fields(
         "model": header.stamp.model,
         "last_event": last_event,
         "metadata": header.request.get("metadata") or {},
+        "client": header.client or None,
+        "preview": build_preview(header.messages) or None,
     }
 
 

@@ -130,7 +130,7 @@ async function ask(method, path, { body, headers = {}, signal, credentials = "sa
     signal,
     credentials,
     cache: "no-store",
-    headers: { ...(body ? { "Content-Type": "application/json" } : {}), ...headers },
+    headers: { "X-Title": "hermes-trio page", ...(body ? { "Content-Type": "application/json" } : {}), ...headers },
     body: body ? JSON.stringify(body) : undefined,
   });
   if (response.ok) return response;

@@ -55,8 +55,9 @@ export function Sign({ status }) {
   return html`<${Icon} name=${name} more=${name === "spin" ? "spin" : ""} />`;
 }
 
-export function Status({ status }) {
-  return html`<span class="status ${status}"><${Sign} status=${status} />${WORDS[status] ?? status}</span>`;
+// `reason`: what there is to say instead of the status itself.
+export function Status({ status, reason }) {
+  return html`<span class="status ${status}"><${Sign} status=${status} />${reason || (WORDS[status] ?? status)}</span>`;
 }
 
 // A wing that beats while something works.

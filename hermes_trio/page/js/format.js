@@ -37,6 +37,12 @@ export function count(value) {
   return value == null ? "" : value.toLocaleString("en");
 }
 
+const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+export function compact(value) {
+  return COMPACT.format(value).toLowerCase();
+}
+
 export function counted(value, noun) {
   return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 }

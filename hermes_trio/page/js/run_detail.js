@@ -98,7 +98,7 @@ function Detail({ watched }) {
 
 function Facts({ run, turn }) {
   const facts = [
-    ["Id", run.run_id], ["Kind", run.kind], ["Model", run.model],
+    ["Id", run.run_id], ["Kind", run.kind], ["Client", run.client], ["Model", run.model],
     ["Session", html`<a href=${`#/s/${part(run.session_id)}`}>${run.session_id}</a>`],
     ["Began", moment(run.created_at)],
     ["Took", isLive(run.status) && !isOver(turn) ? "under way" : seconds((turn.ended || run.updated_at) - run.created_at)],

@@ -4,7 +4,7 @@ import { get, now, part, send } from "./api.js";
 import { Bar } from "./bar.js";
 import { Problem, Status } from "./bits.js";
 import { isLive, LIVE } from "./events.js";
-import { ago, moment, running, seconds } from "./format.js";
+import { ago, compact, moment, running, seconds } from "./format.js";
 import { reasonOf, statusOf } from "./words.js";
 import { html, useRef, useState } from "./lib.js";
 import { announce } from "./notes.js";
@@ -46,7 +46,7 @@ export function Runs() {
     <div class="view">
     ${problem && html`<${Problem} text=${problem} />`}
     <div class="table" tabindex="0" role="region" aria-label="Runs"><table class="runs">
-      <thead><tr><th scope="col">Status</th><th scope="col">Run</th><th scope="col">Model</th><th scope="col">Session</th><th scope="col" class="right">Took</th><th scope="col">Began</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
+      <thead><tr><th scope="col">Status</th><th scope="col">Prompt</th><th scope="col" class="right">Took</th><th scope="col">Client</th><th scope="col">Model</th><th scope="col" class="right">Tokens</th><th scope="col" class="right">Began</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
       <tbody>${runs.map((run) => html`<${Row} key=${run.run_id} run=${run} stop=${stop} />`)}</tbody></table></div>
     ${!runs.length && html`<p class="faint">No runs.</p>`}
     ${more.has && more.limit < 100 && html`<button type="button" onClick=${() => setMore({ ...more, limit: 100 })}>Show more</button>`}
@@ -56,12 +56,13 @@ export function Runs() {
 function Row({ run, stop }) {
   const live = isLive(run.status);
   return html`<tr>
-    <td><${Status} status=${statusOf(run)} />${run.reason && html` <span class="faint">${reasonOf(run.reason)}</span>`}</td>
-    <td><a href=${`#/runs/${part(run.run_id)}`} title=${run.run_id}>${shortId(run.run_id)}</a> <span class="faint">${run.kind}</span></td>
-    <td>${run.model}</td>
-    <td><a class="clip" href=${`#/s/${part(run.session_id)}`} title=${run.session_id}>${shortId(run.session_id)}</a></td>
+    <td><${Status} status=${statusOf(run)} reason=${run.reason && reasonOf(run.reason)} /></td>
+    <td class="prompt"><a href=${`#/runs/${part(run.run_id)}`} title=${run.run_id}>${run.preview ?? shortId(run.run_id)}</a></td>
     <td class="right time">${live ? running(now() - run.created_at) : seconds(run.updated_at - run.created_at)}</td>
-    <td title=${moment(run.created_at)}>${ago(run.created_at, now())}</td>
+    <td>${run.client} <span class="faint">${run.kind}</span></td>
+    <td>${run.model}</td>
+    <td class="right">${run.usage && compact(run.usage.total_tokens)}</td>
+    <td class="right faint" title=${moment(run.created_at)}>${ago(run.created_at, now())}</td>
     <td>${live && html`<button type="button" class="danger" disabled=${run.status === "stopping"} aria-label=${`Stop ${shortId(run.run_id)}`} onClick=${() => stop(run)}>Stop</button>`}</td>
   </tr>`;
 }

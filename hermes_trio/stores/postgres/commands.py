@@ -6,20 +6,20 @@ for its client. Times are those of the database.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
-from attrs import asdict, define
+from attrs import asdict, define, evolve
 
-from hermes_trio.core.records import Command
+from hermes_trio.core.records import Command, CommandAnswer
 from hermes_trio.stores.base import CorruptRecord
 from hermes_trio.stores.codec import decode_json, encode_json
 from hermes_trio.stores.postgres.nodes import LIVING_NODES
 from hermes_trio.stores.sql.database import SqlConnection
 
-MAX_TAKEN = 256
-"""Commands that are taken at once."""
+MAX_FOUND = 256
+"""Commands that are returned at once."""
 
 MAX_PURGED = 10_000
 KEEP_SECONDS = 3600.0
@@ -39,24 +39,19 @@ _SEND = """
     )
     SELECT owner FROM runs WHERE principal = :principal AND run_id = :run_id AND status = 'in_progress'
 """
-_TAKE = """
-    WITH open AS (
-        SELECT commands.command_id FROM commands
-        JOIN runs ON runs.principal = commands.principal AND runs.run_id = commands.run_id
-        WHERE commands.taken_at IS NULL AND runs.status = 'in_progress' AND runs.owner = :node
-        ORDER BY commands.created_at, commands.command_id LIMIT :limit
-        FOR UPDATE OF commands SKIP LOCKED
-    ), taken AS (
-        UPDATE commands SET taken_at = clock_timestamp() FROM open
-        WHERE commands.command_id = open.command_id
-        RETURNING commands.*
-    )
-    SELECT command_id, principal, run_id, kind, arguments, sender FROM taken ORDER BY created_at, command_id
+# Earlier versions take the commands that no node has taken, whether they have been answered or not.
+_FIND = """
+    SELECT command_id, principal, run_id, commands.kind, arguments, sender
+    FROM commands JOIN runs USING (principal, run_id)
+    WHERE taken_at IS NULL AND status = 'in_progress' AND owner = :node
+    ORDER BY commands.created_at, command_id LIMIT :limit
 """
 _ANSWER = """
-    UPDATE commands SET answer = ?, answered_at = clock_timestamp()
-    WHERE command_id = ? AND answered_at IS NULL
+    UPDATE commands SET answer = given.answer, answered_at = clock_timestamp(), taken_at = clock_timestamp()
+    FROM unnest(CAST(:command_ids AS text[]), CAST(:answers AS text[])) AS given (command_id, answer)
+    WHERE commands.command_id = given.command_id AND answered_at IS NULL
 """
+_UNREADABLE = {"error": "the command cannot be read"}
 _FIND_ANSWER = "SELECT answer FROM commands WHERE command_id = ? AND answered_at IS NOT NULL"
 _PURGE_COMMANDS = """
     DELETE FROM commands WHERE command_id IN (
@@ -80,26 +75,35 @@ def send(connection: SqlConnection, command: Command) -> str:
     return "" if found is None else str(found[0])
 
 
-def take(connection: SqlConnection, node: str) -> tuple[Command, ...]:
-    """Return some of the commands for the runs of a node, oldest first, and mark them as taken."""
-    rows = connection.execute(_TAKE, {"node": node, "limit": MAX_TAKEN}).fetchall()
-    return tuple(_decode_readable(rows))
+def find(connection: SqlConnection, node: str) -> tuple[Command, ...]:
+    """Return some of the commands for the runs of a node that have no answer, oldest first.
 
-
-def _decode_readable(rows: Sequence[Sequence[Any]]) -> Iterator[Command]:
-    """Decode commands. One that cannot be read is left out, and named in the server log."""
+    Those that cannot be read are answered, and named in the server log.
+    """
+    rows = connection.execute(_FIND, {"node": node, "limit": MAX_FOUND}).fetchall()
+    found: list[Command] = []
+    unreadable: list[CommandAnswer] = []
     for command_id, principal, run_id, kind, arguments, sender in rows:
+        command = Command(command_id, principal, run_id, kind, sender=sender)
         try:
             given = decode_json(arguments, dict, f"command {command_id!r}")
         except CorruptRecord as error:
             log.error("a command that cannot be read is left out", error=str(error))
-            continue
-        yield Command(command_id, principal, run_id, kind, given, sender)
+            unreadable.append(CommandAnswer(command, _UNREADABLE))
+        else:
+            found.append(evolve(command, arguments=given))
+    if unreadable:
+        answer(connection, unreadable)
+    return tuple(found)
 
 
-def answer(connection: SqlConnection, command_id: str, answer: Mapping[str, Any]) -> None:
-    """Store the answer to a command, unless it has one."""
-    connection.execute(_ANSWER, (encode_json(answer), command_id))
+def answer(connection: SqlConnection, answers: Sequence[CommandAnswer]) -> None:
+    """Store the answers to those of the commands that have none."""
+    row = {
+        "command_ids": [each.command.command_id for each in answers],
+        "answers": [encode_json(each.answer) for each in answers],
+    }
+    connection.execute(_ANSWER, row)
 
 
 def find_answer(connection: SqlConnection, command_id: str) -> Mapping[str, Any] | None:

@@ -6,6 +6,7 @@ a batch, and must not hold a lock that another node wants while this one is susp
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,6 +16,7 @@ from attrs import frozen
 
 from hermes_trio.core.records import (
     Command,
+    CommandAnswer,
     LogCursor,
     LogProgress,
     Notice,
@@ -73,18 +75,22 @@ class SharedSqlStore(SqlStore):
         if owner:
             await self._hint(owner, Notice(Topic.COMMANDS))
 
-    async def take_commands(self, node: str) -> tuple[Command, ...]:
-        """See the interface. Commands that a call has taken when it fails or is cancelled are lost."""
+    async def find_commands(self, node: str) -> tuple[Command, ...]:
+        """See the interface."""
         check_ids(node)
-        return await self._autocommit(partial(commands.take, node=node), is_repeatable=False)
+        return await self._autocommit(partial(commands.find, node=node))
 
-    async def answer_command(self, command: Command, answer: Mapping[str, Any]) -> None:
-        """See the interface. The first answer stays."""
-        check_ids(command.command_id, command.sender)
-        job = partial(commands.answer, command_id=command.command_id, answer=answer)
-        await self._autocommit(job)
-        if command.sender:
-            await self._hint(command.sender, Notice(Topic.ANSWERED, (command.command_id,)))
+    async def answer_commands(self, answers: Sequence[CommandAnswer]) -> None:
+        """See the interface. Safe to repeat."""
+        by_sender: defaultdict[str, list[str]] = defaultdict(list)
+        for each in answers:
+            check_ids(each.command.command_id, each.command.sender)
+            by_sender[each.command.sender].append(each.command.command_id)
+        if answers:
+            await self._autocommit(partial(commands.answer, answers=tuple(answers)))
+        for sender, command_ids in by_sender.items():
+            if sender:
+                await self._hint(sender, Notice(Topic.ANSWERED, tuple(command_ids)))
 
     async def find_answer(self, command_id: str) -> Mapping[str, Any] | None:
         """See the interface."""

@@ -21,6 +21,9 @@ from hermes_trio.web.workers import WorkerReport, explain, merge_metrics
 
 PLATFORM = "hermes-agent"  # what clients of the Hermes API server look for
 
+# for everyone to read
+FALLBACK_IN_USE = "the store could not be opened: records are kept in memory until the server stops"
+
 blueprint = Blueprint("info", __name__)
 
 
@@ -40,7 +43,9 @@ async def ready() -> Response:
     if not reason and health.workers is not None:
         reason = explain(await health.workers.collect())
     if not reason:
-        return json_response({"status": "ok"})
+        # It serves, as it was told to, so a load balancer must not take it out.
+        lost = {"status": "degraded", "reason": FALLBACK_IN_USE}
+        return json_response(lost if health.store_fallback else {"status": "ok"})
     return json_response({"status": "unavailable", "reason": reason}, 503, {"Retry-After": "1"})
 
 
@@ -83,7 +88,7 @@ async def _check_store() -> dict[str, str]:
     except StoreError as error:
         problem = str(error)
     else:
-        problem = state.health.store_problem()
+        problem = state.health.store_fallback or state.health.store_problem()
     return {"status": "degraded", "detail": problem} if problem else {"status": "ok"}
 
 
@@ -168,7 +173,7 @@ async def _snapshot(state: AppState) -> Snapshot:
         commits=services.store.commits if isinstance(services.store, CommitCounter) else 0,
         unsaved_ends=len(services.flusher.ends),
         is_ready=not state.health.is_ready(),
-        is_store_working=not state.health.store_problem(),
+        is_store_working=not (state.health.store_fallback or state.health.store_problem()),
         lag=trio.current_time() - began,
     )
 
@@ -185,16 +190,19 @@ FEATURES_ON = (
     "responses_resume", "responses_background", "conversations_api", "idempotency", "tool_progress_events",
     "reasoning_streaming", "run_submission", "run_list", "run_status", "run_events_sse", "run_stop",
     "run_tickets", "run_approval_response", "approval_events", "session_resources", "session_chat", "session_chat_streaming",
-    "session_fork",
+    "session_fork", "skills_api",
 )  # fmt: skip
 FEATURES_OFF = (
-    "skills_api", "admin_config_rw", "jobs_admin", "memory_write_api", "audio_api",
+    "admin_config_rw", "jobs_admin", "memory_write_api", "audio_api",
     "realtime_voice",
 )  # fmt: skip
 ENDPOINTS = {
     "health": ("GET", "/health"),
     "health_detailed": ("GET", "/health/detailed"),
     "models": ("GET", "/v1/models"),
+    "skills": ("GET", "/v1/skills"),
+    "toolsets": ("GET", "/v1/toolsets"),
+    "model_options": ("GET", "/api/model/options"),
     "chat_completions": ("POST", "/v1/chat/completions"),
     "responses": ("POST", "/v1/responses"),
     "response": ("GET", "/v1/responses/{response_id}"),

@@ -127,7 +127,23 @@ class FakePackage:
                 "get_profile_dir": lambda name: Path("/profiles") / name,
             },
             "hermes_cli.tools_config": {
-                "_get_platform_tools": lambda config, _platform: set(config["sets"])
+                "_get_platform_tools": lambda config, _platform, **_: set(config["sets"]),
+                "_get_effective_configurable_toolsets": lambda: [
+                    ("file", "Files", "Reads files"),
+                    ("broken", "Broken", ""),
+                    ("web", "Web", ""),
+                ],
+                "_toolset_has_keys": lambda name, _config: name != "web",
+            },
+            "hermes_cli.config": {"load_config": lambda: {"sets": ["web", "file"]}},
+            "toolsets": {
+                "resolve_toolset": lambda name: {"file": ["read_file"], "web": ["web_search"]}[name]
+            },
+            "tools.skills_tool": {
+                "_find_all_skills": lambda: [
+                    {"name": "knots", "description": "Tie knots", "category": None}
+                ],
+                "_sort_skills": list,
             },
             "hermes_constants": {
                 "get_hermes_home": lambda: Path("/hermes-home"),

@@ -24,7 +24,7 @@ from hermes_trio.core.dialects.runs import (
     run_object,
 )
 from hermes_trio.core.events import Event, Result, Verdict
-from hermes_trio.core.messages import MessageItem, Usage
+from hermes_trio.core.messages import Message, MessageItem, Usage
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.records import ALL_ENDS, EndedRun, LiveRun
 from hermes_trio.core.run_status import RunStatus
@@ -209,7 +209,10 @@ def test_every_outcome_is_one_of_three_on_the_wire_and_in_the_object(
 
 
 def test_the_object_of_a_run_that_has_ended() -> None:
-    header = evolve(HEADER, request={"metadata": {"a": "b"}})
+    messages = (Message("user", "Hello\nthere"),)
+    header = evolve(
+        HEADER, messages=messages, request={"metadata": {"a": "b"}}, client="curl/8.5.0"
+    )
     outcome = Outcome(Status.COMPLETED, usage=Usage(1, 2), session_id="moved")
     shown = run_object(EndedRun(header, (MessageItem("Hi"),), outcome, 1.5))
     usage = shown.pop("usage")
@@ -225,6 +228,8 @@ def test_the_object_of_a_run_that_has_ended() -> None:
         "model": "hermes-agent",
         "last_event": "run.completed",
         "metadata": {"a": "b"},
+        "client": "curl/8.5.0",
+        "preview": "Hello there",
         "output": "Hi",
     }
 
@@ -246,6 +251,8 @@ def test_the_object_of_a_run_in_progress(state: RunState) -> None:
         "model": "hermes-agent",
         "last_event": "tool.started",
         "metadata": {},
+        "client": None,
+        "preview": None,
     }
     assert run_object(LiveRun(HEADER))["last_event"] == "run.started"
 

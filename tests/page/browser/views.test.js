@@ -56,6 +56,7 @@ test("runs: a live list, stop, filters", () => withPage(async ({ page }) => {
   const { run_id: id } = await api("POST", "/v1/runs", { input: "/sleep 60" });
   const row = page.locator("table.runs tbody tr", { has: page.locator(`a[title="${id}"]`) });
   await row.getByText("running").waitFor();
+  await tells(row, /\/sleep 60.*node runs/s); // what was said, and by which program
   await page.getByRole("button", { name: "live" }).click();
   await row.getByRole("button", { name: /^Stop/ }).click();
   await becomes(() => row.count(), 0);

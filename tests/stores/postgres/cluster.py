@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import trio
 
@@ -15,6 +17,7 @@ from tests.stores.samples import header
 from tests.support.postgres import PostgresServer
 
 LEASE_SECONDS = 8.0
+SOCKET = ".s.PGSQL.5432"
 
 
 @asynccontextmanager
@@ -74,6 +77,58 @@ def end_idle_connections(server: PostgresServer) -> None:
         "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
         " WHERE state = 'idle' AND pid <> pg_backend_pid()"
     )
+
+
+class Proxy:
+    """A proxy before a server, which can lose a connection while a statement waits for its reply."""
+
+    def __init__(self, server: PostgresServer, place: Path) -> None:
+        self._server = server
+        self._place = place
+        self._is_cutting = False
+        self.cuts = 0
+
+    def url(self, url: str) -> str:
+        """Return the URL of a database through the proxy."""
+        return f"{url.partition('?')[0]}?host={self._place}"
+
+    def cut_next_reply(self) -> None:
+        """Lose the next connection on which the server replies, with the reply."""
+        self._is_cutting = True
+
+    async def serve(self, client: trio.SocketStream) -> None:
+        """Forward what both sides send."""
+        upstream = await trio.open_unix_socket(self._server.directory / SOCKET)
+        async with client, upstream, trio.open_nursery() as nursery:
+            nursery.start_soon(self._forward_requests, client, upstream)
+            async for data in upstream:
+                if self._is_cutting:
+                    self._is_cutting = False
+                    self.cuts += 1
+                    break
+                await client.send_all(data)
+            nursery.cancel_scope.cancel()
+
+    async def _forward_requests(
+        self, client: trio.SocketStream, upstream: trio.SocketStream
+    ) -> None:
+        async for data in client:
+            await upstream.send_all(data)
+        await upstream.send_eof()
+
+
+@asynccontextmanager
+async def serve_proxy(server: PostgresServer) -> AsyncIterator[Proxy]:
+    """Run a proxy before a server."""
+    with TemporaryDirectory(prefix="proxy-") as folder:
+        proxy = Proxy(server, Path(folder))
+        listening = trio.socket.socket(trio.socket.AF_UNIX)
+        await listening.bind(f"{folder}/{SOCKET}")
+        listening.listen()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, proxy.serve, [trio.SocketListener(listening)])
+            yield proxy
+            nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager

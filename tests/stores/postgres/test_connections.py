@@ -185,32 +185,35 @@ async def test_a_job_that_fails_does_not_fail_others(postgres_url: str, is_defer
     assert "CheckViolation" in str(failures)
 
 
+@pytest.mark.parametrize(
+    ("failing", "reason"),
+    [
+        ("INSERT INTO probe (id, checked_at) VALUES (2, 1.0)", "CheckViolation"),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", "reached|lost|shutting down"),
+    ],
+    ids=["refused", "cut"],
+)
 @pytest.mark.parametrize("place", ["postgres_url", "pgbouncer_url"])
-async def test_statements_can_be_executed_after_any_failure(
-    request: pytest.FixtureRequest, place: str
+async def test_statements_can_be_executed_after_a_failed_pipeline(
+    request: pytest.FixtureRequest, place: str, failing: str, reason: str
 ) -> None:
-    """The driver takes for prepared what the server skipped after an error, or what a lost connection had."""
-    chance = random.Random(1)
+    """The driver counts as prepared what the server skipped, or what was prepared on a lost connection."""
+    chance = random.Random(0)
     statements = [f"SELECT principal, {number} FROM sessions" for number in range(6)]
-    failures = {
-        "CheckViolation": "INSERT INTO probe (id, checked_at) VALUES (2, 1.0)",
-        "reached|lost|shutting down": "SELECT pg_terminate_backend(pg_backend_pid())",
-    }
 
-    def work(connection: SqlConnection, chosen: list[str], position: int, failure: str) -> None:
+    def work(connection: SqlConnection, chosen: list[str], failing_at: int) -> None:
         for number, statement in enumerate(chosen):
-            if number == position:
-                connection.executemany(failure, [()])
+            if number == failing_at:
+                connection.executemany(failing, [()])
             connection.execute(statement).fetchall()
 
     async with open_postgres(request.getfixturevalue(place)) as store:
-        for attempt in range(100):
-            reason = "" if attempt % 3 else [*failures][attempt % 2]
+        for _ in range(100):
+            fails = chance.random() < 0.3
             chosen = chance.choices(statements, k=chance.randrange(1, 5))
-            position = chance.randrange(len(chosen)) if reason else -1
-            job = partial(work, chosen=chosen, position=position, failure=failures.get(reason, ""))
-            with pytest.raises(StoreError, match=reason) if reason else nullcontext():
-                await store._writer.submit(job)
+            failing_at = chance.randrange(len(chosen)) if fails else -1
+            with pytest.raises(StoreError, match=reason) if fails else nullcontext():
+                await store._writer.submit(partial(work, chosen=chosen, failing_at=failing_at))
 
 
 async def test_a_job_that_gives_up_fails_no_other_after_a_failed_statement(
