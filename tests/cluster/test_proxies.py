@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,11 +12,11 @@ import trio
 from tests.cluster.exchange import Address, ask, exchange
 from tests.cluster.nodes import Cluster, run_cluster, wait_ended, wait_idle
 from tests.support.postgres import PostgresServer
-from tests.support.server_process import ROOT, TIMEOUT
+from tests.support.proxies import free_port, nginx, program, running
+from tests.support.server_process import ROOT
 
 GUIDE = (ROOT / "docs/how_to/run_several_nodes.md").read_text("utf-8")
 NGINX = (ROOT / "deploy/nginx.conf").read_text("utf-8")
-PROGRAMS = {"nginx": "/usr/sbin", "haproxy": "/usr/sbin"}
 RESPONSES = "/v1/responses"
 
 HAPROXY_FRAME = """
@@ -36,26 +31,6 @@ frontend clients
     default_backend hermes_trio
 {backend}
 """
-NGINX_FRAME = """
-daemon off;
-pid {folder}/nginx.pid;
-error_log {folder}/error.log;
-{config}
-"""
-
-
-def program(name: str) -> str:
-    """The path of a proxy; skips where it is not installed."""
-    found = shutil.which(name) or shutil.which(name, path=PROGRAMS[name])
-    if found is None:
-        pytest.skip(f"{name} is not installed")
-    return found
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def with_nodes(text: str, cluster: Cluster) -> str:
@@ -69,12 +44,7 @@ def with_nodes(text: str, cluster: Cluster) -> str:
 def nginx_command(folder: Path, cluster: Cluster, port: int) -> list[str]:
     """The file of the repository, with paths that this user can write to."""
     config = with_nodes(NGINX, cluster).replace("listen 8080", f"listen 127.0.0.1:{port}")
-    paths = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    temporary = "".join(f"{name}_temp_path {folder}/{name};\n" for name in paths)
-    config = config.replace("http {", f"http {{\naccess_log off;\n{temporary}")
-    path = folder / "nginx.conf"
-    path.write_text(NGINX_FRAME.format(folder=folder, config=config))
-    return [program("nginx"), "-c", str(path), "-e", f"{folder}/error.log"]
+    return nginx(folder, config)
 
 
 def haproxy_command(folder: Path, cluster: Cluster, port: int) -> list[str]:
@@ -83,24 +53,6 @@ def haproxy_command(folder: Path, cluster: Cluster, port: int) -> list[str]:
     path = folder / "haproxy.cfg"
     path.write_text(HAPROXY_FRAME.format(port=port, backend=with_nodes(backend, cluster)))
     return [program("haproxy"), "-f", str(path)]
-
-
-@contextmanager
-def running(command: list[str], port: int) -> Iterator[None]:
-    """Run a proxy until the end of the block."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        try:
-            end = time.monotonic() + TIMEOUT
-            while True:
-                assert process.poll() is None, process.communicate()[0]
-                try:
-                    socket.create_connection(("127.0.0.1", port), 1).close()
-                    break
-                except OSError:
-                    assert time.monotonic() < end
-            yield
-        finally:
-            process.terminate()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 Anything else goes to the shipped ones.
 
 ``!silent`` says "ready" and then nothing until it is interrupted; ``!deaf N`` does not even listen,
-for N seconds; ``!nothing`` gives up without a word. What happened is noted in files of the
+for N seconds; ``!tool N`` calls a tool that is silent for N seconds; ``!nothing`` gives up without a word. What happened is noted in files of the
 workspace, one per session.
 """
 
@@ -53,6 +53,11 @@ class InterruptibleAgent:
         if name == "!nothing":
             return Result(verdict=Verdict.INCOMPLETE, error="no words left")
         emitter.text("ready")
+        if name == "!tool":
+            with emitter.tool("silent"):
+                self._interrupted.wait(float(rest))
+            emitter.text("awake")
+            return Result()
         if name == "!deaf":
             time.sleep(float(rest))
         else:

@@ -42,7 +42,7 @@ FENCE = re.compile(
     r"^```(?P<language>[^\n]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-INERT = {"text", "ini", "nginx", "yaml", "{toctree}", "{eval-rst}", "{include}"}
+INERT = {"text", "ini", "nginx", "caddy", "yaml", "{toctree}", "{eval-rst}", "{include}"}
 
 
 @frozen
