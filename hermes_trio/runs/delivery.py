@@ -27,8 +27,8 @@ class Delivery:
     them in ``unsent``.
     """
 
-    def __init__(self, render: Render, try_send: TrySend, on_sent: Callable[[], None]) -> None:
-        self._render, self._try_send, self._on_sent = render, try_send, on_sent
+    def __init__(self, render: Render, try_send: TrySend) -> None:
+        self._render, self._try_send = render, try_send
         self.unsent = b""
         self._error: Exception | None = None
 
@@ -41,9 +41,7 @@ class Delivery:
         except Exception as error:  # noqa: BLE001 - it belongs to the SSE writer, not to the agent's side
             self._error = error
             return False
-        if self.unsent:
-            self.unsent = b""
-            self._on_sent()
+        self.unsent = b""
         return True
 
     def take_unsent(self) -> bytes:

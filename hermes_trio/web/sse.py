@@ -85,13 +85,15 @@ class StreamBody(ResponseBody):
         self._rendered_bytes = 0
         self._reader: ChangeReader
         self._last_sent = 0.0
-        self._delivery = Delivery(self._render, try_send, self._sent) if try_send else None
+        self._try_send = try_send
+        self._delivery: Delivery | None = None
 
     async def __aenter__(self) -> Self:
         """Start the run."""
         self._reader = await self._run.__aenter__()
         self._stats.open_streams += 1
-        if self._delivery is not None:
+        if self._try_send is not None:
+            self._delivery = Delivery(self._render_now, self._try_send)
             self._reader.set_write_through(self._delivery)
         self._sent()
         return self
@@ -167,17 +169,23 @@ class StreamBody(ResponseBody):
 
         The last frames of some dialects repeat the whole answer.
         """
-        repeats = self._rendered_bytes > MAX_INLINE_BYTES and isinstance(changes[-1], Ended)
-        if repeats or is_long(changes):
-            return await in_thread(self._render, changes)
-        return self._render(changes)
-
-    def _render(self, changes: Changes) -> bytes:
         if not changes:  # a wake-up for the SSE writer that came too late to be needed
             return b""
         self._has_end = isinstance(changes[-1], Ended)
+        repeats = self._has_end and self._rendered_bytes > MAX_INLINE_BYTES
+        if repeats or is_long(changes):
+            frames = await in_thread(self._dialect.render, changes)
+        else:
+            frames = self._dialect.render(changes)
+        self._rendered_bytes += len(frames)
+        return frames
+
+    def _render_now(self, changes: Changes) -> bytes:
+        """Render short changes that are written through; the end is never among them."""
         frames = self._dialect.render(changes)
         self._rendered_bytes += len(frames)
+        if frames:
+            self._sent()
         return frames
 
     def _sent(self) -> None:

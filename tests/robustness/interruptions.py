@@ -15,7 +15,8 @@ from hermes_trio.core.turn import Turn
 from hermes_trio.runs import tracker
 from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.stores.base import StoreError
-from hermes_trio.web.sse import StreamBody
+from hermes_trio.web import sse
+from hermes_trio.web.sse import Dialect, StreamBody
 from tests.robustness.observed_server import InjectedError, ObservedServer
 from tests.robustness.scenario_checks import STRICT, Tolerance
 from tests.robustness.scenarios import LIMITS, SHORT, RequestScenario
@@ -132,13 +133,21 @@ def _break_tracker(stack: ExitStack, server: ObservedServer, at: int) -> Callabl
 
 
 def _break_dialect(stack: ExitStack, server: ObservedServer, at: int) -> Callable[[], int]:
-    failure, render = FailAtUse(at), StreamBody._render
+    failure = FailAtUse(at)
 
-    def broken(body: StreamBody, changes: Any) -> bytes:
-        failure.use()
-        return render(body, changes)
+    class BrokenDialect:
+        def __init__(self, dialect: Dialect) -> None:
+            self.opening, self._render = dialect.opening, dialect.render
 
-    stack.enter_context(pytest.MonkeyPatch.context()).setattr(StreamBody, "_render", broken)
+        def render(self, changes: Any) -> bytes:
+            failure.use()
+            return self._render(changes)
+
+    class BrokenBody(StreamBody):
+        def __init__(self, start: Any, dialect: Dialect, *others: Any) -> None:
+            super().__init__(start, BrokenDialect(dialect), *others)
+
+    stack.enter_context(pytest.MonkeyPatch.context()).setattr(sse, "StreamBody", BrokenBody)
     return lambda: failure.uses
 
 

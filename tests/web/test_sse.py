@@ -221,7 +221,10 @@ async def test_an_unsent_frame_comes_before_a_comment_that_is_due(mock_clock: Mo
     assert stream.connection.out == b">hello" + KEEPALIVE + b"."
 
 
-async def test_a_wake_up_that_is_not_needed_any_more_is_nothing(mock_clock: MockClock) -> None:
+@pytest.mark.parametrize("before", [b"", b"a" * (MAX_INLINE_BYTES + 1)])
+async def test_a_wake_up_that_is_not_needed_any_more_is_nothing(
+    before: bytes, mock_clock: MockClock
+) -> None:
     """It stays in the channel of a writer that was woken by its timer, and what follows does not fit in there."""
 
     def append_twice() -> None:
@@ -229,12 +232,15 @@ async def test_a_wake_up_that_is_not_needed_any_more_is_nothing(mock_clock: Mock
         stream.append("behind")
 
     async with open_stream(Connection(2)) as stream:
+        if before:
+            stream.append(before.decode())
+            await wait_all_tasks_blocked()
         trio.lowlevel.add_instrument(BeforeNextStep(append_twice))
         mock_clock.jump(11)
         await wait_all_tasks_blocked()
-        assert stream.connection.out == b">hellobehind"
+        assert stream.connection.out == b">" + before + b"hellobehind"
         stream.end()
-    assert stream.connection.out == b">hellobehind."
+    assert stream.connection.out == b">" + before + b"hellobehind."
     assert stream.failed is None
 
 
