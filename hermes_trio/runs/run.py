@@ -65,7 +65,7 @@ class Run:
         self._execution = (
             Execution(
                 EventQueue(max_chars=services.limits.ahead),
-                EventFactory(self.header.run_id, services.clock),
+                EventFactory(spec.turn.run_id, services.clock),
                 PendingApprovals(),
             )
             if spec.continues is None
@@ -202,7 +202,7 @@ class Run:
         Leaves nothing behind but an abandoned thread.
         """
         self._is_started = True
-        with structlog.contextvars.bound_contextvars(run_id=self.header.run_id):
+        with structlog.contextvars.bound_contextvars(run_id=self._spec.turn.run_id):
             self._services.registry.add(self.header, self)
             try:
                 self._hold_slots()
@@ -444,9 +444,10 @@ class Run:
         if self._spec.persistence is Persistence.NONE:
             return True
         ended = EndedRun(self.header, turn.items, end.outcome, end.at)
+        items = self._spec.to_items(ended) if self._spec.to_items is not None else ()
         tail = await self._tail(end) if self.is_stored else ()
         if self._is_taken_over or not await self._services.store.end_run(
-            ended, tail, self._spec.to_items(ended), self._services.ownership
+            ended, tail, items, self._services.ownership
         ):
             self._is_taken_over = True
             return False
@@ -466,7 +467,8 @@ class Run:
             return True
         ended = EndedRun(self.header, turn.items, end.outcome, end.at)
         tail = self._unsaved_log.encode_nowait((end,)) if self.is_stored else ()
-        unsaved = UnsavedEnd(ended, tail, self._spec.to_items(ended), is_known=self.is_stored)
+        items = self._spec.to_items(ended) if self._spec.to_items is not None else ()
+        unsaved = UnsavedEnd(ended, tail, items, is_known=self.is_stored)
         self._services.flusher.ends.enqueue(unsaved)
         return not self._is_fenced
 

@@ -131,7 +131,8 @@ class RunSpec:
     persistence: Persistence = Persistence.FINAL
     on_disconnect: DisconnectPolicy = DETACH
     can_ask: bool = False  # a client sees approval requests in time to answer them
-    to_items: Callable[[EndedRun], Items] = lambda ended: ()  # noqa: ARG005 - the items its conversation gains
+    # the items that its conversation gains; None: it has no conversation
+    to_items: Callable[[EndedRun], Items] | None = None
     # who uses the principal's key, "" if unknown; approvals are remembered for them
     end_user: str = ""
     # an approval request ends the reply, and the next message answers it

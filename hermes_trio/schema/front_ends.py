@@ -17,7 +17,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import frozen
 
@@ -32,13 +32,13 @@ OPEN_WEBUI, LIBRECHAT, OTHER = "openwebui", "librechat", "client"
 # In order of precedence, each with the front end whose ids it carries. LibreChat lets its
 # administrator choose the names; these are the ones that its examples and our documentation use.
 _CHAT_HEADERS = (
-    (OPEN_WEBUI, "X-OpenWebUI-Chat-Id"),
-    (LIBRECHAT, "X-LibreChat-Conversation-Id"),
-    (LIBRECHAT, "X-LibreChat-Body-ConversationId"),
-    (OTHER, "X-Conversation-Id"),
+    (OPEN_WEBUI, "x-openwebui-chat-id"),
+    (LIBRECHAT, "x-librechat-conversation-id"),
+    (LIBRECHAT, "x-librechat-body-conversationid"),
+    (OTHER, "x-conversation-id"),
 )
-_USER_HEADERS = ((OPEN_WEBUI, "X-OpenWebUI-User-Id"), (LIBRECHAT, "X-LibreChat-User-Id"))
-_USER_TOKEN_HEADER = "X-OpenWebUI-User-Jwt"  # noqa: S105 - the name of a header
+_USER_HEADERS = ((OPEN_WEBUI, "x-openwebui-user-id"), (LIBRECHAT, "x-librechat-user-id"))
+_USER_TOKEN_HEADER = "x-openwebui-user-jwt"  # noqa: S105 - the name of a header
 _CHAT_METADATA = ("chat_id", "conversation_id", "session_id", "thread_id")
 _USER_METADATA = "user_id"
 
@@ -48,14 +48,6 @@ _TEMPORARY_CHAT = "local:"
 # What templates yield while there is no id yet.
 _NO_ID = frozenset({"", "new", "null", "none", "undefined"})
 _READABLE = re.compile(r"[\x21-\x7e]{1,128}")
-
-
-class Headers(Protocol):
-    """The headers of a request, whose names have no case."""
-
-    def get(self, key: str, default: str, /) -> str:
-        """Return the first header of a name, or the default."""
-        ...
 
 
 @frozen
@@ -78,8 +70,15 @@ class ClientIds:
     names_task: bool = False  # it is a background task of the front end, by its own account
 
 
-def read_client_ids(headers: Headers, body: BodyIds, derived_id: str = "") -> ClientIds:
+NO_IDS = BodyIds()
+
+
+def read_client_ids(
+    headers: Mapping[str, str], body: BodyIds = NO_IDS, derived_id: str = ""
+) -> ClientIds:
     """Find the end user and the chat of a request. Headers win over the body.
+
+    The names of headers are in lower case.
 
     What tells apart chats that begin alike is added to the derived session id. Of these,
     ``prompt_cache_key`` does not name a chat: many programs send the same one for all their users.
@@ -98,7 +97,7 @@ def read_client_ids(headers: Headers, body: BodyIds, derived_id: str = "") -> Cl
     )
 
 
-def _find_end_user(headers: Headers, body: BodyIds) -> str:
+def _find_end_user(headers: Mapping[str, str], body: BodyIds) -> str:
     for front_end, name in _USER_HEADERS:
         if user := _clean(headers.get(name, "")):
             return _end_user(front_end, user)
@@ -110,7 +109,7 @@ def _find_end_user(headers: Headers, body: BodyIds) -> str:
     return ""
 
 
-def _find_chat(headers: Headers, metadata: Mapping[str, Any]) -> tuple[str, str]:
+def _find_chat(headers: Mapping[str, str], metadata: Mapping[str, Any]) -> tuple[str, str]:
     for front_end, name in _CHAT_HEADERS:
         if chat := _clean(headers.get(name, "")):
             return front_end, chat
@@ -198,7 +197,7 @@ def _agent_name(user_agent: str) -> str:
 
 # -- background tasks --
 
-TASK_HEADER = "X-OpenWebUI-Task"
+TASK_HEADER = "x-openwebui-task"
 
 TASKS = frozenset(
     {
@@ -221,7 +220,7 @@ _TASK_START = "### Task:"
 _TASK_MARKERS = ("<chat_history>", "### Messages Being Compacted:")
 
 
-def _names_task(headers: Headers, metadata: Mapping[str, Any]) -> bool:
+def _names_task(headers: Mapping[str, str], metadata: Mapping[str, Any]) -> bool:
     """Return whether a request names the background task that it is for.
 
     The header is Open WebUI's alone. The metadata may be anybody's, so only known names count there.

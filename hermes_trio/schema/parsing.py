@@ -280,6 +280,38 @@ def parse_session_key(value: str) -> str:
     return _session_value(value, SESSION_KEY_HEADER, "invalid_session_key")
 
 
+@frozen
+class SessionHeaders:
+    """What the request headers say about the session."""
+
+    session_id: str  # "" if the client names none
+    key: str  # the client's long-term memory scope
+
+
+def parse_session_headers(headers: Mapping[str, str]) -> SessionHeaders:
+    """Read and validate the headers that name a session. The names of headers are in lower case.
+
+    Raises:
+        ApiError: 400, naming the header.
+    """
+    return SessionHeaders(
+        parse_session_id(_utf8_header(headers, SESSION_ID_HEADER)),
+        parse_session_key(_utf8_header(headers, SESSION_KEY_HEADER)),
+    )
+
+
+def _utf8_header(headers: Mapping[str, str], name: str) -> str:
+    """Return a header that responses repeat.
+
+    Request headers are decoded as Latin-1, and Quart encodes response headers as UTF-8, so only
+    UTF-8 survives the way there and back.
+    """
+    try:
+        return headers.get(name.lower(), "").encode("latin-1").decode("utf-8")
+    except UnicodeDecodeError:
+        raise bad_request(f"Invalid {name}: it is not UTF-8.", name, "invalid_header") from None
+
+
 def _session_value(value: str, param: str, code: str) -> str:
     value = value.strip(" \t")
     if _CONTROL.search(value):

@@ -303,7 +303,7 @@ class BoundaryMiddleware:
         self, scope: Scope, headers: Mapping[str, str], exchange: _Exchange
     ) -> tuple[RequestContext, _Reply | None]:
         """Return the context of a request, and the reply if it does not reach the application."""
-        context = RequestContext(_request_id(headers))
+        context = RequestContext(_request_id(headers), headers)
         if exchange.can_write_through and self.write_through:
             context.try_send = exchange.try_send
         exchange.default_headers = [
@@ -376,7 +376,10 @@ def _matches(name: str, allowed: str) -> bool:
 
 
 def _first_values(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Index raw headers by lower-case name; of repeated headers the first one counts."""
+    """Index raw headers by lower-case name; of repeated headers the first one counts.
+
+    Werkzeug's class compares all names at each look, and raises an exception for a missing one.
+    """
     return {
         name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(headers)
     }

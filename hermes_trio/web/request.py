@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
 from quart import current_app, request
 from werkzeug.exceptions import RequestTimeout
 
@@ -18,18 +19,7 @@ from hermes_trio.core.records import record_owner
 from hermes_trio.runs.admission import Admission, BodyBudget, BodyClaim, Slot
 from hermes_trio.runs.delivery import TrySend
 from hermes_trio.schema.chat import ChatRequest
-from hermes_trio.schema.front_ends import (
-    BodyIds,
-    ClientIds,
-    is_task_prompt,
-    read_client_ids,
-)
-from hermes_trio.schema.parsing import (
-    SESSION_ID_HEADER,
-    SESSION_KEY_HEADER,
-    parse_session_id,
-    parse_session_key,
-)
+from hermes_trio.schema.front_ends import ClientIds, is_task_prompt
 from hermes_trio.schema.responses import ResponsesRequest
 from hermes_trio.web.state import AppState
 
@@ -40,7 +30,7 @@ SCOPE_KEY = "hermes_trio.request"  # where the middleware puts the context into 
 STATE_KEY = "hermes_trio"  # where the application keeps its state, in ``app.extensions``
 
 ANONYMOUS = Principal("")
-NO_IDS = BodyIds()
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 LAST_EVENT_HEADER = "Last-Event-ID"
 APPROVALS_HEADER = "X-Hermes-Approvals"
 FREE_BYTES = 65_536  # of a body that needs no room in the budget
@@ -147,6 +137,7 @@ class RequestContext:
     """
 
     request_id: str
+    headers: Mapping[str, str] = NO_HEADERS  # the first of each name, in lower case
     started_at: float = field(factory=trio.current_time)
     upload: Upload = field(factory=Upload)
     profile: str = ""  # from the path prefix /p/NAME
@@ -211,8 +202,9 @@ def app_state() -> AppState:
 
 def is_open_webui() -> bool:
     """Return whether the headers name Open WebUI, which it can be configured to send."""
-    return any(name.lower().startswith("x-openwebui-") for name, _ in request.headers) or (
-        "open webui" in header("User-Agent").lower().replace("-", " ")
+    headers = current_request().headers
+    return any(name.startswith("x-openwebui-") for name in headers) or (
+        "open webui" in headers.get("user-agent", "").lower().replace("-", " ")
     )
 
 
@@ -220,11 +212,6 @@ def wants_status_line() -> bool:
     """Return whether the client gets status events: as configured, or because it shows them."""
     mode = app_state().options.open_webui_status
     return is_open_webui() if mode == "auto" else mode == "on"
-
-
-def client_ids(body: BodyIds = NO_IDS, derived_id: str = "") -> ClientIds:
-    """Return what the request says about its end user and its chat, in its headers and its body."""
-    return read_client_ids(request.headers, body, derived_id)
 
 
 def is_background_task(asked: ChatRequest | ResponsesRequest, ids: ClientIds) -> bool:
@@ -282,7 +269,7 @@ def principal_name() -> str:
 
 def header(name: str) -> str:
     """Return the first header of this name, "" if there is none."""
-    return request.headers.get(name, "")
+    return current_request().headers.get(name.lower(), "")
 
 
 async def body() -> bytes:
@@ -381,40 +368,3 @@ def last_seq(event_id: str, default: int) -> int:
     if event_id:
         return parse_int(event_id, LAST_EVENT_HEADER, default, MAX_INTEGER)
     return int_param("last_seq", default, default, MAX_INTEGER)
-
-
-@frozen
-class SessionHeaders:
-    """What the request headers say about the session."""
-
-    session_id: str  # "" if the client names none
-    key: str  # the client's long-term memory scope
-
-    @classmethod
-    def from_request(cls) -> SessionHeaders:
-        """Read the headers of the current request.
-
-        Raises:
-            ApiError: 400, naming the header.
-        """
-        return cls(
-            parse_session_id(_utf8_header(SESSION_ID_HEADER)),
-            parse_session_key(_utf8_header(SESSION_KEY_HEADER)),
-        )
-
-    def response_headers(self, used_id: str) -> dict[str, str]:
-        """Return the headers that tell the client which session was used."""
-        key = {SESSION_KEY_HEADER: self.key} if self.key else {}
-        return {SESSION_ID_HEADER: used_id, **key}
-
-
-def _utf8_header(name: str) -> str:
-    """Return a header that responses repeat.
-
-    Quart decodes request headers as Latin-1 and encodes response headers as UTF-8, so only UTF-8
-    survives the way there and back.
-    """
-    try:
-        return header(name).encode("latin-1").decode("utf-8")
-    except UnicodeDecodeError:
-        raise bad_request(f"Invalid {name}: it is not UTF-8.", name, "invalid_header") from None

@@ -38,10 +38,10 @@ from hermes_trio.runs.spec import ContinuedRun, Items, Persistence, RunSpec
 from hermes_trio.runs.supervisor import attach, attach_until_question, request_scoped_run
 from hermes_trio.schema.conversations import InputItem
 from hermes_trio.schema.front_ends import ClientIds, client_name
+from hermes_trio.schema.parsing import SESSION_ID_HEADER, SESSION_KEY_HEADER, SessionHeaders
 from hermes_trio.stores.base import Store, StoreError
 from hermes_trio.web.auth import choose_agent, choose_task_agent
 from hermes_trio.web.request import (
-    SessionHeaders,
     app_state,
     current_request,
     header,
@@ -98,10 +98,6 @@ class TurnInput:
 NO_CLIENT_IDS = ClientIds()
 
 
-def _no_items(_: EndedRun) -> Items:
-    return ()
-
-
 def _nothing() -> None:
     pass
 
@@ -121,7 +117,8 @@ class NewRun:
     is_background: bool = False
     ends_with_request: bool = False  # even if it is stored from its beginning
     can_ask: bool = False  # the client sees approval requests in time to answer them
-    to_items: Callable[[EndedRun], Items] = _no_items  # what the run's conversation gains
+    # what the run's conversation gains; None: it has none
+    to_items: Callable[[EndedRun], Items] | None = None
     ids: ClientIds = NO_CLIENT_IDS
     asks_in_chat: bool = (
         False  # an approval request ends the reply, and the next message answers it
@@ -228,8 +225,14 @@ async def start_run(new: NewRun) -> StartedRun:
 def _with_headers(
     started: StartedRun, new: NewRun, headers: Mapping[str, str] | None = None
 ) -> StartedRun:
-    session = new.session.response_headers(started.header.session_id)
+    session = _session_headers(new.session, started.header.session_id)
     return evolve(started, headers={**session, **(headers or {})})
+
+
+def _session_headers(given: SessionHeaders, used_id: str) -> dict[str, str]:
+    """Return the headers that tell the client which session was used."""
+    key = {SESSION_KEY_HEADER: given.key} if given.key else {}
+    return {SESSION_ID_HEADER: used_id, **key}
 
 
 async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
@@ -272,7 +275,7 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
         background=new.is_background,
         request=given.echo,
         input_items=given.input_items,
-        client=client_name({name.lower(): value for name, value in request.headers}),
+        client=client_name(current_request().headers),
     )
     return RunSpec(
         header=run_header,
@@ -486,7 +489,7 @@ async def answer_question(run: Run, choice: Choice, session: SessionHeaders) -> 
     return StartedRun(
         run.header,
         partial(attach_until_question, run, client, first=question.position),
-        session.response_headers(run.header.session_id),
+        _session_headers(session, run.header.session_id),
     )
 
 

@@ -29,7 +29,8 @@ DERIVED = "api-0123456789abcdef"
 
 def read(headers: Mapping[str, str] | None = None, /, **body: Any) -> ClientIds:
     """The ids of a request with these headers and fields."""
-    return read_client_ids(headers or {}, BodyIds(**body), DERIVED)
+    lower = {name.lower(): value for name, value in (headers or {}).items()}
+    return read_client_ids(lower, BodyIds(**body), DERIVED)
 
 
 def token(claims: object) -> str:

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from hermes_trio.core.errors import ApiError
 from hermes_trio.schema.parsing import (
     JsonLimits,
+    SessionHeaders,
     parse_bool,
     parse_object,
+    parse_session_headers,
     parse_session_id,
     parse_session_key,
     read_integer,
@@ -306,6 +308,14 @@ def test_session_values_with_control_characters_or_too_long_are_refused(value: s
     assert (error.param, error.code) == ("X-Hermes-Session-Id", "invalid_session_id")
     error = refused(lambda: parse_session_key(value))
     assert (error.param, error.code) == ("X-Hermes-Session-Key", "invalid_session_key")
+
+
+def test_session_headers() -> None:
+    given = {"x-hermes-session-id": "b\xc3\xa4r", "x-hermes-session-key": " k "}
+    assert parse_session_headers(given) == SessionHeaders("bär", "k")
+    assert parse_session_headers({}) == SessionHeaders("", "")
+    error = refused(lambda: parse_session_headers({"x-hermes-session-key": "\xe4"}))
+    assert (error.param, error.code) == ("X-Hermes-Session-Key", "invalid_header")
 
 
 @pytest.mark.parametrize("value", ["..", "a..b", "a/b", "/", "a\\b", "C:x", "c:"])

@@ -16,16 +16,15 @@ from hermes_trio.core.sessions import is_derived, restore_tool_calls
 from hermes_trio.runs.disconnects import INTERRUPT
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.schema.chat import ChatRequest, parse_chat
-from hermes_trio.schema.front_ends import ClientIds
-from hermes_trio.schema.parsing import SESSION_ID_HEADER
+from hermes_trio.schema.front_ends import ClientIds, read_client_ids
+from hermes_trio.schema.parsing import SESSION_ID_HEADER, SessionHeaders, parse_session_headers
 from hermes_trio.web.history import lock_session, restore_turns, session_target
 from hermes_trio.web.media import reply_with_media
 from hermes_trio.web.request import (
     APPROVALS_HEADER,
-    SessionHeaders,
     app_state,
     approvals_header,
-    client_ids,
+    current_request,
     header,
     is_background_task,
     principal,
@@ -58,8 +57,10 @@ async def chat_completions() -> Response:
     takes_replies = form == "replies" or (not form and app_state().options.approval_replies)
     # A reply needs no slot: its run has one.
     fingerprint, chat = await read_turn(parse_chat, needs_slot=not takes_replies)
-    session = SessionHeaders.from_request()
-    ids, policy = client_ids(chat.ids, chat.derived_session_id), disconnect_policy()
+    headers = current_request().headers
+    session = parse_session_headers(headers)
+    ids = read_client_ids(headers, chat.ids, chat.derived_session_id)
+    policy = disconnect_policy()
     if is_background_task(chat, ids):
         new = task_run(CHAT, fingerprint, session, partial(_load_task, chat))
         return await _respond(chat, await start_run(new))

@@ -41,8 +41,8 @@ from hermes_trio.schema.conversations import (
     items_to_messages,
     with_ids,
 )
-from hermes_trio.schema.front_ends import ClientIds
-from hermes_trio.schema.parsing import SESSION_ID_HEADER, SESSION_KEY_HEADER
+from hermes_trio.schema.front_ends import ClientIds, read_client_ids
+from hermes_trio.schema.parsing import SESSION_ID_HEADER, SESSION_KEY_HEADER, parse_session_headers
 from hermes_trio.schema.responses import ResponsesRequest, join_instructions, parse_responses
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.history import (
@@ -55,11 +55,9 @@ from hermes_trio.web.history import (
 )
 from hermes_trio.web.request import (
     MAX_INTEGER,
-    SessionHeaders,
     app_state,
     approvals_header,
     bool_param,
-    client_ids,
     current_request,
     header,
     int_param,
@@ -96,10 +94,11 @@ async def create_response() -> Response:
     # The request may continue with a suspended agent, which has its slot already.
     needs_slot = not app_state().services.suspended.has_any(principal())
     fingerprint, asked = await read_turn(parse_responses, needs_slot)
-    session = SessionHeaders.from_request()
+    headers = current_request().headers
+    session = parse_session_headers(headers)
     has_approval_items = asked.answers_approval or _choose_approval_items(asked)
     asked = evolve(asked, echo={**asked.echo, **_presentation(has_approval_items)})
-    ids = client_ids(asked.ids, _derived_id(asked))
+    ids = read_client_ids(headers, asked.ids, _derived_id(asked))
     new = (
         task_run(RESPONSES, fingerprint, session, partial(_load_task, asked))
         if is_background_task(asked, ids) and not (asked.background or asked.is_chained)

@@ -49,6 +49,8 @@ from hermes_trio.runs.disconnects import DETACH
 from hermes_trio.runs.log import ChangeReader, Subscriber, load_changes
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import Persistence
+from hermes_trio.schema.front_ends import read_client_ids
+from hermes_trio.schema.parsing import parse_session_headers
 from hermes_trio.schema.runs import RunRequest, parse_run, require_user_message
 from hermes_trio.web.api.responses import turn_input
 from hermes_trio.web.errors import NO_STORE, json_response
@@ -61,9 +63,7 @@ from hermes_trio.web.history import (
     session_target,
 )
 from hermes_trio.web.request import (
-    SessionHeaders,
     app_state,
-    client_ids,
     current_request,
     int_param,
     last_event_id,
@@ -102,18 +102,18 @@ blueprint = Blueprint("runs", __name__, url_prefix="/v1/runs")
 async def create_run() -> Response:
     """Start a run, and respond as soon as the store has it."""
     fingerprint, asked = await read_turn(parse_run)
-    session = SessionHeaders.from_request()
+    headers = current_request().headers
     started = await start_run(
         NewRun(
             RUNS,
             fingerprint,
-            session,
+            parse_session_headers(headers),
             partial(_load_input, asked),
             persistence=Persistence.FULL,
             on_disconnect=DETACH,
             is_background=True,
             can_ask=True,
-            ids=client_ids(asked.responses_request.ids),
+            ids=read_client_ids(headers, asked.responses_request.ids),
         )
     )
     return json_response(

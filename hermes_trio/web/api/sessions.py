@@ -33,6 +33,8 @@ from hermes_trio.core.sessions import (
     TitleTaken,
 )
 from hermes_trio.runs.spec import Persistence
+from hermes_trio.schema.front_ends import read_client_ids
+from hermes_trio.schema.parsing import parse_session_headers
 from hermes_trio.schema.sessions import (
     SessionChatRequest,
     parse_fork,
@@ -45,10 +47,9 @@ from hermes_trio.web.history import lock_session, session_target
 from hermes_trio.web.media import reply_with_media
 from hermes_trio.web.request import (
     MAX_INTEGER,
-    SessionHeaders,
     app_state,
     bool_param,
-    client_ids,
+    current_request,
     int_param,
     last_event_id,
     last_seq,
@@ -260,17 +261,17 @@ async def chat_stream(session_id: str) -> Response:
 
 async def _start(session_id: str, is_streamed: bool) -> StartedRun:
     fingerprint, asked = await read_turn(parse_session_chat)
-    session = SessionHeaders.from_request()
+    headers = current_request().headers
     return await start_run(
         NewRun(
             SESSIONS,
             fingerprint,
-            session,
+            parse_session_headers(headers),
             partial(_load_input, session_id, asked),
             persistence=Persistence.FULL,
             on_disconnect=disconnect_policy(),
             can_ask=is_streamed,
-            ids=client_ids(),
+            ids=read_client_ids(headers),
         )
     )
 
