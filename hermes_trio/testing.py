@@ -204,8 +204,7 @@ async def run_agent(  # noqa: PLR0913  # options of a test, all by name
             nursery.start_soon(consume)
             with scope:
                 await runner.run(lambda: str(reason), lambda: None)
-        if turn.is_open:
-            turn.cancel(reason)
+        turn.cancel(reason)  # does nothing if it has ended
         recorded = tuple(
             Text(event) if isinstance(event, str) else event
             for event in queue.emitted

@@ -112,11 +112,11 @@ class AnnouncementBuffer:
         """When the oldest announcement is to be released; infinity if there is none."""
         return self._held[0][0] if self._held else math.inf
 
-    def admit(self, events: list[Event], now: float) -> list[Event]:
+    def admit(self, events: list[EventOrText], now: float) -> list[EventOrText]:
         """Add events; return all that are due, in their order."""
         if not self._held and ToolAnnounced not in map(type, events):
             return events
-        due: list[Event] = []
+        due: list[EventOrText] = []
         for event in events:
             if isinstance(event, ToolAnnounced):
                 self._held.append((now + HOLD_SECONDS, event))
@@ -134,7 +134,7 @@ class AnnouncementBuffer:
         self._held.clear()
         return released
 
-    def _take(self, event: Event) -> ToolAnnounced | None:
+    def _take(self, event: EventOrText) -> ToolAnnounced | None:
         """Take out the oldest announcement of the call that this event starts, if it starts one."""
         if isinstance(event, ToolStarted) and event.call_id:
             for entry in self._held:
@@ -315,15 +315,18 @@ class EventQueue:
                     return released
                 raise
             if due := self._announcements.admit(events, trio.current_time()):
-                return due
+                return coalesce(due)
 
-    async def _receive_batch(self) -> list[Event]:
+    async def _receive_batch(self) -> list[EventOrText]:
         """Return what has been put; nothing if it is time to release an announcement."""
         deadline = self._announcements.deadline
+        batch: list[EventOrText] = []
         if deadline == math.inf:  # nearly always, and a cancel scope is not free
-            return coalesce(await self._receive.receive() + self._take_all())
+            batch = await self._receive.receive()
+            return batch + self._take_all()
         with trio.move_on_at(deadline):
-            return coalesce(await self._receive.receive() + self._take_all())
+            batch = await self._receive.receive()
+            return batch + self._take_all()
         return []
 
     def close_send(self) -> None:
@@ -345,8 +348,9 @@ class EventQueue:
     def drain(self) -> list[Event]:
         """Close, and return everything that was put before, without waiting."""
         self.close()
-        events = self._announcements.admit(coalesce(self._take_all()), trio.current_time())
-        return [*events, *self._announcements.release()]
+        events = self._announcements.admit(self._take_all(), trio.current_time())
+        events += self._announcements.release()
+        return coalesce(events) if events else []
 
     def _deliver(self) -> None:
         """Move what is pending into the channel.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, Change, Ended, TextAdded
+from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, Change, Ended
 from hermes_trio.core.outcome import Outcome, Reason, Status
 from hermes_trio.core.state import RunState, RunTransition, next_run_state
 
@@ -66,8 +66,6 @@ class RunStateMachine:
 
     def take(self, change: Change) -> None:
         """Apply one change."""
-        if type(change) is TextAdded:  # by far the most frequent change
-            return
         match change:
             case Ended(outcome):
                 self._state = next_run_state(self._state, final_transition(outcome))

@@ -95,17 +95,12 @@ class Turn:
     """One turn of an agent. Not thread-safe: one task feeds it."""
 
     def __init__(self) -> None:
-        self._state = TurnState.OPEN
+        self.state = TurnState.OPEN  # it accepts events as long as it is open
         self._parts: list[_TextItem | Call | _ClientCall] = []
         self._calls = ToolCalls()
         self._approvals = OpenApprovals()
         self._results = 0  # calls that have ended
         self._outcome: Outcome | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the turn still accepts events."""
-        return self._state is TurnState.OPEN
 
     @property
     def outcome(self) -> Outcome:
@@ -130,13 +125,13 @@ class Turn:
 
     def take(self, event: Event) -> tuple[Change, ...]:
         """Process one event. Return the changes it caused, possibly none."""
-        if self._state is not TurnState.OPEN:
+        if self.state is not TurnState.OPEN:
             return ()
         return tuple(self._HANDLERS[type(event)](self, event))
 
     def cancel(self, reason: Reason, at: float = 0.0) -> tuple[Change, ...]:
         """End the turn from outside. Does nothing if it has ended already."""
-        if not self.is_open:
+        if self.state is not TurnState.OPEN:
             return ()
         return self._end(Outcome.from_cancellation(reason), at)
 
@@ -299,7 +294,7 @@ class Turn:
         )
 
     def _end(self, outcome: Outcome, at: float) -> tuple[Change, ...]:
-        self._state = next_turn_state(self._state, TurnTransition.END)
+        self.state = next_turn_state(self.state, TurnTransition.END)
         self._outcome = outcome
         closed: list[Change] = [*self._approvals.close(at)]
         for call in self._calls.still_running():

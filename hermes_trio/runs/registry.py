@@ -37,7 +37,7 @@ class RunRegistry(Generic[R]):
 
     def add(self, header: RunHeader, run: R) -> None:
         """Register a run."""
-        key = (header.principal, header.run_id)
+        key = (header.principal, header.stamp.run_id)
         self._live[key] = run
         self._sessions[key] = header.session_id
         self._appeared.set()
@@ -45,7 +45,7 @@ class RunRegistry(Generic[R]):
 
     def remove(self, header: RunHeader) -> None:
         """Remove a run that has ended."""
-        key = (header.principal, header.run_id)
+        key = (header.principal, header.stamp.run_id)
         del self._live[key], self._sessions[key]
         if not self._live:
             self._empty.set()

@@ -19,7 +19,7 @@ from hermes_trio.core.changes import ApprovalRequested, Change, Ended, TextAdded
 from hermes_trio.core.events import ApprovalRequest, Event, Finished
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.run_status import RunStateMachine, RunStatus
-from hermes_trio.core.state import ENDED_STATES
+from hermes_trio.core.state import ENDED_STATES, TurnState
 from hermes_trio.core.turn import Continuation, Turn
 from hermes_trio.runs.log import RunLog
 from hermes_trio.stores.base import StoreError
@@ -125,7 +125,7 @@ class Tracker:
             del self._callbacks
 
     async def _follow(self) -> None:
-        while self._turn.is_open:
+        while self._turn.state is TurnState.OPEN:
             if self._can_suspend and self._turn.is_waiting:
                 await self._suspend()
                 return
@@ -177,7 +177,8 @@ class Tracker:
 
     def _append(self, changes: tuple[Change, ...]) -> None:
         for change in changes:
-            self._progress.take(change)
+            if type(change) is not TextAdded:  # by far the most frequent one changes no status
+                self._progress.take(change)
         self._out.append(changes)
         if not self._has_text and TextAdded in map(type, changes):
             self._has_text = True
@@ -213,7 +214,7 @@ class Tracker:
         cut, and clients read on at the node that ends the run.
         """
         self._drain()
-        if self._turn.is_open:
+        if self._turn.state is TurnState.OPEN:
             self._append_open(list(self._turn.cancel(reason, self._callbacks.now())))
         if not self._is_saved:
             may_announce = await self._save()

@@ -293,7 +293,7 @@ def check_header(header: RunHeader) -> None:
     """
     check_ids(
         header.principal,
-        header.run_id,
+        header.stamp.run_id,
         header.session_id,
         header.parent,
         header.conversation,

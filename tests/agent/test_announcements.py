@@ -53,7 +53,7 @@ A, B = ToolAnnounced("a"), ToolAnnounced("b")
 )
 def test_what_is_due(events: list[Event], due: list[Event], held: list[Event]) -> None:
     together, apart = AnnouncementBuffer(), AnnouncementBuffer()
-    assert together.admit(events, 0.0) == due
+    assert together.admit([*events], 0.0) == due
     assert [each for event in events for each in apart.admit([event], 0.0)] == due
     assert together.release() == apart.release() == held
     assert together.release() == []

@@ -6,6 +6,7 @@ from hypothesis import given
 
 from hermes_trio.core.events import Event
 from hermes_trio.core.outcome import Reason
+from hermes_trio.core.state import TurnState
 from hermes_trio.core.turn import ReplayedTurn, Turn
 from tests.support.strategies import last_words, scripts
 from tests.support.turn_rules import check_invariants, feed
@@ -17,7 +18,7 @@ def test_after_every_prefix_the_replayed_turn_is_the_same(script: list[Event]) -
         turn = Turn()
         changes = feed(turn, script[:length])
         replayed = ReplayedTurn(changes)
-        assert replayed.turn.is_open
+        assert replayed.turn.state is TurnState.OPEN
         assert [_without_time(item) for item in replayed.turn.items] == [
             _without_time(item) for item in turn.items
         ]

@@ -19,6 +19,7 @@ from hermes_trio.core.events import (
     ToolAnnounced,
     ToolCompleted,
     ToolStarted,
+    coalesce,
 )
 from hermes_trio.core.messages import CallItem
 from hermes_trio.core.state import CallState
@@ -45,7 +46,8 @@ def heard(recorder: EventRecorder) -> list[Event]:
 def shown(recorder: EventRecorder) -> Turn:
     """Return the turn as the server shows it, fed with the recorded events."""
     turn, buffer = Turn(), AnnouncementBuffer()
-    for event in [*buffer.admit([*recorder.events, Finished()], 0.0), *buffer.release()]:
+    due = buffer.admit([*recorder.events, Finished()], 0.0)
+    for event in coalesce([*due, *buffer.release()]):
         turn.take(event)
     return turn
 
