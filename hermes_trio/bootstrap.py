@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import structlog
@@ -24,8 +25,10 @@ from hermes_trio.agents.registry import open_agent
 from hermes_trio.channels import whatsapp
 from hermes_trio.core.access import Quota
 from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.core.gateway import GatewayStatus, normalize_gateway_url
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import Ownership, Retention
+from hermes_trio.gateway_probe import Gateway, probe
 from hermes_trio.keys import (
     DEFAULT_PRINCIPAL,
     KEY_ADVICE,
@@ -59,7 +62,7 @@ from hermes_trio.settings import Settings, load
 from hermes_trio.settings import options as known_options
 from hermes_trio.settings.model import display_settings
 from hermes_trio.stores.base import SharedStore, Store, StoreError
-from hermes_trio.stores.factory import InMemory, open_store
+from hermes_trio.stores.factory import InMemory, PostgresUrl, SqliteFile, open_store
 from hermes_trio.tokens import Purpose, TokenSigner
 from hermes_trio.tools.sandbox import open_sandbox
 from hermes_trio.web.api.responses import to_items
@@ -248,11 +251,38 @@ def _attach(
             lambda: readiness.monitor.problem,
             prepared.workers,
             readiness.store_fallback,
+            _store_kind(settings, readiness),
+            services.clock(),
+            _gateway_probe(settings),
         ),
         metrics,
     )
     attach_state(app, state)
     return Server(app, state, admission, services.registry, readiness)
+
+
+def _store_kind(settings: Settings, readiness: ReadinessFlag) -> str:
+    match settings.store_location:
+        case _ if readiness.store_fallback:
+            return "memory"
+        case SqliteFile():
+            return "sqlite"
+        case PostgresUrl():
+            return "postgresql"
+        case InMemory():
+            return "memory"
+
+
+def _gateway_probe(settings: Settings) -> Callable[[], Awaitable[GatewayStatus]] | None:
+    """Return what asks the gateway that the settings name, None if they name none."""
+    if not settings.gateway_health_url:
+        return None
+    gateway = Gateway(
+        normalize_gateway_url(settings.gateway_health_url),
+        settings.gateway_health_seconds,
+        settings.gateway_health_key,
+    )
+    return partial(probe, gateway)
 
 
 def _admission(settings: Settings, principals: int) -> Admission:

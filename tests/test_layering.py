@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "keys": {"core"},
     "tokens": {"keys"},
     "client": {"core"},
+    "gateway_probe": {"core", "keys"},
     "testing": {"core", "agent", "agents"},
     "web": {
         "core", "jobs", "keys", "tokens", "schema", "agent", "runs", "stores.base", "tracing",

@@ -200,6 +200,25 @@ def key(context: click.Context, /, **_values: Any) -> None:
     click.echo(sign_in.read_key(_load(context).settings))
 
 
+@program.command()
+@click.argument("url", default="")
+@_local_server
+@click.option("--key-file", metavar="FILE", help="File with the key of the gateway at URL.")
+@click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
+@click.pass_context
+def status(
+    context: click.Context, /, url: str, key_file: str | None, as_json: bool, **_values: Any
+) -> None:
+    """Show whether the server on this machine works, or the gateway at URL.
+
+    Without URL, the gateway of the setting gateway_health_url (GATEWAY_HEALTH_URL), if there is one.
+    """
+    from hermes_trio.cli import status as status_command  # noqa: PLC0415  # slow to import, see the top
+
+    flags = status_command.StatusFlags(url, key_file, as_json)
+    context.exit(status_command.main(_load(context).settings, flags))
+
+
 @program.command("open")
 @_local_server
 @click.option("--print", "only_print", is_flag=True, help="Print the link instead.")

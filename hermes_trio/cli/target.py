@@ -35,34 +35,47 @@ def find_target(
 ) -> Target:
     """Return the server to talk to.
 
-    The keys of the settings are those of this machine's server, and are sent nowhere else.
-
     Args:
         settings: those of the server.
         url: its address, if not that of the settings.
         key_file: a file with its key, if not that of the settings.
-        environ: where ``KEY_VARIABLE`` may hold its key.
+        environ: where ``KEY_VARIABLE`` may hold the key for ``url``.
 
     Raises:
         ConfigurationError: the address is invalid, or there is no key for it.
     """
     address = normalize_url(url) if url else server_url(settings)
-    host = urlsplit(address).hostname or ""
-    named: tuple[NamedKey, ...] | NoKey
+    key = find_key(settings, address if url else "", key_file, environ)
+    if isinstance(key, NoKey):
+        raise ConfigurationError(key.reason)
+    is_local = is_loopback(urlsplit(address).hostname or "")
+    return Target(address, key, _tls_verification(settings, url), is_local)
+
+
+def find_key(
+    settings: Settings, url: str, key_file: Path | None, environ: Mapping[str, str] = os.environ
+) -> str | NoKey:
+    """Return the key for an address, "" for that of the settings.
+
+    The keys of the settings belong to the server of this machine. They are sent to the address that
+    the settings describe and to this machine, and nowhere else.
+
+    Raises:
+        ConfigurationError: a key file cannot be used, or none of its keys is ours.
+    """
     if key_file is not None:
-        named = read_key_file(key_file)
-    elif url and environ.get(KEY_VARIABLE):
-        named = (NamedKey(DEFAULT_PRINCIPAL, environ[KEY_VARIABLE]),)
-    elif is_loopback(host) or not url or _is_same_server(address, settings):
-        named = find_keys(settings, is_loopback(host))
-    else:
-        named = NoKey(
-            f"the keys of this machine's server are not sent to another: name a file with the key of {host} "
-            f"by --key-file, or set {KEY_VARIABLE}"
+        return _choose_key(read_key_file(key_file))
+    if url and environ.get(KEY_VARIABLE):
+        return environ[KEY_VARIABLE]
+    host = urlsplit(url).hostname or "" if url else settings.host
+    host = _WILDCARD_HOSTS.get(host, host)
+    if url and not is_loopback(host) and not _is_same_server(url, settings):
+        return NoKey(
+            "the keys of this machine's server are not sent to another: name a file with the key of "
+            f"{host} by --key-file, or set {KEY_VARIABLE}"
         )
-    if isinstance(named, NoKey):
-        raise ConfigurationError(named.reason)
-    return Target(address, _choose_key(named), _tls_verification(settings, url), is_loopback(host))
+    named = find_keys(settings, is_loopback(host))
+    return named if isinstance(named, NoKey) else _choose_key(named)
 
 
 def _is_same_server(address: str, settings: Settings) -> bool:

@@ -75,6 +75,12 @@ _ABOUT_AND_CHAT = (
         statuses=(503,),
     ),
     Operation("get", "/health/detailed", "Get the state of each component", replies.HealthDetails),
+    Operation(
+        "get",
+        "/api/status",
+        "Get the status of the server, or of the gateway that it was told to ask",
+        replies.GatewayReport,
+    ),
     Operation("get", "/version", "Get the server version", replies.Version, is_open=True),
     Operation("get", "/openapi.json", "Get this document", replies.OpenApi, is_open=True),
     Operation("get", "/metrics", "Get metrics in the Prometheus format", str),

@@ -208,6 +208,40 @@ class HealthDetails:
 
 
 @frozen
+class RuntimeReport:
+    """What the server process does that answers."""
+
+    pid: int
+    started_at: float
+    uptime_seconds: float
+    agents: list[str]  # the model ids that the caller may name
+    live_runs: int
+    slots: dict[str, int]
+    store: dict[str, str]
+    nodes: list[dict[str, Any]]  # that share the store, this one included
+
+
+@frozen
+class GatewayReport:
+    """How the server is, or the gateway that it was told to ask."""
+
+    object: Literal["hermes.status"]
+    state: Literal["up", "degraded", "down"]
+    reason: str
+    version: str
+    gateway_running: bool
+    gateway_state: str | None
+    gateway_pid: int | None  # null for another gateway
+    gateway_version: str | None
+    gateway_platforms: dict[str, str]
+    gateway_exit_reason: str | None
+    gateway_updated_at: float | str | None
+    gateway_health_url: str | None  # null for the server itself
+    active_agents: int | None
+    server: RuntimeReport
+
+
+@frozen
 class Version:
     """The server version."""
 

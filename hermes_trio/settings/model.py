@@ -104,6 +104,18 @@ def _validate_store(settings: Settings, field: attrs.Attribute[Any], value: str)
         raise InvalidValueError(field.name, str(error)) from None
 
 
+def _validate_gateway_url(_settings: Settings, field: attrs.Attribute[Any], value: str) -> None:
+    if not value:
+        return
+    # Imported here to keep --help fast, see ``_format``.
+    from hermes_trio.core.gateway import normalize_gateway_url  # noqa: PLC0415
+
+    try:
+        normalize_gateway_url(value)
+    except ValueError as error:
+        raise InvalidValueError(field.name, str(error)) from None
+
+
 def _validate_workers(settings: Settings, field: attrs.Attribute[Any], value: int) -> None:
     if value > 1 and not isinstance(settings.store_location, PostgresUrl):
         complaint = f"{value} processes cannot share this store; set store to postgresql://…"
@@ -258,6 +270,20 @@ class Settings:
             "File with one key, or with named keys under [keys].", "--api-key-file"
         ),
     )
+    gateway_health_url: str = _setting(
+        "",
+        Option("Address of another gateway whose health GET /api/status shows.", variables=("GATEWAY_HEALTH_URL",)),
+        _validate_gateway_url,
+    )  # fmt: skip
+    gateway_health_key: str = _setting(
+        "",
+        Option("Key for /health/detailed of that gateway.", secret=True, variables=("GATEWAY_HEALTH_KEY",)),
+    )  # fmt: skip
+    gateway_health_seconds: float = _setting(
+        3.0,
+        Option("How long each health route of that gateway may take to answer.", variables=("GATEWAY_HEALTH_TIMEOUT",)),
+        validators.validate_positive,
+    )  # fmt: skip
     data_dir: Path = attrs.field(
         factory=lambda: default_data_dir(os.environ),
         metadata={

@@ -25,6 +25,7 @@ from hermes_trio.web.api import (
     responses,
     runs,
     sessions,
+    status,
 )
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.middleware import AllowedHosts, BoundaryMiddleware, Cors
@@ -131,7 +132,7 @@ def make_app(options: WebOptions) -> Application:
     # Not for Exception: Quart logs and signals an exception only if nothing but this handles it.
     app.register_error_handler(InternalServerError, errors.handle_internal_error)
 
-    for api in (info, inventory, chat, responses, conversations, runs, approvals, sessions):
+    for api in (info, inventory, status, chat, responses, conversations, runs, approvals, sessions):
         app.register_blueprint(api.blueprint)
     app.register_blueprint(auth.blueprint)
     app.register_blueprint(make_page_blueprint(load_page()))

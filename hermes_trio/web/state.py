@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from attrs import frozen
 
 from hermes_trio.core.dialects.chat import AGENT_FAILED
+from hermes_trio.core.gateway import GatewayStatus
 from hermes_trio.keys import ActiveKeys
 from hermes_trio.runs.admission import Admission, BodyBudget, SessionLocks
 from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy
@@ -70,6 +71,10 @@ class HealthCallbacks:
     workers: Workers | None = None  # if several processes serve together
     # why records are kept in memory instead of the store, "" if they are not
     store_fallback: str = ""
+    store_kind: str = "memory"  # sqlite, postgresql or memory
+    started: float = 0.0  # by the clock of the services
+    # asks another gateway, whose status is then shown instead of this server's
+    probe_gateway: Callable[[], Awaitable[GatewayStatus]] | None = None
 
 
 @frozen

@@ -161,6 +161,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "task_profile": ("a", "b", "c"),
     "approval_replies": (True, False, True),
     "shared_workspace": (True, False, True),
+    "gateway_health_url": ("a", "http://b/health", "https://c:8642/v1"),
+    "gateway_health_key": ("a", "b", "c"),
     "store_fallback": ("memory", "off", "memory"),
     "check_database": (True, False, True),
     "sandbox": ("require", "off", "auto"),

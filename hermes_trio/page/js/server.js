@@ -6,6 +6,7 @@ import { CopyButton, Problem } from "./bits.js";
 import { Cell, useCell } from "./cell.js";
 import { mean, parseFigures, rate } from "./figures.js";
 import { bytes, moment } from "./format.js";
+import { Gateway } from "./gateway.js";
 import { html, useEffect, useState } from "./lib.js";
 import { announce } from "./notes.js";
 import { Plot } from "./plot.js";
@@ -60,6 +61,7 @@ export function Server() {
   return html`<${Bar} title="Server">${found && html`<span class="faint">version ${found.version}</span>`}</${Bar}><div class="view server">
     ${problem && html`<${Problem} text=${problem} />`}
     ${found && html`<${Checks} found=${found} figures=${figures} />`}
+    <${Gateway} />
     <h2>Now</h2>
     <div class="plots">${PLOTS.map((plot, n) => html`<${Plot} key=${plot.name} plot=${plot} at=${samples.at} columns=${samples.columns[n]} />`)}</div>
     <${Approvals} />

@@ -38,24 +38,30 @@ async def health() -> Response:
 @blueprint.get("/health/ready")
 async def ready() -> Response:
     """Report whether the server takes new runs, with all of its workers."""
+    reason = await why_not_ready()
+    if not reason:
+        # It serves, as it was told to, so a load balancer must not take it out.
+        lost = {"status": "degraded", "reason": FALLBACK_IN_USE}
+        return json_response(lost if app_state().health.store_fallback else {"status": "ok"})
+    return json_response({"status": "unavailable", "reason": reason}, 503, {"Retry-After": "1"})
+
+
+async def why_not_ready() -> str:
+    """Return why the server, with all of its workers, takes no new runs; "" if it does."""
     health = app_state().health
     reason = health.is_ready()
     if not reason and health.workers is not None:
         reason = explain(await health.workers.collect())
-    if not reason:
-        # It serves, as it was told to, so a load balancer must not take it out.
-        lost = {"status": "degraded", "reason": FALLBACK_IN_USE}
-        return json_response(lost if health.store_fallback else {"status": "ok"})
-    return json_response({"status": "unavailable", "reason": reason}, 503, {"Retry-After": "1"})
+    return reason
 
 
 @blueprint.get("/health/detailed")
 async def detailed() -> Response:
     """Report the state of each component."""
     state = app_state()
-    store = await _check_store()
+    store = await check_store()
     reason = state.health.is_ready()
-    gateway_state = "draining" if state.admission.is_draining else "running"
+    gateway_state = activity()
     checks = {
         "store": store,
         "gateway": {"status": "ok" if not reason else "degraded", "state": gateway_state},
@@ -80,7 +86,12 @@ async def detailed() -> Response:
     )
 
 
-async def _check_store() -> dict[str, str]:
+def activity() -> str:
+    """Return what the server does, in the terms of the Hermes gateway."""
+    return "draining" if app_state().admission.is_draining else "running"
+
+
+async def check_store() -> dict[str, str]:
     """Report whether the store can be read, and nothing else is known against it."""
     state = app_state()
     try:

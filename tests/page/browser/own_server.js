@@ -7,7 +7,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-export async function ownServer(keys = {}) {
+export async function ownServer(keys = {}, variables = {}) {
   const folder = await mkdtemp(join(tmpdir(), "page-"));
   const port = await freePort();
   const flags = Object.keys(keys).length ? ["--api-key-file", join(folder, "keys.toml")] : [];
@@ -16,7 +16,7 @@ export async function ownServer(keys = {}) {
   let child;
   let link = "";
   const start = async () => {
-    const env = { ...process.env, HERMES_TRIO_DATA_DIR: folder };
+    const env = { ...process.env, ...variables, HERMES_TRIO_DATA_DIR: folder };
     const command = ["-m", "hermes_trio", "serve", "--port", String(port), ...flags];
     child = spawn(process.env.PYTHON ?? "python", command, { cwd: join(import.meta.dirname, "../../.."), env, stdio: ["ignore", "pipe", "ignore"] });
     let greeting = "";

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { ownServer } from "./own_server.js";
 import { api, BASE, becomes, CLIPBOARD, copied, ended, eventually, KEY, say, tells, withPage } from "./setup.js";
 
 async function open(page, name) {
@@ -122,6 +123,23 @@ test("the server: plots, checks, settings, version", () => withPage(async ({ pag
   await settings.getByText("model_name").waitFor();
   assert.ok(!(await page.content()).includes(KEY));
 }));
+
+test("the server: another gateway that it watches", () => withPage(async ({ page }) => {
+  for (const [address, state, reason] of [[`${BASE}/v1`, "up", /needs a key/], ["127.0.0.1:1", "down", /cannot be reached/]]) {
+    const server = await ownServer({}, { GATEWAY_HEALTH_URL: address });
+    try {
+      await page.goto("about:blank");
+      await page.goto(server.link);
+      await page.waitForSelector("#message");
+      await open(page, "Server");
+      await page.getByRole("heading", { name: `Gateway at ${address.startsWith("http") ? BASE : `http://${address}`}` }).waitFor();
+      await tells(page.locator(".facts.gateway"), new RegExp(`State${state}`));
+      await page.getByText(reason).waitFor();
+    } finally {
+      await server.close();
+    }
+  }
+}, { expected: /.*/ }));
 
 test("the page below the prefix of a profile is for that profile", () => withPage(async ({ page }) => {
   await page.waitForSelector("#message");
