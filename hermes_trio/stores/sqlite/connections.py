@@ -44,9 +44,14 @@ MAX_CONVERTED_BYTES = 256_000_000
 MAX_RETURNED_PAGES = 1_000
 """Free pages that one transaction returns, so that it never delays other writes for long."""
 
+MIN_FREE_BYTES = 2 * PROBE_BYTES
+"""Room that a disk must have for the store to count as working."""
+
 KEPT_FREE_PAGES = 100
 """Free pages that stay in the file, for the next writes."""
 
+_ADVICE = "stop the server before you change its files"
+_MAGIC = b"SQLite format 3\0"  # the first bytes of every database
 _INCREMENTAL = 2  # what PRAGMA auto_vacuum reports
 _MAX_LOG_BYTES = 16_000_000  # to which the write-ahead log shrinks after a checkpoint
 _PRIMARY = 0xFF  # the low byte of an extended result code is the general kind of failure
@@ -166,11 +171,13 @@ class SqliteDatabase:
     def __init__(
         self,
         path: Path,
+        descriptor: int,
         writer: sqlite3.Connection,
         readers: Sequence[sqlite3.Connection],
         undo: ExitStack,
     ) -> None:
         self._path = path
+        self._descriptor = descriptor
         self._identity = _identify(path)
         self._writer = writer
         self._idle = deque(readers)
@@ -182,14 +189,36 @@ class SqliteDatabase:
         SQLite would keep writing to a file without a name, which is lost when it is closed.
 
         Raises:
-            StoreError: It was deleted or replaced.
+            StoreError: It was deleted, replaced or overwritten, or cannot be read.
         """
         found = _identify(self._path)
         if found != self._identity:
             what = "replaced by another file" if found else "deleted or moved"
-            raise StoreError(
-                f"{self._path} was {what}: stop the server before you change its files"
-            )
+            raise StoreError(f"{self._path} was {what}: {_ADVICE}")
+        # SQLite itself would notice when it reads a page that it does not have in its cache.
+        try:
+            magic = os.pread(self._descriptor, len(_MAGIC), 0)
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be read: {error.strerror}") from error
+        if magic != _MAGIC:
+            raise StoreError(f"{self._path} was overwritten or truncated: {_ADVICE}")
+
+    def check_disk(self) -> None:
+        """Check that the file can grow. Blocks for a system call.
+
+        Raises:
+            StoreError: The disk is full, was made read-only, or is gone.
+        """
+        try:
+            disk = os.fstatvfs(self._descriptor)
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be read: {error.strerror}") from error
+        if disk.f_flag & os.ST_RDONLY:
+            raise StoreError(f"the file system of {self._path} is read-only")
+        blocks = disk.f_bavail if os.geteuid() else disk.f_bfree
+        # Some network file systems do not say how large they are.
+        if disk.f_blocks and blocks * disk.f_frsize < MIN_FREE_BYTES:
+            raise StoreError(f"the disk of {self._path} is full")
 
     def write(self, jobs: Sequence[Job]) -> list[JobResult]:
         """Run jobs in one transaction, unless the file is gone."""
@@ -277,6 +306,10 @@ def _open(path: Path, readers: int, busy_seconds: float, is_checked: bool) -> Sq
         create_directory(path.parent)
         undo.callback(os.close, acquire_lock(path))
         create_file(path)
+        # Closed after the connections: to close any descriptor of the file releases the locks that
+        # SQLite has on it, as POSIX has it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        undo.callback(os.close, descriptor)
         writer = _connect(path, "rw", busy_seconds, undo)
         if is_checked:
             [found] = writer.execute("PRAGMA quick_check(1)").fetchone()
@@ -292,7 +325,7 @@ def _open(path: Path, readers: int, busy_seconds: float, is_checked: bool) -> Sq
             # The first read opens the write-ahead log and loads the schema; no request should wait
             # for that.
             reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-        return SqliteDatabase(path, writer, idle, undo.pop_all())
+        return SqliteDatabase(path, descriptor, writer, idle, undo.pop_all())
 
 
 def _connect(path: Path, mode: str, busy_seconds: float, undo: ExitStack) -> sqlite3.Connection:

@@ -46,16 +46,31 @@ class SqliteOptions(SqlStoreOptions):
 
 DEFAULTS = SqliteOptions()
 
+IDLE_SECONDS = 10.0
+"""How long the store may go without a write before one is tried."""
+
 
 class SqliteStore(SqlStore):
     """A :class:`~hermes_trio.stores.base.Store` in a file, opened by :func:`open_sqlite`."""
 
     _database: SqliteDatabase
+    _commits_seen = 0
+    _probe_at = 0.0
 
     async def heartbeat(self) -> None:
-        """See :class:`~hermes_trio.stores.base.Heartbeat`. Notices a file that was deleted or replaced."""
+        """See :class:`~hermes_trio.stores.base.Heartbeat`.
+
+        Notices a file that is gone or overwritten and a disk without room at once, and within
+        ``IDLE_SECONDS`` whatever else makes writes fail, even if nobody writes.
+        """
         self._database.check_file()
+        self._database.check_disk()
         await super().heartbeat()
+        now = trio.current_time()
+        if self.commits == self._commits_seen and now >= self._probe_at:
+            await self.check()
+        if self.commits != self._commits_seen:
+            self._commits_seen, self._probe_at = self.commits, now + IDLE_SECONDS
 
     async def purge(self, retention: Retention, now: float) -> PurgeResult:
         """See the interface. What is freed is returned to the file system."""

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
+import subprocess
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from trio.testing import MockClock
 
 from hermes_trio.core.records import NoRun, RunQuery
 from hermes_trio.core.sessions import SessionQuery
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.sqlite import SqliteOptions, SqliteStore, open_sqlite
+from hermes_trio.stores.sqlite.connections import SqliteDatabase
+from hermes_trio.stores.sqlite.store import IDLE_SECONDS
 from tests.stores.helpers import contents, overwrite, writer_connection
 from tests.stores.samples import ended
+from tests.support.disks import fill_disk, small_disk
 
 IMPATIENT = SqliteOptions(busy_seconds=0.05)
 
@@ -73,6 +80,75 @@ async def test_a_failed_write_is_probed_until_it_works(path: Path) -> None:
         commits = store.commits
         await store.heartbeat()
         assert store.commits == commits
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 8192], ids=["truncated", "overwritten"])
+async def test_a_file_that_is_overwritten_in_place(path: Path, content: bytes) -> None:
+    async with open_sqlite(path) as store:
+        await store.end_run(ended("a"))
+        before = contents(path)
+        overwrite(path, content)
+        for attempt in (store.heartbeat, store.check):
+            with pytest.raises(StoreError, match="was overwritten or truncated"):
+                await attempt()
+        with pytest.raises(StoreError, match="was overwritten or truncated"):
+            await store.end_run(ended("b"))
+        overwrite(path, before)
+        await store.heartbeat()
+        await store.end_run(ended("b"))
+
+
+async def test_a_disk_without_room_is_noticed_before_anybody_writes(tmp_path: Path) -> None:
+    try:
+        with small_disk(tmp_path / "disk", "4m") as disk:
+            async with open_sqlite(disk / "hermes.db") as store:
+                await store.heartbeat()
+                ballast = fill_disk(disk)
+                with pytest.raises(StoreError, match=r"the disk of .* is full"):
+                    await store.heartbeat()
+                ballast.unlink()
+                await store.heartbeat()
+                await store.end_run(ended("a"))
+    except PermissionError:
+        pytest.skip("nobody may mount here")
+
+
+def test_a_disk_that_was_made_read_only(tmp_path: Path) -> None:
+    try:
+        with small_disk(tmp_path / "disk", "4m") as disk, ExitStack() as undo:
+            path = disk / "hermes.db"
+            path.touch()
+            subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+            descriptor = os.open(path, os.O_RDONLY)
+            undo.callback(os.close, descriptor)
+            connection = undo.enter_context(closing(sqlite3.connect(":memory:")))
+            database = SqliteDatabase(path, descriptor, connection, [], undo)
+            with pytest.raises(StoreError, match="is read-only"):
+                database.check_disk()
+    except PermissionError:
+        pytest.skip("nobody may mount here")
+
+
+async def test_a_store_without_work_tries_to_write(path: Path, mock_clock: MockClock) -> None:
+    async with open_sqlite(path, IMPATIENT) as store:
+        await store.heartbeat()
+        writer_connection(store).execute("PRAGMA query_only = ON")
+        await store.heartbeat()  # nobody has tried to write
+        mock_clock.jump(IDLE_SECONDS)
+        with pytest.raises(StoreError, match="cannot be written to"):
+            await store.heartbeat()
+        writer_connection(store).execute("PRAGMA query_only = OFF")
+        await store.heartbeat()
+
+
+async def test_a_store_that_works_is_not_probed(path: Path, mock_clock: MockClock) -> None:
+    async with open_sqlite(path) as store:
+        for number in range(3):
+            await store.end_run(ended(f"{number}"))
+            commits = store.commits
+            await store.heartbeat()
+            assert store.commits == commits
+            mock_clock.jump(IDLE_SECONDS / 2)
 
 
 # -- damage --

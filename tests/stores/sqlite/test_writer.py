@@ -62,13 +62,20 @@ async def test_concurrent_callers_share_commits(path: Path) -> None:
         assert counted() <= 5
 
 
-async def test_a_gathering_job_gets_an_error_when_the_writer_is_abandoned() -> None:
+async def test_a_gathering_job_gets_an_error_when_the_writer_is_abandoned(path: Path) -> None:
     """At every step of the loop: a job that is neither queued nor in a transaction is not lost."""
+    async with open_sqlite(path):
+        pass
+    with path.open("rb") as file:
+        await check_every_step(path, file.fileno())
+
+
+async def check_every_step(path: Path, descriptor: int) -> None:
     for steps in range(1, 6):
         with closing(
             sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         ) as connection:
-            database = SqliteDatabase(Path("in memory"), connection, [], ExitStack())
+            database = SqliteDatabase(path, descriptor, connection, [], ExitStack())
             assert await outcome_of_abandoned(Writer(database, 9, 9), steps) in (
                 "done",
                 "cut off",
@@ -313,7 +320,7 @@ async def test_a_cancelled_read_returns_at_once_and_closing_waits_for_its_thread
         closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection,
         trio.fail_after(10),
     ):
-        database = SqliteDatabase(Path("in memory"), connection, [connection], ExitStack())
+        database = SqliteDatabase(Path("in memory"), -1, connection, [connection], ExitStack())
         readers = ReaderPool(database, 1)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(readers.read, gate)
