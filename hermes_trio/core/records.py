@@ -93,6 +93,7 @@ class LiveRun:
     """A run in progress."""
 
     header: RunHeader
+    is_waiting: bool = False  # for the answer to an approval request, as far as its log is stored
 
 
 @frozen
@@ -140,6 +141,7 @@ class RunQuery:
     limit: int = 20
     newest_first: bool = True
     live: bool = True  # include runs in progress
+    waiting: bool | None = None  # of these only those that wait for an approval, or only the others
     ends: frozenset[tuple[Status, Reason]] = ALL_ENDS  # include runs that ended this way
     kinds: frozenset[str] = frozenset()  # empty = all
     session_id: str = ""  # "" = all
@@ -162,6 +164,7 @@ class LogBatch:
     first: int  # number of the first change
     body: bytes  # from encode_changes()
     count: int
+    is_waiting: bool | None = None  # for an approval after the changes; None if they do not say
 
 
 @frozen

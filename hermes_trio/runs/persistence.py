@@ -19,6 +19,7 @@ import structlog
 import trio
 from attrs import define
 
+from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, TextAdded
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.records import (
     EndedRun,
@@ -62,6 +63,7 @@ class UnsavedLog:
         self.on_taken_over = on_taken_over  # another node owns the run: nothing more is written
         self.is_final = False  # the end of the run writes the rest
         self._saved = 0
+        self._open_approvals: set[str] = set()
         self._is_flushing = False
         self._flushed = trio.Event()
 
@@ -83,7 +85,26 @@ class UnsavedLog:
 
     def _batch(self, changes: Changes, body: bytes) -> tuple[LogBatch, ...]:
         principal, run_id = self.header.principal, self.header.run_id
-        return (LogBatch(principal, run_id, self._saved, body, len(changes)),)
+        is_waiting = self._note_approvals(changes)
+        return (LogBatch(principal, run_id, self._saved, body, len(changes), is_waiting),)
+
+    def _note_approvals(self, changes: Changes) -> bool | None:
+        """Return whether the run waits after these changes, None if they say nothing of approvals.
+
+        Taking changes again, because they could not be written, makes no difference.
+        """
+        says = False
+        for change in changes:
+            if type(change) is TextAdded:  # by far the most frequent change
+                continue
+            match change:
+                case ApprovalRequested(approval_id):
+                    self._open_approvals.add(approval_id)
+                    says = True
+                case ApprovalResolved(approval_id):
+                    self._open_approvals.discard(approval_id)
+                    says = True
+        return bool(self._open_approvals) if says else None
 
     def begin_flush(self) -> None:
         """Note that a batch is being written."""

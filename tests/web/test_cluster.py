@@ -141,6 +141,12 @@ async def test_an_approval_is_given_on_the_other_node(store: SharedMemoryStore) 
         await until_open(nodes.own, run_id)
         await wait_all_tasks_blocked()
         assert (await shown(nodes.other, run_id))["status"] == "waiting_for_approval"
+        for query, count in (("", 1), ("?status=waiting_for_approval", 1), ("?status=running", 0)):
+            own, other = [
+                (await node.client.get(RUNS + query)).json["data"]
+                for node in (nodes.own, nodes.other)
+            ]
+            assert (len(own), other) == (count, own)
         wrong = await answer(nodes.other, run_id, approval_id="another")
         assert (wrong.status, wrong.error["code"]) == (409, "approval_not_pending")
         assert await approved(nodes.other, run_id) == 1

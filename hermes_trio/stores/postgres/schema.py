@@ -340,12 +340,16 @@ _JOBS: Migration = (
     "CREATE INDEX jobs_by_due ON jobs (due_at, principal, job_id) WHERE due_at > 0",
 )
 
+# Whether a run in progress waits for an approval.
+_WAITING: Migration = ("ALTER TABLE runs ADD COLUMN waiting SMALLINT NOT NULL DEFAULT 0",)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _LOG + _CONVERSATIONS + _CLAIMS_AND_APPROVALS,
     _SIZES,
     _COMMANDS,
     _LEASE_SECONDS,
     _JOBS,
+    _WAITING,
 )
 LATEST_VERSION = len(MIGRATIONS)
 

@@ -65,6 +65,7 @@ _ALL = _range("TRUE")
 # The runs in progress are few, so that the other conditions need no index.
 _LIVE = _range(
     "status = 'in_progress' AND (:session_id = '' OR session_id = :session_id)"
+    " AND (:waiting = -1 OR waiting = :waiting)"
     " AND (:kinds = '[]' OR kind IN (SELECT value FROM json_each(:kinds)))"
 )
 _GROUP = _range(_IN_GROUP)
@@ -72,7 +73,8 @@ _GROUP_IN_SESSION = _range(f"{_IN_SESSION} AND {_IN_GROUP}")
 _NEXT_GROUP = _next_group("TRUE")
 _NEXT_GROUP_IN_SESSION = _next_group(_IN_SESSION)
 _ROW = """
-    SELECT status = 'in_progress', CAST(header AS BLOB), CAST(outcome AS BLOB), ended_after FROM runs
+    SELECT status = 'in_progress', CAST(header AS BLOB), CAST(outcome AS BLOB), ended_after, waiting
+    FROM runs
     WHERE principal = ? AND run_id = ?
 """
 
@@ -107,10 +109,10 @@ def _read_run(
 ) -> tuple[int, LiveRun | RunEnd]:
     """Return the size of a run's header, and the run."""
     row = connection.execute(_ROW, (principal, run_id)).fetchone()
-    is_live, body, outcome, ended_after = row
+    is_live, body, outcome, ended_after, is_waiting = row
     header = decode_header(body, run_id)
     if is_live:
-        return len(body), LiveRun(header)
+        return len(body), LiveRun(header, bool(is_waiting))
     return len(body), RunEnd(header, *decode_end(outcome, ended_after, run_id))
 
 
@@ -153,6 +155,7 @@ def find_ranges(
         "run_id": query.after.run_id,
         "session_id": query.session_id,
         "kinds": json.dumps(sorted(query.kinds)),
+        "waiting": -1 if query.waiting is None else int(query.waiting),
         "latest": math.inf,
         "limit": clamp_int(query.limit) + 1,
     }
@@ -166,7 +169,8 @@ def find_ranges(
 def _choose_ranges(
     connection: SqlConnection, parameters: dict[str, Any], query: RunQuery
 ) -> Iterator[tuple[str, RunGroup]]:
-    if query.live and query.ends == ALL_ENDS and not (query.kinds or query.session_id):
+    is_filtered = query.kinds or query.session_id or query.waiting is not None
+    if query.live and query.ends == ALL_ENDS and not is_filtered:
         yield _ALL, RunGroup()
         return
     if query.live:

@@ -81,7 +81,7 @@ END = """
         log_size = excluded.log_size + coalesce((
             SELECT sum(length(log.body)) FROM log WHERE log.principal = runs.principal AND log.run_id = runs.run_id
         ), 0),
-        size = excluded.size, header = excluded.header, items = excluded.items, outcome = excluded.outcome
+        waiting = 0, size = excluded.size, header = excluded.header, items = excluded.items, outcome = excluded.outcome
     WHERE runs.status = 'in_progress'
         AND (:owner = '' OR (runs.owner = :owner AND runs.owner_epoch = :owner_epoch))
 """
@@ -239,14 +239,17 @@ def _session_use(header: RunHeader, session_id: str, used_at: float) -> sessions
 def find(connection: SqlConnection, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
     """Return a visible run."""
     found = connection.execute(
-        "SELECT status = 'in_progress', CAST(header AS BLOB), CAST(items AS BLOB), CAST(outcome AS BLOB), ended_after"
-        " FROM runs WHERE principal = ? AND run_id = ? AND hidden = 0",
+        "SELECT status = 'in_progress', CAST(header AS BLOB), CAST(items AS BLOB), CAST(outcome AS BLOB), ended_after,"
+        " waiting FROM runs WHERE principal = ? AND run_id = ? AND hidden = 0",
         (principal, run_id),
     ).fetchone()
     if found is None:
         return NoRun()
-    row = RunRow(*found)
-    return LiveRun(decode_header(row.header, run_id)) if row.is_live else decode_run(row, run_id)
+    *columns, is_waiting = found
+    row = RunRow(*columns)
+    if row.is_live:
+        return LiveRun(decode_header(row.header, run_id), bool(is_waiting))
+    return decode_run(row, run_id)
 
 
 _FIND_ITEMS = """
@@ -298,6 +301,9 @@ INSERT_BATCH = """
     VALUES (:principal, :run_id, :first, :count, :body)
     ON CONFLICT (principal, run_id, first) DO UPDATE SET count = excluded.count, body = excluded.body WHERE excluded.count > log.count
 """
+_SET_WAITING = """
+    UPDATE runs SET waiting = :waiting WHERE principal = :principal AND run_id = :run_id
+"""
 READ_LOG = """
     SELECT first, count, CAST(body AS BLOB) FROM log
     WHERE principal = :principal AND run_id = :run_id AND first >= coalesce(
@@ -317,10 +323,19 @@ def append_log(
     found = owners.find(connection, [(batch.principal, batch.run_id) for batch in batches])
     ours = {key for key, owner in found.items() if owner.admits(ownership)}
     live = {key for key in ours if found[key].is_live}
-    _insert_batches(
-        connection, [batch for batch in batches if (batch.principal, batch.run_id) in live]
-    )
+    accepted = [batch for batch in batches if (batch.principal, batch.run_id) in live]
+    _insert_batches(connection, accepted)
+    if waiting := [_waiting_row(batch) for batch in accepted if batch.is_waiting is not None]:
+        connection.executemany(_SET_WAITING, waiting)
     return frozenset(run_id for _, run_id in found.keys() - ours)
+
+
+def _waiting_row(batch: LogBatch) -> dict[str, Any]:
+    return {
+        "principal": batch.principal,
+        "run_id": batch.run_id,
+        "waiting": int(bool(batch.is_waiting)),
+    }
 
 
 def _insert_batches(connection: SqlConnection, batches: Sequence[LogBatch]) -> None:

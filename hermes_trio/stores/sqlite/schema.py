@@ -366,6 +366,17 @@ _JOBS: Migration = (
     "CREATE INDEX jobs_by_due ON jobs (due_at, principal, job_id) WHERE due_at > 0",
 )
 
+# Whether a run in progress waits for an approval.
+_WAITING: Migration = (
+    "ALTER TABLE runs ADD COLUMN waiting INTEGER NOT NULL DEFAULT 0",
+    "DROP INDEX runs_in_progress",
+    """
+    CREATE INDEX runs_in_progress
+        ON runs (principal, created_at, run_id, hidden, listed, status, kind, session_id, waiting)
+        WHERE status = 'in_progress'
+    """,
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,
     _APPROVALS,
@@ -378,6 +389,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _SIZES,
     _OWNER_EPOCH,
     _JOBS,
+    _WAITING,
 )
 LATEST_VERSION = len(MIGRATIONS)
 

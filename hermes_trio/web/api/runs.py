@@ -254,9 +254,9 @@ def _find_live(run_id: str) -> Run | None:
 
 # -- the list of runs --
 #
-# The store has the runs that have ended and those stored from their beginning. Of live runs the
-# registry knows more: chat turns that are stored only at their end, and which runs wait or are
-# stopping. A page merges both.
+# The store has the runs that have ended and those stored from their beginning, and knows which of
+# them wait. Of live runs the registry knows more: chat turns that are stored only at their end, and
+# which runs are stopping. A page merges both.
 
 
 @frozen
@@ -288,11 +288,15 @@ class _ListQuery:
         """Return whether a live run belongs into the list."""
         header, query = listed.run.header, self.query
         return (
-            listed.status.state in self.statuses
+            self.has_status(listed)
             and query.session_id in {"", header.session_id}
             and (not query.kinds or header.kind in query.kinds)
             and self.is_after(listed.cursor, query.after)
         )
+
+    def has_status(self, listed: _ListedRun) -> bool:
+        """Return whether a run has one of the statuses; of ended ones, the store returns no others."""
+        return isinstance(listed.run, RunEnd) or listed.status.state in self.statuses
 
     def is_after(self, cursor: RunCursor, other: RunCursor) -> bool:
         """Return whether a run comes after another in the order of the list."""
@@ -314,7 +318,8 @@ async def list_runs() -> Response:
     # Enough to fill the page when the runs that the registry knows more about are taken out.
     enlarged = evolve(query.query, limit=query.query.limit + len(live))
     page = await services.store.list_runs(owner, enlarged)
-    found = _merge(query, live, page)
+    merged = [await _with_approvals(listed) for listed in _merge(query, live, page)]
+    found = [listed for listed in merged if query.has_status(listed)]
     shown = [listed.to_object() for listed in found[: query.query.limit]]
     has_more = page.has_more or len(found) > len(shown)
     ids = [run["run_id"] for run in shown] or [None]
@@ -327,6 +332,17 @@ async def list_runs() -> Response:
             "has_more": has_more,
         }
     )
+
+
+async def _with_approvals(listed: _ListedRun) -> _ListedRun:
+    """Complete a run that another process executes: if it waits, its log says what for."""
+    is_known = listed.status is not RUNNING
+    if is_known or not (isinstance(listed.run, LiveRun) and listed.run.is_waiting):
+        return listed
+    changes = await load_log(listed.run.header.run_id)
+    if not changes or isinstance(changes[-1], Ended):  # it ended between the two reads
+        return listed
+    return evolve(listed, status=status_after(changes), latest=tuple(changes[-MAX_RECENT:]))
 
 
 def _is_listed(run: Run) -> bool:
@@ -361,11 +377,13 @@ async def _parse_query() -> _ListQuery:
     statuses = (
         _words_param("status", LIVE_STATUSES | ENDED_STATUSES) or LIVE_STATUSES | ENDED_STATUSES
     )
+    is_running, is_waiting = (state in statuses for state in (RunState.RUNNING, RunState.WAITING))
     query = RunQuery(
         after=await _find_cursor(newest_first),
         limit=int_param("limit", 20, 1, 100),
         newest_first=newest_first,
-        live=RUNNING.state in statuses,
+        live=is_running or is_waiting,
+        waiting=None if is_running and is_waiting else is_waiting,
         ends=ends_in_states(statuses),
         kinds=_words_param("kind", KINDS),
         session_id=request.args.get("session_id", ""),

@@ -23,7 +23,7 @@ from hermes_trio.core.records import (
     RunQuery,
 )
 from hermes_trio.stores.base import Store, StoreError
-from tests.stores.samples import ODD, RICH_RUN, ended, header
+from tests.stores.samples import ODD, RICH_RUN, batch, ended, header
 
 UNSTORED = {"store": False}
 
@@ -104,6 +104,22 @@ class RunListContract:
         assert await listed(store, session_id="t") == "hgf"
         assert await listed(store, session_id="t", kinds=frozenset({"runs"}), live=False) == "h"
         assert await listed(store, session_id="none") == ""
+
+    async def test_live_runs_that_wait(self, store: Store) -> None:
+        await five(store)
+        await store.begin_run(header("g", 7.0), Ownership("me"))
+        asking = attrs.evolve(batch("g", 0), is_waiting=True)
+        await store.append_log([asking, batch("d", 0)])
+        await store.append_log([batch("g", 1)])
+        assert await listed(store, ends=frozenset(), waiting=True) == "g"
+        assert await listed(store, ends=frozenset(), waiting=False) == "d"
+        assert await listed(store, waiting=True) == "gecba"
+        assert await store.find_run("ann", "g") == LiveRun(header("g", 7.0), is_waiting=True)
+        found = (await store.list_runs("ann", RunQuery(ends=frozenset()))).runs
+        assert found == (LiveRun(header("g", 7.0), is_waiting=True), LiveRun(header("d", 3.0)))
+        await store.append_log([attrs.evolve(batch("g", 2), is_waiting=False)])
+        assert await listed(store, ends=frozenset(), waiting=True) == ""
+        assert await store.find_run("ann", "g") == LiveRun(header("g", 7.0))
 
     async def test_a_run_that_ends_keeps_its_position(self, store: Store) -> None:
         await five(store)
