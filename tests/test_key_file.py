@@ -67,7 +67,8 @@ def test_everything_that_an_entry_can_say(path: Path) -> None:
     named = entry(
         path,
         'routes = ["chat", "sessions:read"]\nprofiles = ["default"]\ntools = []\nadmin = true\n'
-        "expires = 2027-01-31\nmax_runs = 2\nmax_runs_per_minute = 3\nmax_requests = 4",
+        "expires = 2027-01-31\nmax_runs = 2\nmax_runs_per_minute = 3\nmax_requests = 4\n"
+        "max_stored_bytes = 5",
     )
     assert named.access == Access(
         frozenset({"chat", "sessions:read"}),
@@ -75,7 +76,7 @@ def test_everything_that_an_entry_can_say(path: Path) -> None:
         frozenset(),
         is_admin=True,
         expires_at=datetime(2027, 1, 31, tzinfo=UTC).timestamp(),
-        quota=Quota(2, 3, 4),
+        quota=Quota(2, 3, 4, 5),
     )
 
 

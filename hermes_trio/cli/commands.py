@@ -327,6 +327,7 @@ def _find_key_file(context: click.Context) -> Path:
 @click.option("--max-runs", type=click.IntRange(1), help="Runs at the same time.")
 @click.option("--max-runs-per-minute", type=click.IntRange(1), help="Runs that start in a minute.")
 @click.option("--max-requests", type=click.IntRange(1), help="Open requests at the same time.")
+@click.option("--max-stored-bytes", type=click.IntRange(1), help="Size of the principal's records.")
 @click.pass_context
 def add_key(context: click.Context, /, name: str, **values: Any) -> None:
     """Add a key to the key file and print it, once: the file holds only its hash."""

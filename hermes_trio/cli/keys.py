@@ -39,6 +39,7 @@ class KeyFlags:
     max_runs: int | None = None
     max_runs_per_minute: int | None = None
     max_requests: int | None = None
+    max_stored_bytes: int | None = None
 
 
 def find_key_file(settings: Settings) -> Path:
@@ -70,7 +71,7 @@ def add(path: Path, name: str, flags: KeyFlags) -> str:
         options["admin"] = True
     if flags.expires:
         options["expires"] = parse_expiry(flags.expires, datetime.now(UTC))
-    for limit in ("max_runs", "max_runs_per_minute", "max_requests"):
+    for limit in ("max_runs", "max_runs_per_minute", "max_requests", "max_stored_bytes"):
         if (value := getattr(flags, limit)) is not None:
             options[limit] = value
     return add_key(path, name, options)

@@ -55,6 +55,7 @@ _QUOTAS = {
     "max_runs": "runs",
     "max_runs_per_minute": "runs_per_minute",
     "max_requests": "requests",
+    "max_stored_bytes": "stored_bytes",
 }
 _OPTIONS = frozenset({"hash", "key", "principal", "expires", "admin", *_LISTS, *_QUOTAS})
 

@@ -247,6 +247,10 @@ class RunStore(Protocol):
         """
         ...
 
+    async def stored_bytes(self, principal: str) -> int:
+        """Return the size of the principal's runs, sessions and conversations."""
+        ...
+
     async def purge(self, retention: Retention, now: float) -> PurgeResult:
         """Remove what the retention limits no longer cover, a bounded amount per call, and return what was removed.
 

@@ -15,7 +15,8 @@ from attrs import frozen
 from quart import Blueprint, Response, request
 
 from hermes_trio.core.access import DEFAULT_PROFILE_NAME, READ_ONLY
-from hermes_trio.core.errors import ApiError
+from hermes_trio.core.errors import RATE_LIMIT, ApiError
+from hermes_trio.core.records import record_owner
 from hermes_trio.core.redact import header_safe
 from hermes_trio.keys import Anonymous, Principal
 from hermes_trio.tokens import ExpiredToken, InvalidToken
@@ -56,6 +57,7 @@ ROUTE_PREFIXES = {
     "/v1/runs": "runs",
     "/v1/settings": "settings",
     "/api/sessions": "sessions",
+    "/api/status": "health",
     "/health/detailed": "health",
     "/metrics": "metrics",
 }
@@ -66,6 +68,9 @@ UNSCOPED_RULES = frozenset(
         "/api/model/options", "/api/sign-in", "/api/sign-out",
     }
 )  # fmt: skip
+# Below these, requests other than those that only read or delete may store something.
+_STORING_PREFIXES = ("/v1/chat", "/v1/conversations", "/v1/responses", "/v1/runs", "/api/sessions")
+STORAGE_RETRY_SECONDS = 60  # somebody has to delete something, or retention does
 PRINCIPAL_HEADER = "X-Hermes-Principal"
 TICKET_ROUTE = "/ticket"  # a POST that only lets its client read
 
@@ -107,6 +112,7 @@ async def authenticate() -> None:
     if not is_open:
         _require_route(context)
         context.other_principal = _find_other_principal(context)
+        await _require_storage(context)
         spare = SPARE_REQUESTS if context.route.endswith(CONTROL_ROUTES) else 0
         slot = app_state().admission.admit_request(principal.name, spare, principal.access.quota)
         context.release_on_close(slot)
@@ -151,6 +157,32 @@ def _require_route(context: RequestContext) -> None:
     if not context.principal.access.allows_route(group, is_read):
         scope = group + READ_ONLY if is_read else group
         raise _insufficient_scope(f"This API key does not allow this route. It needs '{scope}'.")
+
+
+async def _require_storage(context: RequestContext) -> None:
+    """Refuse a request that may store something while its principal stores as much as its key allows.
+
+    Raises:
+        ApiError: 429.
+        StoreError: the store does not work.
+    """
+    limit = context.principal.access.quota.stored_bytes
+    is_reader = request.method in {*_SAFE_METHODS, "DELETE"}
+    if not limit or is_reader or not context.route.startswith(_STORING_PREFIXES):
+        return
+    if context.route.endswith((*CONTROL_ROUTES, TICKET_ROUTE)):
+        return
+    state = app_state()
+    profiles = ["", *(profile.name for profile in state.options.profiles)]
+    owners = [record_owner(context.principal.name, profile) for profile in profiles]
+    stored = sum([await state.services.store.stored_bytes(owner) for owner in owners])
+    if stored >= limit:
+        message = (
+            f"The principal of this API key stores {stored:,} bytes (max {limit:,}). "
+            "Delete sessions, responses or conversations."
+        )
+        headers = {"Retry-After": str(STORAGE_RETRY_SECONDS)}
+        raise ApiError(429, message, RATE_LIMIT, code="storage_limit_exceeded", headers=headers)
 
 
 def _find_other_principal(context: RequestContext) -> str:

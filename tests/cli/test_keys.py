@@ -45,7 +45,7 @@ def test_every_flag_is_an_option_of_the_entry(path: Path) -> None:
     flags = (
         "--principal ada --route chat --route runs:read --profile default --tool read_file --admin"
     )
-    limits = "--max-runs 1 --max-runs-per-minute 2 --max-requests 3 --expires 2999-01-31"
+    limits = "--max-runs 1 --max-runs-per-minute 2 --max-requests 3 --max-stored-bytes 4 --expires 2999-01-31"
     assert keys("add", "phone", "--file", path, *flags.split(), *limits.split()).exit_code == 0
     [named] = read_key_file(path)
     assert (named.name, named.principal) == ("phone", "ada")
@@ -55,7 +55,7 @@ def test_every_flag_is_an_option_of_the_entry(path: Path) -> None:
         frozenset({"read_file"}),
         True,
         datetime(2999, 1, 31, tzinfo=UTC).timestamp(),
-        Quota(1, 2, 3),
+        Quota(1, 2, 3, 4),
     )
 
 

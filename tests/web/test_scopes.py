@@ -144,11 +144,14 @@ OPTIONS = WebOptions(
 )
 
 
+def agents() -> dict[str, ScriptedAgentFactory]:
+    return {name: ScriptedAgentFactory((Text(name),)) for name in ("coder", "writer")}
+
+
 def several(**allowed: Any) -> AppHarness:
     """A server with two profiles beside its own agent."""
-    agents = {name: ScriptedAgentFactory((Text(name),)) for name in ("coder", "writer")}
     return make_harness(
-        (Text("own"),), options=OPTIONS, profile_agents=agents, keyring=keyring(**allowed)
+        (Text("own"),), options=OPTIONS, profile_agents=agents(), keyring=keyring(**allowed)
     )
 
 
@@ -221,6 +224,28 @@ class TestQuotas:
                 assert (await harness.client.get("/v1/models")).status == 429
                 assert (await harness.client.get("/v1/models", BOB)).status == 200
                 pause.go()
+
+    async def test_stored_bytes_of_one_key(self) -> None:
+        keys = keyring(quota=Quota(stored_bytes=5_000))
+        async with open_harness(options=OPTIONS, profile_agents=agents(), keyring=keys) as harness:
+            client = harness.client
+            body = {"input": "hello"}
+            assert (await client.send("/v1/responses", body)).status == 200
+            store = harness.state.services.store
+            for _ in range(9):  # below the prefix of a profile, it counts as well
+                if await store.stored_bytes("ann") + await store.stored_bytes("ann/writer") < 5_000:
+                    assert (await client.send("/p/writer/v1/responses", body)).status == 200
+            assert await store.stored_bytes("ann") < 5_000
+            for path, asked in ((CHAT, ask()), ("/v1/runs", RUN), ("/api/sessions", {})):
+                refused = await client.send(path, asked)
+                assert (refused.status, refused.error["code"]) == (429, "storage_limit_exceeded")
+                assert refused.headers["retry-after"] == "60"
+            assert (await client.send("/v1/responses", body, BOB)).status == 200
+            assert (await client.get("/api/sessions")).status == 200
+            [session] = (await client.get("/api/sessions")).json["data"]
+            deleted = await client.get(f"/api/sessions/{session['id']}", method="DELETE")
+            assert deleted.status == 200
+            assert (await client.send(CHAT, ask())).status == 200
 
     async def test_keys_of_one_principal_are_counted_together(self) -> None:
         limited = Access(quota=Quota(runs_per_minute=1))

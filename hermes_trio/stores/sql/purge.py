@@ -45,6 +45,13 @@ _USAGES = (
     "SELECT principal, 0, CAST(sum(size) AS BIGINT) FROM sessions GROUP BY principal",
     "SELECT principal, 0, CAST(sum(size) AS BIGINT) FROM conversations GROUP BY principal",
 )
+_STORED_BYTES = """
+    SELECT CAST(
+        (SELECT coalesce(sum(size + log_size), 0) FROM runs WHERE principal = :principal AND hidden = 0) +
+        (SELECT coalesce(sum(size), 0) FROM sessions WHERE principal = :principal) +
+        (SELECT coalesce(sum(size), 0) FROM conversations WHERE principal = :principal)
+    AS BIGINT)
+"""
 # Sessions and conversations without runs are in the way only where bytes count. Runs that are not
 # listed belong to no session.
 _LEAST_USED_FIRST = """
@@ -113,6 +120,12 @@ def purge(connection: SqlConnection, retention: Retention, now: float) -> PurgeR
             reduction.run()
             runs, transcripts = runs + reduction.runs, transcripts + reduction.transcripts
     return PurgeResult(runs, logs, keys, transcripts)
+
+
+def stored_bytes(connection: SqlConnection, principal: str) -> int:
+    """Return the size of what one owner stores, logs of runs in progress included."""
+    [size] = connection.execute(_STORED_BYTES, {"principal": principal}).fetchone()
+    return int(size)
 
 
 def _purge_logs(connection: SqlConnection, before: float) -> int:

@@ -49,7 +49,7 @@ from hermes_trio.stores.codec import check_end, check_header, check_ids, clamp_i
 from hermes_trio.stores.retention import AccessTimes, RunAccess
 from hermes_trio.stores.sql import conversations, jobs, owners, run_lists, runs, sessions
 from hermes_trio.stores.sql.database import Database, ReaderPool, SqlConnection
-from hermes_trio.stores.sql.purge import purge
+from hermes_trio.stores.sql.purge import purge, stored_bytes
 from hermes_trio.stores.sql.retention import (
     delete_run,
     save_access_times,
@@ -225,6 +225,10 @@ class BaseSqlStore:
                 log.error("gave up an abandoned run that cannot be read", error=str(error))
             if found.runs or not found.errors:
                 return found.runs
+
+    async def stored_bytes(self, principal: str) -> int:
+        check_ids(principal)
+        return await self._read(partial(stored_bytes, principal=principal))
 
     async def purge(self, retention: Retention, now: float) -> PurgeResult:
         job = partial(purge, retention=retention, now=now)

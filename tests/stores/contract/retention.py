@@ -48,6 +48,18 @@ async def visible(store: Store, *run_ids: str) -> str:
 class DeleteContract:
     """Deletion of runs."""
 
+    async def test_what_a_principal_stores(self, store: Store) -> None:
+        assert await store.stored_bytes("ann") == 0
+        await begin_and_log(store, "a")
+        await store.end_run(ended("a", conversation="c"), items=[item("a")])
+        size = await store.stored_bytes("ann")
+        await store.end_run(ended("b", conversation="c"), items=[item("b")])
+        assert 0 < size < await store.stored_bytes("ann")
+        assert await store.stored_bytes("bob") == 0
+        for run_id in "ab":
+            await store.delete_run("ann", run_id)
+        assert 0 < await store.stored_bytes("ann") < size  # the session and the conversation
+
     async def test_a_deleted_run_is_gone(self, store: Store) -> None:
         await store.claim_key(idempotency_record("a"))
         await begin_and_log(store, "a")
