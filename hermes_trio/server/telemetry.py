@@ -26,7 +26,7 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 EXPORTER = "OTEL_TRACES_EXPORTER"
 DISABLED = "OTEL_SDK_DISABLED"
 SERVICE_NAME = "OTEL_SERVICE_NAME"
-MISSING = "OpenTelemetry is configured but not installed: pip install 'hermes-trio[otel]'"
+MISSING = "OpenTelemetry is configured but not installed: pip install '.[otel]' in a clone of the repository"
 FLUSH_MILLISECONDS = 5_000
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hermes_trio.stores.base import Store
 
 FILE_NAME = "hermes.db"
-POSTGRES_EXTRA = "pip install 'hermes-trio[postgres]'"
+POSTGRES_EXTRA = "pip install '.[postgres]' in a clone of the repository"
 DEFAULT_LEASE_SECONDS = 8.0
 _SQLITE = "sqlite:///"
 _MEMORY = "memory:"

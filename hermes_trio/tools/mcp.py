@@ -129,7 +129,7 @@ async def open_servers(
             import mcp  # noqa: F401, PLC0415 - an optional dependency
         except ImportError as error:
             raise ConfigurationError(
-                "mcp: the package is missing: pip install 'hermes-trio[mcp]'"
+                "mcp: the package is missing: pip install '.[mcp]' in a clone of the repository"
             ) from error
     async with trio.open_nursery() as nursery:
         connections = [

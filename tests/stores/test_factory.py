@@ -90,7 +90,7 @@ async def test_open_a_store_in_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_missing_driver_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hermes_trio.stores.postgres", None)
     location = PostgresUrl("postgresql://ann:hush@db/x")
-    with pytest.raises(ConfigurationError, match=r"pip install 'hermes-trio\[postgres\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[postgres\]'"):
         open_store(location)
     assert "hush" not in repr(location)
 

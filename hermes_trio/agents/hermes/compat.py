@@ -34,7 +34,7 @@ DEFAULT_TOOLSETS = frozenset({"hermes-api-server"})
 DEFAULT_ITERATIONS = 90
 _PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _UNNAMED_PROFILES = frozenset({"default", "custom"})  # what Hermes calls homes that are no profiles
-NOT_INSTALLED = 'agent: hermes needs the package hermes-agent: pip install "hermes-trio[hermes]"'
+NOT_INSTALLED = "agent: hermes needs the package hermes-agent: pip install '.[hermes]' in a clone of the repository"
 
 
 class MissingName(Exception):

@@ -100,7 +100,7 @@ async def _launch_spec(config: AgentConfig) -> LaunchSpec:
         raise ConfigurationError(f"model_path: {config.model_path}: No such file or directory")
     if importlib.util.find_spec(PACKAGE) is None:
         raise ConfigurationError(
-            f"agent local: the package {PACKAGE} is missing: pip install 'hermes-trio[local]'"
+            f"agent local: the package {PACKAGE} is missing: pip install '.[local]' in a clone of the repository"
         )
     try:
         options = msgspec.convert(config.options.get("local", {}), _LocalOptions)

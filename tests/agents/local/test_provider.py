@@ -179,7 +179,7 @@ async def test_a_missing_package_is_a_line(tmp_path: Path, monkeypatch: pytest.M
         async with opened(AgentConfig(model_path=tmp_path / "model.gguf"), tmp_path):
             raise AssertionError
     assert str(caught.value) == (
-        "agent local: the package xllamacpp is missing: pip install 'hermes-trio[local]'"
+        "agent local: the package xllamacpp is missing: pip install '.[local]' in a clone of the repository"
     )
 
 
