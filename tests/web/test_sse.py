@@ -82,6 +82,7 @@ class Stream:
         self.body = StreamBody(self._start, self.dialect, RunStats(), 10.0, try_send)
         self.sent: list[bytes] = []
         self.failed: Exception | None = None
+        self.over = trio.Event()
 
     @asynccontextmanager
     async def _start(self) -> AsyncIterator[Subscriber]:
@@ -103,6 +104,8 @@ class Stream:
                     await self.connection.send(data)
         except (ValueError, StreamTruncated) as error:
             self.failed = error
+        finally:
+            self.over.set()
 
 
 @asynccontextmanager
@@ -240,6 +243,7 @@ async def test_a_wake_up_that_is_not_needed_any_more_is_nothing(
         await wait_all_tasks_blocked()
         assert stream.connection.out == b">" + before + b"hellobehind"
         stream.end()
+        await stream.over.wait()  # the end of a long answer is rendered in a thread
     assert stream.connection.out == b">" + before + b"hellobehind."
     assert stream.failed is None
 
