@@ -11,7 +11,10 @@ import sys
 # Hypercorn imports the module of its worker class before the application, and Quart imports those
 # of both kinds.
 if "hypercorn.asyncio.run" in sys.modules and "hypercorn.trio.run" not in sys.modules:
-    raise SystemExit("hermes-trio: hypercorn needs the Trio worker: add `--worker-class trio`")
+    raise SystemExit(
+        "hermes-trio: hypercorn needs the Trio worker: add `--worker-class trio`, "
+        'or `worker_class = "trio"` to its configuration file'
+    )
 
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.server.lifespan import LifespanApp, make_app

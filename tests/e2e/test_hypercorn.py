@@ -42,10 +42,22 @@ COMMAND = (
     *(sys.executable, "-m", "hypercorn", "--worker-class", "trio", "--workers", "1"),
     *("--bind", "127.0.0.1:0", "hermes_trio.asgi:app"),
 )
+TOML = """
+bind = ["127.0.0.1:0"]
+workers = 1
+graceful_timeout = 5
+"""
 _RUNNING = re.compile(r"Running on (http://\S+)")
 
 
 SETTINGS = {"agent": AGENTS, "api_key": "a-key-for-hypercorn"}
+
+
+def from_file(folder: Path, text: str) -> tuple[str, ...]:
+    """The command that reads Hypercorn's configuration from a file."""
+    path = folder / "hypercorn.toml"
+    path.write_text(text)
+    return (sys.executable, "-m", "hypercorn", "--config", str(path), "hermes_trio.asgi:app")
 
 
 def started(plan: LaunchOptions, **options: Any) -> ServerProcess:
@@ -162,9 +174,13 @@ def outcomes(server: ServerProcess) -> list[tuple[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("to_group", [False, True], ids=["master", "group"])
-def test_a_shutdown_ends_every_stream_in_order(tmp_path: Path, to_group: bool) -> None:
+@pytest.mark.parametrize("is_file", [False, True], ids=["flags", "file"])
+def test_a_shutdown_ends_every_stream_in_order(
+    tmp_path: Path, to_group: bool, is_file: bool
+) -> None:
     """Whether the master gets the signal alone or the whole process group does, as by default from systemd."""
-    plan = LaunchOptions(tmp_path, settings={**SETTINGS, "drain_seconds": 0.2}, command=COMMAND)
+    command = from_file(tmp_path, f'{TOML}\nworker_class = "trio"') if is_file else COMMAND
+    plan = LaunchOptions(tmp_path, settings={**SETTINGS, "drain_seconds": 0.2}, command=command)
     server = started(plan, start_new_session=True)
     try:
         with ExitStack() as stack:
@@ -239,3 +255,11 @@ def test_what_keeps_it_from_starting_is_one_line(
     assert done.stderr.startswith("hermes-trio: ")
     assert line in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_file_without_the_worker_class_is_one_line(tmp_path: Path) -> None:
+    command = from_file(tmp_path, TOML)
+    done = run(LaunchOptions(tmp_path, settings=SETTINGS, command=command))
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("hermes-trio: hypercorn needs the Trio worker")
+    assert "worker_class" in line

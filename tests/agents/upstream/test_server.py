@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from attrs import frozen
+from trio.testing import MockClock
 
 from hermes_trio.agent.interface import AgentConfig, AgentContext, AgentFactory, UpstreamLimits
+from hermes_trio.agents.upstream.client import QUIRKS_FRESH_SECONDS
 from hermes_trio.agents.upstream.provider import provider
 from tests.agents.upstream import tools_for_tests
 from tests.support import chat_api, fakes
@@ -260,6 +262,16 @@ async def test_a_model_that_cannot_stream_leaves_the_others_streaming() -> None:
         ("b", True),
         ("a", False),
     ]
+
+
+async def test_a_model_that_could_not_stream_streams_again_later(mock_clock: MockClock) -> None:
+    scripts = [[refusal(400, "no streaming")], [whole("A")], says("B", "B"), says("C", "C")]
+    async with serving(*scripts) as (harness, upstream):
+        answers = [await harness.client.send(CHAT, ask_stream())]
+        mock_clock.jump(QUIRKS_FRESH_SECONDS + 1)
+        answers += [await harness.client.send(CHAT, ask_stream()) for _ in range(2)]
+    assert [chat_api.said(answer) for answer in answers] == ["A", "BB", "CC"]
+    assert [asked.json["stream"] for asked in upstream.requests] == [True, False, True, True]
 
 
 @pytest.mark.parametrize("route", ["chat", "responses"])
