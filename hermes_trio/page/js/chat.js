@@ -7,11 +7,13 @@ import { Composer, fillComposer } from "./composer.js";
 import { branch, conversation, newConversation } from "./conversation.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
 import { defaultModel, models } from "./models.js";
+import { usePolling } from "./polling.js";
 import { suggestions } from "./suggestions.js";
 import { go } from "./route.js";
 import { contentOf, imagesOf, plainText } from "./transcript.js";
 import { TurnView } from "./turn_view.js";
 
+const CATCH_UP_EVERY = 4000; // milliseconds
 const chosen = new Cell(""); // of the picker, for turns to come
 
 export function Chat({ sessionId }) {
@@ -66,6 +68,7 @@ function Opened({ sessionId }) {
   useEffect(() => {
     if (talk.state === "new" || talk.state === "failed") void talk.load();
   }, [talk]);
+  usePolling(() => talk.catchUp(), CATCH_UP_EVERY, talk);
   const current = talk.session?.model || talk.turns.findLast((turn) => turn.model)?.model || defaultModel();
   const inBranch = async (turn, content, model) => {
     try {

@@ -15,6 +15,13 @@ const RECALL_PATIENCE = 5000; // milliseconds
 const open = new Map(); // of this tab, by session id
 export const changed = new Cell(0); // sessions came, went or were used
 
+// Tells the other tabs of this browser which session has a new turn. Other clients are found by polling.
+const tabs = new BroadcastChannel("hermes-trio-turns");
+tabs.onmessage = ({ data: sessionId }) => {
+  changed.set(changed.value + 1);
+  void open.get(sessionId)?.catchUp();
+};
+
 export function conversation(sessionId) {
   if (!open.has(sessionId)) open.set(sessionId, new Conversation(sessionId));
   return open.get(sessionId);
@@ -53,6 +60,8 @@ const question = {
 export class Conversation {
   #leaving = new AbortController();
   #loading = null;
+  #catchingUp = null;
+  #known = new Set(); // the runs that are on the screen, or have left no message
 
   constructor(id) {
     this.id = id;
@@ -107,7 +116,30 @@ export class Conversation {
     await Promise.all(latestWithTools(this.turns).map(recall));
     const told = new Set(messages.map((message) => message.run_id));
     const missing = runs.data.filter((run) => !told.has(run.run_id)).reverse();
+    for (const run of runs.data) this.#known.add(run.run_id);
     for (const run of missing.filter((each) => isLive(each.status))) this.#resume(run);
+  }
+
+  // Show the turns that others have begun in this session since it was loaded. One of this tab has their place in order.
+  catchUp() {
+    this.#catchingUp ??= this.#addNewTurns().finally(() => { this.#catchingUp = null; });
+    return this.#catchingUp;
+  }
+
+  async #addNewTurns() {
+    if (this.state !== "ready" || this.live) return;
+    const page = await get(`/v1/runs?session_id=${part(this.id)}&limit=20`).catch(() => ({ data: [] }));
+    const runs = page.data.filter((run) => !this.#known.has(run.run_id)).reverse();
+    if (!runs.length) return;
+    const messages = await allMessages(this.id).catch(() => null);
+    if (messages === null || this.live) return;
+    for (const run of runs) this.#known.add(run.run_id);
+    const ended = new Map(runs.filter((run) => !isLive(run.status)).map((run) => [run.run_id, run]));
+    const turns = turnsOf(messages.filter((message) => ended.has(message.run_id)), ended);
+    await Promise.all(latestWithTools(turns).map(recall));
+    this.turns = [...this.turns, ...turns];
+    this.cell.poke();
+    for (const run of runs.filter((each) => !ended.has(each.run_id))) this.#resume(run);
   }
 
   #resume(run) {
@@ -195,6 +227,10 @@ export class Conversation {
   #take(turn, event) {
     const before = turn.status;
     take(turn, event);
+    if (event.event === "run.started" && !this.#known.has(turn.runId)) {
+      this.#known.add(turn.runId);
+      tabs.postMessage(this.id);
+    }
     turn.cell.poke();
     if (turn.status !== before) this.cell.poke();
     tell(turn, event, before);

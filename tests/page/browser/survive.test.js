@@ -119,6 +119,27 @@ test("a turn of another client is followed, and shows what was asked when it has
   await becomes(() => page.locator(".question .words").allTextContents(), ["/sleep 4"]);
 }, { expected: /404/ }));
 
+test("two tabs on one session stay in step, with each other and with other clients", () => withPage(async ({ page, context }) => {
+  await page.waitForSelector("#message");
+  await say(page, "/sleep 3");
+  await page.waitForSelector(".tool.running");
+  const other = await context.newPage();
+  await other.goto(page.url());
+  await other.waitForSelector(".tool.running");
+  await ended(page);
+  await ended(other);
+  await say(other, "/terminal echo from the other tab");
+  await becomes(() => page.locator(".tool.completed").count(), 2); // while it is in the background
+  await ended(other);
+  const session = decodeURIComponent(new URL(page.url()).hash.split("/").at(-1));
+  await api("POST", `/api/sessions/${session}/chat`, { message: "from a program" });
+  for (const each of [page, other]) {
+    await each.bringToFront(); // a tab in the background does not poll
+    await becomes(() => each.locator(".question .words").allTextContents(), ["/sleep 3", "/terminal echo from the other tab", "from a program"]);
+    await becomes(() => each.locator(".tool.completed").count(), 2);
+  }
+}));
+
 test("the server dies and comes back: the page takes up what is left of the turn", () => withPage(async ({ page }) => {
   const server = await ownServer();
   try {
