@@ -4,7 +4,8 @@ import { get, now, part, send } from "./api.js";
 import { Bar } from "./bar.js";
 import { Icon, Problem, Sign } from "./bits.js";
 import { Cell, useCell } from "./cell.js";
-import { changed, forget } from "./conversation.js";
+import { allMessages, changed, forget } from "./conversation.js";
+import { asJson, asMarkdown, download, fileName } from "./export.js";
 import { ago, byDay, counted, moment, oneLine } from "./format.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
 import { live, liveIn } from "./live.js";
@@ -99,6 +100,13 @@ function Row({ session, attempt }) {
     await send("DELETE", path);
     forget(session.id);
   }, "Deleted.");
+  const save = (kind) => attempt(async () => {
+    setMode("");
+    const messages = await allMessages(session.id);
+    const title = titleOf(session);
+    if (kind === "json") download(fileName(title, "json"), "application/json", asJson(session, messages));
+    else download(fileName(title, "md"), "text/markdown", asMarkdown(title, messages));
+  }, "Saved as a file.");
   return html`<li>
     <div class="about">
       ${mode === "rename"
@@ -108,11 +116,12 @@ function Row({ session, attempt }) {
         <span>${counted(session.message_count, "message")}</span>${session.tool_call_count > 0 && html`<span>${counted(session.tool_call_count, "tool call")}</span>`}
         <span>${session.kind}</span>${session.model && html`<span>${session.model}</span>`}${session.end_reason && html`<span>${session.end_reason}</span>`}</div>
     </div>
-    ${mode === "delete"
-      ? html`<div class="row"><span>Delete it and its runs?</span><button type="button" class="danger" onClick=${remove}>Delete</button><button type="button" onClick=${() => setMode("")}>Keep</button></div>`
-      : html`<div class="row"><button type="button" class="quiet" onClick=${() => setMode("rename")}><${Icon} name="edit" />Rename</button>
-          <button type="button" class="quiet" onClick=${fork}><${Icon} name="branch" />Fork</button>
-          <button type="button" class="quiet" onClick=${() => setMode("delete")}><${Icon} name="trash" />Delete</button></div>`}
+    ${mode === "delete" && html`<div class="row"><span>Delete it and its runs?</span><button type="button" class="danger" onClick=${remove}>Delete</button><button type="button" onClick=${() => setMode("")}>Keep</button></div>`}
+    ${mode === "export" && html`<div class="row"><span>Save as</span><button type="button" onClick=${() => save("md")}>Markdown</button><button type="button" onClick=${() => save("json")}>JSON</button><button type="button" onClick=${() => setMode("")}>Cancel</button></div>`}
+    ${(mode === "" || mode === "rename") && html`<div class="row"><button type="button" class="quiet" onClick=${() => setMode("rename")}><${Icon} name="edit" />Rename</button>
+      <button type="button" class="quiet" onClick=${fork}><${Icon} name="branch" />Fork</button>
+      <button type="button" class="quiet" onClick=${() => setMode("export")}><${Icon} name="export" />Export</button>
+      <button type="button" class="quiet" onClick=${() => setMode("delete")}><${Icon} name="trash" />Delete</button></div>`}
   </li>`;
 }
 

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { ownServer } from "./own_server.js";
 import { api, BASE, becomes, CLIPBOARD, copied, ended, eventually, KEY, say, tells, withPage } from "./setup.js";
@@ -39,6 +40,25 @@ test("sessions: find, rename, open, fork, delete", () => withPage(async ({ page 
   await page.locator(".sessions .title", { hasText: "Fruit" }).click();
   await page.locator(".question .words", { hasText: "about apples" }).waitFor();
   assert.match(await page.locator(".foot a").getAttribute("href"), /^#\/runs\/run_/); // each message with its run
+}));
+
+test("a session is saved as Markdown and as JSON", () => withPage(async ({ page }) => {
+  const { session } = await api("POST", "/api/sessions", { title: "To keep: 1/2" });
+  await api("POST", `/api/sessions/${session.id}/chat`, { message: "/terminal echo ```kept```" });
+  await open(page, "Sessions");
+  await page.fill("#search", "to keep");
+  const saved = async (kind) => {
+    await page.getByRole("button", { name: "Export" }).click();
+    const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: kind }).click()]);
+    return [file.suggestedFilename(), await readFile(await file.path(), "utf-8")];
+  };
+  const [name, text] = await saved("Markdown");
+  assert.equal(name, "to-keep-1-2.md");
+  assert.match(text, /^# To keep: 1\/2\n\n## You\n\n\/terminal echo ```kept```\n\n## Agent\n\n/);
+  assert.match(text, /Calls \*\*terminal\*\*:\n\n````json\n.*kept.*\n````\n\nResult of \*\*terminal\*\*:/);
+  const [, json] = await saved("JSON");
+  const { session: stored, messages } = JSON.parse(json);
+  assert.deepEqual([stored.id, messages[0].role, messages.at(-1).role], [session.id, "user", "assistant"]);
 }));
 
 test("a title that is taken is refused with its reason", () => withPage(async ({ page }) => {
