@@ -65,6 +65,22 @@ class Session:
     end_reason: str = ""
     parent: str = ""  # the session it was forked from or continues
     counters: Counters = NO_COUNTS
+    is_pinned: bool = False
+    # of a fork: how many messages it took from its parent; -1 if that is unknown, or for no fork
+    forked_messages: int = -1
+
+
+@frozen
+class SessionFork:
+    """A request to fork a session."""
+
+    principal: str
+    source_id: str
+    child_id: str
+    title: str = ""  # "" for the next numbered one
+    now: float = 0.0
+    before: int = 0  # number of the first message that is left out; 0 to take all
+    model: str = ""  # "" for that of the source
 
 
 @frozen
@@ -99,6 +115,7 @@ class SessionChange:
     sets_title: bool = False
     title: str = ""  # "" removes the title
     end_reason: str = ""
+    pins: bool | None = None  # None leaves it as it is
 
 
 @frozen
@@ -109,6 +126,7 @@ class SessionQuery:
     offset: int = 0
     kind: str = ""  # "" for all
     include_children: bool = False  # include sessions that were forked or continued
+    parent: str = ""  # only those forked from this session, or continuing it; "" for all
 
 
 @frozen
@@ -135,6 +153,48 @@ class MessagePage:
 
     messages: tuple[StoredMessage, ...]
     has_more: bool
+
+
+@frozen
+class MessageSearch:
+    """A search for messages that contain all words, in some of a principal's sessions."""
+
+    words: tuple[str, ...]
+    offset: int = 0  # sessions to skip, of those with the latest activity first
+    sessions: int = 25  # to search at most
+    limit: int = 20  # of matches: the session that reaches it is the last one
+
+
+@frozen
+class SearchPage:
+    """The matches in a few sessions, latest activity first."""
+
+    found: tuple[tuple[Session, tuple[StoredMessage, ...]], ...]  # only sessions with a match
+    searched: int  # sessions
+    has_more: bool
+
+
+EXCERPT_CHARACTERS = 160
+
+
+def search_words(query: str) -> tuple[str, ...]:
+    """Return the words that a message must contain, in any order and case."""
+    return tuple(dict.fromkeys(query.lower().split()))
+
+
+def matches(message: Message, words: Iterable[str]) -> bool:
+    """Return whether what a message says contains all the words."""
+    text = text_of(message.content, " ").lower()
+    return all(word in text for word in words)
+
+
+def excerpt(message: Message, words: Sequence[str]) -> str:
+    """Return the part of a message around the first of the words, on one line."""
+    text = " ".join(text_of(message.content, " ").split())
+    place = max(0, text.lower().find(words[0]))
+    begin = max(0, place - EXCERPT_CHARACTERS // 3) if len(text) > EXCERPT_CHARACTERS else 0
+    part = text[begin : begin + EXCERPT_CHARACTERS]
+    return f"{'…' if begin else ''}{part}{'…' if begin + len(part) < len(text) else ''}"
 
 
 def count_run(messages: Iterable[Message], usage: Usage) -> Counters:

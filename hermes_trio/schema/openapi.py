@@ -266,7 +266,11 @@ _TURN_HEADERS = ("X-Hermes-Session-Key", "Idempotency-Key", "X-Hermes-On-Disconn
 _SESSIONS = (
     Operation(
         "get", "/api/sessions", "List sessions, most recently active first", replies.SessionList,
-        statuses=(503,), query=("limit", "offset", "source", "include_children"),
+        statuses=(503,), query=("limit", "offset", "source", "include_children", "parent"),
+    ),
+    Operation(
+        "get", "/api/messages/search", "Search the messages of all sessions", replies.MessageMatches,
+        statuses=(400, 503), query=("q", "limit", "offset"),
     ),
     Operation(
         "post", "/api/sessions", "Create a session", replies.SessionReply,

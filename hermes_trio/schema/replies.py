@@ -511,6 +511,8 @@ class SessionObject:
     estimated_cost_usd: float | None
     actual_cost_usd: float | None
     parent_session_id: str | None
+    forked_messages: int | None  # how many messages a fork took from its parent
+    pinned: bool
     last_active: float
     preview: str
     has_system_prompt: bool
@@ -534,6 +536,30 @@ class SessionList:
     limit: int
     offset: int
     has_more: bool
+
+
+@frozen
+class MessageMatch:
+    """A message that was found by a search."""
+
+    object: Literal["hermes.message.match"]
+    session_id: str
+    title: str  # of the session, or the beginning of its first message
+    message_id: int
+    run_id: str
+    role: str
+    timestamp: float
+    excerpt: str
+
+
+@frozen
+class MessageMatches:
+    """Messages that were found by a search, in the sessions with the latest activity first."""
+
+    object: Literal["list"]
+    data: list[MessageMatch]
+    has_more: bool
+    next_offset: int | None
 
 
 @frozen

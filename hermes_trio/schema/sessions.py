@@ -21,7 +21,7 @@ from hermes_trio.schema.parsing import (
 )
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_CHANGEABLE = ("title", "end_reason")
+_CHANGEABLE = ("title", "end_reason", "pinned")
 
 
 @frozen
@@ -41,6 +41,7 @@ class SessionUpdateBody:
 
     title: str | None = None
     end_reason: str | None = None
+    pinned: bool | None = None
 
 
 @frozen
@@ -50,6 +51,8 @@ class ForkBody:
     id: Any = None
     session_id: Any = None
     title: Any = None
+    before: int | None = None  # the id of the first message that is left out
+    model: str | None = None
 
 
 @frozen
@@ -78,6 +81,8 @@ class SessionForkRequest:
 
     session_id: str  # "" to let the server choose
     title: str  # "" for the next numbered one
+    before: int = 0  # the id of the first message that is left out; 0 to take all
+    model: str = ""  # "" for that of the source
 
 
 @frozen
@@ -111,10 +116,13 @@ def parse_session_update(raw: bytes) -> SessionChange:
     for name in body:
         if name not in _CHANGEABLE:
             shown = shorten(name, 60)
-            message = f"'{shown}' cannot be changed. Only 'title' and 'end_reason' can."
+            message = f"'{shown}' cannot be changed. Only 'title', 'end_reason' and 'pinned' can."
             raise bad_request(message, shown, "unsupported_session_field")
     reason = read_text(body, "end_reason", limit=MAX_SESSION_LENGTH).strip()
-    return SessionChange("title" in body, read_title(body.get("title")), reason)
+    pinned = body.get("pinned")
+    if "pinned" in body and not isinstance(pinned, bool):
+        raise bad_request("'pinned' must be true or false.", "pinned", "invalid_type")
+    return SessionChange("title" in body, read_title(body.get("title")), reason, pinned)
 
 
 def parse_fork(raw: bytes) -> SessionForkRequest:
@@ -124,7 +132,12 @@ def parse_fork(raw: bytes) -> SessionForkRequest:
         ApiError: 400, naming the invalid parameter.
     """
     body = convert(parse_object(raw or b"{}"), ForkBody)
-    return SessionForkRequest(_id(body.id, body.session_id), read_title(body.title))
+    if body.before is not None and body.before < 1:
+        raise bad_request("'before' must be the id of a message.", "before", "invalid_message_id")
+    title = read_title(body.title)
+    return SessionForkRequest(
+        _id(body.id, body.session_id), title, body.before or 0, body.model or ""
+    )
 
 
 def parse_session_chat(raw: bytes) -> SessionChatRequest:

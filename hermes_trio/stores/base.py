@@ -36,12 +36,15 @@ from hermes_trio.core.records import (
 )
 from hermes_trio.core.sessions import (
     MessagePage,
+    MessageSearch,
     NoSession,
+    SearchPage,
     Session,
     SessionBusy,
     SessionChange,
     SessionDeleted,
     SessionExists,
+    SessionFork,
     SessionPage,
     SessionQuery,
     TitleTaken,
@@ -111,13 +114,21 @@ class SessionStore(Protocol):
         ...
 
     async def fork_session(
-        self, principal: str, session_id: str, child_id: str, title: str, now: float
+        self, request: SessionFork
     ) -> Session | NoSession | SessionExists | TitleTaken:
-        """Create a child session with a copy of the transcript and end the source, atomically.
+        """Create a child session with a copy of the transcript, or of its beginning, and end the source, atomically.
 
-        The child inherits the source's model and system prompt. If ``title`` is empty and the
-        source has a title, the child gets the next numbered one. Copied messages belong to no run,
-        so no history contains them twice.
+        The child inherits the source's model, unless the request names another, and system prompt.
+        If the request has no title and the source has one, the child gets the next numbered one.
+        Copied messages belong to no run, so no history contains them twice.
+        """
+        ...
+
+    async def search_messages(self, principal: str, query: MessageSearch) -> SearchPage:
+        """Return the messages that a search finds; of a session, the latest few.
+
+        The words are in lower case. The work is bounded by the sessions that are searched, so call
+        again, with a larger offset, for more.
         """
         ...
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from hermes_trio.core.messages import Message, ToolCall
-from hermes_trio.core.sessions import build_preview, is_derived, restore_tool_calls
+from hermes_trio.core.sessions import (
+    build_preview,
+    excerpt,
+    is_derived,
+    matches,
+    restore_tool_calls,
+    search_words,
+)
 
 
 def test_the_preview_of_a_message_with_an_image_is_its_text() -> None:
@@ -106,3 +113,25 @@ def test_conversations_that_begin_with_an_answer_or_have_images() -> None:
     assert restore_tool_calls(said, record) == (*record, user("Two"), user("or three"))
     assert restore_tool_calls([], record) == ()
     assert restore_tool_calls(said, ()) == tuple(said)
+
+
+def test_the_words_of_a_search() -> None:
+    assert search_words("  Red plum\nRED ") == ("red", "plum")
+    assert search_words(" ") == ()
+    message = Message("user", ({"type": "text", "text": "A red"}, {"type": "text", "text": "Plum"}))
+    assert matches(message, ("plum", "red"))
+    assert not matches(message, ("plum", "blue"))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a plum", "a plum"),
+        ("plum " + "x" * 200, "plum " + "x" * 155 + "…"),
+        ("y" * 200 + " Plum", "…" + "y" * 52 + " Plum"),
+        ("y" * 100 + " plum " + "x" * 200, "…" + "y" * 52 + " plum " + "x" * 102 + "…"),
+        ("x" * 200, "x" * 160 + "…"),
+    ],
+)
+def test_excerpts(text: str, shown: str) -> None:
+    assert excerpt(Message("user", text), ("plum",)) == shown

@@ -61,6 +61,16 @@ def test_changes() -> None:
     both = SessionChange(sets_title=True, title="T", end_reason="done")
     assert parse_session_update(raw(title="T", end_reason=" done ")) == both
     assert refused(parse_session_update, id="x") == ("unsupported_session_field", "id")
+    assert parse_session_update(raw(pinned=True)) == SessionChange(pins=True)
+    assert parse_session_update(raw(pinned=False)) == SessionChange(pins=False)
+    assert refused(parse_session_update, pinned=None) == ("invalid_type", "pinned")
+
+
+def test_forks_of_a_beginning() -> None:
+    forked = SessionForkRequest("", "", before=3, model="m")
+    assert parse_fork(raw(before=3, model="m")) == forked
+    assert refused(parse_fork, before=0) == ("invalid_message_id", "before")
+    assert refused(parse_fork, before="3")[1] == "before"
 
 
 def test_turns() -> None:

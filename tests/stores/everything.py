@@ -11,7 +11,7 @@ from hermes_trio.core.changes import TextAdded
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.messages import Message, MessageItem
 from hermes_trio.core.records import OLDEST, EndedRun, IdempotencyRecord, LogBatch, RunQuery
-from hermes_trio.core.sessions import Session, SessionChange, SessionQuery
+from hermes_trio.core.sessions import Session, SessionChange, SessionFork, SessionQuery
 from hermes_trio.stores.base import Store
 from tests.stores.contract.jobs import RICH as RICH_JOB
 from tests.stores.samples import (
@@ -89,8 +89,9 @@ async def _fill_sessions(store: Store) -> None:
     created = Session("ann", "named", "sessions", 7.0, 7.0, title=ODD[2:], system_prompt="be kind")
     await store.create_session(created)
     await store.end_run(ended("o\0dd", 8.0, session_id="o\0dd"))
-    await store.fork_session("ann", "s", "fork", "a fork", 9.0)
-    await store.update_session("ann", "named", SessionChange(end_reason="closed"), 10.0)
+    await store.fork_session(SessionFork("ann", "s", "fork", "a fork", 9.0))
+    change = SessionChange(end_reason="closed", pins=True)
+    await store.update_session("ann", "named", change, 10.0)
 
 
 async def _fill_principal(store: Store, principal: str) -> None:

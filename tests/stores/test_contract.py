@@ -25,7 +25,13 @@ from tests.stores.contract.ownership import OwnershipContract
 from tests.stores.contract.retention import DeleteContract, PurgeContract, SizeContract
 from tests.stores.contract.run_lists import RunListContract
 from tests.stores.contract.runs import RunContract
-from tests.stores.contract.sessions import DeleteSessionContract, ForkContract, SessionContract
+from tests.stores.contract.sessions import (
+    DeleteSessionContract,
+    ForkContract,
+    PinContract,
+    SearchContract,
+    SessionContract,
+)
 
 DURABLE = ("sqlite", "postgres", "pgbouncer")
 
@@ -61,6 +67,14 @@ class TestApprovals(ApprovalContract):
 
 
 class TestSessions(SessionContract):
+    """Run against every store."""
+
+
+class TestPins(PinContract):
+    """Run against every store."""
+
+
+class TestSearch(SearchContract):
     """Run against every store."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -12,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from hermes_trio.core.events import Result, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.messages import Message, Usage
 from hermes_trio.core.records import Ownership, RunHeader, Stamp
+from hermes_trio.schema import replies
 from tests.support.asgi import HttpResponse
 from tests.support.fakes import (
     CHAT,
@@ -80,6 +82,8 @@ async def test_a_session_of_the_servers_naming() -> None:
         "estimated_cost_usd": None,
         "actual_cost_usd": None,
         "parent_session_id": None,
+        "forked_messages": None,
+        "pinned": False,
         "last_active": EPOCH,
         "preview": "",
         "has_system_prompt": False,
@@ -446,6 +450,74 @@ async def test_a_branch_of_the_clients_naming() -> None:
     )
     assert refusal(await harness.client.send(fork, {"title": 1})) == (400, "invalid_title", "title")
     assert len(await ids(harness)) == 2
+
+
+async def test_a_branch_before_a_message() -> None:
+    async with idle_harness([Text("Answer")]) as harness:
+        await made(harness, id="s", model="m")
+        for text in ("One", "Two"):
+            await harness.client.send(f"{SESSIONS}/s/chat", {"message": text})
+        fork = f"{SESSIONS}/s/fork"
+        body = {"id": "child", "before": 3, "model": "other"}
+        child = session_of(await harness.client.send(fork, body), 201)
+        assert (child["forked_messages"], child["message_count"], child["model"]) == (2, 2, "other")
+        assert (child["preview"], (await shown(harness, "s"))["forked_messages"]) == ("One", None)
+        await harness.client.send(f"{SESSIONS}/child/chat", {"message": "Three"})
+        assert await transcript(harness, "child") == [
+            ("user", "One"),
+            ("assistant", "Answer"),
+            ("user", "Three"),
+            ("assistant", "Answer"),
+        ]
+        for before in (0, 5, 10**9):
+            answer = await harness.client.send(fork, {"before": before})
+            assert refusal(answer) == (400, "invalid_message_id", "before")
+        assert await ids(harness, "?parent=s") == ["child"]
+
+
+async def test_a_pin() -> None:
+    harness = make_harness()
+    assert not (await made(harness, id="s"))["pinned"]
+    assert session_of(await patched(harness, "s", {"pinned": True}))["pinned"]
+    assert (await shown(harness, "s"))["pinned"]
+    assert refusal(await patched(harness, "s", {"pinned": 1})) == (400, "invalid_type", "pinned")
+
+
+# -- search --
+
+SEARCH = "/api/messages/search"
+
+
+async def test_a_search_through_all_sessions() -> None:
+    async with idle_harness([Text("An answer about Plums")]) as harness:
+        for session_id in ("ash", "elm"):
+            await made(harness, id=session_id, title=f"T {session_id}")
+            await harness.client.send(
+                f"{SESSIONS}/{session_id}/chat", {"message": f"{'before ' * 30}plums {session_id}"}
+            )
+        answer = await harness.client.get(f"{SEARCH}?q=PLUMS%20ELM")
+        msgspec.convert(answer.json, replies.MessageMatches)
+        [match] = answer.json["data"]
+        assert (match["session_id"], match["title"], match["role"]) == ("elm", "T elm", "user")
+        assert match["message_id"] == 1
+        assert "before plums elm" in match["excerpt"]
+        assert (answer.json["has_more"], answer.json["next_offset"]) == (False, None)
+        first = (await harness.client.get(f"{SEARCH}?q=plums&limit=1")).json
+        assert {each["role"] for each in first["data"]} == {"user", "assistant"}
+        assert (first["has_more"], first["next_offset"]) == (True, 1)
+        rest = (await harness.client.get(f"{SEARCH}?q=plums&offset=1")).json
+        found = [each["session_id"] for each in (*first["data"], *rest["data"])]
+        assert sorted(found) == ["ash", "ash", "elm", "elm"]
+        assert (await harness.client.get(f"{SEARCH}?q=plums", BOB)).json["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [("", "q"), ("q=%20", "q"), (f"q={'x' * 201}", "q"), ("q=x&limit=0", "limit")],
+)
+async def test_searches_that_are_refused(query: str, param: str) -> None:
+    answer = await make_harness().client.get(f"{SEARCH}?{query}")
+    assert (answer.status, answer.error["param"]) == (400, param)
 
 
 async def test_a_refused_branch_leaves_the_source_as_it_was() -> None:

@@ -13,7 +13,7 @@ an event which the log does not contain gets the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -47,7 +47,7 @@ from hermes_trio.core.dialects.wire import (
 from hermes_trio.core.messages import CallItem, Item, Message, MessageItem, ToolCall, transcript
 from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.core.records import RunHeader
-from hermes_trio.core.sessions import Session, StoredMessage
+from hermes_trio.core.sessions import Session, StoredMessage, excerpt
 from hermes_trio.core.shorten import shorten, shorten_json
 from hermes_trio.core.state import RunState
 from hermes_trio.core.turn import ReplayedTurn
@@ -79,10 +79,26 @@ def session_object(session: Session) -> dict[str, Any]:
         "estimated_cost_usd": None,
         "actual_cost_usd": None,
         "parent_session_id": session.parent or None,
+        "forked_messages": session.forked_messages if session.forked_messages >= 0 else None,
+        "pinned": session.is_pinned,
         "last_active": session.updated_at,
         "preview": session.preview,
         "has_system_prompt": bool(session.system_prompt),
         "has_model_config": False,
+    }
+
+
+def match_object(session: Session, stored: StoredMessage, words: Sequence[str]) -> dict[str, Any]:
+    """Return a message that was found by a search, with the part of it around the first word."""
+    return {
+        "object": "hermes.message.match",
+        "session_id": session.session_id,
+        "title": session.title or session.preview,
+        "message_id": stored.number,
+        "run_id": stored.run_id,
+        "role": stored.message.role,
+        "timestamp": stored.at,
+        "excerpt": excerpt(stored.message, words),
     }
 
 

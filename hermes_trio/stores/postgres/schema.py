@@ -343,6 +343,12 @@ _JOBS: Migration = (
 # Whether a run in progress waits for an approval.
 _WAITING: Migration = ("ALTER TABLE runs ADD COLUMN waiting SMALLINT NOT NULL DEFAULT 0",)
 
+# What the page shows of sessions: pins, and where a fork began; -1 for forks of earlier versions.
+_PINS_AND_FORKS: Migration = (
+    "ALTER TABLE sessions ADD COLUMN pinned SMALLINT NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN forked_messages BIGINT NOT NULL DEFAULT -1",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _LOG + _CONVERSATIONS + _CLAIMS_AND_APPROVALS,
     _SIZES,
@@ -350,6 +356,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _LEASE_SECONDS,
     _JOBS,
     _WAITING,
+    _PINS_AND_FORKS,
 )
 LATEST_VERSION = len(MIGRATIONS)
 

@@ -6,7 +6,9 @@ invalid text and could not say in which row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import structlog
@@ -21,17 +23,22 @@ from hermes_trio.core.sessions import (
     NO_COUNTS,
     Counters,
     MessagePage,
+    MessageSearch,
     NoSession,
+    SearchPage,
     Session,
     SessionBusy,
     SessionChange,
     SessionDeleted,
     SessionExists,
+    SessionFork,
     SessionPage,
     SessionQuery,
     StoredMessage,
     TitleTaken,
     base_title,
+    build_preview,
+    matches,
     next_title,
 )
 from hermes_trio.stores.base import CorruptRecord
@@ -53,14 +60,14 @@ SessionKey = tuple[str, str]  # principal, session id
 _COUNTERS = field_names(Counters)
 _COLUMNS = (
     "principal, session_id, kind, created_at, updated_at, model, title, CAST(system_prompt AS BLOB),"
-    f" CAST(preview AS BLOB), ended_at, end_reason, parent, {', '.join(_COUNTERS)}"
+    f" CAST(preview AS BLOB), ended_at, end_reason, parent, pinned, forked_messages, {', '.join(_COUNTERS)}"
 )
 _BY_KEY = "principal = ? AND session_id = ?"
 
 # Of a chain of compressed sessions only the last is listed, unless all are wanted.
 _LIST = f"""
     SELECT {_COLUMNS} FROM sessions WHERE principal = :principal AND (:kind = '' OR kind = :kind)
-        AND (:all OR end_reason <> '{COMPRESSED}' OR NOT EXISTS (
+        AND (:parent = '' OR parent = :parent) AND (:all OR end_reason <> '{COMPRESSED}' OR NOT EXISTS (
             SELECT 1 FROM sessions AS later
             WHERE later.principal = sessions.principal AND later.parent = sessions.session_id AND later.parent <> ''
         ))
@@ -94,8 +101,13 @@ _APPEND_MESSAGE = """
 _COPY_MESSAGES = """
     INSERT INTO messages (principal, session_id, n, run_id, origin, at, body)
     SELECT principal, :child, n, '', CASE run_id WHEN '' THEN origin ELSE run_id END, at, body
-    FROM messages WHERE principal = :principal AND session_id = :source
+    FROM messages WHERE principal = :principal AND session_id = :source AND (:before = 0 OR n < :before - 1)
 """
+_COUNT_COPIED = f"""
+    UPDATE sessions SET message_count = ?, tool_call_count = ?, forked_messages = ?, preview = ?, size = size + ?
+    WHERE {_BY_KEY}
+"""  # noqa: S608
+_PIN = f"UPDATE sessions SET pinned = ? WHERE {_BY_KEY}"  # noqa: S608
 _LIST_MESSAGES = """
     SELECT n, CASE run_id WHEN '' THEN origin ELSE run_id END, at, CAST(body AS BLOB) FROM messages
     WHERE principal = ? AND session_id = ? AND n >= ? ORDER BY n LIMIT ?
@@ -123,7 +135,7 @@ def create(connection: SqlConnection, session: Session) -> Session | SessionExis
     prompt = encode_json(session.system_prompt)
     connection.execute(
         "INSERT INTO sessions (principal, session_id, kind, created_at, updated_at, used_at, size, model, title,"
-        " system_prompt, preview, parent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " system_prompt, preview, parent, forked_messages) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             session.principal,
             session.session_id,
@@ -137,6 +149,7 @@ def create(connection: SqlConnection, session: Session) -> Session | SessionExis
             prompt,
             escape_surrogates(session.preview),
             session.parent,
+            session.forked_messages,
         ),
     )
     return session
@@ -155,7 +168,7 @@ def find(connection: SqlConnection, key: SessionKey) -> Session | NoSession:
 
 def _decode(row: tuple[Any, ...]) -> Session:
     principal, session_id, kind, created_at, updated_at, model, title, prompt, preview, *more = row
-    ended_at, end_reason, parent, *counts = more
+    ended_at, end_reason, parent, pinned, forked_messages, *counts = more
     place = f"the system prompt of session {session_id!r}"
     return Session(
         principal=principal,
@@ -171,6 +184,8 @@ def _decode(row: tuple[Any, ...]) -> Session:
         end_reason=end_reason,
         parent=parent,
         counters=Counters(**dict(zip(_COUNTERS, counts, strict=True))),
+        is_pinned=bool(pinned),
+        forked_messages=forked_messages,
     )
 
 
@@ -180,6 +195,7 @@ def list_page(connection: SqlConnection, principal: str, query: SessionQuery) ->
     parameters = {
         "principal": principal,
         "kind": query.kind,
+        "parent": query.parent,
         "all": query.include_children,
         "limit": limit + 1,  # one more shows whether there is another page
         "offset": clamp_int(query.offset),
@@ -204,6 +220,8 @@ def update(
         if _is_title_taken(connection, key, change.title):
             return TitleTaken()
         connection.execute(f"UPDATE sessions SET title = ? WHERE {_BY_KEY}", (change.title, *key))  # noqa: S608
+    if change.pins is not None:
+        connection.execute(_PIN, (int(change.pins), *key))
     if change.end_reason:
         end(connection, key, change.end_reason, now)
     return find(connection, key)
@@ -215,17 +233,6 @@ def end(connection: SqlConnection, key: SessionKey, reason: str, now: float) -> 
         f"UPDATE sessions SET ended_at = ?, end_reason = ? WHERE {_BY_KEY} AND end_reason = ''",  # noqa: S608
         (now, reason, *key),
     )
-
-
-@frozen
-class SessionFork:
-    """A fork to be created."""
-
-    principal: str
-    source_id: str
-    child_id: str
-    title: str  # "" for the next numbered one
-    now: float
 
 
 def fork(
@@ -247,27 +254,31 @@ def fork(
             kind=source.kind,
             created_at=request.now,
             updated_at=request.now,
-            model=source.model,
+            model=request.model or source.model,
             title=request.title or next_title(source.title, _similar_titles(connection, source)),
             system_prompt=source.system_prompt,
-            preview=source.preview,
             parent=source.session_id,
         ),
     )
     if not isinstance(created, Session):
         return created
-    ids = {"principal": request.principal, "source": request.source_id, "child": request.child_id}
-    copied = connection.execute(_COPY_MESSAGES, ids).rowcount
+    parameters = {
+        "principal": request.principal,
+        "source": request.source_id,
+        "child": request.child_id,
+        "before": clamp_int(request.before),
+    }
+    copied = connection.execute(_COPY_MESSAGES, parameters).rowcount
+    messages = load_messages(connection, *child_key)
     # Token counts start at zero: the copied messages were paid for in the source.
-    connection.execute(
-        f"UPDATE sessions SET message_count = ?, tool_call_count = ?, size = size + ? WHERE {_BY_KEY}",  # noqa: S608
-        (
-            copied,
-            source.counters.tool_call_count,
-            _messages_size(connection, child_key),
-            *child_key,
-        ),
+    counts = (
+        copied,
+        sum(len(message.tool_calls) for message in messages),
+        copied,
+        escape_surrogates(build_preview(messages)),
+        _messages_size(connection, child_key),
     )
+    connection.execute(_COUNT_COPIED, (*counts, *child_key))
     end(connection, source_key, BRANCHED, request.now)
     return find(connection, child_key)
 
@@ -455,3 +466,52 @@ def revoke(
         "end_user": end_user or "",
     }
     return connection.execute(query, parameters).rowcount > 0
+
+
+# -- search --
+
+MATCHES_PER_SESSION = 3  # the latest
+_PLAIN = re.compile(r"[a-z0-9]+")
+
+_SEARCHED = f"SELECT {_COLUMNS} FROM sessions WHERE principal = ? ORDER BY updated_at DESC, session_id DESC LIMIT ? OFFSET ?"  # noqa: S608
+# Messages are stored as JSON in ASCII, so only plain words stand in it as they are.
+_CANDIDATES = """
+    SELECT n, CASE run_id WHEN '' THEN origin ELSE run_id END, at, CAST(body AS BLOB) FROM messages
+    WHERE principal = :principal AND session_id = :session_id AND lower(body) LIKE :a AND lower(body) LIKE :b
+        AND lower(body) LIKE :c
+    ORDER BY n DESC
+"""
+
+
+def search(connection: SqlConnection, principal: str, query: MessageSearch) -> SearchPage:
+    """Search the transcripts of some sessions, latest activity first."""
+    limit = clamp_int(query.sessions)
+    rows = connection.execute(_SEARCHED, (principal, limit + 1, clamp_int(query.offset))).fetchall()
+    plain = [f"%{part}%" for word in query.words for part in _PLAIN.findall(word)]
+    patterns = dict(zip("abc", [*plain, "%", "%", "%"], strict=False))
+    found: list[tuple[Session, tuple[StoredMessage, ...]]] = []
+    searched = matched = 0
+    for row in rows[:limit]:
+        if matched >= query.limit:
+            break
+        searched += 1
+        key = {"principal": principal, "session_id": row[1]}
+        candidates = connection.execute(_CANDIDATES, {**key, **patterns}).fetchall()
+        messages = _matching(candidates, query.words, f"session {row[1]!r}")
+        if hits := tuple(islice(messages, MATCHES_PER_SESSION)):
+            found.append((_decode(row), hits))
+            matched += len(hits)
+    return SearchPage(tuple(found), searched, len(rows) > searched)
+
+
+def _matching(
+    rows: Iterable[tuple[Any, ...]], words: Sequence[str], owner: str
+) -> Iterator[StoredMessage]:
+    for n, run_id, at, body in rows:
+        try:
+            message = decode_message(body, n, owner)
+        except CorruptRecord as error:
+            log.error("a message that cannot be read is left out of a search", error=str(error))
+            continue
+        if matches(message, words):
+            yield StoredMessage(n + 1, message, at, run_id)

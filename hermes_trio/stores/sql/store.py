@@ -34,12 +34,15 @@ from hermes_trio.core.records import (
 )
 from hermes_trio.core.sessions import (
     MessagePage,
+    MessageSearch,
     NoSession,
+    SearchPage,
     Session,
     SessionBusy,
     SessionChange,
     SessionDeleted,
     SessionExists,
+    SessionFork,
     SessionPage,
     SessionQuery,
     TitleTaken,
@@ -115,7 +118,7 @@ class BaseSqlStore:
         return await self._read(partial(sessions.find, key=(principal, session_id)))
 
     async def list_sessions(self, principal: str, query: SessionQuery) -> SessionPage:
-        check_ids(principal, query.kind)
+        check_ids(principal, query.kind, query.parent)
         return await self._read(partial(sessions.list_page, principal=principal, query=query))
 
     async def update_session(
@@ -126,11 +129,14 @@ class BaseSqlStore:
         return await self._submit(partial(sessions.update, key=key, change=change, now=now))
 
     async def fork_session(
-        self, principal: str, session_id: str, child_id: str, title: str, now: float
+        self, request: SessionFork
     ) -> Session | NoSession | SessionExists | TitleTaken:
-        check_ids(principal, session_id, child_id, title)
-        request = sessions.SessionFork(principal, session_id, child_id, title, now)
+        check_ids(request.principal, request.source_id, request.child_id, request.title)
         return await self._submit(partial(sessions.fork, request=request))
+
+    async def search_messages(self, principal: str, query: MessageSearch) -> SearchPage:
+        check_ids(principal)
+        return await self._read(partial(sessions.search, principal=principal, query=query))
 
     async def delete_session(
         self, principal: str, session_id: str

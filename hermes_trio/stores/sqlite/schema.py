@@ -377,6 +377,12 @@ _WAITING: Migration = (
     """,
 )
 
+# What the page shows of sessions: pins, and where a fork began; -1 for forks of earlier versions.
+_PINS_AND_FORKS: Migration = (
+    "ALTER TABLE sessions ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN forked_messages INTEGER NOT NULL DEFAULT -1",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _CONVERSATIONS + _CLAIMS + _PROBE,
     _APPROVALS,
@@ -390,6 +396,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _OWNER_EPOCH,
     _JOBS,
     _WAITING,
+    _PINS_AND_FORKS,
 )
 LATEST_VERSION = len(MIGRATIONS)
 

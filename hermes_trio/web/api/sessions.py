@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from functools import partial
+from typing import Any
 
 from quart import Blueprint, Response, request
 
@@ -17,6 +18,7 @@ from hermes_trio.core.dialects.sessions import (
     SessionCollector,
     SessionStream,
     frames_after,
+    match_object,
     message_object,
     session_object,
 )
@@ -25,12 +27,15 @@ from hermes_trio.core.messages import Message, join_continued
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import EndedRun, NoRun, RunHeader, RunQuery
 from hermes_trio.core.sessions import (
+    MessageSearch,
     NoSession,
     Session,
     SessionBusy,
     SessionExists,
+    SessionFork,
     SessionQuery,
     TitleTaken,
+    search_words,
 )
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.schema.front_ends import read_client_ids
@@ -77,20 +82,27 @@ MAX_PAGE = 200
 MAX_MESSAGES = 1000
 MAX_LIVE_RUNS = 100  # of a session, on other nodes
 
-blueprint = Blueprint("sessions", __name__, url_prefix="/api/sessions")
+DEFAULT_MATCHES = 20
+MAX_MATCHES = 100
+MAX_QUERY = 200  # characters
+SEARCHED_AT_ONCE = 25  # sessions
+MAX_SEARCHED = 1000  # sessions, by one request
+
+blueprint = Blueprint("sessions", __name__, url_prefix="/api")
 
 
 # -- sessions --
 
 
-@blueprint.get("")
+@blueprint.get("/sessions")
 async def list_sessions() -> Response:
     """List sessions, latest activity first."""
     limit = min(_lenient_int_param("limit", DEFAULT_PAGE, 1), MAX_PAGE)
     offset = _lenient_int_param("offset", 0, 0)
     source = request.args.get("source", "")
     kind = "" if source == SOURCE else source
-    query = SessionQuery(limit, offset, kind, bool_param("include_children"))
+    parent = request.args.get("parent", "")
+    query = SessionQuery(limit, offset, kind, bool_param("include_children"), parent)
     page = await app_state().services.store.list_sessions(principal(), query)
     return json_response(
         {
@@ -114,7 +126,7 @@ def _lenient_int_param(name: str, default: int, low: int) -> int:
         return default
 
 
-@blueprint.post("")
+@blueprint.post("/sessions")
 async def create_session() -> Response:
     """Create a session."""
     services = app_state().services
@@ -157,13 +169,13 @@ def _session_response(
     return json_response({"object": "hermes.session", "session": session_object(session)}, status)
 
 
-@blueprint.get("/<session_id>")
+@blueprint.get("/sessions/<session_id>")
 async def get_session(session_id: str) -> Response:
     """Return a session, without its messages."""
     return _session_response(await _find(session_id), session_id)
 
 
-@blueprint.patch("/<session_id>")
+@blueprint.patch("/sessions/<session_id>")
 async def update_session(session_id: str) -> Response:
     """Change the title of a session, or end it."""
     services = app_state().services
@@ -174,7 +186,7 @@ async def update_session(session_id: str) -> Response:
     return _session_response(found, session_id)
 
 
-@blueprint.delete("/<session_id>")
+@blueprint.delete("/sessions/<session_id>")
 async def delete_session(session_id: str) -> Response:
     """Delete a session and its runs; live runs are stopped first."""
     await _find(session_id)
@@ -203,7 +215,7 @@ async def _find_live_elsewhere(session_id: str) -> list[RunHeader]:
     return [run.header for run in page.runs]
 
 
-@blueprint.get("/<session_id>/messages")
+@blueprint.get("/sessions/<session_id>/messages")
 async def list_messages(session_id: str) -> Response:
     """List the messages of a session, with cursor pagination."""
     limit = int_param("limit", MAX_MESSAGES, 1, MAX_MESSAGES)
@@ -216,14 +228,21 @@ async def list_messages(session_id: str) -> Response:
     )
 
 
-@blueprint.post("/<session_id>/fork")
+@blueprint.post("/sessions/<session_id>/fork")
 async def fork_session(session_id: str) -> Response:
     """Branch a session."""
     services = app_state().services
     asked = await parse_body(parse_fork)
     child = asked.session_id or _new_id()
     now = services.wall_clock()
-    made = await services.store.fork_session(principal(), session_id, child, asked.title, now)
+    if asked.before:
+        source = await _find(session_id)
+        if asked.before > source.counters.message_count:
+            message = f"There is no message {asked.before} in session '{session_id}'."
+            raise bad_request(message, "before", "invalid_message_id")
+    made = await services.store.fork_session(
+        SessionFork(principal(), session_id, child, asked.title, now, asked.before, asked.model)
+    )
     return _created_response(made, session_id if isinstance(made, NoSession) else child)
 
 
@@ -239,10 +258,40 @@ def _not_found(session_id: str) -> ApiError:
     return ApiError(404, message, param="session_id", code="session_not_found")
 
 
+@blueprint.get("/messages/search")
+async def search_messages() -> Response:
+    """Search the messages of all sessions, those with the latest activity first.
+
+    One request searches a bounded number of sessions.
+    """
+    text = request.args.get("q", "")
+    words = search_words(text)
+    if not words or len(text) > MAX_QUERY:
+        message = f"'q' must be the words to look for, in at most {MAX_QUERY} characters."
+        raise bad_request(message, "q", "invalid_query")
+    limit = int_param("limit", DEFAULT_MATCHES, 1, MAX_MATCHES)
+    offset = first = int_param("offset", 0, 0, MAX_INTEGER)
+    data: list[dict[str, Any]] = []
+    has_more = True
+    while has_more and len(data) < limit and offset < first + MAX_SEARCHED:
+        query = MessageSearch(words, offset, SEARCHED_AT_ONCE, limit - len(data))
+        page = await app_state().services.store.search_messages(principal(), query)
+        data += [match_object(found, each, words) for found, hits in page.found for each in hits]
+        offset, has_more = offset + page.searched, page.has_more
+    return json_response(
+        {
+            "object": "list",
+            "data": data,
+            "has_more": has_more,
+            "next_offset": offset if has_more else None,
+        }
+    )
+
+
 # -- turns --
 
 
-@blueprint.post("/<session_id>/chat")
+@blueprint.post("/sessions/<session_id>/chat")
 async def chat(session_id: str) -> Response:
     """Run one turn, and respond when it has ended."""
     started = await _start(session_id, is_streamed=False)
@@ -252,7 +301,7 @@ async def chat(session_id: str) -> Response:
     return await collected_response(started, collector, make_reply)
 
 
-@blueprint.post("/<session_id>/chat/stream")
+@blueprint.post("/sessions/<session_id>/chat/stream")
 async def chat_stream(session_id: str) -> Response:
     """Run one turn, and stream it."""
     started = await _start(session_id, is_streamed=True)
@@ -292,7 +341,7 @@ async def _load_input(session_id: str, asked: SessionChatRequest, _: str) -> Tur
     )
 
 
-@blueprint.get("/<session_id>/chat/stream")
+@blueprint.get("/sessions/<session_id>/chat/stream")
 async def resume_chat_stream(session_id: str) -> Response:
     """Stream a turn, live or ended, after any one of its events."""
     event_id = last_event_id()

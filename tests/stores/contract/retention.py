@@ -20,7 +20,7 @@ from hermes_trio.core.records import (
     PurgeResult,
     Retention,
 )
-from hermes_trio.core.sessions import NoSession, Session, SessionQuery
+from hermes_trio.core.sessions import NoSession, Session, SessionFork, SessionQuery
 from hermes_trio.stores.base import Store
 from tests.stores.helpers import completed_runs
 from tests.stores.samples import (
@@ -319,7 +319,7 @@ class SizeContract:
     async def test_sessions_without_runs_count(self, store: Store) -> None:
         await store.end_run(large("a", 1.0, session_id="s"))
         for number in range(4):
-            await store.fork_session("ann", "s", f"fork-{number}", "", 2.0 + number)
+            await store.fork_session(SessionFork("ann", "s", f"fork-{number}", "", 2.0 + number))
         await store.delete_run("ann", "a")
         assert await store.purge(attrs.evolve(KEEP_ALL, max_runs=1), 9.0) == PurgeResult()
         assert await store.purge(at_most(25_000), 9.0) == PurgeResult(transcripts=3)

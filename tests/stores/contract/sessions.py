@@ -17,12 +17,14 @@ from hermes_trio.core.sessions import (
     COMPRESSED,
     Counters,
     MessagePage,
+    MessageSearch,
     NoSession,
     Session,
     SessionBusy,
     SessionChange,
     SessionDeleted,
     SessionExists,
+    SessionFork,
     SessionPage,
     SessionQuery,
     TitleTaken,
@@ -72,7 +74,7 @@ async def found(store: Store, session_id: str = "s", principal: str = "ann") -> 
 
 async def fork(store: Store, source: str = "s", child: str = "child", title: str = "") -> Session:
     """Fork a session."""
-    made = await store.fork_session("ann", source, child, title, 50.0)
+    made = await store.fork_session(SessionFork("ann", source, child, title, 50.0))
     assert isinstance(made, Session)
     return made
 
@@ -94,7 +96,7 @@ class SessionContract:
             assert await store.list_messages(who, "s") == MessagePage((), has_more=False)
             change = SessionChange(sets_title=True, title="other", end_reason="done")
             assert await store.update_session(who, "s", change, 2.0) == NoSession()
-            assert await store.fork_session(who, "s", "child", "", 2.0) == NoSession()
+            assert await store.fork_session(SessionFork(who, "s", "child", "", 2.0)) == NoSession()
             assert await store.delete_session(who, "s") == NoSession()
         assert await found(store) == session(title="T")
         assert isinstance(await store.create_session(session(title="T", principal="bob")), Session)
@@ -276,6 +278,65 @@ class SessionContract:
         )
 
 
+class PinContract:
+    """Pinned sessions."""
+
+    async def test_a_pin_is_set_and_removed(self, store: Store) -> None:
+        await store.create_session(session(title="T"))
+        pinned = session(title="T", is_pinned=True)
+        change = SessionChange(pins=True)
+        assert await store.update_session("ann", "s", change, 2.0) == pinned
+        assert await store.update_session("ann", "s", SessionChange(), 2.0) == pinned
+        assert (await store.list_sessions("ann", ALL)).sessions == (pinned,)
+        change = SessionChange(pins=False)
+        assert await store.update_session("ann", "s", change, 2.0) == session(title="T")
+
+
+async def search(store: Store, *words: str, **more: Any) -> list[tuple[str, list[int]]]:
+    """Return the numbers of the messages that a search finds, by session."""
+    page = await store.search_messages("ann", MessageSearch(words, **more))
+    return [(each.session_id, [hit.number for hit in hits]) for each, hits in page.found]
+
+
+class SearchContract:
+    """Search for messages."""
+
+    async def test_every_word_must_be_there_in_any_case(self, store: Store) -> None:
+        await store.end_run(
+            ended_with_messages("a", Message("user", "Plant the RED plum 50%_ off"))
+        )
+        await store.end_run(ended_with_messages("b", Message("user", 'Äpfel, "rot"\nund\t😀 süß')))
+        assert await search(store, "plum", "red") == [("s", [1])]
+        assert await search(store, "plum", "blue") == []
+        for word in ("äpfel", '"rot"', "und", "😀", "süß", "apfel", "0%_", "u00e4", "role"):
+            expected = {"0%_": [1]}.get(word, [2] if word not in ("apfel", "u00e4", "role") else [])
+            assert await search(store, word) == ([("s", expected)] if expected else []), word
+
+    async def test_only_the_principals_own_latest_matches(self, store: Store) -> None:
+        said = [Message("user", f"plum {number}") for number in range(5)]
+        await store.end_run(ended_with_messages("a", *said))
+        await store.end_run(ended_with_messages("b", said[0], principal="bob"))
+        assert await search(store, "plum") == [("s", [5, 4, 3])]
+        assert await search(store, "plum", "0") == [("s", [1])]
+
+    async def test_it_goes_on_where_it_stopped(self, store: Store) -> None:
+        for number in range(4):
+            text = "plum" if number != 2 else "pear"
+            asked = (Message("user", text),)
+            await store.end_run(
+                ended(f"r{number}", 10.0 + number, session_id=f"s{number}", messages=asked)
+            )
+        page = await store.search_messages("ann", MessageSearch(("plum",), limit=1))
+        assert ([each.session_id for each, _ in page.found], page.searched) == (["s3"], 1)
+        assert page.has_more
+        page = await store.search_messages("ann", MessageSearch(("plum",), 1, sessions=2))
+        assert ([each.session_id for each, _ in page.found], page.searched) == (["s1"], 2)
+        page = await store.search_messages("ann", MessageSearch(("plum",), 3, sessions=2))
+        assert ([each.session_id for each, _ in page.found], page.searched) == (["s0"], 1)
+        assert not page.has_more
+        assert await search(store, "plum", offset=10**30) == []
+
+
 class ForkContract:
     """Forks."""
 
@@ -287,7 +348,7 @@ class ForkContract:
         counters = Counters(message_count=4)
         assert child == session(
             "child", 50.0, model="x", title="T #2", system_prompt="P", preview="ask a", parent="s",
-            counters=counters,
+            counters=counters, forked_messages=4,
         )  # fmt: skip
         assert await found(store, "child") == child
         assert await found(store) == attrs.evolve(source, ended_at=50.0, end_reason=BRANCHED)
@@ -298,6 +359,28 @@ class ForkContract:
         )
         assert before == after
         assert await ids(store) == "childs"
+
+    async def test_a_fork_of_the_beginning(self, store: Store) -> None:
+        await store.create_session(session(model="x", title="T"))
+        await store.end_run(ended_with_messages("a", *RICH))
+        await store.end_run(ended("b", 7.0))
+        whole = (await store.list_messages("ann", "s")).messages
+        calls = sum(len(each.message.tool_calls) for each in whole)
+        assert calls > 0
+        for before, child in ((1, "none"), (6, "some"), (8, "all"), (10**30, "more")):
+            request = SessionFork("ann", "s", child, "", 50.0, before, "y")
+            made = await store.fork_session(request)
+            assert isinstance(made, Session)
+            kept = min(before - 1, 7)
+            assert (made.model, made.forked_messages, made.counters) == (
+                "y",
+                kept,
+                Counters(message_count=kept, tool_call_count=calls if kept > 4 else 0),
+            )
+            assert made.preview == ("" if kept == 0 else (await found(store)).preview)
+            assert (await store.list_messages("ann", child)).messages == whole[:kept]
+        assert await ids(store, SessionQuery(parent="s")) == "somenonemoreall"
+        assert await ids(store, SessionQuery(parent="some")) == ""
 
     async def test_what_is_said_after_a_fork_is_said_in_one_of_them(self, store: Store) -> None:
         await store.end_run(ended("a"))
@@ -341,10 +424,12 @@ class ForkContract:
     async def test_refusals_change_nothing(self, store: Store) -> None:
         await store.create_session(session(title="T"))
         await store.create_session(session("other", title="U"))
-        assert await store.fork_session("ann", "none", "child", "", 2.0) == NoSession()
+        assert await store.fork_session(SessionFork("ann", "none", "child", "", 2.0)) == NoSession()
         for child in ("s", "other"):
-            assert await store.fork_session("ann", "s", child, "", 2.0) == SessionExists()
-        assert await store.fork_session("ann", "s", "child", "U", 2.0) == TitleTaken()
+            assert (
+                await store.fork_session(SessionFork("ann", "s", child, "", 2.0)) == SessionExists()
+            )
+        assert await store.fork_session(SessionFork("ann", "s", "child", "U", 2.0)) == TitleTaken()
         assert await found(store) == session(title="T")
         assert await ids(store, ALL) == "sother"
 
