@@ -202,7 +202,8 @@ class Run:
         Leaves nothing behind but an abandoned thread.
         """
         self._is_started = True
-        with structlog.contextvars.bound_contextvars(run_id=self._spec.turn.run_id):
+        turn = self._spec.turn
+        with structlog.contextvars.bound_contextvars(run_id=turn.run_id, principal=turn.principal):
             self._services.registry.add(self.header, self)
             try:
                 self._hold_slots()

@@ -105,6 +105,8 @@ async def authenticate() -> None:
         principal = _identify(context)
         _require_unexpired(principal)
         context.principal = principal
+        # Quart-Trio runs each request in a task of its own, whose context ends with it.
+        structlog.contextvars.bind_contextvars(principal=principal.name)
     except ApiError as refusal:
         if not is_open:
             _log_refusal(refusal)
