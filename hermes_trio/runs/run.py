@@ -22,9 +22,11 @@ from hermes_trio.agent.runner import AgentRunner, Execution
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.events import AnsweredBy, ApprovalAnswered, ApprovalRequest
+from hermes_trio.core.messages import CallItem
 from hermes_trio.core.outcome import Outcome, Reason
 from hermes_trio.core.records import EndedRun, LogBatch
 from hermes_trio.core.run_status import RunStatus
+from hermes_trio.core.state import CallState
 from hermes_trio.core.turn import Continuation, Turn
 from hermes_trio.runs.approvals import (
     ApprovalContext,
@@ -397,7 +399,9 @@ class Run:
                 seconds=round(seconds, 3),
             )
             self._services.on_end(outcome, seconds)
-        self._services.stats.events += self.log.end
+        stats = self._services.stats
+        stats.events += self.log.end
+        stats.tool_calls.update(map(_call_status, self._tracker.calls))
         if self.is_stored:
             self._services.flusher.discard(self._unsaved_log)
 
@@ -478,3 +482,9 @@ class Run:
         self._services.flusher.discard(self._unsaved_log)
         await self._unsaved_log.wait_flushed()
         return await self._unsaved_log.encode((end,))
+
+
+def _call_status(call: CallItem) -> str:
+    """Return how a tool call ended, for the metrics. Those that were cut off are errors, too."""
+    has_failed = call.is_error and call.state is CallState.COMPLETED
+    return "failed" if has_failed else str(call.state)

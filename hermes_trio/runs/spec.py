@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
@@ -58,6 +59,7 @@ class RunStats:
     """Counters for metrics. Written in the Trio thread only, and never once per token."""
 
     events: int = 0  # changes of the runs that have ended
+    tool_calls: Counter[str] = field(factory=Counter)  # of the runs that have ended, by status
     open_streams: int = 0
 
 

@@ -17,6 +17,7 @@ from attrs import frozen
 from hermes_trio.agent.event_queue import MAX_CHARS, EventQueue
 from hermes_trio.core.changes import ApprovalRequested, Change, Ended, TextAdded
 from hermes_trio.core.events import ApprovalRequest, Event, Finished
+from hermes_trio.core.messages import CallItem
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.run_status import RunStateMachine, RunStatus
 from hermes_trio.core.state import ENDED_STATES, TurnState
@@ -86,6 +87,12 @@ class Tracker:
     def outcome(self) -> Outcome:
         """How clients learn that the run ended."""
         return self._end.outcome
+
+    @property
+    def calls(self) -> tuple[CallItem, ...]:
+        """The tool calls of the run, without those that are left to the run that continues it."""
+        items = self._turn.items
+        return tuple(item for item in items if isinstance(item, CallItem) and not item.is_deferred)
 
     def questions(self) -> tuple[ApprovalRequested, ...]:
         """Return the approval requests that are not answered yet."""

@@ -6,10 +6,10 @@ Labels have few values, which clients cannot choose. Nothing is counted once per
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 
-from attrs import frozen
+from attrs import field, frozen
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -80,6 +80,12 @@ INPUT_TOKENS = Description(
 OUTPUT_TOKENS = Description(
     "hermes_trio_output_tokens_total", "counter", "Output tokens of runs that have ended."
 )
+TOOL_CALLS = Description(
+    "hermes_trio_tool_calls_total",
+    "counter",
+    "Tool calls of runs that have ended, by status: completed, failed or cancelled.",
+    ("status",),
+)
 EVENTS = Description("hermes_trio_run_events_total", "counter", "Events in the logs of all runs.")
 COMMITS = Description(
     "hermes_trio_store_commits_total", "counter", "Transactions that the store has committed."
@@ -124,7 +130,8 @@ ANSWERING = Description(
 )
 
 DESCRIPTIONS = (
-    REQUESTS, REQUEST_SECONDS, RUNS, RUN_SECONDS, FIRST_TEXT, INPUT_TOKENS, OUTPUT_TOKENS, EVENTS,
+    REQUESTS, REQUEST_SECONDS, RUNS, RUN_SECONDS, FIRST_TEXT, INPUT_TOKENS, OUTPUT_TOKENS,
+    TOOL_CALLS, EVENTS,
     ACTIVE, SLOTS_IN_USE, SLOTS, STREAMS, COMMITS, UNSAVED, STORE_WORKING, READY, LAG, BUILD,
     WORKERS, ANSWERING,
 )  # fmt: skip
@@ -138,6 +145,7 @@ class Snapshot:
     slots_in_use: int = 0
     slots: int = 0
     streams: int = 0
+    tool_calls: Mapping[str, int] = field(factory=dict)  # by status
     events: int = 0
     commits: int = 0
     unsaved_ends: int = 0
@@ -155,6 +163,10 @@ class _SnapshotCollector(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         """Return the counters of the latest snapshot."""
         snapshot = self.snapshot
+        calls = CounterMetricFamily(TOOL_CALLS.name, TOOL_CALLS.text, labels=TOOL_CALLS.labels)
+        for status, count in snapshot.tool_calls.items():
+            calls.add_metric([status], count)
+        yield calls
         yield CounterMetricFamily(EVENTS.name, EVENTS.text, value=snapshot.events)
         yield CounterMetricFamily(COMMITS.name, COMMITS.text, value=snapshot.commits)
 

@@ -29,6 +29,7 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CLIENT_SPAN = "00f067aa0ba902b7"
 
 _BLOCK = r"(<!-- generated: {name} -->\n```text\n).*?(^```$)"
+_CONTEXT = ("request_id", "run_id", "principal")
 _SPAN = re.compile(r"^\{\n.*?^\}", re.MULTILINE | re.DOTALL)
 _CONSTANT: Mapping[str, Any] = {
     "timestamp": "2026-11-18T05:33:59.179059Z",
@@ -92,7 +93,14 @@ def request_lines(folder: Path) -> Sequence[Mapping[str, Any]]:
         assert send(server, body, **{"X-Request-Id": REQUEST_ID}).status_code == 200
         eventually(lambda: server.log.count('"message": "request"') == 1)
         lines = json_lines(server)
-    return [_settled(line) for line in lines if line.get("request_id") == REQUEST_ID]
+    return [_settled(_ordered(line)) for line in lines if line.get("request_id") == REQUEST_ID]
+
+
+def _ordered(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Order the fields that come from context variables, which have no order of their own."""
+    found = iter([name for name in _CONTEXT if name in line])
+    names = [next(found) if name in _CONTEXT else name for name in line]
+    return {name: line[name] for name in names}
 
 
 def _settled(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Labels:
     As of one process, and as of one of two workers.
     """
     with serving(LaunchOptions(tmp_path_factory.mktemp("server"))) as server:
-        body = {"messages": [{"role": "user", "content": "hello"}]}
+        body = {"messages": [{"role": "user", "content": "/terminal date"}]}
         assert server.post("/v1/chat/completions", body).status_code == 200
         text = server.get("/metrics").text
     merged = merge_metrics([WorkerReport(1, "", text), WorkerReport(2, "", text)]).decode()

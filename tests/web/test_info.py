@@ -12,14 +12,14 @@ import pytest
 from openai.types import Model
 
 from hermes_trio import __version__
-from hermes_trio.core.events import Result, Text
+from hermes_trio.core.events import Result, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.messages import Usage
 from hermes_trio.schema import replies
 from hermes_trio.schema.replies import ShownSetting
 from hermes_trio.stores.sqlite import open_sqlite
 from hermes_trio.web.state import WebOptions
 from tests.support.asgi import Client, HttpResponse
-from tests.support.fakes import CHAT, BrokenStore, Pause, ask, ask_stream, make_harness
+from tests.support.fakes import CHAT, BrokenStore, Pause, Step, ask, ask_stream, make_harness
 
 
 def described(answer: HttpResponse, kind: type, status: int = 200) -> Any:
@@ -267,6 +267,23 @@ async def test_tokens_are_counted_when_a_run_ends() -> None:
     harness = make_harness([Text("x")], Result(usage=Usage(3, 40)))
     await harness.client.send(CHAT, ask())
     assert (await figures(harness.client))["hermes_trio_output_tokens_total"] == 40
+
+
+async def test_tool_calls_are_counted_by_how_they_ended() -> None:
+    pause = Pause()
+    steps: list[Step] = [
+        ToolStarted("a", "t", {}), ToolCompleted("a", "done"),
+        ToolStarted("b", "t", {}), ToolCompleted("b", "broken", is_error=True),
+        ToolStarted("c", "t", {}), pause,
+    ]  # fmt: skip
+    harness = make_harness(steps)
+    async with harness.client.post(CHAT, ask_stream()) as exchange:
+        await pause.wait_reached()
+        exchange.disconnect()
+        await exchange.end()
+    shown = await figures(harness.client)
+    for status in ("completed", "failed", "cancelled"):
+        assert shown[f'hermes_trio_tool_calls_total{{status="{status}"}}'] == 1
 
 
 async def test_commits_of_a_store_that_counts_them(tmp_path: Path) -> None:

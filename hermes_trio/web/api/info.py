@@ -180,6 +180,7 @@ async def _snapshot(state: AppState) -> Snapshot:
         slots_in_use=state.admission.in_use,
         slots=state.admission.limit,
         streams=state.services.stats.open_streams,
+        tool_calls=dict(services.stats.tool_calls),
         events=services.stats.events + sum(run.log.end for run in services.registry),
         commits=services.store.commits if isinstance(services.store, CommitCounter) else 0,
         unsaved_ends=len(services.flusher.ends),
