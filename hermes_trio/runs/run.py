@@ -290,7 +290,8 @@ class Run:
         environment = self._services.environment(spec.turn.profile)
         workspace = self._services.workspace_of(spec.turn.profile, spec.turn.principal)
         try:
-            workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not workspace.is_dir():  # nearly always it is there, and then mkdir takes longer
+                workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             # The tools that need it report what is missing.
             log.error("the workspace cannot be made", path=str(workspace), error=str(error))

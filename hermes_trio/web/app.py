@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -29,7 +29,7 @@ from hermes_trio.web.api import (
 )
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.middleware import AllowedHosts, BoundaryMiddleware, Cors
-from hermes_trio.web.request import SCOPE_KEY, STATE_KEY, RequestContext, app_state, current_request
+from hermes_trio.web.request import CURRENT, STATE_KEY, RequestContext, app_state, current_request
 from hermes_trio.web.state import AppState, WebOptions
 from hermes_trio.web.static import load_page, make_page_blueprint
 
@@ -95,8 +95,7 @@ class LimitedRequest(TrioRequest):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         assert isinstance(self.body, LimitedBody)
-        scope: Mapping[str, Any] = self.scope
-        self.body.context = scope.get(SCOPE_KEY)
+        self.body.context = CURRENT.get(None)
         self.body.seconds = math.inf if self.body_timeout is None else self.body_timeout
 
     async def get_data(self, *args: Any, **options: Any) -> Any:
@@ -144,6 +143,7 @@ def make_app(options: WebOptions) -> Application:
         options.access_log,
         options.write_through,
         AllowedHosts(options.allowed_hosts, options.own_hosts),
+        app.extensions,
     )
     return app
 

@@ -22,11 +22,12 @@ from quart import wrappers
 
 from hermes_trio.core.dialects.wire import encode
 from hermes_trio.core.errors import ApiError, bad_request
+from hermes_trio.core.records import NOTHING
 from hermes_trio.core.redact import header_safe
 from hermes_trio.keys import is_loopback
 from hermes_trio.runs.delivery import EXTENSION
 from hermes_trio.tracing import end_request, request_span, trace_id
-from hermes_trio.web.request import SCOPE_KEY, RequestContext, Upload, is_same_origin
+from hermes_trio.web.request import CURRENT, RequestContext, Upload, is_same_origin
 from hermes_trio.web.sse import StreamTruncated
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -242,6 +243,7 @@ class BoundaryMiddleware:
     access_log: bool = True
     write_through: bool = True
     hosts: AllowedHosts = field(factory=AllowedHosts)
+    extensions: Mapping[str, Any] = NOTHING  # of the application
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle one connection scope."""
@@ -258,6 +260,7 @@ class BoundaryMiddleware:
         headers = _first_values(scope["headers"])
         context, reply = self._prepare(scope, headers, exchange)
         # Reset afterwards: a server may handle the next request of a connection in the same task.
+        token = CURRENT.set(context)
         with (
             request_span(scope["method"], scope["path"], headers) as span,
             structlog.contextvars.bound_contextvars(**_log_context(context, span)),
@@ -266,7 +269,7 @@ class BoundaryMiddleware:
                 if reply is not None:
                     await exchange.respond(reply)
                 else:
-                    await self.app({**scope, SCOPE_KEY: context}, exchange.receive, exchange.send)
+                    await self.app(scope, exchange.receive, exchange.send)
             except* _DISCONNECTED:
                 pass  # the client is gone; the run has been told in another way
             except* StreamTruncated:
@@ -278,6 +281,7 @@ class BoundaryMiddleware:
                     raise
                 log.exception("a request failed after its response had started")
             finally:
+                CURRENT.reset(token)
                 context.close()
                 principal = context.principal.name
                 end_request(span, scope["method"], context.route, exchange.status, principal)
@@ -303,7 +307,7 @@ class BoundaryMiddleware:
         self, scope: Scope, headers: Mapping[str, str], exchange: _Exchange
     ) -> tuple[RequestContext, _Reply | None]:
         """Return the context of a request, and the reply if it does not reach the application."""
-        context = RequestContext(_request_id(headers), headers)
+        context = RequestContext(_request_id(headers), headers, self.extensions)
         if exchange.can_write_through and self.write_through:
             context.try_send = exchange.try_send
         exchange.default_headers = [
