@@ -29,6 +29,8 @@ from hermes_trio.core.gateway import GatewayStatus, normalize_gateway_url
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import Ownership, Retention
 from hermes_trio.gateway_probe import Gateway, probe
+from hermes_trio.jobs.scheduler import JobRules, MissedJobs, Scheduler
+from hermes_trio.jobs.zones import find_zone
 from hermes_trio.keys import (
     DEFAULT_PRINCIPAL,
     KEY_ADVICE,
@@ -68,6 +70,7 @@ from hermes_trio.tools.sandbox import open_sandbox
 from hermes_trio.web.api.responses import to_items
 from hermes_trio.web.app import Application, attach_state, detach_state, has_state, make_app
 from hermes_trio.web.metrics import Metrics
+from hermes_trio.web.start_job import start_job
 from hermes_trio.web.state import AppState, HealthCallbacks, ServedProfile, WebOptions
 
 log = structlog.get_logger(__name__)
@@ -144,6 +147,9 @@ async def open_server(prepared: Prepared, app: Application | None = None) -> Asy
             app = app or make_server_app(settings)
             try:
                 server = _attach(app, prepared, services, supervisor, metrics, readiness)
+                scheduler = server.state.scheduler
+                start = partial(start_job, server.state, scheduler.zone)
+                supervisor.nursery.start_soon(scheduler.run, start)
                 async with _open_channels(app, settings, server.state):
                     yield server
             finally:
@@ -256,6 +262,11 @@ def _attach(
             _gateway_probe(settings),
         ),
         metrics,
+        Scheduler(
+            services.store,
+            services.wall_clock,
+            JobRules(find_zone(settings.timezone), MissedJobs(settings.missed_jobs)),
+        ),
     )
     attach_state(app, state)
     return Server(app, state, admission, services.registry, readiness)

@@ -13,7 +13,7 @@ READ_ONLY = ":read"
 """What follows the name of a route group in a scope that admits only requests that change nothing."""
 
 ROUTE_GROUPS = (
-    "approvals", "chat", "conversations", "health", "metrics", "responses", "runs", "sessions", "settings", "other",
+    "approvals", "chat", "conversations", "health", "jobs", "metrics", "responses", "runs", "sessions", "settings", "other",
 )  # fmt: skip
 """The groups of routes that a scope can name; ``other`` are those that another program has added."""
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from hermes_trio.core.outcome import Outcome, Status
-from hermes_trio.core.records import NOTHING
+from hermes_trio.core.outcome import Status
+from hermes_trio.core.records import NOTHING, EndedRun
 
 ID_DIGITS = 12
 KIND = "cron"  # of the runs that jobs start
@@ -63,11 +63,13 @@ class Job:
     schedule: Schedule
     created_at: float
     next_run_at: float = 0.0
+    key_name: str = ""  # of the key that gave it its form, and whose limits hold for its runs
     skills: tuple[str, ...] = ()
     deliver: str = "local"
     origin: Mapping[str, Any] = NOTHING
     max_runs: int = 0  # 0: no limit
-    runs: int = 0  # how many it has started
+    runs: int = 0  # how many count towards the limit
+    starts: int = 0  # how many runs it has ever started
     is_enabled: bool = True
     state: JobState = JobState.SCHEDULED
     paused_at: float = 0.0
@@ -75,6 +77,7 @@ class Job:
     last_run_id: str = ""
     last_result: JobResult = JobResult.NONE
     last_error: str = ""
+    last_ended_at: float = 0.0
     revision: int = 0  # counts the changes; a store replaces only the revision that was read
 
     @property
@@ -90,7 +93,7 @@ class Job:
     @property
     def next_run_id(self) -> str:
         """The id of its next run. The same on every node, so that a run is never begun twice."""
-        named = f"{self.principal}\n{self.job_id}\n{self.created_at!r}\n{self.runs}"
+        named = f"{self.principal}\n{self.job_id}\n{self.created_at!r}\n{self.starts}"
         return f"run_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
 
     def started(self, now: float, next_run_at: float) -> Job:
@@ -99,10 +102,12 @@ class Job:
             self,
             next_run_at=next_run_at,
             runs=self.runs + 1,
+            starts=self.starts + 1,
             last_run_at=now,
             last_run_id=self.next_run_id,
             last_result=JobResult.NONE,
             last_error="",
+            last_ended_at=0.0,
         )
         is_over = not next_run_at or (self.max_runs and job.runs >= self.max_runs)
         return job.finished(JobState.COMPLETED) if is_over else job
@@ -111,12 +116,13 @@ class Job:
         """Return the job when it is not to run any more."""
         return evolve(self, next_run_at=0.0, is_enabled=False, state=state)
 
-    def ended(self, outcome: Outcome) -> Job:
+    def ended(self, run: EndedRun) -> Job:
         """Return the job once its last run has ended."""
+        outcome, ended_at = run.outcome, run.header.stamp.created_at + run.ended_after
         if outcome.status is Status.COMPLETED:
-            return evolve(self, last_result=JobResult.OK)
+            return evolve(self, last_result=JobResult.OK, last_ended_at=ended_at)
         error = outcome.failure.message or str(outcome.reason)
-        return evolve(self, last_result=JobResult.ERROR, last_error=error)
+        return evolve(self, last_result=JobResult.ERROR, last_error=error, last_ended_at=ended_at)
 
     def paused(self, now: float) -> Job:
         """Return the job when it is not to run until it is resumed."""

@@ -46,6 +46,10 @@ from hermes_trio.tracing import run_span
 log = structlog.get_logger(__name__)
 
 
+class JobChanged(Exception):
+    """The run of a job has begun elsewhere, or the job is not what it was when it was read."""
+
+
 class Run:
     """Create and run it in Trio. It may be stopped at any time."""
 
@@ -229,22 +233,31 @@ class Run:
 
         Raises:
             StoreError: the store does not take it. Then there was no run.
+            JobChanged: the run of a job has begun elsewhere, or the job has changed.
         """
         if not self.is_stored or self._is_inserted:
             return
         try:
             with trio.CancelScope(shield=True), trio.fail_after(self._services.limits.save):
-                await self._services.store.begin_run(self.header, self._services.ownership)
+                await self._insert()
         except trio.TooSlowError:
             self._spec.slot.release()
             # The store may still insert it when it gets to it, and then it must not stay in
-            # progress.
-            self._save_later(Turn(), Ended(Outcome.from_cancellation(Reason.SERVER_ERROR)))
+            # progress. The run of a job is begun again.
+            if self._spec.job is None:
+                self._save_later(Turn(), Ended(Outcome.from_cancellation(Reason.SERVER_ERROR)))
             raise StoreError("the store took too long to begin a run") from None
         except BaseException:
             self._spec.slot.release()
             raise
         self._is_inserted = True
+
+    async def _insert(self) -> None:
+        store, ownership = self._services.store, self._services.ownership
+        if self._spec.job is None:
+            await store.begin_run(self.header, ownership)
+        elif not await store.begin_job_run(self._spec.job, self.header, ownership):
+            raise JobChanged
 
     def abandon(self) -> None:
         """End a run that has begun and that nothing will start: its client left in between.

@@ -17,6 +17,7 @@ from attrs import define, field, frozen
 from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.core.events import Choice
+from hermes_trio.core.jobs import Job
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.records import EndedRun, Ownership, RunHeader
 from hermes_trio.runs.admission import Slot
@@ -142,3 +143,4 @@ class RunSpec:
     # Ends with approval requests instead of waiting for the answers; for runs in the server's nursery
     can_suspend: bool = False
     continues: ContinuedRun | None = None  # instead of starting an agent
+    job: Job | None = None  # that starts it: what becomes of the job when the run begins

@@ -64,6 +64,7 @@ class RunSupervisor:
 
         Raises:
             StoreError: the store does not take it. Then there is no run.
+            JobChanged: the run of a job has begun elsewhere, or the job has changed.
         """
         run = Run(self.services, spec, agent_nursery=self.nursery)
         client = run.clients.connect()

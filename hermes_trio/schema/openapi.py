@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from attrs import frozen
 
-from hermes_trio.schema import replies
+from hermes_trio.schema import jobs, replies
 from hermes_trio.schema.chat import ChatBody
 from hermes_trio.schema.conversations import (
     ConversationBody,
@@ -311,6 +311,42 @@ _SESSIONS = (
     ),
 )  # fmt: skip
 
+_JOB = "/api/jobs/{job_id}"
+_ONE_JOB = ("job_id",)
+_JOB_CHANGE = (400, 404, 503)
+_JOBS = (
+    Operation(
+        "get", "/api/jobs", "List jobs", jobs.JobList, statuses=(503,), query=("include_disabled",),
+    ),
+    Operation(
+        "post", "/api/jobs", "Create a job", jobs.JobReply, body=jobs.JobBody,
+        statuses=(400, 408, 409, 413, 503),
+    ),
+    Operation(
+        "get", _JOB, "Get a job", jobs.JobReply, statuses=_JOB_CHANGE, parameters=_ONE_JOB,
+    ),
+    Operation(
+        "patch", _JOB, "Change a job", jobs.JobReply, body=jobs.JobUpdateBody,
+        statuses=(400, 404, 408, 413, 503), parameters=_ONE_JOB,
+    ),
+    Operation(
+        "delete", _JOB, "Delete a job, but not its runs", jobs.JobDeleted, statuses=_JOB_CHANGE, parameters=_ONE_JOB,
+    ),
+    Operation(
+        "post", f"{_JOB}/pause", "Pause a job", jobs.JobReply, statuses=_JOB_CHANGE, parameters=_ONE_JOB,
+    ),
+    Operation(
+        "post", f"{_JOB}/resume", "Resume a job", jobs.JobReply, statuses=_JOB_CHANGE, parameters=_ONE_JOB,
+    ),
+    Operation(
+        "post", f"{_JOB}/run", "Run a job now", jobs.JobReply, statuses=(400, 404, 409, 503), parameters=_ONE_JOB,
+    ),
+    Operation(
+        "post", "/api/cron/fire", "Run a job now, for schedulers elsewhere", jobs.JobFired, body=jobs.FireBody,
+        statuses=(400, 404, 408, 413, 503), success=202,
+    ),
+)  # fmt: skip
+
 _PAGE_SESSION = (
     Operation(
         "post",
@@ -329,6 +365,7 @@ OPERATIONS = (
     *_RUNS,
     *_APPROVALS,
     *_SESSIONS,
+    *_JOBS,
     *_PAGE_SESSION,
 )
 

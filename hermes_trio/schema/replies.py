@@ -390,6 +390,7 @@ class RunReply:
     incomplete: bool | None = None
     approval: dict[str, Any] | None = None  # the question that waits longest
     approvals_pending: int | None = None
+    job_id: str | None = None  # of the job that started it
 
 
 @frozen

@@ -516,6 +516,16 @@ class Settings:
         Option("What happens to a turn in a session that is busy with another: refuse (status 409) or wait."),
         "refuse", "wait",
     )  # fmt: skip
+    timezone: str = _setting(
+        "",
+        Option("Time zone of the schedules of jobs, such as Europe/Berlin; that of the machine if empty.",
+               variables=("HERMES_TIMEZONE",)),
+        validators.validate_timezone,
+    )  # fmt: skip
+    missed_jobs: str = _choice(
+        Option("What happens to the times of jobs that passed while no server ran: run the job once, or skip them."),
+        "run", "skip",
+    )  # fmt: skip
     busy_wait_seconds: float = _setting(
         60.0,
         Option("How long a turn waits for a busy session before it is refused."),

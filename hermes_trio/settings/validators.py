@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from attrs import Attribute, frozen
 
@@ -170,3 +171,12 @@ def validate_disconnect_policy(_settings: object, field: Attribute[Any], value: 
         raise InvalidValueError(field.name, complaint)
     if float(policy["seconds"] or 0) > _MAX_GRACE_SECONDS:
         raise InvalidValueError(field.name, f"{quote_value(value)} is more than a day")
+
+
+def validate_timezone(_settings: object, field: Attribute[Any], value: str) -> None:
+    """Reject a name that the time zone database does not have."""
+    try:
+        ZoneInfo(value or "UTC")
+    except (OSError, ValueError):
+        complaint = f"{quote_value(value)} is not a time zone such as Europe/Berlin"
+        raise InvalidValueError(field.name, complaint) from None

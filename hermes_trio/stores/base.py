@@ -406,10 +406,11 @@ class JobStore(Protocol):
         ...
 
     async def begin_job_run(self, job: Job, header: RunHeader, ownership: Ownership) -> bool:
-        """Replace a job and begin its run, in one transaction.
+        """Replace a job and begin its run, in one transaction. Safe to retry until it has begun.
 
         Return False if the job is not the stored revision, or the run existed before: then another
-        node has begun it, and this one must not.
+        node has begun it, and this one must not. If an earlier call of the same node has begun the
+        run, return True and change nothing.
         """
         ...
 

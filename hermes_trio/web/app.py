@@ -22,6 +22,7 @@ from hermes_trio.web.api import (
     conversations,
     info,
     inventory,
+    jobs,
     responses,
     runs,
     sessions,
@@ -131,7 +132,18 @@ def make_app(options: WebOptions) -> Application:
     # Not for Exception: Quart logs and signals an exception only if nothing but this handles it.
     app.register_error_handler(InternalServerError, errors.handle_internal_error)
 
-    for api in (info, inventory, status, chat, responses, conversations, runs, approvals, sessions):
+    for api in (
+        info,
+        inventory,
+        status,
+        chat,
+        responses,
+        conversations,
+        runs,
+        approvals,
+        sessions,
+        jobs,
+    ):
         app.register_blueprint(api.blueprint)
     app.register_blueprint(auth.blueprint)
     app.register_blueprint(make_page_blueprint(load_page()))

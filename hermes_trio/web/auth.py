@@ -57,6 +57,8 @@ ROUTE_PREFIXES = {
     "/v1/runs": "runs",
     "/v1/settings": "settings",
     "/api/sessions": "sessions",
+    "/api/jobs": "jobs",
+    "/api/cron": "jobs",
     "/api/status": "health",
     "/health/detailed": "health",
     "/metrics": "metrics",

@@ -22,9 +22,11 @@ from attrs import evolve, frozen
 from quart import request
 
 from hermes_trio.agent.interface import TurnRequest
+from hermes_trio.core.access import Principal
 from hermes_trio.core.changes import Change
 from hermes_trio.core.errors import SERVER_ERROR, ApiError, bad_request
 from hermes_trio.core.events import Choice
+from hermes_trio.core.jobs import Job
 from hermes_trio.core.messages import Content, Message
 from hermes_trio.core.records import NOTHING, EndedRun, IdempotencyRecord, LiveRun, RunHeader, Stamp
 from hermes_trio.runs.admission import RETRY_SOON, Slot
@@ -40,14 +42,13 @@ from hermes_trio.schema.conversations import InputItem
 from hermes_trio.schema.front_ends import ClientIds, client_name
 from hermes_trio.schema.parsing import SESSION_ID_HEADER, SESSION_KEY_HEADER, SessionHeaders
 from hermes_trio.stores.base import Store, StoreError
-from hermes_trio.web.auth import choose_agent, choose_task_agent
+from hermes_trio.web.auth import ChosenAgent, choose_agent, choose_task_agent
 from hermes_trio.web.request import (
     app_state,
     current_request,
     header,
     parse_body,
     principal,
-    principal_name,
 )
 
 T = TypeVar("T")
@@ -128,6 +129,7 @@ class NewRun:
     )
     can_suspend: bool = False  # the client takes approval requests at the end of a run
     answers_approval: bool = False  # it continues with the agent of a suspended run, in its slot
+    job: Job | None = None  # that starts it: what becomes of the job when the run begins
 
 
 Start = Callable[[], AbstractAsyncContextManager[ChangeReader]]
@@ -235,6 +237,16 @@ def _session_headers(given: SessionHeaders, used_id: str) -> dict[str, str]:
     return {SESSION_ID_HEADER: used_id, **key}
 
 
+@frozen
+class Caller:
+    """Whose run it is, and the agent that it gets."""
+
+    owner: str  # of the records
+    principal: Principal
+    agent: ChosenAgent
+    client: str = ""  # what its program calls itself
+
+
 async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
     """Reserve a slot, load the input of the turn and build the specification of its run."""
     state = app_state()
@@ -249,23 +261,31 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
             "and the agent cannot continue an answer."
         )
         raise bad_request(message, given.continues, "cannot_continue")
+    context = current_request()
+    caller = Caller(principal(), context.principal, chosen, client_name(context.headers))
+    stamp = Stamp(run_id, state.services.wall_clock(), chosen.model)
+    return make_spec(new, given, caller, slot, stamp)
+
+
+def make_spec(new: NewRun, given: TurnInput, caller: Caller, slot: Slot, stamp: Stamp) -> RunSpec:
+    """Build the specification of a run."""
     turn = TurnRequest(
-        run_id=run_id,
+        run_id=stamp.run_id,
         session_id=given.session_id,
         message=given.message,
         history=given.history,
         instructions=given.instructions,
-        model=chosen.model,
+        model=caller.agent.model,
         session_key=new.session.key,
-        principal=principal_name(),
-        profile=chosen.profile,
+        principal=caller.principal.name,
+        profile=caller.agent.profile,
         options=given.options,
         allows_tools=not new.is_task,
-        permitted_tools=current_request().principal.access.tools,
+        permitted_tools=caller.principal.access.tools,
     )
     run_header = RunHeader(
-        principal=principal(),
-        stamp=Stamp(run_id, state.services.wall_clock(), chosen.model),
+        principal=caller.owner,
+        stamp=stamp,
         kind=new.kind.name,
         session_id=given.session_id,
         messages=given.messages,
@@ -275,7 +295,7 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
         background=new.is_background,
         request=given.echo,
         input_items=given.input_items,
-        client=client_name(current_request().headers),
+        client=caller.client,
     )
     return RunSpec(
         header=run_header,
@@ -290,6 +310,7 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
         asks_in_chat=new.asks_in_chat,
         can_suspend=new.can_suspend,
         continues=given.continued_run,
+        job=new.job,
     )
 
 

@@ -9,6 +9,7 @@ from attrs import frozen
 
 from hermes_trio.core.dialects.chat import AGENT_FAILED
 from hermes_trio.core.gateway import GatewayStatus
+from hermes_trio.jobs.scheduler import Scheduler
 from hermes_trio.keys import ActiveKeys
 from hermes_trio.runs.admission import Admission, BodyBudget, SessionLocks
 from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy
@@ -92,3 +93,4 @@ class AppState:
     supervisor: RunSupervisor
     health: HealthCallbacks
     metrics: Metrics
+    scheduler: Scheduler

@@ -249,10 +249,10 @@ class Client:
             await exchange.end()
 
     def post(
-        self, path: str, body: object, headers: Headers = NO_HEADERS
+        self, path: str, body: object, headers: Headers = NO_HEADERS, method: str = "POST"
     ) -> AbstractAsyncContextManager[Exchange]:
-        """Begin a POST with a JSON body."""
-        return self.open("POST", path, [json.dumps(body).encode()], {**JSON, **headers})
+        """Begin a request with a JSON body."""
+        return self.open(method, path, [json.dumps(body).encode()], {**JSON, **headers})
 
     async def get(
         self, path: str, headers: Headers = NO_HEADERS, method: str = "GET"
@@ -261,16 +261,18 @@ class Client:
         async with self.open(method, path, headers=headers) as exchange:
             return await exchange.end()
 
-    async def send(self, path: str, body: object, headers: Headers = NO_HEADERS) -> HttpResponse:
-        """Send a POST, and return the whole response."""
-        async with self.post(path, body, headers) as exchange:
+    async def send(
+        self, path: str, body: object, headers: Headers = NO_HEADERS, method: str = "POST"
+    ) -> HttpResponse:
+        """Send a request with a JSON body, and return the whole response."""
+        async with self.post(path, body, headers, method) as exchange:
             return await self._ended(exchange)
 
     async def send_raw(
-        self, path: str, *parts: bytes, headers: Headers = NO_HEADERS
+        self, path: str, *parts: bytes, headers: Headers = NO_HEADERS, method: str = "POST"
     ) -> HttpResponse:
-        """Send a POST with a body of any bytes, in parts, and return the whole response."""
-        async with self.open("POST", path, parts, {**JSON, **headers}) as exchange:
+        """Send a request with a body of any bytes, in parts, and return the whole response."""
+        async with self.open(method, path, parts, {**JSON, **headers}) as exchange:
             return await self._ended(exchange)
 
     async def _ended(self, exchange: Exchange) -> HttpResponse:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -35,6 +36,7 @@ from hermes_trio.core.events import (
 from hermes_trio.core.messages import Message
 from hermes_trio.core.outcome import Outcome
 from hermes_trio.core.records import EndedRun, LogBatch, Ownership, RunHeader
+from hermes_trio.jobs.scheduler import JobRules, Scheduler
 from hermes_trio.keys import ActiveKeys, Keyring, NamedKey
 from hermes_trio.runs.admission import Admission, BodyBudget, SessionLocks
 from hermes_trio.runs.cluster import Cluster
@@ -50,6 +52,7 @@ from hermes_trio.stores.sqlite import MemoryStore
 from hermes_trio.tokens import Purpose, TokenSigner
 from hermes_trio.web.app import attach_state, make_app
 from hermes_trio.web.metrics import Metrics
+from hermes_trio.web.start_job import start_job
 from hermes_trio.web.state import AppState, HealthCallbacks, WebOptions
 from tests.support.asgi import TIMEOUT, Client, real_timeout
 
@@ -59,6 +62,7 @@ TOKEN_SECRET = b"a secret of 32 bytes, for tests."
 KEYRING = Keyring((NamedKey("ann", KEY), NamedKey("bob", OTHER_KEY)))
 NOWHERE = Path("/nonexistent")
 PLAIN = WebOptions()
+UTC_JOBS = JobRules(UTC)
 EPOCH = 1_700_000_000.9
 
 
@@ -348,6 +352,7 @@ def make_harness(
     clock: Callable[[], float] = time.monotonic,
     profile_agents: Mapping[str, ScriptedAgentFactory] = NO_FACTORIES,
     node: str = "server",
+    job_rules: JobRules = UTC_JOBS,
 ) -> AppHarness:
     """Make a server whose agents play a script.
 
@@ -406,6 +411,7 @@ def make_harness(
         supervisor,
         health,
         metrics,
+        Scheduler(store, wall_clock, job_rules),
     )
     app = make_app(options)
     attach_state(app, state)
@@ -429,6 +435,8 @@ async def open_harness(
         if harness.state.services.cluster is not None:
             nursery.start_soon(harness.state.services.cluster.run)
             nursery.start_soon(cast("SharedSessionLocks", harness.state.session_locks).run)
+        scheduler = harness.state.scheduler
+        nursery.start_soon(scheduler.run, partial(start_job, harness.state, scheduler.zone))
         yield harness
         nursery.cancel_scope.cancel()
 

@@ -160,6 +160,7 @@ async def test_capabilities() -> None:
         "session_chat_streaming",
         "session_fork",
         "skills_api",
+        "jobs_admin",
     }
 
 

@@ -24,7 +24,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from hermes_trio.core import tool_display
+from hermes_trio.core import jobs, tool_display
 from hermes_trio.core.changes import (
     ApprovalRequested,
     ApprovalResolved,
@@ -208,6 +208,7 @@ def _common_fields(
         "metadata": header.request.get("metadata") or {},
         "client": header.client or None,
         "preview": build_preview(header.messages) or None,
+        **({"job_id": header.request.get("job_id")} if header.kind == jobs.KIND else {}),
     }
 
 

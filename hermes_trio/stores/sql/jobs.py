@@ -10,7 +10,7 @@ from attrs import asdict, evolve
 from hermes_trio.core.jobs import Job, NoJob
 from hermes_trio.core.records import Ownership, RunHeader
 from hermes_trio.stores.codec import decode_json, encode_json
-from hermes_trio.stores.sql import runs
+from hermes_trio.stores.sql import owners, runs
 from hermes_trio.stores.sql.database import SqlConnection
 
 JobKey = tuple[str, str]  # principal and job id
@@ -74,8 +74,15 @@ def list_due(connection: SqlConnection, now: float, limit: int, offset: int) -> 
 
 
 def begin_run(connection: SqlConnection, job: Job, header: RunHeader, ownership: Ownership) -> bool:
-    """Replace a job and begin its run, both or none; return whether the run is new."""
-    return replace(connection, job) and runs.begin(connection, header, ownership)
+    """Replace a job and begin its run, both or none.
+
+    Return whether the run is new, or was begun by an earlier call of the same node.
+    """
+    if replace(connection, job):
+        return runs.begin(connection, header, ownership)
+    key = (header.principal, header.run_id)
+    owner = owners.find(connection, [key]).get(key)
+    return owner is not None and owner.is_live and owner.ownership == ownership
 
 
 def _row(job: Job) -> dict[str, Any]:

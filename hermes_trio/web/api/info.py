@@ -202,10 +202,10 @@ FEATURES_ON = (
     "responses_resume", "responses_background", "conversations_api", "idempotency", "tool_progress_events",
     "reasoning_streaming", "run_submission", "run_list", "run_status", "run_events_sse", "run_stop",
     "run_tickets", "run_approval_response", "approval_events", "session_resources", "session_chat", "session_chat_streaming",
-    "session_fork", "skills_api",
+    "session_fork", "skills_api", "jobs_admin",
 )  # fmt: skip
 FEATURES_OFF = (
-    "admin_config_rw", "jobs_admin", "memory_write_api", "audio_api",
+    "admin_config_rw", "memory_write_api", "audio_api",
     "realtime_voice",
 )  # fmt: skip
 ENDPOINTS = {
@@ -238,6 +238,15 @@ ENDPOINTS = {
     "session_fork": ("POST", "/api/sessions/{session_id}/fork"),
     "session_chat": ("POST", "/api/sessions/{session_id}/chat"),
     "session_chat_stream": ("POST", "/api/sessions/{session_id}/chat/stream"),
+    "jobs": ("GET", "/api/jobs"),
+    "job_create": ("POST", "/api/jobs"),
+    "job": ("GET", "/api/jobs/{job_id}"),
+    "job_update": ("PATCH", "/api/jobs/{job_id}"),
+    "job_delete": ("DELETE", "/api/jobs/{job_id}"),
+    "job_pause": ("POST", "/api/jobs/{job_id}/pause"),
+    "job_resume": ("POST", "/api/jobs/{job_id}/resume"),
+    "job_run": ("POST", "/api/jobs/{job_id}/run"),
+    "cron_fire": ("POST", "/api/cron/fire"),
 }
 
 

@@ -88,7 +88,7 @@ RUNS = RunKind("runs", "run_", 32)
 
 ENDED_STATUSES = frozenset({"completed", "failed", "cancelled"})
 LIVE_STATUSES = frozenset({"queued", "running", "waiting_for_approval", "stopping"})
-KINDS = frozenset({"chat", "responses", "runs", "sessions", "whatsapp"})
+KINDS = frozenset({"chat", "responses", "runs", "sessions", "cron", "whatsapp"})
 RUNNING = RunStatus(RunState.RUNNING)  # assumed of a live run that another process executes
 MAX_RECENT = 64  # changes of a live run that a list looks at, as a list may hold many runs
 

@@ -23,10 +23,12 @@ RICH = Job(
     Schedule(ScheduleKind.ONCE, ODD, run_at=7.5),
     2.0,
     next_run_at=7.5,
+    key_name=ODD,
     skills=("a", ODD),
     origin={"platform": "api_server", ODD: [1, None]},
     max_runs=3,
     runs=1,
+    starts=2,
     is_enabled=False,
     state=JobState.PAUSED,
     paused_at=3.0,
@@ -34,6 +36,7 @@ RICH = Job(
     last_run_id="run_1",
     last_result=JobResult.ERROR,
     last_error=ODD,
+    last_ended_at=2.75,
 )
 
 
@@ -152,6 +155,18 @@ class JobRunContract:
         assert isinstance(await store.find_run("ann", run.run_id), EndedRun)
         # The job is over that run all the same, or it would be due for ever.
         assert await store.find_job("ann", PLAIN.job_id) != PLAIN
+
+    async def test_the_same_node_may_try_again(self, store: Store) -> None:
+        await store.add_job(PLAIN, 10)
+        run, job = run_of(PLAIN), PLAIN.started(50.0, 160.0)
+        for _ in range(2):
+            assert await store.begin_job_run(job, run, OWNERSHIP)
+        assert not await store.begin_job_run(job, run, Ownership("other"))
+        found = await store.find_job("ann", PLAIN.job_id)
+        assert isinstance(found, Job)
+        assert (found.runs, found.revision) == (1, 1)
+        await store.end_run(EndedRun(run, (), COMPLETED, 1.0), ownership=OWNERSHIP)
+        assert not await store.begin_job_run(job, run, OWNERSHIP)
 
     async def test_of_concurrent_nodes_one_begins_the_run(self, store: Store) -> None:
         await store.add_job(PLAIN, 10)
