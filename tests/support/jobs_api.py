@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hermes_trio.schema.jobs import JobList, JobReply
-from tests.support.asgi import HttpResponse
+from tests.support.asgi import HttpResponse, real_timeout
 from tests.support.fakes import EPOCH, AppHarness
 
 JOBS = "/api/jobs"
@@ -32,6 +32,14 @@ async def created(harness: AppHarness, **changes: Any) -> Json:
 async def found(harness: AppHarness, job: Json) -> Json:
     """Return a job as it is now."""
     return job_of(await harness.client.get(f"{JOBS}/{job['id']}"))
+
+
+async def ended(harness: AppHarness, job: Json) -> Json:
+    """Return a job once its last run has ended."""
+    with real_timeout():
+        while (now := await found(harness, job))["last_status"] is None:
+            await harness.until_idle()
+    return now
 
 
 async def listed(harness: AppHarness, query: str = "") -> list[Json]:

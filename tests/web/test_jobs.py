@@ -25,7 +25,7 @@ from tests.support.fakes import (
     make_harness,
     open_harness,
 )
-from tests.support.jobs_api import HALF_HOURLY, JOBS, created, found, job_of, listed
+from tests.support.jobs_api import HALF_HOURLY, JOBS, created, ended, found, job_of, listed
 
 FIRE = "/api/cron/fire"
 UNKNOWN = "0123456789ab"
@@ -308,8 +308,7 @@ async def test_a_job_runs_now() -> None:
         await control(harness, job, "pause")
         started = job_of(await control(harness, job, "run"))
         assert (started["state"], started["next_run_at"]) == ("scheduled", job["created_at"])
-        while (now := await found(harness, job))["last_status"] is None:
-            await harness.until_idle()
+        now = await ended(harness, job)
         assert (now["last_status"], now["next_run_at"]) == ("ok", job["next_run_at"])
 
 
@@ -341,10 +340,9 @@ async def test_fewer_runs_than_there_were_end_a_job() -> None:
     async with open_harness() as harness:
         job = await created(harness)
         await control(harness, job, "run")
-        while not (await found(harness, job))["repeat"]["completed"]:
-            await harness.until_idle()
-        ended = job_of(await patch(harness, job, repeat=1))
-        assert (ended["state"], ended["enabled"]) == ("completed", False)
+        await ended(harness, job)
+        over = job_of(await patch(harness, job, repeat=1))
+        assert (over["state"], over["enabled"]) == ("completed", False)
 
 
 @pytest.mark.parametrize("path", [f"{JOBS}/{UNKNOWN}/run", FIRE])
