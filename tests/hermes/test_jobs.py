@@ -46,12 +46,15 @@ async def test_a_restart_does_not_repeat_it(model: Upstream, tmp_path: Path) -> 
         ):
             job = await created(harness, schedule="1m")
             await run_now(harness, job)
-        async with open_sqlite(tmp_path / "store.db") as store:
-            late = {"store": store, "wall_clock": lambda: 2_000_000_000.0}
-            async with open_harness(ServedAgent((), made=factory), **late) as harness:
-                await trio.testing.wait_all_tasks_blocked(0.2)
-                assert harness.agents.turns == []
-                assert len(await runs_of(harness, job)) == 1
+        async with (
+            open_sqlite(tmp_path / "store.db") as store,
+            open_harness(
+                ServedAgent((), made=factory), store=store, wall_clock=lambda: 2_000_000_000.0
+            ) as harness,
+        ):
+            await trio.testing.wait_all_tasks_blocked(0.2)
+            assert harness.agents.turns == []
+            assert len(await runs_of(harness, job)) == 1
 
 
 async def test_two_nodes_run_it_once(model: Upstream) -> None:
