@@ -14,7 +14,7 @@ def find_zone(name: str, local_time: Path = LOCAL_TIME) -> tzinfo:
     """Return the time zone of a name; for "", that of ``TZ``, else that of this machine, else UTC.
 
     Raises:
-        ValueError, OSError: there is no zone of that name.
+        KeyError, OSError, ValueError: there is no zone of that name.
     """
     if name:
         return ZoneInfo(name)
@@ -23,5 +23,5 @@ def find_zone(name: str, local_time: Path = LOCAL_TIME) -> tzinfo:
             return ZoneInfo(named)
         with local_time.open("rb") as file:
             return ZoneInfo.from_file(file, "local")
-    except (OSError, ValueError):
+    except (KeyError, OSError, ValueError):
         return UTC

@@ -177,6 +177,6 @@ def validate_timezone(_settings: object, field: Attribute[Any], value: str) -> N
     """Reject a name that the time zone database does not have."""
     try:
         ZoneInfo(value or "UTC")
-    except (OSError, ValueError):
+    except (KeyError, OSError, ValueError):
         complaint = f"{quote_value(value)} is not a time zone such as Europe/Berlin"
         raise InvalidValueError(field.name, complaint) from None

@@ -173,6 +173,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "on_disconnect": ("grace:5", "detach", "interrupt"),
     "stream_durability": ("strict", "normal", "strict"),
     "busy_session": ("wait", "refuse", "wait"),
+    "timezone": ("Europe/Berlin", "UTC", "Asia/Tokyo"),
+    "missed_jobs": ("skip", "run", "skip"),
 }
 NUMBERS = (1, 2, 3)
 
@@ -477,6 +479,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             "agent_failure_status: 418 is not one of 424, 422, 400, 500",
         ),
         ("HERMES_TRIO_ACCESS_LOG", "maybe", "access_log: 'maybe' is neither on nor off"),
+        (
+            "HERMES_TIMEZONE",
+            "Europe/Atlantis",
+            "timezone: 'Europe/Atlantis' is not a time zone such as Europe/Berlin",
+        ),
         (
             "HERMES_TRIO_ON_DISCONNECT",
             "never",
