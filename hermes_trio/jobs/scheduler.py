@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import tzinfo
 from enum import StrEnum
+from functools import partial
 
 import structlog
 import trio
@@ -25,6 +26,7 @@ from hermes_trio.stores.base import JobStore, RunStore, Store, StoreError
 # How long to sleep at most. Clocks are set, machines are suspended, and jobs are changed on other
 # nodes, none of which wakes this task.
 LOOK_SECONDS = 60.0
+MIN_SECONDS = 1.0
 RETRY_SECONDS = 5.0  # while the store fails, or there is no slot
 BATCH = 100  # jobs that are read at once
 _BUSY = frozenset({429, 503})
@@ -63,8 +65,9 @@ class Scheduler:
         self._store, self._clock, self._rules = store, wall_clock, rules
         self._changed = trio.Event()
         self._error = ""  # why the store failed, as it was logged
-        # A start of which the store has not said whether it took it, and what the job becomes.
-        self._unsure: tuple[Job, Job] | None = None
+        # Starts of which the store has not said whether it took them, by the id of the run: the
+        # job, and what becomes of it.
+        self._unsure: dict[str, tuple[Job, Job]] = {}
 
     @property
     def zone(self) -> tzinfo:
@@ -95,28 +98,34 @@ class Scheduler:
                 log.error("jobs cannot be run", error=str(error))
             self._error = str(error)
             return RETRY_SECONDS
+        except Exception:
+            log.exception("jobs cannot be run")  # a bug of ours, which must not end the server
+            return LOOK_SECONDS
         self._error = ""
-        return RETRY_SECONDS if refused else min(max(seconds, 0.0), LOOK_SECONDS)
+        return RETRY_SECONDS if refused else min(max(seconds, MIN_SECONDS), LOOK_SECONDS)
 
     async def _start_due(self, nursery: trio.Nursery) -> int:
         """Start every job that is due. Return how many there was no slot for."""
         refused = 0
-        if self._unsure is not None:
-            self._watch(nursery, self._unsure[0], await self._begin(*self._unsure))
+        for job, started in [*self._unsure.values()]:
+            await self._try(nursery, job, partial(self._begin, job, started))
         while jobs := await self._store.list_due_jobs(self._clock(), BATCH, refused):
             for job in jobs:
-                try:
-                    run = await self._start_one(job)
-                except ApiError as error:
-                    log.info("a job waits", job_id=job.job_id, error=error.message)
-                    refused += 1
-                else:
-                    self._watch(nursery, job, run)
-        return refused
+                refused += not await self._try(nursery, job, partial(self._start_one, job))
+        return refused + len(self._unsure)
 
-    def _watch(self, nursery: trio.Nursery, job: Job, run: Run | None) -> None:
+    async def _try(
+        self, nursery: trio.Nursery, job: Job, start: Callable[[], Awaitable[Run | None]]
+    ) -> bool:
+        """Start the run of a job and wait for its end in the nursery. Return False without a slot."""
+        try:
+            run = await start()
+        except ApiError as error:
+            log.info("a job waits", job_id=job.job_id, error=error.message)
+            return False
         if run is not None:
             nursery.start_soon(self._note_end, job, run)
+        return True
 
     async def _start_one(self, job: Job) -> Run | None:
         """Start a job that is due, or move it on to its next time.
@@ -152,15 +161,14 @@ class Scheduler:
         If the store fails, it may have begun the run all the same. Then only this node can tell,
         which asks it again.
         """
-        self._unsure = job, started
         try:
             run = await self._start(job, started)
         except JobChanged:
             run = None
-        except ApiError:
-            self._unsure = None
+        except StoreError:
+            self._unsure[started.last_run_id] = job, started
             raise
-        self._unsure = None
+        self._unsure.pop(started.last_run_id, None)
         return run
 
     async def is_running(self, job: Job) -> bool:

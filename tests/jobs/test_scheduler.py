@@ -361,3 +361,48 @@ async def test_a_store_that_fails_is_asked_again(mock_clock: MockClock) -> None:
         store.is_broken = False
         await pass_time(mock_clock, RETRY_SECONDS, harness)
         assert len(await runs_of(harness, job)) == 1
+
+
+async def test_a_bug_does_not_end_the_server(mock_clock: MockClock) -> None:
+    class Faulty(FailingStore):
+        async def next_due_job(self) -> float:
+            if self.is_broken:
+                raise ZeroDivisionError
+            return await super().next_due_job()
+
+        async def list_due_jobs(self, now: float, limit: int, offset: int = 0) -> tuple[Job, ...]:
+            return await MemoryStore.list_due_jobs(self, now, limit, offset)
+
+    store = Faulty()
+    async with server(store=store) as harness:
+        job = await created(harness, schedule="30m")
+        await wait_all_tasks_blocked()
+        store.is_broken = True
+        with capture_logs() as logged:
+            await pass_time(mock_clock, 30 * MINUTE, harness)
+        assert [line["log_level"] for line in logged if line["event"] == "jobs cannot be run"] == [
+            "error"
+        ]
+        store.is_broken = False
+        later = await created(harness, schedule="5m")
+        await pass_time(mock_clock, 5 * MINUTE, harness)
+        assert [len(await runs_of(harness, each)) for each in (job, later)] == [1, 1]
+
+
+async def test_a_run_that_was_not_confirmed_waits_for_a_slot(mock_clock: MockClock) -> None:
+    pause = Pause()
+    async with server([pause, Text(".")], store=SilentStore(times=1), max_runs=1) as harness:
+        job = await created(harness)
+        with capture_logs():
+            mock_clock.jump(30 * MINUTE)
+            await wait_all_tasks_blocked()
+            await harness.client.send("/v1/runs", {"input": "Hi"})
+            await pause.wait_reached()
+            mock_clock.jump(RETRY_SECONDS)
+            await wait_all_tasks_blocked()
+            assert len(harness.agents.turns) == 1
+            pause.go()
+            await harness.until_idle()
+            await pass_time(mock_clock, RETRY_SECONDS, harness)
+        assert [turn.message for turn in harness.agents.turns] == ["Hi", "Look around."]
+        assert [run["status"] for run in await runs_of(harness, job)] == ["completed"]

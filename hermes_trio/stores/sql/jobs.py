@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
+import structlog
 from attrs import asdict, evolve
 
 from hermes_trio.core.jobs import Job, NoJob
 from hermes_trio.core.records import Ownership, RunHeader
+from hermes_trio.stores.base import CorruptRecord
 from hermes_trio.stores.codec import decode_json, encode_json
 from hermes_trio.stores.sql import owners, runs
 from hermes_trio.stores.sql.database import SqlConnection
+
+log = structlog.get_logger(__name__)
 
 JobKey = tuple[str, str]  # principal and job id
 
@@ -49,7 +54,7 @@ def find(connection: SqlConnection, key: JobKey) -> Job | NoJob:
 def list_all(connection: SqlConnection, principal: str) -> tuple[Job, ...]:
     """Return the jobs of a principal, oldest first."""
     query = f"SELECT {_COLUMNS} FROM jobs WHERE principal = ? ORDER BY created_at, job_id"  # noqa: S608
-    return tuple(map(_decode, connection.execute(query, (principal,)).fetchall()))
+    return _decode_all(connection.execute(query, (principal,)).fetchall())
 
 
 def replace(connection: SqlConnection, job: Job) -> bool:
@@ -70,7 +75,7 @@ def next_due(connection: SqlConnection) -> float:
 
 def list_due(connection: SqlConnection, now: float, limit: int, offset: int) -> tuple[Job, ...]:
     """Return jobs that are due, the longest overdue first."""
-    return tuple(map(_decode, connection.execute(LIST_DUE, (now, limit, offset)).fetchall()))
+    return _decode_all(connection.execute(LIST_DUE, (now, limit, offset)).fetchall())
 
 
 def begin_run(connection: SqlConnection, job: Job, header: RunHeader, ownership: Ownership) -> bool:
@@ -92,6 +97,16 @@ def _row(job: Job) -> dict[str, Any]:
         "due_at": job.due_at,
         "body": encode_json(asdict(job)),
     }
+
+
+def _decode_all(rows: Iterable[tuple[Any, ...]]) -> tuple[Job, ...]:
+    jobs: list[Job] = []
+    for row in rows:
+        try:
+            jobs.append(_decode(row))
+        except CorruptRecord as error:
+            log.error("a job that cannot be read is left out", error=str(error))
+    return tuple(jobs)
 
 
 def _decode(row: tuple[Any, ...]) -> Job:
