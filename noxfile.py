@@ -232,6 +232,17 @@ def delivery(session: nox.Session) -> None:
 
 
 @nox.session
+def guides(session: nox.Session) -> None:
+    """Run the commands of the operating guides from top to bottom in a fresh environment; needs curl and jq."""
+    install(session, "test")
+    names = ("back_up", "upgrade", "shut_down", "troubleshoot", "tune_for_many_streams", "deploy")
+    pages = " or ".join([*names, "read_the_logs", "trace_runs", "monitor", "give_keys"])
+    session.run(
+        "pytest", "tests/test_docs.py", "-k", f"test_every_example and ({pages})", *session.posargs
+    )
+
+
+@nox.session
 def clients(session: nox.Session) -> None:
     """Test real clients against a real server, and write the table of clients; needs node and npm.
 
