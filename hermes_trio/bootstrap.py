@@ -346,6 +346,7 @@ def web_options(settings: Settings) -> WebOptions:
         cors_origins=settings.cors_origins,
         allowed_hosts=settings.allowed_hosts,
         own_hosts=(settings.host, socket.gethostname()),
+        root_path=settings.root_path,
         keepalive_seconds=settings.keepalive_seconds,
         body_seconds=settings.body_seconds,
         max_body_bytes=settings.max_body_bytes,

@@ -390,8 +390,8 @@ _ERRORS = {
 }
 
 
-def document(version: str) -> dict[str, Any]:
-    """Return the OpenAPI document."""
+def document(version: str, root_path: str = "") -> dict[str, Any]:
+    """Return the OpenAPI document of a server, whose paths are below `root_path`."""
     paths: dict[str, Any] = {}
     classes: list[type] = [replies.ErrorEnvelope]
     for op in OPERATIONS:
@@ -405,6 +405,7 @@ def document(version: str) -> dict[str, Any]:
             "version": version,
             "license": {"name": "MIT", "identifier": "MIT"},
         },
+        **({"servers": [{"url": root_path}]} if root_path else {}),
         "paths": paths,
         "components": {
             "schemas": dict(sorted(schemas.items())),

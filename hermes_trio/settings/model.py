@@ -193,6 +193,15 @@ class Settings:
         ),
         validators.Between(0, 65535),
     )
+    root_path: str = _setting(
+        "",
+        Option(
+            "Path below which a reverse proxy serves this server, such as /agents.",
+            "--root-path",
+            "PATH",
+        ),
+        validators.validate_root_path,
+    )
     agent: str = _setting(
         "",
         Option("Agent to serve: a name, or module:factory. If empty: upstream when base_url is set, otherwise demo.",

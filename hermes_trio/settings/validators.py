@@ -107,6 +107,14 @@ def _is_ip_address(host: str) -> bool:
     return True
 
 
+def validate_root_path(_settings: object, field: Attribute[Any], value: str) -> None:
+    """Reject what is neither empty nor a path without a final slash."""
+    if value and not re.fullmatch(r"(/[\w.~-]+)+", value, re.ASCII):
+        raise InvalidValueError(
+            field.name, f"{quote_value(value)} is not a path such as /agents, without a final slash"
+        )
+
+
 def validate_text(_settings: object, field: Attribute[Any], value: str) -> None:
     """Reject a string that is empty or would break a line."""
     if not value.strip() or not value.isprintable():

@@ -156,6 +156,7 @@ def make_app(options: WebOptions) -> Application:
         options.write_through,
         AllowedHosts(options.allowed_hosts, options.own_hosts),
         app.extensions,
+        options.root_path,
     )
     return app
 

@@ -244,6 +244,7 @@ class BoundaryMiddleware:
     write_through: bool = True
     hosts: AllowedHosts = field(factory=AllowedHosts)
     extensions: Mapping[str, Any] = NOTHING  # of the application
+    root_path: str = ""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle one connection scope."""
@@ -327,6 +328,8 @@ class BoundaryMiddleware:
         except ApiError as error:
             shown = [(name.encode(), value.encode()) for name, value in error.headers.items()]
             return context, _Reply(error.status, shown, encode(error.envelope()).encode("ascii"))
+        if self.root_path and not _strip_root(scope, self.root_path):
+            return context, _Reply(308, [(b"location", f"{self.root_path}/".encode("ascii"))])
         if scope["method"] == "OPTIONS":
             requested = headers.get("access-control-request-headers", "")
             return context, _Reply(200, self.cors.preflight(origin, requested))
@@ -403,6 +406,20 @@ def _reduce_target(scope: Scope) -> None:
     scope["path"] = scope["path"][found.end() :] or "/"
     if "raw_path" in scope:
         scope["raw_path"] = b"/" + scope["raw_path"].partition(b"://")[2].partition(b"/")[2]
+
+
+def _strip_root(scope: Scope, root_path: str) -> bool:
+    """Take the path of the server off a path that begins with it; a proxy may have done so.
+
+    Returns False if nothing is left, not even a slash: links of the page are relative to it.
+    """
+    if scope["path"] == root_path:
+        return False
+    if scope["path"].startswith(f"{root_path}/"):
+        scope["path"] = scope["path"][len(root_path) :]
+        if "raw_path" in scope:
+            scope["raw_path"] = scope["raw_path"].removeprefix(root_path.encode("ascii"))
+    return True
 
 
 def _request_id(headers: Mapping[str, str]) -> str:

@@ -42,6 +42,7 @@ class WebOptions:
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()  # () for the local names on loopback addresses, else all
     own_hosts: tuple[str, ...] = ()  # names of this machine, in addition to localhost
+    root_path: str = ""  # below which a proxy serves the application; a proxy may strip it or not
     keepalive_seconds: float = 10.0
     body_seconds: float = 20.0
     max_body_bytes: int = 10_000_000

@@ -141,7 +141,7 @@ async def version() -> Response:
 @blueprint.get("/openapi.json")
 async def openapi() -> Response:
     """Return the OpenAPI document."""
-    return json_response(document(__version__))
+    return json_response(document(__version__, app_state().options.root_path))
 
 
 @blueprint.get("/metrics")
