@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ EXPORTER = "OTEL_TRACES_EXPORTER"
 DISABLED = "OTEL_SDK_DISABLED"
 SERVICE_NAME = "OTEL_SERVICE_NAME"
 MISSING = "OpenTelemetry is configured but not installed: pip install '.[otel]' in a clone of the repository"
-FLUSH_MILLISECONDS = 5_000
+SHUTDOWN_SECONDS = 3.0
 
 
 def wanted_exporter(environ: Mapping[str, str]) -> str:
@@ -44,7 +45,7 @@ def wanted_exporter(environ: Mapping[str, str]) -> str:
 def exported_traces() -> Iterator[None]:
     """Export spans for the length of a block, if the environment asks for it.
 
-    At its end what is left is sent, which may block for five seconds.
+    At its end what is left is sent, which blocks for at most ``SHUTDOWN_SECONDS``.
     """
     provider = _make_provider(wanted_exporter(os.environ))
     if provider is None:
@@ -54,8 +55,10 @@ def exported_traces() -> Iterator[None]:
     try:
         yield
     finally:
-        provider.force_flush(FLUSH_MILLISECONDS)
-        provider.shutdown()
+        # It sends what is left. The exporter has no deadline for all of its attempts together.
+        stopping = threading.Thread(target=provider.shutdown, daemon=True)
+        stopping.start()
+        stopping.join(SHUTDOWN_SECONDS)
 
 
 def _make_provider(exporter: str) -> TracerProvider | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from hermes_trio.server.telemetry import MISSING, wanted_exporter
+from hermes_trio.server.telemetry import MISSING, SHUTDOWN_SECONDS, wanted_exporter
 from tests.e2e.conftest import Launch
 from tests.support.server_process import ServerProcess, eventually
 
@@ -84,6 +85,14 @@ def test_a_server_without_the_exporter_says_so(
     chat(server)
 
 
+def need_exporter() -> None:
+    """Skip a test without the exporter."""
+    pytest.importorskip(
+        "opentelemetry.exporter.otlp.proto.http",
+        reason="the extra otel is not installed: nox -s otel runs this test",
+    )
+
+
 class Collector:
     """Receives spans over OTLP."""
 
@@ -133,10 +142,7 @@ def collecting() -> Iterator[Collector]:
 
 @pytest.mark.slow
 def test_a_collector_gets_the_spans(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip(
-        "opentelemetry.exporter.otlp.proto.http",
-        reason="the extra otel is not installed: nox -s otel runs this test",
-    )
+    need_exporter()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
     with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
@@ -148,3 +154,16 @@ def test_a_collector_gets_the_spans(launch: Launch, monkeypatch: pytest.MonkeyPa
     assert {span.trace_id.hex() for span in collector.spans} >= {TRACE}
     assert named[CHAIN[0]].parent_span_id.hex() == CALLER
     assert named[CHAIN[2]].parent_span_id == named[CHAIN[1]].span_id
+
+
+@pytest.mark.slow
+def test_a_collector_that_is_gone_delays_the_exit_by_seconds_only(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_exporter()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    server = launch(expected="Transient error|Failed to export")
+    chat(server)
+    begun = server.signal()
+    server.stop()
+    assert time.monotonic() - begun < SHUTDOWN_SECONDS + 3
