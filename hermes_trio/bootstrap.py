@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import structlog
@@ -23,7 +23,7 @@ from hermes_trio.agent.interface import AgentFactory, AgentProvider
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.agents.registry import open_agent
 from hermes_trio.channels import whatsapp
-from hermes_trio.core.access import Quota
+from hermes_trio.core.access import Principal, Quota
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.core.gateway import GatewayStatus, normalize_gateway_url
 from hermes_trio.core.outcome import Reason
@@ -35,7 +35,6 @@ from hermes_trio.keys import (
     DEFAULT_PRINCIPAL,
     KEY_ADVICE,
     ActiveKeys,
-    Keyring,
     check_keys,
     find_weak_keys,
 )
@@ -71,7 +70,13 @@ from hermes_trio.web.api.responses import to_items
 from hermes_trio.web.app import Application, attach_state, detach_state, has_state, make_app
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.start_job import start_job
-from hermes_trio.web.state import AppState, HealthCallbacks, ServedProfile, WebOptions
+from hermes_trio.web.state import (
+    AppState,
+    HealthCallbacks,
+    IdentifyToken,
+    ServedProfile,
+    WebOptions,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -239,11 +244,12 @@ def _attach(
     """Give the application the state that its requests share."""
     settings = prepared.settings
     secret, keys = prepared.token_secret, ActiveKeys(prepared.keys.keyring)
-    principals = len(keys.keyring.principals)
+    principals = keys.keyring.principal_count
     admission = _admission(settings, principals)
     state = AppState(
         web_options(settings),
         keys,
+        _open_verifier(keys),
         TokenSigner(Purpose.STREAM_TICKET, secret, keys),
         TokenSigner(Purpose.PAGE_SESSION, secret, keys),
         admission,
@@ -296,6 +302,21 @@ def _gateway_probe(settings: Settings) -> Callable[[], Awaitable[GatewayStatus]]
     return partial(probe, gateway)
 
 
+def _open_verifier(keys: ActiveKeys) -> IdentifyToken:
+    """Return what identifies the tokens of an issuer, also of one that a reload adds."""
+
+    @cache
+    def load_verifier() -> IdentifyToken:
+        from hermes_trio.oidc import OidcVerifier  # noqa: PLC0415  # needs an extra
+
+        return OidcVerifier(keys).identify
+
+    async def identify(token: str) -> Principal | None:
+        return None if keys.keyring.oidc is None else await load_verifier()(token)
+
+    return identify
+
+
 def _admission(settings: Settings, principals: int) -> Admission:
     quota = Quota(
         runs=settings.max_runs_per_principal,
@@ -321,11 +342,11 @@ async def reload_keys(settings: Settings, state: AppState) -> None:
     Raises:
         KeysError: the file cannot be used; the former keys remain in force.
     """
-    keyring = Keyring(await trio.to_thread.run_sync(check_keys, key_sources(settings)))
+    keyring = await trio.to_thread.run_sync(check_keys, key_sources(settings))
     for principal in find_weak_keys(keyring.keys):
         log.warning("a key is easy to guess", principal=principal, advice=KEY_ADVICE)
     state.keys.keyring = keyring
-    principals = len(keyring.principals)
+    principals = keyring.principal_count
     state.admission.set_principals(principals, _shared_requests(principals))
     state.bodies.set_principals(principals)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,8 +25,8 @@ from hermes_trio.keys import (
     DEFAULT_PRINCIPAL,
     KEY_ADVICE,
     Credentials,
+    Keyring,
     KeySources,
-    NamedKey,
     OpenedKeys,
     check_keys,
     check_secret,
@@ -91,7 +91,7 @@ def prepare(
         for principal in find_weak_keys(credentials.keys.keyring.keys):
             log.warning("a key is easy to guess", principal=principal, advice=KEY_ADVICE)
     else:
-        _check_profiles(settings, credentials.keys.keyring.keys)
+        _check_profiles(settings, credentials.keys.keyring)
     agents = find_agents(settings, agent)
     named = evolve(settings, model_name=_served_name(settings, agents[DEFAULT_PROFILE]))
     return Prepared(named, credentials.keys, agents, credentials.token_secret)
@@ -141,16 +141,19 @@ def _is_own_address(settings: Settings, url: str) -> bool:
     return host == settings.host or (is_local and is_loopback(host))
 
 
-def _check_profiles(settings: Settings, keys: Iterable[NamedKey]) -> None:
-    principals = {named.principal for named in keys} or {DEFAULT_PRINCIPAL}
+def _check_profiles(settings: Settings, keys: Keyring) -> None:
+    # Without any, a key of the default principal is generated.
+    generated = frozenset({DEFAULT_PRINCIPAL} if keys.is_empty else ())
     for profile in settings.profiles.values():
-        for unknown in sorted({*profile.keys} - principals):
-            raise ConfigurationError(
-                f"profiles.{profile.name}.keys: there is no key of {unknown!r}"
-            )
+        for name in sorted(profile.keys):
+            if not (keys.may_have(name) or name in generated):
+                raise ConfigurationError(
+                    f"profiles.{profile.name}.keys: there is no key of {name!r}"
+                )
     if settings.task_profile and settings.task_profile not in settings.profiles:
         raise ConfigurationError(f"task_profile: there is no profile {settings.task_profile!r}")
-    _check_channels(settings, principals)
+    # A channel has no token, so its principal needs a key.
+    _check_channels(settings, {named.principal for named in keys.keys} | generated)
 
 
 def _check_channels(settings: Settings, principals: Container[str]) -> None:

@@ -87,16 +87,15 @@ class TokenSigner:
         if now >= expires_at:
             raise ExpiredToken
         principal = self._keys.keyring.find(name)
-        assert not isinstance(principal, Anonymous)  # the signature is that of a known key
+        if isinstance(principal, Anonymous):
+            raise InvalidToken  # its role is gone
         return principal
 
     def _sign(self, name: str, expires_at: int, scope: tuple[str, ...]) -> str:
-        keys = [named for named in self._keys.keyring.keys if named.name == name]
-        digests = sorted(named.digest.hex() for named in keys)
-        owners = sorted({named.principal for named in keys})
-        signing_key = _digest(self._secret, "sign", self.purpose, name, *owners, *digests)
+        parts = self._keys.keyring.signing_parts(name)
+        signing_key = _digest(self._secret, "sign", self.purpose, name, *parts)
         signature = _digest(
-            signing_key if keys else self._unknown_key, name, str(expires_at), *scope
+            signing_key if parts else self._unknown_key, name, str(expires_at), *scope
         )
         return base64.urlsafe_b64encode(signature).rstrip(b"=").decode("ascii")
 

@@ -136,7 +136,7 @@ def test_the_name_of_the_key_of_the_settings_is_taken(path: Path) -> None:
 def test_a_hash_cannot_be_rated(path: Path) -> None:
     named = entry(path, "")
     assert find_weak_keys([named]) == []
-    assert check_keys(KeySources("0.0.0.0", path.parent, api_key_file=path)) == (named,)
+    assert check_keys(KeySources("0.0.0.0", path.parent, api_key_file=path)).keys == (named,)
 
 
 def test_two_entries_with_one_key_are_refused(path: Path) -> None:

@@ -157,7 +157,10 @@ def test_a_file_with_named_keys_beside_the_key_of_the_settings(tmp_path: Path) -
             f'[keys]\n"a b" = "{ALICE}"\n',
             "'a b' is not a name of up to 64 letters, digits, dots and dashes",
         ),
-        (f'port = 1\n[keys]\nalice = "{ALICE}"\n', "'port' does not belong here; only [keys] does"),
+        (
+            f'port = 1\n[keys]\nalice = "{ALICE}"\n',
+            "'port' does not belong here; only [keys] and [oidc] do",
+        ),
         (f"[keys]\nalice = {ALICE}\n", "is not valid TOML: "),
     ],
 )

@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "tracing": {"core"},
     "settings": {"core", "stores.factory"},
     "keys": {"core"},
+    "oidc": {"core", "keys"},
     "tokens": {"keys"},
     "client": {"core"},
     "gateway_probe": {"core", "keys"},
@@ -52,6 +53,7 @@ RESERVED = {
     "click": {"cli"},
     "typed_settings": {"settings"},
     "rich": {"client"},
+    "joserfc": {"oidc"},
 }
 
 # Parts of ours that only some others may import: no server needs a client or a doctor.

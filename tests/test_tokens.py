@@ -6,12 +6,14 @@ import hmac
 import string
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_trio import tokens
+from hermes_trio.core.access import FULL_ACCESS, Access
 from hermes_trio.core.redact import redact
-from hermes_trio.keys import ActiveKeys, Keyring, NamedKey, Principal
+from hermes_trio.keys import ActiveKeys, Keyring, NamedKey, OidcSettings, Principal
 from hermes_trio.tokens import ExpiredToken, InvalidToken, Purpose, TokenSigner
 
 SECRET = bytes(range(32))
@@ -164,3 +166,25 @@ def test_servers_can_be_told_apart() -> None:
     assert len(ids) == 8
     assert all(len(each) == 8 and set(each) <= set(string.hexdigits) for each in ids)
     assert signer().server_id == signer(purpose=Purpose.PAGE_SESSION).server_id
+
+
+ISSUER = OidcSettings("https://id.example.org", "hermes-trio", roles=(("users", FULL_ACCESS),))
+
+
+def test_a_token_for_a_principal_of_an_issuer() -> None:
+    keys = ActiveKeys(Keyring((), ISSUER))
+    signer = TokenSigner(Purpose.PAGE_SESSION, SECRET, keys)
+    principal = ISSUER.principal("ada", "users", 2_000)
+    token = signer.issue(principal, 1_000)
+    assert signer.verify(token, 0) == principal
+    restricted = Access(routes=frozenset())
+    keys.keyring = Keyring((), evolve(ISSUER, roles=(("users", restricted),)))
+    assert signer.verify(token, 0).access == evolve(restricted, expires_at=2_000.0)
+    for changed in (
+        evolve(ISSUER, roles=(("others", FULL_ACCESS),)),
+        evolve(ISSUER, issuer="https://id.example.com"),
+        None,
+    ):
+        keys.keyring = Keyring((ALICE,), changed)
+        with pytest.raises(InvalidToken):
+            signer.verify(token, 0)

@@ -21,6 +21,7 @@ from hermes_trio.doctor.findings import Finding, fail, ok, warn
 from hermes_trio.keys import (
     KEY_ADVICE,
     LOCAL_FILE,
+    OIDC_EXTRA,
     KeysError,
     KeySources,
     NamedKey,
@@ -76,8 +77,9 @@ def check_key(settings: Settings) -> Finding:
     path = settings.data_dir / LOCAL_FILE
     sources = KeySources(settings.host, settings.data_dir, settings.api_key, settings.api_key_file)
     try:
-        if configured := check_keys(sources):
-            return assess_key(_describe_keys("the settings", configured))
+        configured = check_keys(sources)
+        if not configured.is_empty:
+            return assess_key(_describe_keys("the settings", configured.keys))
         if os.path.lexists(path):
             return assess_key(_describe_keys(str(path), read_key_file(path)))
     except KeysError as error:
@@ -415,6 +417,7 @@ def check_packages(settings: Settings) -> Iterator[Finding]:
             POSTGRES_EXTRA,
             isinstance(settings.store_location, PostgresUrl),
         ),
+        OptionalPackage("joserfc", "tokens of an OpenID Connect issuer", OIDC_EXTRA),
         OptionalPackage(
             "opentelemetry.sdk",
             "exporting traces",

@@ -1,11 +1,13 @@
 """API keys: where they come from, which rules they must meet, which principal each belongs to, and what it allows."""
 
 from hermes_trio.core.access import Access, Principal, Quota
+from hermes_trio.keys.errors import KeysError
 from hermes_trio.keys.key_file import (
     DEFAULT_PRINCIPAL,
     OPERATOR_ACCESS,
     SETTINGS_KEY,
     add_key,
+    load_key_file,
     read_key_file,
     remove_key,
 )
@@ -14,14 +16,16 @@ from hermes_trio.keys.keyring import (
     ActiveKeys,
     Anonymous,
     Keyring,
-    KeysError,
     NamedKey,
     find_weak_keys,
     hash_key,
     refuse_weak_keys,
 )
+from hermes_trio.keys.loopback import is_loopback
+from hermes_trio.keys.oidc_settings import OIDC_PREFIX, OidcSettings
 from hermes_trio.keys.sources import (
     LOCAL_FILE,
+    OIDC_EXTRA,
     SECRET_FILE,
     ConfiguredKeys,
     Credentials,
@@ -31,7 +35,6 @@ from hermes_trio.keys.sources import (
     StoredKey,
     check_keys,
     check_secret,
-    is_loopback,
     open_credentials,
     open_keys,
     open_secret,
@@ -39,9 +42,9 @@ from hermes_trio.keys.sources import (
 from hermes_trio.keys.strength import KEY_ADVICE, MIN_KEY_BITS, estimate_bits
 
 __all__ = [
-    "ANONYMOUS", "DEFAULT_PRINCIPAL", "KEY_ADVICE", "LOCAL_FILE", "MIN_KEY_BITS", "OPERATOR_ACCESS", "SECRET_FILE",
+    "ANONYMOUS", "DEFAULT_PRINCIPAL", "KEY_ADVICE", "LOCAL_FILE", "MIN_KEY_BITS", "OIDC_EXTRA", "OIDC_PREFIX", "OPERATOR_ACCESS", "SECRET_FILE",
     "SETTINGS_KEY", "Access", "ActiveKeys", "Anonymous", "ConfiguredKeys", "Credentials", "GeneratedKey",
-    "KeySources", "Keyring", "KeysError", "NamedKey", "OpenedKeys", "Principal", "Quota", "StoredKey", "add_key",
-    "check_keys", "check_secret", "estimate_bits", "find_weak_keys", "hash_key", "is_loopback", "open_credentials",
+    "KeySources", "Keyring", "KeysError", "NamedKey", "OidcSettings", "OpenedKeys", "Principal", "Quota", "StoredKey", "add_key",
+    "check_keys", "check_secret", "estimate_bits", "find_weak_keys", "hash_key", "is_loopback", "load_key_file", "open_credentials",
     "open_keys", "open_secret", "read_key_file", "refuse_weak_keys", "remove_key",
 ]  # fmt: skip

@@ -11,6 +11,8 @@ of a key, or a table with the hash of one::
     principal = "grace"
     routes = ["chat", "sessions:read"]
     expires = 2027-01-01T00:00:00Z
+
+A table ``[oidc]`` names an issuer whose tokens are accepted beside the keys.
 """
 
 from __future__ import annotations
@@ -20,20 +22,17 @@ import secrets
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from hermes_trio.core.access import (
-    FULL_ACCESS,
-    READ_ONLY,
-    ROUTE_GROUPS,
-    Access,
-    Quota,
-)
-from hermes_trio.keys.keyring import KeysError, NamedKey, hash_key
+from hermes_trio.core.access import FULL_ACCESS, Access
+from hermes_trio.keys.errors import KeysError
+from hermes_trio.keys.keyring import Keyring, NamedKey, hash_key
+from hermes_trio.keys.oidc_settings import read_oidc
+from hermes_trio.keys.options import ACCESS_OPTIONS, TableOptions, read_access
 from hermes_trio.keys.private_files import locked_directory, read_private, replace_private
 from hermes_trio.keys.strength import find_faults
 
@@ -48,16 +47,9 @@ HASH_PREFIX = "sha256:"
 _KEY_BYTES = 32
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NO_NAME = "is not a name of up to 64 letters, digits, dots and dashes"
-_TABLE = re.compile(r"^\s*\[\s*keys\s*[.\]]", re.MULTILINE)
+_TABLE = re.compile(r"^\s*\[\s*(?:keys|oidc)\s*[.\]]", re.MULTILINE)
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
-_LISTS = ("routes", "profiles", "tools")
-_QUOTAS = {
-    "max_runs": "runs",
-    "max_runs_per_minute": "runs_per_minute",
-    "max_requests": "requests",
-    "max_stored_bytes": "stored_bytes",
-}
-_OPTIONS = frozenset({"hash", "key", "principal", "expires", "admin", *_LISTS, *_QUOTAS})
+_OPTIONS = frozenset({"hash", "key", "principal", "expires", *ACCESS_OPTIONS})
 
 
 def generate_key() -> str:
@@ -70,6 +62,15 @@ def generate_key() -> str:
 
 def read_key_file(path: Path) -> tuple[NamedKey, ...]:
     """Read the keys of a file.
+
+    Raises:
+        KeysError: as in :func:`load_key_file`.
+    """
+    return load_key_file(path).keys
+
+
+def load_key_file(path: Path) -> Keyring:
+    """Read a file: its keys, and the issuer of tokens that it names.
 
     Raises:
         KeysError: others can read the file, it cannot be understood, or a key in it breaks a rule.
@@ -88,26 +89,37 @@ def check_key(principal: str, key: str, origin: str, access: Access = FULL_ACCES
     return NamedKey(principal, key, access)
 
 
-def _parse(text: str, path: Path) -> tuple[NamedKey, ...]:
+def _parse(text: str, path: Path) -> Keyring:
     if _TABLE.search(text):
-        named = tuple(_read_table(text, path))
-        if not named:
+        ring = _read_document(text, path)
+        if ring.is_empty:
             raise KeysError(f"{path}: there is no key under [keys]")
-        return named
+        return ring
     lines = text.strip().splitlines()
     if len(lines) != 1:
         raise KeysError(f"{path}: needs one key on one line, or named keys under [keys]")
-    return (check_key(DEFAULT_PRINCIPAL, lines[0].strip(), str(path), OPERATOR_ACCESS),)
+    key = check_key(DEFAULT_PRINCIPAL, lines[0].strip(), str(path), OPERATOR_ACCESS)
+    return Keyring((key,))
 
 
-def _read_table(text: str, path: Path) -> Iterator[NamedKey]:
+def _read_document(text: str, path: Path) -> Keyring:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise KeysError(f"{path}: is not valid TOML: {error}") from None
-    for unknown in sorted(document.keys() - {"keys"}):
-        raise KeysError(f"{path}: {unknown!r} does not belong here; only [keys] does")
-    for name, entry in document["keys"].items():
+    for unknown in sorted(document.keys() - {"keys", "oidc"}):
+        raise KeysError(f"{path}: {unknown!r} does not belong here; only [keys] and [oidc] do")
+    for table in ("keys", "oidc"):
+        if not isinstance(document.get(table, {}), Mapping):
+            raise KeysError(f"{path}: {table} must be a table")
+    oidc = (
+        read_oidc(TableOptions(f"{path}: oidc", document["oidc"])) if "oidc" in document else None
+    )
+    return Keyring(tuple(_read_keys(document.get("keys", {}), path)), oidc)
+
+
+def _read_keys(table: Mapping[str, Any], path: Path) -> Iterator[NamedKey]:
+    for name, entry in table.items():
         if not is_name(name):
             raise KeysError(f"{path}: {name!r} {_NO_NAME}")
         if isinstance(entry, Mapping):
@@ -124,7 +136,7 @@ def is_name(name: str) -> bool:
 
 
 def _read_entry(name: str, entry: Mapping[str, Any], path: Path) -> NamedKey:
-    options = _Options(f"{path}: keys.{name}", entry)
+    options = TableOptions(f"{path}: keys.{name}", entry)
     options.refuse_unknown(_OPTIONS)
     principal = options.text("principal") or name
     if not is_name(principal):
@@ -139,85 +151,6 @@ def _read_entry(name: str, entry: Mapping[str, Any], path: Path) -> NamedKey:
         raise options.error("hash", f"must be {HASH_PREFIX} and 64 lower-case hexadecimal digits")
     found = bytes.fromhex(digest.removeprefix(HASH_PREFIX))
     return NamedKey(principal, "", access, name, found)
-
-
-@frozen
-class _Options:
-    """A table of the file, with checked access to its options."""
-
-    where: str
-    values: Mapping[str, Any]
-
-    def error(self, option: str, complaint: str) -> KeysError:
-        """Return an error about an option. It does not repeat the value, which may be a key."""
-        return KeysError(f"{self.where}.{option} {complaint}")
-
-    def refuse_unknown(self, known: frozenset[str]) -> None:
-        for unknown in sorted(self.values.keys() - known):
-            raise KeysError(
-                f"{self.where}: {unknown!r} is unknown; known: {', '.join(sorted(known))}"
-            )
-
-    def text(self, option: str) -> str:
-        value = self.values.get(option, "")
-        if not isinstance(value, str):
-            raise self.error(option, "must be a text in quotes")
-        return value
-
-    def switch(self, option: str) -> bool:
-        value = self.values.get(option, False)
-        if not isinstance(value, bool):
-            raise self.error(option, "must be true or false")
-        return value
-
-    def texts(self, option: str) -> frozenset[str] | None:
-        if option not in self.values:
-            return None
-        value = self.values[option]
-        if not (isinstance(value, list) and all(isinstance(each, str) and each for each in value)):
-            raise self.error(option, "must be a list of texts")
-        return frozenset(value)
-
-    def number(self, option: str) -> int:
-        value = self.values.get(option, 0)
-        if option in self.values and (type(value) is not int or value < 1):
-            raise self.error(option, "must be a whole number of at least 1")
-        return int(value)
-
-    def moment(self, option: str) -> float | None:
-        """Return a date or time as seconds since the epoch; a day ends a key at its beginning, in UTC."""
-        value = self.values.get(option)
-        if value is None:
-            return None
-        if isinstance(value, datetime):
-            return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
-        if isinstance(value, date):
-            return datetime.combine(value, time(), UTC).timestamp()
-        raise self.error(option, "must be a date such as 2027-01-31 or 2027-01-31T12:00:00Z")
-
-
-def read_access(options: _Options) -> Access:
-    """Return what an entry allows.
-
-    Raises:
-        KeysError: an option has a value that it cannot have.
-    """
-    routes = options.texts("routes")
-    for route in sorted(routes or ()):
-        if route.removesuffix(READ_ONLY) not in ROUTE_GROUPS:
-            known = ", ".join(ROUTE_GROUPS)
-            raise options.error(
-                "routes", f"has {route!r}; known: {known}, each also with {READ_ONLY!r} behind it"
-            )
-    expires_at = options.moment("expires")
-    access = Access(
-        routes=routes,
-        profiles=options.texts("profiles"),
-        tools=options.texts("tools"),
-        is_admin=options.switch("admin"),
-        quota=Quota(**{field: options.number(option) for option, field in _QUOTAS.items()}),
-    )
-    return access if expires_at is None else evolve(access, expires_at=expires_at)
 
 
 # -- changing --
@@ -250,7 +183,7 @@ def add_key(path: Path, name: str, options: Mapping[str, Any]) -> str:
                 raise KeysError(
                     f'{path}: holds one key; write it as default = "…" under [keys] first'
                 )
-            if any(named.name == name for named in _parse(text, path)):
+            if any(named.name == name for named in _parse(text, path).keys):
                 raise KeysError(f"{path}: there is a key of the name {name!r} already")
             text = text.rstrip() + "\n\n"
         text += "\n".join(lines) + "\n"
@@ -270,12 +203,12 @@ def remove_key(path: Path, name: str) -> None:
         text = read_private(path)
         if not _TABLE.search(text):
             raise KeysError(f"{path}: holds one key without a name; delete the file")
-        _parse(text, path)
-        before = tomllib.loads(text)["keys"]
+        has_issuer = _parse(text, path).oidc is not None
+        before = tomllib.loads(text).get("keys", {})
         if name not in before:
             raise KeysError(f"{path}: there is no key of the name {name!r}")
         changed = _without(text, name)
-        if len(before) == 1:
+        if len(before) == 1 and not has_issuer:
             raise KeysError(f"{path}: {name!r} is the only key; add another one first")
         expected = {other: entry for other, entry in before.items() if other != name}
         try:

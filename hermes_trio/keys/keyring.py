@@ -13,12 +13,9 @@ from collections.abc import Iterable
 from attrs import Factory, define, field, frozen
 
 from hermes_trio.core.access import FULL_ACCESS, Access, Principal
-from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.keys.errors import KeysError
+from hermes_trio.keys.oidc_settings import OIDC_PREFIX, OidcSettings
 from hermes_trio.keys.strength import KEY_ADVICE, MIN_KEY_BITS, estimate_bits
-
-
-class KeysError(ConfigurationError):
-    """There is no usable key. The text is one line, without any key in it."""
 
 
 @frozen
@@ -59,9 +56,10 @@ class NamedKey:
 
 @frozen
 class Keyring:
-    """All keys that the server accepts."""
+    """All keys that the server accepts, and the issuer whose tokens it accepts, if there is one."""
 
     keys: tuple[NamedKey, ...]
+    oidc: OidcSettings | None = None
 
     def __attrs_post_init__(self) -> None:
         """Refuse a key that two principals share: each would see the other's records.
@@ -95,7 +93,9 @@ class Keyring:
         return found
 
     def find(self, name: str) -> Principal | Anonymous:
-        """Return the owner of the key with a name."""
+        """Return the owner of the key with a name, or the principal of a token of the issuer."""
+        if self.oidc is not None and name.startswith(OIDC_PREFIX):
+            return self.oidc.restore(name) or ANONYMOUS
         for named in self.keys:
             if named.name == name:
                 return named.owner
@@ -108,10 +108,29 @@ class Keyring:
                 return named.access
         return None
 
+    def signing_parts(self, name: str) -> tuple[str, ...]:
+        """Return what a token that stands for a key depends on; nothing for an unknown key."""
+        if self.oidc is not None and name.startswith(OIDC_PREFIX):
+            return self.oidc.issuer, self.oidc.audience
+        keys = [named for named in self.keys if named.name == name]
+        owners = sorted({named.principal for named in keys})
+        return (*owners, *sorted(named.digest.hex() for named in keys))
+
     @property
-    def principals(self) -> list[str]:
-        """The names of the principals, each once."""
-        return list(dict.fromkeys(named.principal for named in self.keys))
+    def is_empty(self) -> bool:
+        """Whether nobody can have a credential."""
+        return not self.keys and self.oidc is None
+
+    def may_have(self, principal: str) -> bool:
+        """Return whether there can be a principal of this name."""
+        is_from_token = self.oidc is not None and principal.startswith(OIDC_PREFIX)
+        return is_from_token or any(named.principal == principal for named in self.keys)
+
+    @property
+    def principal_count(self) -> int:
+        """How many principals share the server; at least two if they are not known beforehand."""
+        known = len({named.principal for named in self.keys})
+        return known if self.oidc is None else max(2, known + 1)
 
 
 @define(eq=False)

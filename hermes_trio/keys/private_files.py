@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hermes_trio.keys.keyring import KeysError
+from hermes_trio.keys.errors import KeysError
 
 
 def read_private(path: Path) -> str:

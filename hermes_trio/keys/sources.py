@@ -6,27 +6,30 @@ writes. Beside it lies the secret that tokens are signed with.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import secrets
+from importlib.util import find_spec
 from pathlib import Path
 
 from attrs import evolve, field, frozen
 
+from hermes_trio.keys.errors import KeysError
 from hermes_trio.keys.key_file import (
     DEFAULT_PRINCIPAL,
     OPERATOR_ACCESS,
     SETTINGS_KEY,
     check_key,
     generate_key,
-    read_key_file,
+    load_key_file,
 )
-from hermes_trio.keys.keyring import Keyring, KeysError, NamedKey, refuse_weak_keys
+from hermes_trio.keys.keyring import Keyring, NamedKey, refuse_weak_keys
+from hermes_trio.keys.loopback import is_loopback
 from hermes_trio.keys.private_files import create_private, read_private
 
 LOCAL_FILE = "api-key"
 SECRET_FILE = "token-secret"  # noqa: S105  # the name of a file
+OIDC_EXTRA = "pip install '.[oidc]' in a clone of the repository"
 _SECRET_BYTES = 32
 
 
@@ -93,43 +96,33 @@ def open_keys(sources: KeySources) -> OpenedKeys:
             not loopback.
     """
     configured = check_keys(sources)
-    return (
-        OpenedKeys(Keyring(configured), ConfiguredKeys())
-        if configured
-        else _local(sources.data_dir)
-    )
+    if configured.is_empty:
+        return _local(sources.data_dir)
+    return OpenedKeys(configured, ConfiguredKeys())
 
 
-def check_keys(sources: KeySources) -> tuple[NamedKey, ...]:
-    """Return the configured keys; none if one may be generated. Writes nothing.
+def check_keys(sources: KeySources) -> Keyring:
+    """Return the configured keys and issuer; nothing if a key may be generated. Writes nothing.
 
     Raises:
         KeysError: as in :func:`open_keys`.
     """
-    configured: tuple[NamedKey, ...] = ()
+    configured = Keyring(())
+    if sources.api_key_file is not None:
+        configured = load_key_file(sources.api_key_file)
     if sources.api_key:
         own = check_key(DEFAULT_PRINCIPAL, sources.api_key, "api_key", OPERATOR_ACCESS)
-        configured = (evolve(own, name=SETTINGS_KEY),)
-    if sources.api_key_file is not None:
-        configured += read_key_file(sources.api_key_file)
-    if not configured and not is_loopback(sources.host):
+        # Two principals may not share a key: the new ring checks that.
+        configured = evolve(configured, keys=(evolve(own, name=SETTINGS_KEY), *configured.keys))
+    if configured.oidc is not None and find_spec("joserfc") is None:
+        raise KeysError(f"[oidc] needs a package: {OIDC_EXTRA}")
+    if configured.is_empty and not is_loopback(sources.host):
         raise KeysError(
             f"api_key: a key is needed to listen on {sources.host}: set API_SERVER_KEY or --api-key-file"
         )
     if not is_loopback(sources.host):
-        refuse_weak_keys(configured)
-    Keyring(configured)  # two principals may not share a key
+        refuse_weak_keys(configured.keys)
     return configured
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    if host.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _local(data_dir: Path) -> OpenedKeys:
@@ -137,14 +130,14 @@ def _local(data_dir: Path) -> OpenedKeys:
     if os.path.lexists(
         path
     ):  # never raises; a folder we may not enter fails below, with its reason
-        return OpenedKeys(Keyring(read_key_file(path)), StoredKey(path))
+        return OpenedKeys(load_key_file(path), StoredKey(path))
     key = generate_key()
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         create_private(path, f"{key}\n")
     except FileExistsError:
         # Another server was faster: use its key.
-        return OpenedKeys(Keyring(read_key_file(path)), StoredKey(path))
+        return OpenedKeys(load_key_file(path), StoredKey(path))
     except OSError as error:
         raise KeysError(f"{path}: the key cannot be kept here: {error.strerror}") from None
     generated = NamedKey(DEFAULT_PRINCIPAL, key, OPERATOR_ACCESS)

@@ -91,9 +91,9 @@ def make_app() -> LifespanApp:
     settings = loaded.settings
     # The address is Hypercorn's to choose and not known here, so it may be open to the world.
     keys = check_keys(key_sources(settings))
-    if not keys:
+    if keys.is_empty:
         raise ConfigurationError("api_key: under hypercorn a key is needed: set API_SERVER_KEY")
-    refuse_weak_keys(keys)
+    refuse_weak_keys(keys.keys)
     logs.configure(settings.log_level, settings.log_format)
     for warning in loaded.warnings:
         log.warning(warning)

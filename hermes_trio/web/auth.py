@@ -1,7 +1,7 @@
 """Authentication, scopes and profiles: who calls, and which routes and agents the caller may use.
 
 ``authenticate`` runs before every view, as one of Quart's ``before_request`` functions. A request
-has one credential: its bearer key, else a stream ticket in its query string, which only event
+has one credential: its bearer key or token of an issuer, else a stream ticket in its query string, which only event
 streams accept, else the cookie of the web page. All three allow what the key allows. ``choose_agent`` decides for every API which agent
 handles a request, from the path prefix and the model.
 """
@@ -104,7 +104,7 @@ async def authenticate() -> None:
     is_webhook = context.route.startswith(WEBHOOKS)
     is_open = request.path in OPEN_PATHS or is_page or is_webhook
     try:
-        principal = _identify(context)
+        principal = await _identify(context)
         _require_unexpired(principal)
         context.principal = principal
         # Quart-Trio runs each request in a task of its own, whose context ends with it.
@@ -125,11 +125,14 @@ async def authenticate() -> None:
         check_profile()
 
 
-def _identify(context: RequestContext) -> Principal:
+async def _identify(context: RequestContext) -> Principal:
     """Return the owner of the request's only credential; a second one is not considered."""
     if key := _bearer_token(header("Authorization")):
-        principal = app_state().keys.keyring.identify(key)
+        state = app_state()
+        principal: Principal | Anonymous | None = state.keys.keyring.identify(key)
         if isinstance(principal, Anonymous):
+            principal = await state.identify_token(key)
+        if principal is None:
             raise _unauthorized(_KEY_REFUSED, code="invalid_api_key")
         context.has_key = True
         return principal
@@ -285,7 +288,7 @@ def _unauthorized(message: str, param: str | None = None, *, code: str) -> ApiEr
 def _log_refusal(refusal: ApiError) -> None:
     """Log who was refused; of the request only what cannot hold a credential."""
     # Tickets and page sessions end all the time, and clients replace them.
-    is_routine = refusal.code in {"ticket_expired", "page_session_expired"}
+    is_routine = refusal.code in {"ticket_expired", "page_session_expired", "token_expired"}
     (log.info if is_routine else log.warning)(
         "refused a key",
         code=refusal.code,

@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
+from hermes_trio.core.access import Principal
 from hermes_trio.core.dialects.chat import AGENT_FAILED
 from hermes_trio.core.gateway import GatewayStatus
 from hermes_trio.jobs.scheduler import Scheduler
@@ -62,6 +63,10 @@ class WebOptions:
     settings: tuple[ShownSetting, ...] = ()
 
 
+# Takes a bearer token and returns its principal, None if it is for nobody here, or raises ApiError.
+IdentifyToken = Callable[[str], Awaitable[Principal | None]]
+
+
 @frozen
 class HealthCallbacks:
     """The callbacks of the health routes."""
@@ -85,6 +90,7 @@ class AppState:
 
     options: WebOptions
     keys: ActiveKeys
+    identify_token: IdentifyToken
     tickets: TokenSigner  # each for the event stream of one run
     page_sessions: TokenSigner  # cookies of the web page
     admission: Admission

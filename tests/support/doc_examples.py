@@ -29,7 +29,7 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
-from hermes_trio.keys import read_key_file
+from hermes_trio.keys import load_key_file
 from hermes_trio.settings import load
 
 ROOT = Path(__file__).parents[2]
@@ -268,7 +268,7 @@ class PageRunner:
         path = self.reader.folder / "keys.toml"
         path.write_text(block.text, encoding="utf-8")
         path.chmod(0o600)
-        assert read_key_file(path)
+        assert not load_key_file(path).is_empty
 
 
 def note(line: str) -> None:

@@ -20,6 +20,7 @@ from hermes_trio.agent.emitter import AsyncEmitter, Emitter
 from hermes_trio.agent.interface import AgentContext, AgentFactory, TurnRequest, can_continue
 from hermes_trio.agent.runner import AgentRuntime
 from hermes_trio.agents.demo import DemoAgent
+from hermes_trio.core.access import Principal
 from hermes_trio.core.approvals import Decision
 from hermes_trio.core.events import (
     ClientCall,
@@ -53,7 +54,7 @@ from hermes_trio.tokens import Purpose, TokenSigner
 from hermes_trio.web.app import attach_state, make_app
 from hermes_trio.web.metrics import Metrics
 from hermes_trio.web.start_job import start_job
-from hermes_trio.web.state import AppState, HealthCallbacks, WebOptions
+from hermes_trio.web.state import AppState, HealthCallbacks, IdentifyToken, WebOptions
 from tests.support.asgi import TIMEOUT, Client, real_timeout
 
 KEY = "key-of-ann-0123456789"
@@ -333,6 +334,11 @@ class AppHarness:
                 await trio.lowlevel.checkpoint()
 
 
+async def no_token(_token: str) -> Principal | None:
+    """Identify no bearer token."""
+    return None
+
+
 def make_harness(
     script: Iterable[Step] | ScriptedAgentFactory = HELLO,
     end: End = None,
@@ -346,6 +352,7 @@ def make_harness(
     store: Store | None = None,
     workspace: Path = NOWHERE,
     keyring: Keyring = KEYRING,
+    identify_token: IdentifyToken = no_token,
     not_ready: str = "",
     nursery: trio.Nursery | None = None,
     wall_clock: Callable[[], float] = lambda: EPOCH,
@@ -402,6 +409,7 @@ def make_harness(
     state = AppState(
         options,
         keys,
+        identify_token,
         TokenSigner(Purpose.STREAM_TICKET, TOKEN_SECRET, keys),
         TokenSigner(Purpose.PAGE_SESSION, TOKEN_SECRET, keys),
         admission or Admission(max_runs),
