@@ -224,6 +224,15 @@ def test_a_link_to_the_file_stays_a_link(tmp_path: Path, path: Path) -> None:
     assert [named.name for named in read_key_file(path)] == ["ada"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_the_owner_of_the_file_stays(path: Path) -> None:
+    add_key(path, "ada", {})
+    os.chown(path, 1234, 1234)
+    add_key(path, "eve", {})
+    assert (path.stat().st_uid, path.stat().st_gid) == (1234, 1234)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
 def test_keys_that_are_added_at_once_are_all_there(path: Path) -> None:
     threads = [threading.Thread(target=add_key, args=(path, f"k{n}", {})) for n in range(8)]
     for thread in threads:

@@ -280,6 +280,15 @@ class Retention:
 
 
 @frozen
+class OwnerUsage:
+    """What one owner stores: the number of ended runs, and the size of these, of sessions and of conversations."""
+
+    principal: str
+    runs: int
+    size: int
+
+
+@frozen
 class PurgeResult:
     """What enforcing the retention removed."""
 

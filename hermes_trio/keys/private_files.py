@@ -50,7 +50,7 @@ def replace_private(path: Path, text: str) -> None:
         with suppress(FileNotFoundError):
             # Written by root, it must still be readable by the user that the server runs as.
             before = path.stat()
-            if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+            if before.st_uid != os.geteuid():
                 os.chown(name, before.st_uid, before.st_gid)
         os.rename(name, path)
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -349,6 +349,13 @@ _JOBS = (
 
 _PAGE_SESSION = (
     Operation(
+        "get",
+        "/api/principals",
+        "List the principals, for an administrator",
+        replies.PrincipalList,
+        statuses=(503,),
+    ),
+    Operation(
         "post",
         "/api/sign-in",
         "Exchange a key for the page's cookie",

@@ -415,6 +415,23 @@ class RunTicket:
 
 
 @frozen
+class PrincipalUsage:
+    """What a principal stores: ended runs, and bytes of runs, sessions and conversations."""
+
+    principal: str
+    runs: int
+    bytes: int
+
+
+@frozen
+class PrincipalList:
+    """The principals that store anything."""
+
+    data: list[PrincipalUsage]
+    object: Literal["list"] = "list"
+
+
+@frozen
 class PageSession:
     """A browser that is signed in to the web page."""
 

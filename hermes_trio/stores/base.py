@@ -27,6 +27,7 @@ from hermes_trio.core.records import (
     NoRun,
     Notice,
     Ownership,
+    OwnerUsage,
     PurgeResult,
     Retention,
     RunHeader,
@@ -260,6 +261,10 @@ class RunStore(Protocol):
 
     async def stored_bytes(self, principal: str) -> int:
         """Return the size of the principal's runs, sessions and conversations."""
+        ...
+
+    async def list_usages(self) -> tuple[OwnerUsage, ...]:
+        """Return what each principal stores that stores anything, in any order."""
         ...
 
     async def purge(self, retention: Retention, now: float) -> PurgeResult:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
-from hermes_trio.core.records import Retention
+from hermes_trio.core.records import OwnerUsage, Retention
 
 MAX_PURGED = 1000
 """Records of each kind that one purge removes, so that it never delays other writes for long."""
@@ -55,15 +55,6 @@ class AccessTimes:
         accesses = tuple(self._accesses.values())
         self._accesses.clear()
         return accesses
-
-
-@frozen
-class OwnerUsage:
-    """What one owner stores: the number of ended runs, and the size of these, of sessions and of conversations."""
-
-    principal: str
-    runs: int
-    size: int
 
 
 @frozen

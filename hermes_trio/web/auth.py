@@ -56,6 +56,7 @@ ROUTE_PREFIXES = {
     "/v1/responses": "responses",
     "/v1/runs": "runs",
     "/v1/settings": "settings",
+    "/api/messages": "sessions",
     "/api/sessions": "sessions",
     "/api/jobs": "jobs",
     "/api/cron": "jobs",
@@ -63,11 +64,12 @@ ROUTE_PREFIXES = {
     "/health/detailed": "health",
     "/metrics": "metrics",
 }
-# What a client with any key needs: which models there are, what they can use, and the page.
+# What a client with any key needs: which models there are, what they can use, and the page. The
+# list of principals is for administrators.
 UNSCOPED_RULES = frozenset(
     {
         "/v1/models", "/v1/models/<path:model_id>", "/v1/capabilities", "/v1/toolsets", "/v1/skills",
-        "/api/model/options", "/api/sign-in", "/api/sign-out",
+        "/api/model/options", "/api/principals", "/api/sign-in", "/api/sign-out",
     }
 )  # fmt: skip
 # Below these, requests other than those that only read or delete may store something.
@@ -158,12 +160,30 @@ def _require_route(context: RequestContext) -> None:
     """
     if not context.route or context.route in UNSCOPED_RULES:
         return
-    prefixes = [prefix for prefix in ROUTE_PREFIXES if context.route.startswith(prefix)]
-    group = ROUTE_PREFIXES[prefixes[0]] if prefixes else "other"
+    group = find_route_group(context.route)
     is_read = request.method in _SAFE_METHODS or context.route.endswith(TICKET_ROUTE)
     if not context.principal.access.allows_route(group, is_read):
         scope = group + READ_ONLY if is_read else group
         raise _insufficient_scope(f"This API key does not allow this route. It needs '{scope}'.")
+
+
+def find_route_group(rule: str) -> str:
+    """Return the group of routes that a rule belongs to."""
+    for prefix, group in ROUTE_PREFIXES.items():
+        if rule == prefix or rule.startswith(f"{prefix}/"):
+            return group
+    return "other"
+
+
+def require_admin(param: str | None = None) -> None:
+    """Refuse a caller who is no administrator.
+
+    Raises:
+        ApiError: 403.
+    """
+    if not current_request().principal.access.is_admin:
+        message = "Only the API key of an administrator may see the records of others."
+        raise _insufficient_scope(message, param)
 
 
 async def _require_storage(context: RequestContext) -> None:
@@ -203,9 +223,7 @@ def _find_other_principal(context: RequestContext) -> str:
     name = header(PRINCIPAL_HEADER).strip()
     if name in ("", context.principal.name):
         return ""
-    if not context.principal.access.is_admin:
-        message = "Only the API key of an administrator may see the records of others."
-        raise _insufficient_scope(message, PRINCIPAL_HEADER)
+    require_admin(PRINCIPAL_HEADER)
     is_allowed = request.method in {*_SAFE_METHODS, "DELETE"}
     if not (is_allowed or context.route.endswith(CONTROL_ROUTES)):
         message = "Records of others can be read, stopped and deleted, but not made or changed."

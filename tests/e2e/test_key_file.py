@@ -10,6 +10,7 @@ import pytest
 
 from hermes_trio.keys import add_key, remove_key
 from tests.e2e.conftest import AGENTS
+from tests.support.postgres import run_postgres
 from tests.support.server_process import LaunchOptions, ServerProcess, eventually, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("e2e-key-file")]
@@ -48,3 +49,19 @@ def test_keys_change_while_the_server_runs(tmp_path: Path) -> None:
         assert "principal=eve" in server.log
         assert eve not in server.log
         assert ada not in server.log
+
+
+def test_all_workers_read_the_file_again(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    ada = add_key(path, "ada", {})
+    flags = ("--workers", "2", "--agent", AGENTS, "--api-key-file", str(path))
+    with run_postgres() as postgres:
+        options = LaunchOptions(tmp_path, flags, {"store": postgres.create_database()})
+        with serving(options, expected="refused a key") as server:
+            eventually(lambda: server.log.count("a worker is ready") == 2)
+            eve = add_key(path, "eve", {})
+            remove_key(path, "ada")
+            server.signal(signal.SIGHUP)
+            eventually(lambda: server.log.count("reloaded ") == 2)
+            answers = {(status(server, ada), status(server, eve)) for _ in range(20)}
+            assert answers == {(401, 200)}

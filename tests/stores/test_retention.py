@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_trio.core.records import Retention
-from hermes_trio.stores.retention import AccessTimes, OwnerUsage, RunAccess, fair_quota
+from hermes_trio.core.records import OwnerUsage, Retention
+from hermes_trio.stores.retention import AccessTimes, RunAccess, fair_quota
 
 
 def test_access_times_are_bounded_and_the_oldest_go() -> None:

@@ -13,7 +13,7 @@ from hermes_trio.core.access import Access, Quota
 from hermes_trio.core.events import Text
 from hermes_trio.keys import Keyring, NamedKey
 from hermes_trio.schema.openapi import OPERATIONS
-from hermes_trio.web.auth import ROUTE_PREFIXES, UNSCOPED_RULES
+from hermes_trio.web.auth import UNSCOPED_RULES, find_route_group
 from hermes_trio.web.state import ServedProfile, WebOptions
 from tests.support.asgi import HttpResponse
 from tests.support.fakes import (
@@ -98,10 +98,12 @@ class TestRoutes:
             assert (await harness.client.get("/own")).status == status
 
     def test_every_route_belongs_to_a_group(self) -> None:
-        open_to_all = ("/health", "/v1/health", "/version", "/openapi.json", "/v1/models")
         for operation in OPERATIONS:
-            is_known = operation.path.startswith((*ROUTE_PREFIXES, *open_to_all))
-            assert is_known or operation.path in UNSCOPED_RULES, operation.path
+            is_unscoped = operation.is_open or operation.path in UNSCOPED_RULES
+            is_model = operation.path.startswith("/v1/models/")
+            group = find_route_group(operation.path)
+            assert group != "other" or is_unscoped or is_model, operation.path
+        assert find_route_group("/v1/chatter") == "other"
 
     async def test_a_cookie_and_a_ticket_allow_no_more_than_the_key(self) -> None:
         keys = keyring(routes=["sessions", "runs:read"])
@@ -280,6 +282,21 @@ class TestAdministrators:
         refused = await harness.client.send(path, RUN, {"X-Hermes-Principal": "bob"})
         assert_forbidden(refused, "X-Hermes-Principal")
         assert harness.agents.turns == []
+
+    async def test_which_principals_there_are(self) -> None:
+        async with open_harness(keyring=keyring(is_admin=True)) as harness:
+            client = harness.client
+            assert (await client.get("/api/principals")).json["data"] == []
+            await client.send("/v1/responses", RUN)
+            for _ in range(2):
+                await client.send("/v1/responses", RUN, BOB)
+            listed = (await client.get("/api/principals")).json["data"]
+            assert [(each["principal"], each["runs"]) for each in listed] == [
+                ("ann", 1),
+                ("bob", 2),
+            ]
+            assert 0 < listed[0]["bytes"] < listed[1]["bytes"]
+            assert_forbidden(await client.get("/api/principals", BOB))
 
     async def test_others_may_not_ask(self) -> None:
         harness = make_harness(keyring=keyring(is_admin=True))

@@ -13,11 +13,10 @@ from collections import defaultdict
 
 from attrs import define, evolve, frozen
 
-from hermes_trio.core.records import PurgeResult, Retention
+from hermes_trio.core.records import OwnerUsage, PurgeResult, Retention
 from hermes_trio.stores.retention import (
     MAX_PURGED,
     MESSAGE_BYTES,
-    OwnerUsage,
     StorageQuota,
     fair_quota,
 )
@@ -106,13 +105,7 @@ def purge(connection: SqlConnection, retention: Retention, now: float) -> PurgeR
     ).rowcount
     logs = _purge_logs(connection, now - retention.log_seconds)
     runs = transcripts = 0
-    # What each owner stores, in sessions and without.
-    totals: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for statement in _USAGES:
-        for principal, count, size in connection.execute(statement):
-            before = totals[principal]
-            totals[principal] = (before[0] + count, before[1] + size)
-    usages = [OwnerUsage(principal, *total) for principal, total in totals.items()]
+    usages = list_usages(connection)
     quota = fair_quota(usages, retention)
     for usage in usages:
         if not quota.allows(usage):
@@ -120,6 +113,16 @@ def purge(connection: SqlConnection, retention: Retention, now: float) -> PurgeR
             reduction.run()
             runs, transcripts = runs + reduction.runs, transcripts + reduction.transcripts
     return PurgeResult(runs, logs, keys, transcripts)
+
+
+def list_usages(connection: SqlConnection) -> list[OwnerUsage]:
+    """Return what each owner stores, in sessions and without."""
+    totals: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for statement in _USAGES:
+        for principal, count, size in connection.execute(statement):
+            before = totals[principal]
+            totals[principal] = (before[0] + count, before[1] + size)
+    return [OwnerUsage(principal, *total) for principal, total in totals.items()]
 
 
 def stored_bytes(connection: SqlConnection, principal: str) -> int:

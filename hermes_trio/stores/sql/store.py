@@ -25,6 +25,7 @@ from hermes_trio.core.records import (
     NoConversation,
     NoRun,
     Ownership,
+    OwnerUsage,
     PurgeResult,
     Retention,
     RunHeader,
@@ -52,7 +53,7 @@ from hermes_trio.stores.codec import check_end, check_header, check_ids, clamp_i
 from hermes_trio.stores.retention import AccessTimes, RunAccess
 from hermes_trio.stores.sql import conversations, jobs, owners, run_lists, runs, sessions
 from hermes_trio.stores.sql.database import Database, ReaderPool, SqlConnection
-from hermes_trio.stores.sql.purge import purge, stored_bytes
+from hermes_trio.stores.sql.purge import list_usages, purge, stored_bytes
 from hermes_trio.stores.sql.retention import (
     delete_run,
     save_access_times,
@@ -235,6 +236,9 @@ class BaseSqlStore:
     async def stored_bytes(self, principal: str) -> int:
         check_ids(principal)
         return await self._read(partial(stored_bytes, principal=principal))
+
+    async def list_usages(self) -> tuple[OwnerUsage, ...]:
+        return tuple(await self._read(list_usages))
 
     async def purge(self, retention: Retention, now: float) -> PurgeResult:
         job = partial(purge, retention=retention, now=now)

@@ -17,6 +17,7 @@ from hermes_trio.core.records import (
     NoConversation,
     NoRun,
     Ownership,
+    OwnerUsage,
     PurgeResult,
     Retention,
 )
@@ -56,6 +57,7 @@ class DeleteContract:
         await store.end_run(ended("b", conversation="c"), items=[item("b")])
         assert 0 < size < await store.stored_bytes("ann")
         assert await store.stored_bytes("bob") == 0
+        assert await store.list_usages() == (OwnerUsage("ann", 2, await store.stored_bytes("ann")),)
         for run_id in "ab":
             await store.delete_run("ann", run_id)
         assert 0 < await store.stored_bytes("ann") < size  # the session and the conversation
