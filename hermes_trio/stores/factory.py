@@ -25,7 +25,21 @@ _SQLITE = "sqlite:///"
 _MEMORY = "memory:"
 _POSTGRES = ("postgresql://", "postgres://")
 _UNENCODED = frozenset("/?#\"'<> ")
-_PASSWORD = re.compile(r"(://[^@/]*?:)[^@]*(?=@)|([?&](?:ssl)?password=)[^&]*")
+_PASSWORD = re.compile(r"(://[^@/]*?:)[^@]*(?=@)")
+# What may be shown of the parameters of a URL. Of others, none knows what later drivers keep in them.
+_PUBLIC = frozenset(
+    [
+        "host",
+        "hostaddr",
+        "port",
+        "dbname",
+        "user",
+        "sslmode",
+        "application_name",
+        "connect_timeout",
+        "target_session_attrs",
+    ]
+)
 _KNOWN = "use memory:, sqlite:///path, postgresql://…, or leave it empty for a file in data_dir"
 
 
@@ -92,8 +106,14 @@ def _check_password(url: str) -> None:
 
 
 def mask_store_url(url: str) -> str:
-    """Return a store URL with its password masked."""
-    return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", url)
+    """Return a store URL with its password masked, and every parameter that might be one."""
+    place, mark, query = _PASSWORD.sub(r"\1***", url).partition("?")
+    return place + mark + "&".join(map(_mask_parameter, query.split("&")))
+
+
+def _mask_parameter(parameter: str) -> str:
+    name, equals, _ = parameter.partition("=")
+    return parameter if name in _PUBLIC or not parameter else f"{name}=***" if equals else "***"
 
 
 def open_store(

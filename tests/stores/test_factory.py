@@ -51,6 +51,9 @@ def test_parse_store_url(url: str, location: StoreLocation) -> None:
             "postgres://ann:***@one,two/x?sslmode=require",
         ),
         ("postgresql://:hush@/x", "postgresql://:***@/x"),
+        ("postgresql:///x?password=hu&sh&port=1", "postgresql:///x?password=***&***&port=1"),
+        ("postgresql:///x?pass%77ord=hush", "postgresql:///x?pass%77ord=***"),
+        ("postgresql:///x?oauth_client_secret=hush", "postgresql:///x?oauth_client_secret=***"),
         (
             "postgresql:///x?password=hu;s'h&user=ann&sslpassword=hush",
             "postgresql:///x?password=***&user=ann&sslpassword=***",

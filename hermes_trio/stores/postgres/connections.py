@@ -295,12 +295,11 @@ class PostgresDatabase:
         Raises:
             StoreError: The database could not be read.
         """
-        try:
-            return self._use_reader(lambda reader: reader.read(job))
-        except psycopg.Error as error:
-            raise to_store_error(error) from error
+        return self.autocommit(lambda reader: reader.read(job))
 
-    def autocommit(self, job: Callable[[SqlConnection], T], *, is_repeatable: bool = True) -> T:
+    def autocommit(
+        self, job: Callable[[PostgresConnection], T], *, is_repeatable: bool = True
+    ) -> T:
         """Run a job, each statement of which is a transaction of its own and takes one round trip.
 
         No lock is held between the statements, so a process that is suspended blocks no other. If
@@ -324,19 +323,10 @@ class PostgresDatabase:
         return connect(self._url)
 
     def run(self, job: Callable[[psycopg.Connection], T]) -> T:
-        """Run statements outside of any transaction, on an idle connection or on a new one.
+        """Run a repeatable job, in the SQL of PostgreSQL, as :meth:`autocommit` does."""
+        return self.autocommit(lambda reader: job(reader.driver))
 
-        If that connection turns out to be lost, the job runs again.
-
-        Raises:
-            StoreError: The database cannot be used.
-        """
-        try:
-            return self._use_reader(lambda reader: job(reader.driver))
-        except psycopg.Error as error:
-            raise to_store_error(error) from error
-
-    def _use_reader(self, job: Callable[[PostgresConnection], T], is_repeatable: bool = True) -> T:
+    def _use_reader(self, job: Callable[[PostgresConnection], T], is_repeatable: bool) -> T:
         while True:
             try:
                 reader, is_new = self._idle.pop(), False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Iterator
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 
@@ -158,6 +159,39 @@ async def test_errors_name_the_reason_and_no_password(postgres_server: PostgresS
         async with open_postgres("postgresql://ann:hush@127.0.0.1:1/x"):
             pass
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.slow
+async def test_no_failure_tells_the_password(
+    own_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = own_server.create_database().replace("postgres@", "postgres:hush@")
+    told: list[str] = []
+
+    async def fail(call: Callable[[], Awaitable[object]]) -> None:
+        with pytest.raises(StoreError) as caught:
+            await call()
+        told.extend(traceback.format_exception(caught.value))
+
+    settings = Settings(store=url)
+    async with open_postgres(url) as store:
+        await store.check()
+        told += [repr(local.check_store(settings)), repr(connections.inspect_database(url))]
+        own_server.stop()
+        calls: tuple[Callable[[], Awaitable[object]], ...] = (
+            store.check,
+            partial(store.end_run, ended("a")),
+            partial(store.find_run, "ann", "a"),
+            store.list_nodes,
+            partial(store.wait_notices, "n", 5),
+        )
+        for call in calls:
+            await fail(call)
+        told.append(repr(local.check_store(settings)))
+    await fail(partial(open_postgres(url).__aenter__))
+    told += [repr(settings), caplog.text]
+    assert "cannot be reached" in "".join(told)
+    assert "hush" not in "".join(told)
 
 
 @pytest.mark.parametrize("is_deferred", [False, True])
