@@ -1,7 +1,8 @@
 """``python -m benchmarks.store``.
 
-Measure terminal records per second, with group commit and without, and the bytes that a commit and a
-token write. The engines take turns, so that a busy moment of the machine affects all.
+Measure terminal records per second, with group commit and without, the bytes that a run and a token
+write, and the processor time that a run takes, in this process and in that of the database. The
+engines take turns, so that a busy moment of the machine affects all.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -40,7 +42,7 @@ TOKENS = len(TEXT.split())
 OUTCOME = Outcome(Status.COMPLETED)
 HEADINGS = (
     f"{'engine':<11} {'finishers':>9} {'one commit each':>16} {'group commit':>13} {'ratio':>6}"
-    f" {'commits/s':>10} {'bytes/run':>10} {'bytes/token':>12}"
+    f" {'commits/s':>10} {'bytes/run':>10} {'bytes/token':>12} {'CPU us/run':>11} {'database':>9}"
 )
 
 
@@ -52,6 +54,8 @@ class Sample:
     commits: int = 0
     written: int = 0  # bytes: the write-ahead log, and what the files grew or checkpoints wrote
     seconds: float = 0.0
+    cpu: float = 0.0  # seconds of this process
+    database_cpu: float = 0.0
 
     def __add__(self, other: Sample) -> Sample:
         """Return the sum of two measurements."""
@@ -60,6 +64,8 @@ class Sample:
             self.commits + other.commits,
             self.written + other.written,
             self.seconds + other.seconds,
+            self.cpu + other.cpu,
+            self.database_cpu + other.database_cpu,
         )
 
     @property
@@ -80,11 +86,15 @@ class Row:
     def __str__(self) -> str:
         """A line of the table."""
         per_run = self.together.written / self.together.runs
+        cpu, database_cpu = (
+            1e6 * seconds / self.together.runs
+            for seconds in (self.together.cpu, self.together.database_cpu)
+        )
         return (
             f"{self.engine:<11} {self.finishers:>9} {self.alone.rate:>16,.0f} {self.together.rate:>13,.0f}"
             f" {self.together.rate / self.alone.rate:>6.1f}"
             f" {self.together.commits / self.together.seconds:>10,.0f}"
-            f" {per_run:>10,.0f} {per_run / TOKENS:>12.1f}"
+            f" {per_run:>10,.0f} {per_run / TOKENS:>12.1f} {cpu:>11,.0f} {database_cpu:>9,.0f}"
         )
 
 
@@ -94,6 +104,7 @@ class Opened:
 
     open: Callable[[], AbstractAsyncContextManager[SqlStore]]
     written: Callable[[], int]  # bytes so far
+    database_cpu: Callable[[], float] = float  # seconds of the processes of the database so far
 
 
 Engine = Callable[[int | None], AbstractContextManager[Opened]]  # given the size of a batch
@@ -159,12 +170,19 @@ async def _finish_runs(opened: Opened, finishers: int, seconds: float) -> Sample
 
     async with opened.open() as store:
         commits, written, begun = store.commits, opened.written(), trio.current_time()
+        cpu, database_cpu = time.process_time(), opened.database_cpu()
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
                 for _ in range(finishers):
                     nursery.start_soon(finish, store)
-        took = trio.current_time() - begun
-        return Sample(done, store.commits - commits, opened.written() - written, took)
+        return Sample(
+            done,
+            store.commits - commits,
+            opened.written() - written,
+            trio.current_time() - begun,
+            time.process_time() - cpu,
+            opened.database_cpu() - database_cpu,
+        )
 
 
 def _runs(numbers: Iterator[int]) -> Iterator[tuple[EndedRun, tuple[LogBatch, ...]]]:
@@ -192,9 +210,9 @@ def _engine(store: str, folder: Path | None) -> Iterator[Engine]:
         from tests.support.postgres import run_postgres  # noqa: PLC0415
 
         with run_postgres("shared_buffers=128MB", "max_wal_size=4GB", is_safe=True) as server:
-            yield lambda max_batch: _postgres(
-                server.create_database(), max_batch
-            )  # an empty one each time
+            yield lambda max_batch: _postgres(  # an empty one each time
+                server.create_database(), max_batch, server.cpu_seconds
+            )
     else:
         yield partial(_postgres, store)
 
@@ -215,7 +233,9 @@ def _written_by_process() -> int:
 
 
 @contextmanager
-def _postgres(url: str, max_batch: int | None) -> Iterator[Opened]:
+def _postgres(
+    url: str, max_batch: int | None, database_cpu: Callable[[], float] = float
+) -> Iterator[Opened]:
     import psycopg  # noqa: PLC0415 - an extra
 
     from hermes_trio.stores.postgres import PostgresOptions, open_postgres  # noqa: PLC0415
@@ -230,7 +250,7 @@ def _postgres(url: str, max_batch: int | None) -> Iterator[Opened]:
             assert row is not None
             return int(row[0])
 
-        yield Opened(lambda: open_postgres(url, options), written)
+        yield Opened(lambda: open_postgres(url, options), written, database_cpu)
 
 
 def print_line(line: str) -> None:

@@ -150,6 +150,15 @@ class PostgresServer:
             os.close(pidfd)
             assert ended, "a process of PostgreSQL outlives its parent"
 
+    def cpu_seconds(self) -> float:
+        """Return the processor time that the server has used so far, all its processes together."""
+        parent = self._process.pid
+        ticks = sum(_ticks(parent)[:4])  # with those of its children that have ended
+        for child in _children(parent):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                ticks += sum(_ticks(child)[:2])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     @property
     def is_running(self) -> bool:
         """Whether the server has not ended."""
@@ -208,11 +217,21 @@ class PostgresServer:
 def _open_processes(parent: int) -> list[int]:
     """Return a descriptor for each child of a process, readable once the child has ended."""
     found = []
-    for listed in Path(f"/proc/{parent}/task").glob("*/children"):
-        for pid in listed.read_text().split():
-            with suppress(ProcessLookupError):
-                found.append(os.pidfd_open(int(pid)))
+    for pid in _children(parent):
+        with suppress(ProcessLookupError):
+            found.append(os.pidfd_open(pid))
     return found
+
+
+def _children(parent: int) -> list[int]:
+    listed = Path(f"/proc/{parent}/task").glob("*/children")
+    return [int(pid) for each in listed for pid in each.read_text().split()]
+
+
+def _ticks(pid: int) -> list[int]:
+    """Return the processor time of a process and of its ended children, each in user and in system mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return [int(field) for field in fields[11:15]]
 
 
 def _account() -> pwd.struct_passwd | None:
