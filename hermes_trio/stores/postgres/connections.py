@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 import select
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from psycopg.pq import TransactionStatus
 
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.postgres import nodes
+from hermes_trio.stores.postgres.bulk import BULK_INSERTS
 from hermes_trio.stores.postgres.dialect import ADAPTATION, to_postgres
 from hermes_trio.stores.postgres.schema import (
     maintain_partitions,
@@ -137,13 +138,23 @@ class PostgresConnection:
     def executemany(self, sql: str, parameters: Any, /) -> SqlCursor:
         """Execute one statement for each of the parameters, together with the next statement."""
         cursor = self.driver.cursor(binary=True)
+        rows, bulk = list(parameters), BULK_INSERTS.get(sql)
         with self._sending(is_last=False):
-            cursor.executemany(to_postgres(sql), parameters)
+            if bulk is not None and bulk.takes(rows):
+                cursor.execute(bulk.sql, bulk.parameters(rows))
+            else:
+                cursor.executemany(to_postgres(sql), rows)
         return cursor
 
-    def execute_each(self, sql: str, rows: Sequence[Parameters], /) -> list[int]:
+    def execute_each(self, sql: str, rows: Sequence[Mapping[str, Any]], /) -> list[int]:
         """Execute a statement for each row without waiting for each; return their row counts."""
         cursor = self.driver.cursor(binary=True)
+        bulk = BULK_INSERTS.get(sql)
+        if bulk is not None and bulk.takes(rows):
+            with self._sending(is_last=True):
+                cursor.execute(bulk.sql, bulk.parameters(rows))
+            changed = set(cursor.fetchall())
+            return [int(bulk.key_of(row) in changed) for row in rows]
         with self._sending(is_last=True):
             cursor.executemany(to_postgres(sql), rows, returning=True)
         return [result.rowcount for result in cursor.results()]

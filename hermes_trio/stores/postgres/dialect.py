@@ -56,12 +56,16 @@ _REPLACED = {
 
 @cache
 def to_postgres(statement: str) -> bytes:
-    """Translate a shared statement."""
+    """Translate a shared statement, and its parameters to those of the driver."""
+    return _PARAMETER.sub(_placeholder, translate(statement)).encode()
+
+
+def translate(statement: str) -> str:
+    """Translate all of a shared statement but its parameters."""
     statement = _REPLACED.get(statement, statement)
     statement = _LOCK.sub(r"\1", statement)
     statement = _BLOB.sub(r"\1", statement)  # the driver reads no invalid text: there is none
-    statement = _JSON.sub(r"json_array_elements_text(CAST(\1 AS json))", statement)
-    return _PARAMETER.sub(_placeholder, statement).encode()
+    return _JSON.sub(r"json_array_elements_text(CAST(\1 AS json))", statement)
 
 
 def _placeholder(match: re.Match[str]) -> str:

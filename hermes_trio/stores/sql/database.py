@@ -68,12 +68,14 @@ class SqlConnection(Protocol):
 class PipelinedConnection(Protocol):
     """A connection that can send statements without waiting for the results of earlier ones."""
 
-    def execute_each(self, sql: str, rows: Sequence[Parameters], /) -> list[int]:
+    def execute_each(self, sql: str, rows: Sequence[Mapping[str, Any]], /) -> list[int]:
         """Execute a statement for each row; return how many rows each changed."""
         ...
 
 
-def execute_each(connection: SqlConnection, sql: str, rows: Sequence[Parameters]) -> list[int]:
+def execute_each(
+    connection: SqlConnection, sql: str, rows: Sequence[Mapping[str, Any]]
+) -> list[int]:
     """Execute a statement for each row of parameters; return how many rows each changed."""
     if isinstance(connection, PipelinedConnection):
         return connection.execute_each(sql, rows)

@@ -85,6 +85,10 @@ END = """
     WHERE runs.status = 'in_progress'
         AND (:owner = '' OR (runs.owner = :owner AND runs.owner_epoch = :owner_epoch))
 """
+INSERT_ITEM = """
+    INSERT INTO item_index (principal, item_id, run_id) VALUES (:principal, :item_id, :run_id)
+    ON CONFLICT DO NOTHING
+"""
 
 
 def begin(connection: SqlConnection, header: RunHeader, ownership: Ownership) -> bool:
@@ -194,9 +198,13 @@ def _save_parts(connection: SqlConnection, endings: Sequence[_Ending]) -> None:
             key = (header.principal, header.session_id)
             sessions.end(connection, key, COMPRESSED, ending.ended_at)
     connection.executemany(
-        "INSERT INTO item_index (principal, item_id, run_id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        INSERT_ITEM,
         [
-            (ending.header.principal, item_id, ending.header.run_id)
+            {
+                "principal": ending.header.principal,
+                "item_id": item_id,
+                "run_id": ending.header.run_id,
+            }
             for ending in endings
             for item_id in ending.encoded.item_ids
         ],

@@ -74,7 +74,7 @@ _LIST = f"""
     ORDER BY updated_at DESC, session_id DESC LIMIT :limit OFFSET :offset
 """  # noqa: S608 - only constants of this package
 # Fields that are still empty are filled in by the first run that knows them.
-_UPSERT = """
+UPSERT = """
     INSERT INTO sessions (principal, session_id, kind, created_at, updated_at, used_at, size, model, preview, parent,
         {names})
     VALUES (:principal, :session_id, :kind, :created_at, :used_at, :used_at, :size + {row}, :model, :preview, :parent,
@@ -93,7 +93,7 @@ _UPSERT = """
     values=", ".join(f":{name}" for name in _COUNTERS),
     sums=", ".join(f"{name} = sessions.{name} + excluded.{name}" for name in _COUNTERS),
 )
-_APPEND_MESSAGE = """
+APPEND_MESSAGE = """
     INSERT INTO messages (principal, session_id, n, run_id, at, body) VALUES (:principal, :session_id,
         (SELECT coalesce(max(n) + 1, 0) FROM messages WHERE principal = :principal AND session_id = :session_id),
         :run_id, :at, :body)
@@ -341,7 +341,7 @@ class SessionUse:
 
 def record_use(connection: SqlConnection, use: SessionUse, added: Counters = NO_COUNTS) -> None:
     """Create a session if it does not exist, mark it as used, and add to its counters and its size."""
-    connection.execute(_UPSERT, as_dict(use) | as_dict(added))
+    connection.execute(UPSERT, as_dict(use) | as_dict(added))
 
 
 @frozen
@@ -356,9 +356,9 @@ class SessionTurn:
 
 def append_turns(connection: SqlConnection, turns: Sequence[SessionTurn]) -> None:
     """Append the messages of runs to their sessions, creating sessions if necessary."""
-    connection.executemany(_UPSERT, [as_dict(turn.use) | as_dict(turn.added) for turn in turns])
+    connection.executemany(UPSERT, [as_dict(turn.use) | as_dict(turn.added) for turn in turns])
     connection.executemany(
-        _APPEND_MESSAGE,
+        APPEND_MESSAGE,
         [
             {
                 "principal": turn.use.principal,
