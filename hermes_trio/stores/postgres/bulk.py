@@ -20,6 +20,9 @@ Row = Mapping[str, Any]
 MIN_ROWS = 4
 """Fewer rows are inserted one by one."""
 
+MAX_SIZE = 50_000_000
+"""Bytes and characters in one statement; the server takes no message of 1 GB."""
+
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _REALS = frozenset({"created_at", "used_at", "ended_after", "at"})
 _BLOBS = frozenset({"header", "items"})
@@ -36,7 +39,7 @@ class BulkInsert:
 
     def takes(self, rows: Sequence[Row]) -> bool:
         """Return whether the statement can insert the rows."""
-        if len(rows) < MIN_ROWS:
+        if len(rows) < MIN_ROWS or sum(map(_size, rows)) > MAX_SIZE:
             return False
         return not self.key or len({self.key_of(row) for row in rows}) == len(rows)
 
@@ -50,6 +53,10 @@ class BulkInsert:
             name: [float(row[name]) if kind == "float8" else row[name] for row in rows]
             for name, kind in self.kinds.items()
         }
+
+
+def _size(row: Row) -> int:
+    return sum(len(value) for value in row.values() if isinstance(value, (str, bytes)))
 
 
 def _bulk(template: str, key: tuple[str, ...] = (), body: str = "text") -> BulkInsert:

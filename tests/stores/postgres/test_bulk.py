@@ -15,7 +15,7 @@ from tests.support.postgres import PostgresServer
 
 pytest.importorskip("psycopg")
 
-from hermes_trio.stores.postgres import connections
+from hermes_trio.stores.postgres import bulk, connections
 
 OURS = Ownership("n1")
 TABLES = ("runs", "sessions", "messages", "log", "item_index")
@@ -61,6 +61,15 @@ def write(server: PostgresServer, jobs: Sequence[runs.EndJob], at_once: int) -> 
         for table in TABLES
     }
     return [result.get() for result in results], found
+
+
+def test_rows_that_are_too_large_together_are_inserted_one_by_one() -> None:
+    insert = bulk.BULK_INSERTS[runs.INSERT_ITEM]
+    rows = [{"principal": "ann", "item_id": str(n), "run_id": "r"} for n in range(bulk.MIN_ROWS)]
+    assert insert.takes(rows)
+    assert not insert.takes([*rows, {**rows[0], "item_id": "x" * bulk.MAX_SIZE}])
+    assert not insert.takes([*rows, rows[0]])
+    assert not insert.takes(rows[1:])
 
 
 @pytest.mark.parametrize("is_sharing", [False, True])
