@@ -66,7 +66,7 @@ class Session:
     parent: str = ""  # the session it was forked from or continues
     counters: Counters = NO_COUNTS
     is_pinned: bool = False
-    # of a fork: how many messages it took from its parent; -1 if that is unknown, or for no fork
+    # of a fork before a message: how many messages it took from its parent; else -1
     forked_messages: int = -1
 
 

@@ -529,7 +529,7 @@ class SessionObject:
     estimated_cost_usd: float | None
     actual_cost_usd: float | None
     parent_session_id: str | None
-    forked_messages: int | None  # how many messages a fork took from its parent
+    forked_messages: int | None  # how many messages a fork before a message took
     pinned: bool
     last_active: float
     preview: str

@@ -67,6 +67,7 @@ function Opened({ sessionId }) {
   useLayoutEffect(() => chosen.set(""), [talk]); // before anybody can choose
   useEffect(() => {
     if (talk.state === "new" || talk.state === "failed") void talk.load();
+    else if (talk.state === "ready") void talk.findVersions(); // they may have come since
   }, [talk]);
   usePolling(() => talk.catchUp(), CATCH_UP_EVERY, talk);
   const current = talk.session?.model || talk.turns.findLast((turn) => turn.model)?.model || defaultModel();
@@ -96,7 +97,7 @@ function Opened({ sessionId }) {
     <${Scroller} turns=${talk.turns}>
       ${talk.state === "loading" && html`<p class="faint">Loading…</p>`}
       ${talk.state === "failed" && html`<${Problem} text=${talk.failure} retry=${() => talk.load()} />`}
-      ${talk.turns.map((turn) => html`<${TurnView} key=${turn.key} turn=${turn} actions=${actions} isBusy=${Boolean(live)} />`)}
+      ${talk.turns.map((turn) => html`<${TurnView} key=${turn.key} turn=${turn} actions=${actions} isBusy=${Boolean(live)} versions=${talk.versions.get(turn.messageId)} />`)}
       ${problem && html`<${Problem} text=${problem} />`}
     </${Scroller}>
     <${Composer} place=${sessionId} isBusy=${Boolean(live)} canStop=${Boolean(live?.runId) && live.status !== "stopping"} onSend=${ask} onStop=${() => talk.stop()}

@@ -6,8 +6,9 @@ import { isLive } from "./events.js";
 import { defaultModel } from "./models.js";
 import { announce } from "./notes.js";
 import { followRun, followTurn } from "./run_stream.js";
-import { historyBefore, turnsOf } from "./transcript.js";
+import { messageOf, turnsOf } from "./transcript.js";
 import { isOver, newTurn, take } from "./turn.js";
+import { ownerOf, versionsOf } from "./versions.js";
 
 const RECALLED = 10; // turns
 const RECALL_PATIENCE = 5000; // milliseconds
@@ -70,6 +71,8 @@ export class Conversation {
     this.failure = "";
     this.session = null;
     this.turns = [];
+    this.versions = new Map(); // by the id of the message that has several: { ids, at }
+    this.stored = 0; // messages
     this.queued = null; // the message to send when the turn has ended
   }
 
@@ -111,6 +114,8 @@ export class Conversation {
       return [{ session: null }, []];
     });
     this.session = found.session;
+    this.stored = messages.length;
+    void this.findVersions();
     const byId = new Map(runs.data.map((run) => [run.run_id, run]));
     this.turns = turnsOf(messages, byId);
     await Promise.all(latestWithTools(this.turns).map(recall));
@@ -160,7 +165,7 @@ export class Conversation {
     if (this.state !== "ready") await this.load(); // it puts other turns in the place of these
     if (this.state !== "ready") return false;
     if (this.live) return this.#enqueue(content);
-    const turn = this.#add({ question: content, model: this.session?.model || defaultModel() });
+    const turn = this.#add({ question: content, model: this.session?.model || defaultModel(), messageId: this.stored + 1 });
     const headers = { "Idempotency-Key": randomId(), "X-Hermes-On-Disconnect": "detach" };
     const start = (path, signal) => request("POST", path, { body: { message: content }, headers, signal });
     return this.#follow(turn, { start });
@@ -183,26 +188,6 @@ export class Conversation {
     if (content === null || this.live) return;
     this.setQueued(null);
     await this.ask(content);
-  }
-
-  // The first turn of a branch: what was said before comes along.
-  async askAfter(history, content, model) {
-    this.state = "ready"; // there is nothing to load yet
-    this.#loading = Promise.resolve();
-    const turn = this.#add({ question: content, model });
-    const body = { input: [{ role: "user", content }], model, session_id: this.id, conversation_history: history };
-    try {
-      const { run_id: runId } = await send("POST", "/v1/runs", body, { headers: { "Idempotency-Key": randomId() } });
-      turn.runId = runId;
-      question.keep(runId, content);
-    } catch (error) {
-      this.#fail(turn, error);
-      return;
-    }
-    const turns = turnsOf(history.map((message, number) => ({ ...message, id: number + 1, tool_name: message.name })));
-    this.turns = [...turns.map((each) => ({ ...each, runId: "", messageId: 0 })), ...this.turns];
-    this.cell.poke();
-    await this.#follow(turn, { isRun: true });
   }
 
   async #follow(turn, { start, isRun }) {
@@ -271,6 +256,7 @@ export class Conversation {
     if (turn.runId) question.drop(turn.runId);
     const found = await get(`/api/sessions/${part(this.id)}`).catch(() => null);
     if (found) this.session = found.session;
+    this.stored = found?.session.message_count ?? this.stored;
     if (turn.question === null) { // another client asked: only the transcript knows what
       const messages = await allMessages(this.id).catch(() => []);
       turn.question = turnsOf(messages.filter((message) => message.run_id === turn.runId))[0]?.question ?? null;
@@ -279,6 +265,11 @@ export class Conversation {
     this.cell.poke();
     changed.set(changed.value + 1);
     if (turn.status !== "failed") void this.sendQueued();
+  }
+
+  async findVersions() {
+    this.versions = await versionsOf(this.session).catch(() => new Map());
+    this.cell.poke();
   }
 
   async stop() {
@@ -334,15 +325,20 @@ export async function newConversation(model) {
   return made;
 }
 
-// Ask something else, or the same again, instead of what a turn asked: in a session of its own, so nothing is lost.
+// Ask something else, or the same again, instead of what a turn asked: in a fork of what was said before, so nothing is
+// lost.
 export async function branch(source, turn, content, model) {
-  const history = historyBefore(await allMessages(source.id), turn);
-  if (!history.length) {
+  const messages = await allMessages(source.id);
+  if (!messages.length) {
     const made = await newConversation(model);
     void made.ask(content);
     return made;
   }
-  const made = conversation(`page_${randomId()}`);
-  void made.askAfter(history, content, model);
+  const before = messageOf(messages, turn);
+  const owner = before ? await ownerOf(source.session, before) : source;
+  const { session } = await send("POST", `/api/sessions/${part(owner.id)}/fork`, before ? { before, model } : { model });
+  const made = conversation(session.id);
+  await made.load();
+  void made.ask(content);
   return made;
 }

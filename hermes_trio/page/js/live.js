@@ -35,8 +35,8 @@ export function useLive() {
   }, []);
 }
 
-// The run of a session that is under way; one that asks before one that works.
-export function liveIn(runs, sessionId) {
-  const own = runs.filter((run) => run.session_id === sessionId);
+// The run of some sessions that is under way; one that asks before one that works.
+export function liveIn(runs, sessionIds) {
+  const own = runs.filter((run) => sessionIds.includes(run.session_id));
   return own.find((run) => run.status === "waiting_for_approval") ?? own[0] ?? null;
 }

@@ -11,6 +11,7 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
 import { live, liveIn } from "./live.js";
 import { announce } from "./notes.js";
 import { go } from "./route.js";
+import { families } from "./versions.js";
 
 const PAGE = 200;
 const MOST = 2000;
@@ -53,9 +54,13 @@ const RECENT = 60; // sessions in the side
 export function SideList({ current }) {
   const { list } = useSessions();
   const runs = useCell(live);
-  return html`<div class="side-list" role="group" aria-label="Recent sessions">${byDay(list.slice(0, RECENT), now()).map(([day, group]) => html`<section key=${day} aria-label=${day}>
-    <h2>${day}</h2><ul>${group.map((session) => html`<li key=${session.id}><a href=${`#/s/${part(session.id)}`} aria-current=${session.id === current ? "page" : undefined} title=${titleOf(session)}>
-      <span class="clip">${titleOf(session)}</span>${liveSign(liveIn(runs, session.id))}</a></li>`)}</ul></section>`)}</div>`;
+  const all = families(list);
+  const pinned = all.filter((session) => session.pinned);
+  const groups = byDay(all.filter((session) => !session.pinned).slice(0, RECENT), now());
+  if (pinned.length) groups.unshift(["Pinned", pinned]);
+  return html`<div class="side-list" role="group" aria-label="Recent sessions">${groups.map(([day, group]) => html`<section key=${day} aria-label=${day}>
+    <h2>${day}</h2><ul>${group.map((session) => html`<li key=${session.originId}><a href=${`#/s/${part(session.id)}`} aria-current=${session.members.includes(current) ? "page" : undefined} title=${titleOf(session)}>
+      <span class="clip">${titleOf(session)}</span>${liveSign(liveIn(runs, session.members))}</a></li>`)}</ul></section>`)}</div>`;
 }
 
 function liveSign(run) {
@@ -68,7 +73,8 @@ export function Sessions() {
   const { list, failure, isLoaded } = useSessions();
   const [words, setWords] = useState("");
   const [problem, setProblem] = useState("");
-  const found = list.filter((session) => matches(session, words));
+  const all = families(list);
+  const found = all.filter((session) => matches(session, words)).sort((a, b) => Number(b.pinned) - Number(a.pinned));
   const attempt = async (work, told) => {
     setProblem("");
     try {
@@ -83,15 +89,51 @@ export function Sessions() {
       <span class="search"><${Icon} name="search" /><input type="search" id="search" aria-label="Search sessions" placeholder="Search" value=${words} onInput=${(event) => setWords(event.target.value)} /></span></${Bar}>
     <div class="view">
     ${(failure || problem) && html`<${Problem} text=${failure || problem} />`}
-    <p class="faint" role="status">${isLoaded ? `${found.length} of ${list.length}` : "Loading…"}</p>
-    <ul class="sessions">${found.slice(0, 300).map((session) => html`<${Row} key=${session.id} session=${session} attempt=${attempt} />`)}</ul>
+    <p class="faint" role="status">${isLoaded ? `${found.length} of ${all.length}` : "Loading…"}</p>
+    <ul class="sessions">${found.slice(0, 300).map((session) => html`<${Row} key=${session.originId} session=${session} attempt=${attempt} />`)}</ul>
+    <${Found} words=${words.trim()} />
   </div>`;
+}
+
+const PATIENCE = 300; // milliseconds without a key before the messages are searched
+
+// What was said that has the words, below the sessions whose titles have them.
+function Found({ words }) {
+  const [page, setPage] = useState(null);
+  useEffect(() => {
+    setPage(null);
+    const leaving = new AbortController();
+    const look = () => get(`/api/messages/search?q=${part(words)}`, { signal: leaving.signal }).then(setPage, () => {});
+    const timer = words.length > 1 ? setTimeout(look, PATIENCE) : 0;
+    return () => {
+      clearTimeout(timer);
+      leaving.abort();
+    };
+  }, [words]);
+  if (!page) return null;
+  const more = async () => {
+    const next = await get(`/api/messages/search?q=${part(words)}&offset=${page.next_offset}`);
+    setPage({ ...next, data: [...page.data, ...next.data] });
+  };
+  return html`<section aria-label="Messages"><h2>In messages</h2>
+    ${!page.data.length && !page.has_more && html`<p class="faint">Nothing was said with these words.</p>`}
+    <ul class="found">${page.data.map((match) => html`<li key=${`${match.session_id} ${match.message_id}`}><a href=${`#/s/${part(match.session_id)}`}>
+      <span class="title">${match.title || "New session"}</span> <span class="faint">${match.role}, ${ago(match.timestamp, now())}</span>
+      <span class="excerpt">${marked(match.excerpt, words)}</span></a></li>`)}</ul>
+    ${page.has_more && html`<button type="button" onClick=${more}>Search older sessions</button>`}</section>`;
+}
+
+function marked(text, words) {
+  const parts = words.toLowerCase().split(/\s+/).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  return text.split(new RegExp(`(${parts.join("|")})`, "gi")).map((piece, number) => (number % 2 ? html`<mark>${piece}</mark>` : piece));
 }
 
 function Row({ session, attempt }) {
   const [mode, setMode] = useState("");
   const path = `/api/sessions/${part(session.id)}`;
-  const rename = (title) => attempt(() => send("PATCH", path, { title: title || null }), "Renamed.");
+  const first = `/api/sessions/${part(session.originId)}`;
+  const rename = (title) => attempt(() => send("PATCH", first, { title: title || null }), "Renamed.");
+  const pin = () => attempt(() => send("PATCH", first, { pinned: !session.pinned }), session.pinned ? "No longer pinned." : "Pinned.");
   const fork = () => attempt(async () => {
     const made = await send("POST", `${path}/fork`);
     go(`/s/${part(made.session.id)}`);
@@ -118,7 +160,8 @@ function Row({ session, attempt }) {
     </div>
     ${mode === "delete" && html`<div class="row"><span>Delete it and its runs?</span><button type="button" class="danger" onClick=${remove}>Delete</button><button type="button" onClick=${() => setMode("")}>Keep</button></div>`}
     ${mode === "export" && html`<div class="row"><span>Save as</span><button type="button" onClick=${() => save("md")}>Markdown</button><button type="button" onClick=${() => save("json")}>JSON</button><button type="button" onClick=${() => setMode("")}>Cancel</button></div>`}
-    ${(mode === "" || mode === "rename") && html`<div class="row"><button type="button" class="quiet" onClick=${() => setMode("rename")}><${Icon} name="edit" />Rename</button>
+    ${(mode === "" || mode === "rename") && html`<div class="row"><button type="button" class="quiet" aria-pressed=${session.pinned} onClick=${pin}><${Icon} name="pin" />Pin</button>
+      <button type="button" class="quiet" onClick=${() => setMode("rename")}><${Icon} name="edit" />Rename</button>
       <button type="button" class="quiet" onClick=${fork}><${Icon} name="branch" />Fork</button>
       <button type="button" class="quiet" onClick=${() => setMode("export")}><${Icon} name="export" />Export</button>
       <button type="button" class="quiet" onClick=${() => setMode("delete")}><${Icon} name="trash" />Delete</button></div>`}

@@ -74,18 +74,8 @@ export function contentOf(text, images) {
   return text.trim() ? [{ type: "text", text }, ...pictures] : pictures;
 }
 
-// What a branch takes along: everything before the user message that a turn began with.
-export function historyBefore(messages, turn) {
-  const at = turn.messageId
-    ? messages.findIndex((message) => message.id === turn.messageId)
-    : messages.findLastIndex((message) => message.role === "user" && message.run_id === turn.runId);
-  return messages.slice(0, at < 0 ? messages.length : at).map(asHistory);
-}
-
-function asHistory({ role, content, tool_calls: calls, tool_call_id: callId, tool_name: name }) {
-  const fields = { role, content: content ?? "" };
-  if (calls?.length) fields.tool_calls = calls;
-  if (callId) fields.tool_call_id = callId;
-  if (name) fields.name = name;
-  return fields;
+// The id of the message that a turn began with; 0 if it is not stored.
+export function messageOf(messages, turn) {
+  const isQuestion = (message) => message.role === "user" && (turn.runId ? message.run_id === turn.runId : message.id === turn.messageId);
+  return messages.findLast((message) => isQuestion(message) && message.id === turn.messageId)?.id ?? messages.findLast(isQuestion)?.id ?? 0;
 }

@@ -15,11 +15,12 @@ import { reasonOf, statusOf } from "./words.js";
 
 const STILL = { watch: () => () => {}, value: null, version: 0 }; // of a turn that cannot change
 
-export function TurnView({ turn, actions, isBusy }) {
+// `versions`: the sessions with versions of this turn, as versionsOf tells them.
+export function TurnView({ turn, actions, isBusy, versions }) {
   useCell(turn.cell ?? STILL);
   const [isEditing, setEditing] = useState(false);
   return html`<article class="turn" aria-label="Turn" data-run=${turn.runId}>
-    ${turn.question !== null && html`<${Question} turn=${turn} isEditing=${isEditing} setEditing=${setEditing} actions=${actions} isBusy=${isBusy} />`}
+    ${turn.question !== null && html`<${Question} turn=${turn} isEditing=${isEditing} setEditing=${setEditing} actions=${actions} isBusy=${isBusy} versions=${versions} />`}
     <div class="answer" aria-busy=${!isOver(turn)}>
       ${grouped(turn.parts).map(({ number, steps }) => steps
         ? html`<div class="steps" key=${number}>${steps.map((part, n) => html`<${Part} key=${n} part=${part} turn=${turn} actions=${actions} />`)}</div>`
@@ -42,7 +43,7 @@ function grouped(parts) {
   return groups;
 }
 
-function Question({ turn, isEditing, setEditing, actions, isBusy }) {
+function Question({ turn, isEditing, setEditing, actions, isBusy, versions }) {
   const images = imagesOf(turn.question);
   const text = plainText(turn.question);
   if (isEditing) return html`<${Editor} text=${text} cancel=${() => setEditing(false)} done=${(changed) => { setEditing(false); actions.edit(turn, changed); }} />`;
@@ -50,8 +51,15 @@ function Question({ turn, isEditing, setEditing, actions, isBusy }) {
     ${images.map((url) => html`<img src=${/^data:image\//.test(url) ? url : ""} alt="Attached image" />`)}
     <div class="words">${text}</div>
     ${actions && html`<div class="under">
-      ${isOver(turn) && !isBusy && html`<button type="button" class="quiet edit" onClick=${() => setEditing(true)} title="Edit and ask again in a branch"><${Icon} name="edit" />Edit</button>`}</div>`}
+      ${versions && html`<${Versions} ...${versions} />`}
+      ${isOver(turn) && !isBusy && html`<button type="button" class="quiet edit" onClick=${() => setEditing(true)} title="Edit and ask again, as another version"><${Icon} name="edit" />Edit</button>`}</div>`}
   </div>`;
+}
+
+function Versions({ ids, at }) {
+  const link = (id, icon, label) => id && html`<a class="button quiet icon-button" href=${`#/s/${encodeURIComponent(id)}`} aria-label=${label} title=${label}><${Icon} name=${icon} /></a>`;
+  return html`<span class="versions" role="group" aria-label="Versions of this message">${link(ids[at - 1], "left", "Previous version")}
+    <span>${at + 1}/${ids.length}</span>${link(ids[at + 1], "right", "Next version")}</span>`;
 }
 
 function Editor({ text, cancel, done }) {
@@ -68,7 +76,7 @@ function Editor({ text, cancel, done }) {
   return html`<form class="question editing" onSubmit=${submit}>
     <textarea ref=${focus} aria-label="Edit your message" rows=${Math.min(12, changed.split("\n").length + 1)} value=${changed}
       onInput=${(event) => setChanged(event.target.value)} onKeyDown=${keys}></textarea>
-    <div class="row"><button type="submit" class="main">Ask in a branch</button><button type="button" onClick=${cancel}>Cancel</button></div>
+    <div class="row"><button type="submit" class="main">Ask again</button><button type="button" onClick=${cancel}>Cancel</button></div>
   </form>`;
 }
 
@@ -184,6 +192,6 @@ function Foot({ turn, actions, isBusy }) {
     <${CopyButton} text=${() => answerText(turn)} title="Copy the answer as Markdown" />
     ${turn.question !== null && html`<${CopyButton} label="curl" title="Copy the request as curl" text=${() => askWithCurl(ORIGIN, turn.model, turn.question)} />
       <${CopyButton} label="Python" title="Copy the request as Python" text=${() => askWithPython(ORIGIN, turn.model, turn.question)} />`}
-    ${actions && turn.question !== null && !isBusy && html`<button type="button" class="quiet" onClick=${() => actions.retry(turn)} title="Ask again in a branch"><${Icon} name="retry" />Retry</button>`}
+    ${actions && turn.question !== null && !isBusy && html`<button type="button" class="quiet" onClick=${() => actions.retry(turn)} title="Ask again, as another version"><${Icon} name="retry" />Retry</button>`}
   </footer>`;
 }

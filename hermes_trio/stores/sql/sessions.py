@@ -274,7 +274,7 @@ def fork(
     counts = (
         copied,
         sum(len(message.tool_calls) for message in messages),
-        copied,
+        copied if request.before else -1,
         escape_surrogates(build_preview(messages)),
         _messages_size(connection, child_key),
     )

@@ -173,7 +173,8 @@ test("questions of the agent are answered", () => withPage(async ({ page }) => {
   assert.equal(await page.locator(".tool .state").last().textContent(), "failed");
 }));
 
-test("edit and retry make branches", () => withPage(async ({ page }) => {
+test("edit and retry make versions of a turn", () => withPage(async ({ page }) => {
+  const said = () => page.locator(".question .words").allTextContents();
   await page.waitForSelector("#message");
   await say(page, "first question");
   await ended(page);
@@ -182,22 +183,34 @@ test("edit and retry make branches", () => withPage(async ({ page }) => {
   const source = page.url();
   await page.locator(".turn").nth(1).locator(".edit").click();
   await page.fill(".editing textarea", "another question");
-  await page.click("text=Ask in a branch");
+  await page.click("text=Ask again");
   await page.waitForURL((url) => url.href !== source);
   await page.locator(".turn").nth(1).getByText("“another question”").waitFor();
   await ended(page);
-  assert.deepEqual(await page.locator(".question .words").allTextContents(), ["first question", "another question"]);
+  assert.deepEqual(await said(), ["first question", "another question"]);
   const branch = page.url();
   await page.reload(); // as the server has it
-  await becomes(() => page.locator(".turn").count(), 2);
-  assert.deepEqual(await page.locator(".question .words").allTextContents(), ["first question", "another question"]);
+  await becomes(said, ["first question", "another question"]);
+  const second = page.locator(".turn").nth(1);
+  await second.getByText("2/2").waitFor();
   await page.locator(".turn").nth(0).getByRole("button", { name: "Retry" }).click();
   await page.waitForURL((url) => url.href !== branch);
   await becomes(() => page.locator(".turn").count(), 1);
   await ended(page);
-  assert.deepEqual(await page.locator(".question .words").allTextContents(), ["first question"]);
-  await page.goto(source);
-  await becomes(() => page.locator(".turn").count(), 2);
+  assert.deepEqual(await said(), ["first question"]);
+  await page.locator(".turn").getByText("2/2").waitFor();
+  await page.getByRole("link", { name: "Previous version" }).click(); // the first one that there was
+  await page.waitForURL((url) => url.href === source);
+  await becomes(said, ["first question", "second question"]);
+  await page.locator(".turn").nth(0).getByText("1/2").waitFor();
+  await second.getByRole("link", { name: "Next version" }).click();
+  await page.waitForURL((url) => url.href === branch);
+  await becomes(said, ["first question", "another question"]);
+  await second.getByRole("button", { name: "Retry" }).click(); // a version of a version is one of the same turn
+  await second.getByText("3/3").waitFor();
+  await ended(page);
+  const title = page.locator(".side-list a", { hasText: "first question" });
+  await becomes(() => title.filter({ has: page.locator("xpath=self::*[@aria-current]") }).count(), 1); // one entry for all
 }));
 
 test("the model is picked, and another one goes on in a branch", () => withPage(async ({ page }) => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { ownServer } from "./own_server.js";
-import { api, BASE, becomes, CLIPBOARD, copied, ended, eventually, KEY, say, tells, withPage } from "./setup.js";
+import { accessible, api, BASE, becomes, CLIPBOARD, copied, ended, eventually, KEY, say, tells, withPage } from "./setup.js";
 
 async function open(page, name) {
   await page.click(`nav >> text=${name}`);
@@ -40,6 +40,28 @@ test("sessions: find, rename, open, fork, delete", () => withPage(async ({ page 
   await page.locator(".sessions .title", { hasText: "Fruit" }).click();
   await page.locator(".question .words", { hasText: "about apples" }).waitFor();
   assert.match(await page.locator(".foot a").getAttribute("href"), /^#\/runs\/run_/); // each message with its run
+}));
+
+test("sessions are pinned, and found by what was said in them", () => withPage(async ({ page }) => {
+  const { session } = await api("POST", "/api/sessions", { title: "Kept at the top" });
+  await api("POST", `/api/sessions/${session.id}/chat`, { message: "Where do the <b>quinces</b> grow?" });
+  await open(page, "Sessions");
+  await page.fill("#search", "kept at the top");
+  await page.getByRole("button", { name: "Pin" }).click();
+  await page.locator(".side-list section[aria-label=Pinned]").getByText("Kept at the top").waitFor();
+  await page.fill("#search", "QUINCES grow");
+  const found = page.locator(".found a", { hasText: "Kept at the top" }).first();
+  await tells(found, /<b>quinces<\/b> grow/);
+  assert.deepEqual(await found.locator("mark").allTextContents(), ["quinces", "grow"]);
+  await accessible(page, "search");
+  await found.click();
+  await page.locator(".question .words", { hasText: "quinces" }).waitFor();
+  await open(page, "Sessions");
+  await page.fill("#search", "kept at the top");
+  await page.getByRole("button", { name: "Pin" }).click();
+  await becomes(() => page.locator(".side-list section[aria-label=Pinned]").count(), 0);
+  await page.fill("#search", "nobody ever said this");
+  await page.getByText("Nothing was said with these words.").waitFor();
 }));
 
 test("a session is saved as Markdown and as JSON", () => withPage(async ({ page }) => {

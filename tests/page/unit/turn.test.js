@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fromSession } from "../../../hermes_trio/page/js/events.js";
 import { spans } from "../../../hermes_trio/page/js/timeline.js";
-import { historyBefore, turnsOf } from "../../../hermes_trio/page/js/transcript.js";
+import { messageOf, turnsOf } from "../../../hermes_trio/page/js/transcript.js";
 import { answerText, isOver, MOST_OUTPUT, newTurn, pending, take } from "../../../hermes_trio/page/js/turn.js";
 
 const EVENTS = [
@@ -123,12 +123,12 @@ test("turns of a transcript", () => {
   assert.deepEqual([turns[0].parts[1].result, turns[0].parts[1].label], ["found", "x"]);
 });
 
-test("what a branch takes along", () => {
-  const history = historyBefore(MESSAGES, { messageId: 5, runId: "r2" });
-  assert.deepEqual(history.map((message) => message.role), ["user", "assistant", "tool", "assistant"]);
-  assert.deepEqual(history[2], { role: "tool", content: "found", tool_call_id: "c", name: "ls" });
-  assert.equal(historyBefore(MESSAGES, { messageId: 0, runId: "r1" }).length, 0);
-  assert.equal(historyBefore(MESSAGES, { messageId: 0, runId: "" }).length, 5);
+test("the message that a turn began with", () => {
+  assert.equal(messageOf(MESSAGES, { messageId: 5, runId: "r2" }), 5);
+  assert.equal(messageOf(MESSAGES, { messageId: 0, runId: "r1" }), 1);
+  assert.equal(messageOf(MESSAGES, { messageId: 1, runId: "" }), 1);
+  assert.equal(messageOf(MESSAGES, { messageId: 0, runId: "" }), 0); // not stored: a branch takes everything
+  assert.equal(messageOf(MESSAGES, { messageId: 7, runId: "r7" }), 0);
 });
 
 // -- the timeline --

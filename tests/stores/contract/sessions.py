@@ -348,7 +348,7 @@ class ForkContract:
         counters = Counters(message_count=4)
         assert child == session(
             "child", 50.0, model="x", title="T #2", system_prompt="P", preview="ask a", parent="s",
-            counters=counters, forked_messages=4,
+            counters=counters,
         )  # fmt: skip
         assert await found(store, "child") == child
         assert await found(store) == attrs.evolve(source, ended_at=50.0, end_reason=BRANCHED)
