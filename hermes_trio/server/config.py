@@ -55,7 +55,10 @@ class ServerConfig(Config):
         listening = [sock.dup() for sock in self.sockets for _ in range(LISTENERS)]
         for sock in listening:
             sock.setblocking(False)
-        return Sockets(listening, [], []) if self.ssl_enabled else Sockets([], listening, [])
+        if not self.ssl_enabled:
+            return Sockets([], listening, [])
+        local = [sock for sock in listening if sock.family == socket.AF_UNIX]
+        return Sockets([sock for sock in listening if sock not in local], local, [])
 
     def create_ssl_context(self) -> ssl.SSLContext | None:
         """Return a context whose handshakes use the certificate that was loaded last."""

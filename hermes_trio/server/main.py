@@ -34,7 +34,7 @@ from hermes_trio.server.guards import Guards, installed
 from hermes_trio.server.process_secrets import hide_secrets
 from hermes_trio.server.shutdown import Shutdown, ShutdownTimeouts
 from hermes_trio.server.signals import ReloadHandlers, SignalCallback, handle_signals
-from hermes_trio.server.sockets import CannotListen, close_all, open_listening_sockets
+from hermes_trio.server.sockets import CannotListen, close_all, listening
 from hermes_trio.server.telemetry import exported_traces
 from hermes_trio.server.tuning import tune_process
 from hermes_trio.server.versions import check_versions
@@ -114,10 +114,10 @@ def serve(
 def _run(prepared: Prepared, app: Application | None = None) -> None:
     settings = prepared.settings
     try:
-        sockets = open_listening_sockets(settings.host, settings.port)
+        with listening(settings.host, settings.port, settings.unix_socket) as sockets:
+            run_trio(partial(_serve, prepared, sockets, app))
     except CannotListen as error:
         raise ConfigurationError(str(error)) from error
-    run_trio(partial(_serve, prepared, sockets, app))
 
 
 def run_trio(serve: Callable[[], Awaitable[None]]) -> None:

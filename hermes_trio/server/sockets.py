@@ -6,7 +6,8 @@ import errno
 import os
 import socket
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Protocol
 
 from attrs import frozen
@@ -37,12 +38,13 @@ LOW_WATER = (socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 2**14)
 class CannotListen(Exception):
     """The server cannot listen on an address; the text says why, in one line."""
 
-    host: str
-    port: int
+    host: str  # or the path of a Unix socket
+    port: int | None  # None for a Unix socket
     reason: str
 
     def __str__(self) -> str:
-        return f"cannot listen on {self.host or '*'} port {self.port}: {self.reason}"
+        port = "" if self.port is None else f" port {self.port}"
+        return f"cannot listen on {self.host or '*'}{port}: {self.reason}"
 
 
 @frozen
@@ -84,6 +86,56 @@ def open_listening_sockets(host: str, port: int, backlog: int = BACKLOG) -> list
         with suppress(PortInUse):  # chosen on one address, taken on the next
             return _open_all(host, port, backlog)
     return _open_all(host, port, backlog)
+
+
+@contextmanager
+def listening(host: str, port: int, unix_path: Path | None) -> Iterator[list[socket.socket]]:
+    """Listen as `open_listening_sockets` does, and on a Unix socket, which comes last and is removed at the end.
+
+    Raises:
+        CannotListen: as there, or the Unix socket cannot be made.
+    """
+    sockets = open_listening_sockets(host, port)
+    try:
+        if unix_path is not None:
+            sockets.append(_open_unix(unix_path))
+        yield sockets
+    finally:
+        close_all(sockets)
+        if unix_path is not None and sockets[-1].family == socket.AF_UNIX:
+            unix_path.unlink(missing_ok=True)
+
+
+def _open_unix(path: Path, backlog: int = BACKLOG) -> socket.socket:
+    """Listen on a Unix socket that the user and the group of the server can connect to.
+
+    One that a killed server has left is replaced.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if _is_abandoned(path):
+            path.unlink(missing_ok=True)
+        sock.bind(str(path))
+        path.chmod(0o660)  # nobody can connect before the next line
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        is_taken = error.errno == errno.EADDRINUSE
+        reason = "a server or another file is there" if is_taken else error.strerror or str(error)
+        raise CannotListen(str(path), None, reason) from error
+    return sock
+
+
+def _is_abandoned(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return path.is_socket()
+        except OSError:
+            pass
+    return False
 
 
 def _open_all(host: str, port: int, backlog: int) -> list[socket.socket]:

@@ -30,7 +30,7 @@ from hermes_trio.server.greeting import greet, local_url, socket_url
 from hermes_trio.server.process_secrets import hide_secrets
 from hermes_trio.server.shutdown import ShutdownTimeouts
 from hermes_trio.server.signals import RELOAD_SIGNAL, SignalCallback, handle_signals
-from hermes_trio.server.sockets import CannotListen, close_all, open_listening_sockets
+from hermes_trio.server.sockets import CannotListen, close_all, listening
 from hermes_trio.server.versions import check_versions
 from hermes_trio.server.worker_channel import (
     Order,
@@ -344,14 +344,13 @@ def supervise(
         ConfigurationError: The server cannot start as it is configured.
     """
     try:
-        sockets = open_listening_sockets(settings.host, settings.port)
+        with (
+            listening(settings.host, settings.port, settings.unix_socket) as sockets,
+            _reports_dir() as directory,
+        ):
+            return _run_workers(settings, credentials, environment, sockets, directory)
     except CannotListen as error:
         raise ConfigurationError(str(error)) from error
-    try:
-        with _reports_dir() as directory:
-            return _run_workers(settings, credentials, environment, sockets, directory)
-    finally:
-        close_all(sockets)
 
 
 def _run_workers(

@@ -193,6 +193,16 @@ class Settings:
         ),
         validators.Between(0, 65535),
     )
+    unix_socket: Path | None = attrs.field(
+        default=None,
+        metadata={
+            _OPTION: Option(
+                "Path of a Unix socket to listen on as well, for a proxy on the same machine; it carries no TLS.",
+                "--unix",
+                "PATH",
+            )
+        },
+    )
     root_path: str = _setting(
         "",
         Option(
@@ -628,7 +638,7 @@ def own_variable(name: str) -> str:
 
 # The system prompt is the operator's own text, which sessions do not reveal either; the others are
 # paths on the disk.
-_HIDDEN = frozenset({"system_prompt", "api_key_file", "certfile", "keyfile"})
+_HIDDEN = frozenset({"system_prompt", "api_key_file", "certfile", "keyfile", "unix_socket"})
 
 
 @frozen
