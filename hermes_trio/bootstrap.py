@@ -48,6 +48,7 @@ from hermes_trio.preparation import (
 )
 from hermes_trio.runs.admission import Admission, BodyBudget, SessionLocks
 from hermes_trio.runs.cluster import Cluster
+from hermes_trio.runs.cluster_runs import ClusterRuns
 from hermes_trio.runs.disconnects import parse_policy
 from hermes_trio.runs.leases import LeaseStatus, open_lease
 from hermes_trio.runs.persistence import LogFlusher, StoreMonitor, enforce_retention
@@ -246,6 +247,7 @@ def _attach(
     secret, keys = prepared.token_secret, ActiveKeys(prepared.keys.keyring)
     principals = keys.keyring.principal_count
     admission = _admission(settings, principals)
+    admission.cluster = _cluster_runs(settings, services, supervisor)
     state = AppState(
         web_options(settings),
         keys,
@@ -315,6 +317,17 @@ def _open_verifier(keys: ActiveKeys) -> IdentifyToken:
         return None if keys.keyring.oidc is None else await load_verifier()(token)
 
     return identify
+
+
+def _cluster_runs(
+    settings: Settings, services: Services, supervisor: RunSupervisor
+) -> ClusterRuns | None:
+    limit = settings.max_cluster_runs_per_principal
+    if not limit or not isinstance(services.store, SharedStore):
+        return None
+    runs = ClusterRuns(services.store, services.owner, limit)
+    supervisor.nursery.start_soon(runs.run)
+    return runs
 
 
 def _admission(settings: Settings, principals: int) -> Admission:

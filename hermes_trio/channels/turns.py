@@ -102,7 +102,7 @@ async def start_turn(
     session_id = session_of_chat(channel, message.chat) if session is None else session.session_id
     busy = ApiError(409, f"Another turn is under way in '{session_id}'.", code=SESSION_BUSY)
     with ExitStack() as unused:
-        slot = state.admission.admit(principal, access.quota)
+        slot = await state.admission.admit_run(principal, access.quota)
         unused.callback(slot.release_unused)
         lock = await state.session_locks.acquire(principal, session_id, busy)
         unused.callback(lock.release_unused)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
+from typing import Protocol
 
 import trio
 from attrs import frozen
@@ -166,6 +167,18 @@ class RateLimiter:
         full_at = max(now, self._full_at.get(principal, now))
         self._full_at[principal] = full_at + MINUTE / per_minute
 
+    def give_back(self, principal: str, per_minute: int) -> None:
+        """Do not count a start that was counted."""
+        self._full_at[principal] -= MINUTE / per_minute
+
+
+class ClusterLimit(Protocol):
+    """A limit that several nodes have together."""
+
+    async def take(self, principal: str) -> Callable[[], None]:
+        """Take a slot for a run, and return what gives it back; an ``ApiError`` says that there is none."""
+        ...
+
 
 class Admission:
     """Limits the runs and the open requests of a server, and divides them among its principals.
@@ -191,6 +204,7 @@ class Admission:
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
         self.is_draining = False
+        self.cluster: ClusterLimit | None = None
         self._quota = quota
         self._runs = SharedPlaces(limit, principals)
         self._requests = SharedPlaces(max_requests, principals)
@@ -224,6 +238,30 @@ class Admission:
             self._rates.take(principal, per_minute, self._clock())
         return _take_place(self._runs, principal)
 
+    async def admit_run(self, principal: str, quota: Quota = NO_QUOTA) -> Slot:
+        """Do the same as ``admit``, and obey the limit that several nodes have together.
+
+        Raises:
+            ApiError: as in ``admit``.
+            StoreError: there is such a limit, and the store that counts fails.
+        """
+        slot = self.admit(principal, quota)
+        if self.cluster is None:
+            return slot
+        try:
+            give_back = await self.cluster.take(principal)
+        except BaseException:
+            slot.release()
+            if per_minute := quota.runs_per_minute or self._quota.runs_per_minute:
+                self._rates.give_back(principal, per_minute)
+            raise
+
+        def release() -> None:
+            slot.release()
+            give_back()
+
+        return Slot(release)
+
     def require_free(self, principal: str, quota: Quota = NO_QUOTA) -> None:
         """Refuse a run for which there is no slot now.
 
@@ -232,14 +270,14 @@ class Admission:
         """
         self.require_open()
         if self._runs.is_full:
-            raise _too_many(f"Too many concurrent runs (max {self.limit}).")
+            raise too_many(f"Too many concurrent runs (max {self.limit}).")
         if not self._runs.has_room_for(principal, quota.runs or self._quota.runs):
             held = self._runs.held_by(principal)
-            raise _too_many(f"Too many concurrent runs with this API key ({held}).")
+            raise too_many(f"Too many concurrent runs with this API key ({held}).")
         rate = self.rate_status(principal, quota)
         if rate is not None and not rate.remaining:
             message = f"Too many runs with this API key (max {rate.limit} per minute)."
-            raise _too_many(message, rate.retry_seconds)
+            raise too_many(message, rate.retry_seconds)
 
     def require_open(self) -> None:
         """Refuse new work while the server drains.
@@ -271,7 +309,7 @@ class Admission:
             principal, quota.requests or self._quota.requests, spare
         ):
             held = self._requests.held_by(principal)
-            raise _too_many(f"Too many open requests (this API key has {held}).")
+            raise too_many(f"Too many open requests (this API key has {held}).")
         return _take_place(self._requests, principal)
 
     def rate_status(self, principal: str, quota: Quota = NO_QUOTA) -> RateStatus | None:
@@ -285,7 +323,8 @@ def _take_place(places: SharedPlaces, principal: str) -> Slot:
     return Slot(lambda: places.release(principal))
 
 
-def _too_many(problem: str, seconds: float = 1.0) -> ApiError:
+def too_many(problem: str, seconds: float = 1.0) -> ApiError:
+    """Return the error for work that would exceed a limit, to be tried again after some seconds."""
     headers = {"Retry-After": str(math.ceil(seconds))}
     message = f"{problem} Try again shortly."
     return ApiError(429, message, RATE_LIMIT, code="rate_limit_exceeded", headers=headers)
@@ -363,7 +402,7 @@ class BodyBudget:
             await claim.granted.wait()
         if claim not in self._granted:
             if self._fits(claim):
-                raise _too_many("Too many large requests with this API key.")
+                raise too_many("Too many large requests with this API key.")
             message = "Too many large requests at the same time. Try again shortly."
             raise ApiError(503, message, SERVER_ERROR, code="server_overloaded", headers=RETRY_SOON)
 

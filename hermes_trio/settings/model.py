@@ -31,6 +31,7 @@ ENV_PREFIX = "HERMES_TRIO_"
 MASK = "********"
 DEFAULT_MODEL_NAME = "hermes-agent"
 MAX_WORKERS = 256
+MAX_CLUSTER_RUNS = 10_000
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 _OPTION = "option"  # key of an attrs field's metadata
 _TABLE_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,64}")  # also the name of a directory
@@ -119,6 +120,12 @@ def _validate_gateway_url(_settings: Settings, field: attrs.Attribute[Any], valu
 def _validate_workers(settings: Settings, field: attrs.Attribute[Any], value: int) -> None:
     if value > 1 and not isinstance(settings.store_location, PostgresUrl):
         complaint = f"{value} processes cannot share this store; set store to postgresql://…"
+        raise InvalidValueError(field.name, complaint)
+
+
+def _validate_cluster_runs(settings: Settings, field: attrs.Attribute[Any], value: int) -> None:
+    if value and not isinstance(settings.store_location, PostgresUrl):
+        complaint = "only nodes that share a postgresql:// store can count runs together; set max_runs_per_principal"
         raise InvalidValueError(field.name, complaint)
 
 
@@ -364,6 +371,15 @@ class Settings:
         0,
         Option("Maximum number of concurrent runs of one principal; 0 means a fair share of max_runs."),
         validators.AtLeast(0),
+    )  # fmt: skip
+    max_cluster_runs_per_principal: int = _setting(
+        0,
+        Option(
+            "Maximum number of concurrent runs of one principal on all nodes of a PostgreSQL database together; 0 "
+            "means no limit."
+        ),
+        validators.Between(0, MAX_CLUSTER_RUNS),
+        _validate_cluster_runs,
     )  # fmt: skip
     max_runs_per_minute: int = _setting(
         0,

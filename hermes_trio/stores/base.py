@@ -525,6 +525,18 @@ class SharedStore(LeasedStore, Protocol):
         """Unlock a session, if the node has locked it."""
         ...
 
+    async def take_run_slot(self, principal: str, slot: str, node: str, limit: int) -> bool:
+        """Take a slot for a run, of which a principal has a limited number on all nodes together.
+
+        Return False if all are taken. ``slot`` is a unique name; a second call with it takes nothing
+        more. The slots of a dead node count for nothing.
+        """
+        ...
+
+    async def give_back_run_slots(self, slots: Sequence[str]) -> None:
+        """Give slots back, by name. Those that are not taken are ignored."""
+        ...
+
     async def notify(self, node: str, notices: Sequence[Notice]) -> None:
         """Send notices to a node, outside of any transaction. They may get lost."""
         ...

@@ -33,7 +33,15 @@ from hermes_trio.stores.factory import (
 )
 
 NOT_COPIED = frozenset(
-    {"probe", "nodes", "commands", "session_locks", "schema_version", "store_migration"}
+    {
+        "probe",
+        "nodes",
+        "commands",
+        "session_locks",
+        "run_slots",
+        "schema_version",
+        "store_migration",
+    }
 )
 """Tables that belong to running servers and to the database itself."""
 

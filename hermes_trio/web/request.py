@@ -165,17 +165,17 @@ class RequestContext:
         self.on_close(slot.release_unused)
         return slot
 
-    def run_slot(self, admission: Admission) -> Slot:
+    async def run_slot(self, admission: Admission) -> Slot:
         """Return the slot for this request's run; the first call reserves it.
 
         Raises:
             ApiError: 429 when all slots, or those of the principal, are taken; 503 while the server
                 drains.
+            StoreError: the nodes count the runs of a principal together, and the store fails.
         """
         if self._slot is None:
-            self._slot = self.release_on_close(
-                admission.admit(self.principal.name, self.principal.access.quota)
-            )
+            slot = await admission.admit_run(self.principal.name, self.principal.access.quota)
+            self._slot = self.release_on_close(slot)
         return self._slot
 
     def close(self) -> None:

@@ -252,7 +252,7 @@ async def _make_spec(new: NewRun, run_id: str) -> RunSpec:
     state = app_state()
     # The agent of a suspended run still has the slot of that run.
     has_slot = new.answers_approval
-    slot = Slot(_nothing) if has_slot else current_request().run_slot(state.admission)
+    slot = Slot(_nothing) if has_slot else await current_request().run_slot(state.admission)
     given = await new.load_input(run_id)
     chosen = choose_task_agent(given.model) if new.is_task else choose_agent(given.model)
     if given.continues and not state.services.environment(chosen.profile).runtime.can_continue:

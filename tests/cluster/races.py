@@ -46,11 +46,15 @@ class Race:
 
 
 async def run_races(
-    race: Callable[[Race], Awaitable[None]], cluster: Cluster, repetitions: int, seed: str
+    race: Callable[[Race], Awaitable[None]],
+    cluster: Cluster,
+    repetitions: int,
+    seed: str,
+    at_once: int = AT_ONCE,
 ) -> list[str]:
     """Run a race many times, some side by side; return what went wrong."""
     problems: list[str] = []
-    limiter = trio.CapacityLimiter(AT_ONCE)
+    limiter = trio.CapacityLimiter(at_once)
 
     async def run_one(number: int) -> None:
         each = Race(cluster, random.Random(f"{seed}-{number}"), f"{race.__name__}-{seed}-{number}")

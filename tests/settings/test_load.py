@@ -135,7 +135,7 @@ def test_the_strongest_source_wins_and_is_reported(
     assert loaded.sources["port"].name == (names.get(winner, winner) if winner else "default")
 
 
-# More than one worker needs another store than the one that these are tried with.
+# Several workers or nodes need another store than the one that these are tried with.
 FIXED = {"certfile", "keyfile", "api_key_file", "model_path", "data_dir", "workers"}
 NAMES = sorted(options().keys() - FIXED)
 VALUES: dict[str, tuple[Any, Any, Any]] = {
@@ -150,6 +150,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "api_key": ("a", "b", "c"),
     "store": ("memory:", "sqlite:///b", "sqlite:///c"),
     "workers": (1, 1, 1),
+    "max_cluster_runs_per_principal": (0, 0, 0),
     "cors_origins": (("http://a",), ("http://b", "http://c"), ("http://d",)),
     "allowed_hosts": (("a",), ("b", "*.c"), ("*",)),
     "log_level": ("debug", "error", "warning"),
@@ -632,6 +633,15 @@ def test_workers_need_postgresql(store: str) -> None:
 @pytest.mark.parametrize("number", ["0", "-1", "257", "two"])
 def test_numbers_of_workers(number: str) -> None:
     assert refusal({"workers": number}, {}).startswith("workers: ")
+
+
+@pytest.mark.parametrize("store", ["", "memory:", "sqlite:///x"])
+def test_runs_of_all_nodes_are_counted_in_postgresql(store: str) -> None:
+    environ = {"HERMES_TRIO_MAX_CLUSTER_RUNS_PER_PRINCIPAL": "5", "HERMES_TRIO_STORE": store}
+    line = refusal({}, environ)
+    assert line.startswith("max_cluster_runs_per_principal: only nodes that share")
+    loaded = load({}, {**environ, "HERMES_TRIO_STORE": "postgresql://db/x", "HOME": "/"}, None)
+    assert loaded.settings.max_cluster_runs_per_principal == 5
 
 
 def test_workers_with_a_database_from_the_environment() -> None:

@@ -35,6 +35,7 @@ class SharedMemoryStore(MemoryStore):
         self.commands: list[Command] = []
         self.answers: dict[str, Mapping[str, Any]] = {}
         self.locks: dict[tuple[str, str], str] = {}
+        self.run_slots: dict[str, tuple[str, str]] = {}  # by name: principal and node
         self.notices: dict[str, list[Notice]] = {}
         self.broken: set[str] = set()
         self.queries = 0  # of logs
@@ -128,6 +129,25 @@ class SharedMemoryStore(MemoryStore):
         await self._pass("unlock_session")
         if self.locks.get((principal, session_id)) == node:
             del self.locks[principal, session_id]
+
+    async def take_run_slot(self, principal: str, slot: str, node: str, limit: int) -> bool:
+        """Take a slot."""
+        await self._pass("take_run_slot")
+        held = [
+            name
+            for name, (owner, holder) in self.run_slots.items()
+            if owner == principal and holder not in self.dead
+        ]
+        if len(held) >= limit:
+            return False
+        self.run_slots[slot] = (principal, node)
+        return True
+
+    async def give_back_run_slots(self, slots: Sequence[str]) -> None:
+        """Give slots back."""
+        await self._pass("give_back_run_slots")
+        for slot in slots:
+            self.run_slots.pop(slot, None)
 
     async def notify(self, node: str, notices: Sequence[Notice]) -> None:
         """Pass notices on, or lose them."""

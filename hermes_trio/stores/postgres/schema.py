@@ -349,6 +349,21 @@ _PINS_AND_FORKS: Migration = (
     "ALTER TABLE sessions ADD COLUMN forked_messages BIGINT NOT NULL DEFAULT -1",
 )
 
+# Those of a principal on all nodes together. The number limits them.
+_RUN_SLOTS: Migration = (
+    f"""
+    CREATE TABLE run_slots ({
+        _columns('''
+        principal text
+        number int
+        slot text
+        node text
+    ''')
+    }, taken_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (principal, number))
+    """,
+    "CREATE INDEX run_slots_by_name ON run_slots (slot)",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _SESSIONS + _RUNS + _LOG + _CONVERSATIONS + _CLAIMS_AND_APPROVALS,
     _SIZES,
@@ -357,6 +372,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _JOBS,
     _WAITING,
     _PINS_AND_FORKS,
+    _RUN_SLOTS,
 )
 LATEST_VERSION = len(MIGRATIONS)
 

@@ -26,7 +26,7 @@ from hermes_trio.core.records import (
 )
 from hermes_trio.stores.base import StoreError
 from hermes_trio.stores.codec import check_ids
-from hermes_trio.stores.postgres import commands, following, listening
+from hermes_trio.stores.postgres import commands, following, listening, run_slots
 from hermes_trio.stores.postgres.connections import PostgresDatabase
 from hermes_trio.stores.sql.database import SqlConnection
 from hermes_trio.stores.sql.store import SqlStore, SqlStoreOptions
@@ -116,6 +116,22 @@ class SharedSqlStore(SqlStore):
         )
         await self._autocommit(job)
 
+    # -- slots for runs --
+
+    async def take_run_slot(self, principal: str, slot: str, node: str, limit: int) -> bool:
+        """See the interface. After a call that fails or is cancelled, give the slot back."""
+        check_ids(principal, slot, node)
+        attempt = run_slots.SlotAttempt(principal, slot, node, limit)
+        try:
+            return await self._autocommit(attempt)
+        finally:
+            attempt.is_abandoned = True
+
+    async def give_back_run_slots(self, slots: Sequence[str]) -> None:
+        """See the interface."""
+        check_ids(*slots)
+        await self._autocommit(partial(run_slots.give_back, slots=tuple(slots)))
+
     # -- notices --
 
     @property
@@ -148,9 +164,10 @@ class SharedSqlStore(SqlStore):
     # -- life --
 
     async def purge(self, retention: Retention, now: float) -> PurgeResult:
-        """See the interface. Also removes old commands, and locks that dead nodes left."""
+        """See the interface. Also removes old commands, and locks and slots that dead nodes left."""
         result = await super().purge(retention, now)
         await self._autocommit(commands.purge)
+        await self._autocommit(run_slots.purge)
         return result
 
     async def _autocommit(

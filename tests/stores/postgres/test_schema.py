@@ -40,6 +40,7 @@ OURS_ALONE = {
         for column in ("node", "epoch", "address", "heartbeat_at", "lease_seconds")
     ),
     *(("session_locks", column) for column in ("principal", "session_id", "node", "locked_at")),
+    *(("run_slots", column) for column in ("principal", "number", "slot", "node", "taken_at")),
     *(
         ("commands", column)
         for column in ("command_id", "principal", "run_id", "kind", "arguments")
