@@ -331,5 +331,7 @@ async def enforce_retention(
             # between.
             while await store.purge(retention, now()) != _NOTHING_PURGED:
                 pass
+        except StoreError as error:
+            log.error("expired records could not be deleted", error=str(error))
         except Exception:
             log.exception("expired records could not be deleted")  # the next attempt may succeed

@@ -9,6 +9,7 @@ subscribers.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property, partial
 
 import structlog
@@ -36,11 +37,11 @@ from hermes_trio.runs.approvals import (
 )
 from hermes_trio.runs.disconnects import ClientHandle, ConnectedClients
 from hermes_trio.runs.log import Load, RunLog, load_changes
-from hermes_trio.runs.persistence import UnsavedEnd, UnsavedLog
+from hermes_trio.runs.persistence import RETRY_SECONDS, UnsavedEnd, UnsavedLog
 from hermes_trio.runs.spec import ContinuedRun, Persistence, RunSpec, Services
 from hermes_trio.runs.suspension import SuspendedRun
 from hermes_trio.runs.tracker import RunCallbacks, Tracker
-from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.base import LeasedStore, StoreError
 from hermes_trio.tracing import run_span
 
 log = structlog.get_logger(__name__)
@@ -463,11 +464,8 @@ class Run:
         if self._spec.persistence is Persistence.NONE:
             return True
         ended = EndedRun(self.header, turn.items, end.outcome, end.at)
-        items = self._spec.to_items(ended) if self._spec.to_items is not None else ()
         tail = await self._tail(end) if self.is_stored else ()
-        if self._is_taken_over or not await self._services.store.end_run(
-            ended, tail, items, self._services.ownership
-        ):
+        if self._is_taken_over or not await self._store_end(ended, tail):
             self._is_taken_over = True
             return False
         self.log.mark_saved(self.log.end + 1)  # with the end, which is appended next
@@ -477,10 +475,28 @@ class Run:
             await self._spec.session_lock.release_and_wait()
         return True
 
+    async def _store_end(self, ended: EndedRun, tail: Sequence[LogBatch]) -> bool:
+        """Store the end; a shared store gets some more time, until others may take over the run."""
+        items = self._spec.to_items(ended) if self._spec.to_items is not None else ()
+        while True:
+            try:
+                return await self._services.store.end_run(
+                    ended, tail, items, self._services.ownership
+                )
+            except StoreError:
+                if not self._can_be_taken_over or self._is_fenced:
+                    raise
+            await trio.sleep(RETRY_SECONDS)
+
+    @property
+    def _can_be_taken_over(self) -> bool:
+        return self.is_stored and isinstance(self._services.store, LeasedStore)
+
     def _save_later(self, turn: Turn, end: Ended) -> bool:
         """Store the end as soon as that is possible. Return whether clients may learn of it now.
 
-        A run that the store knows to have begun must end there.
+        A run that the store knows to have begun must end there. If other nodes can take it over,
+        they may end it before this end is stored, so clients learn it from the store.
         """
         if self._spec.persistence is Persistence.NONE:
             return True
@@ -489,7 +505,7 @@ class Run:
         items = self._spec.to_items(ended) if self._spec.to_items is not None else ()
         unsaved = UnsavedEnd(ended, tail, items, is_known=self.is_stored)
         self._services.flusher.ends.enqueue(unsaved)
-        return not self._is_fenced
+        return not self._can_be_taken_over
 
     async def _tail(self, end: Ended) -> tuple[LogBatch, ...]:
         """Return the rest of the log with the end; it is saved with the record or not at all."""

@@ -53,7 +53,7 @@ class Dialect(Protocol):
 
 
 class StreamTruncated(Exception):
-    """The run gave up on its reader, or was taken over by another server, before it announced the end.
+    """The run gave up on its reader, or another server may end it, before it announced the end.
 
     Clients take a body that ends properly for a complete answer, so this one must end as a broken
     transfer.
@@ -233,8 +233,8 @@ async def collected_response(
     """Read a run to its end, then respond with the reply that ``make_reply`` makes of the collector.
 
     Raises:
-        ApiError: what ``make_reply`` raises, with the headers of the run; 503 if another server has
-            taken over the run.
+        ApiError: what ``make_reply`` raises, with the headers of the run; 503 if the end of the run
+            cannot be told, because another server has taken it over or may do so.
     """
     last: Change | None = None
     async with started.open() as changes:
@@ -242,7 +242,7 @@ async def collected_response(
             collector.take(batch)
             last = batch[-1] if batch else last
     if not isinstance(last, Ended):
-        message = "Another server has taken over the run. Read it again."
+        message = "The end of the run is not stored yet, or another server has taken it over. Read it again."
         raise ApiError(503, message, "server_error", code="run_taken_over", headers=started.headers)
     headers = started.headers
     if collector.outcome.session_id:  # the agent moved to another session

@@ -38,6 +38,7 @@ SETTINGS: Mapping[str, object] = {
 LOGGED_AFTER_A_DEATH = r"recovered a run|took over|taken over|lease|cut off before the end"
 LOGGED_WITHOUT_DATABASE = (
     rf"{LOGGED_AFTER_A_DEATH}|store|database|saved|saving|logs could not|a turn is lost|listen"
+    r"|expired records|could not be unlocked|slots could not"
 )
 
 

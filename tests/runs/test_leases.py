@@ -214,6 +214,44 @@ async def test_a_fenced_run_whose_end_is_not_stored_announces_none(
         assert (await harness.ended()).outcome.failure.kind == "store_error"
 
 
+async def test_the_end_of_a_run_waits_for_a_store_that_fails_for_a_moment(
+    autojump_clock: MockClock,
+) -> None:
+    store, agent = LeasedMemoryStore(), EventReplayAgent(SAID, holds=True)
+    async with open_node(store, agent) as (harness, _):
+        run, _ = await harness.supervisor.start(harness.make_spec())
+        received: list[Change] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive_all, run, received)
+            store.broken.add("end")
+            agent.may_end.set()
+            await trio.sleep(1.5 * RETRY_SECONDS)
+            assert not any(isinstance(change, Ended) for change in received)
+            store.broken.clear()
+            await run.ended.wait()
+        assert isinstance(received[-1], Ended)
+        assert received[-1].outcome == Outcome(Status.COMPLETED)
+        assert (await harness.ended()).outcome == Outcome(Status.COMPLETED)
+
+
+async def test_an_end_that_is_not_stored_is_not_announced(autojump_clock: MockClock) -> None:
+    """The lease is held, but it may lapse before the end is stored, and another node may end the run."""
+    store, agent = LeasedMemoryStore(), EventReplayAgent(SAID, holds=True)
+    async with open_node(store, agent) as (harness, _):
+        run, _ = await harness.supervisor.start(harness.make_spec())
+        received: list[Change] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive_all, run, received)
+            store.broken.add("end")
+            agent.may_end.set()
+            await run.ended.wait()
+        assert not any(isinstance(change, Ended) for change in received)
+        assert isinstance(await harness.record(), LiveRun)
+        store.broken.clear()
+        await trio.sleep(2 * RETRY_SECONDS)
+        assert (await harness.ended()).outcome.failure.kind == "store_error"
+
+
 async def test_the_lease_is_renewed_while_runs_are_saved(autojump_clock: MockClock) -> None:
     store = LeasedMemoryStore()
     async with open_supervisor_harness(EventReplayAgent([]), store) as harness:
