@@ -11,12 +11,14 @@ log grows in the store, and counts as a connected client of the run.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from enum import StrEnum
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -26,10 +28,11 @@ from attrs import define, field
 from hermes_trio.core.events import Choice
 from hermes_trio.core.outcome import Reason
 from hermes_trio.core.records import Command, CommandAnswer, Notice, RunHeader, Topic
-from hermes_trio.runs.approvals import ApprovalResponse, NotOffered, NotPending
+from hermes_trio.runs.approvals import ApprovalResponse, NotOffered, NotPending, OpenQuestion
 from hermes_trio.runs.disconnects import ClientHandle
 from hermes_trio.runs.following import LogFollower
 from hermes_trio.runs.log import ChangeReader
+from hermes_trio.runs.questions import QuestionReader
 from hermes_trio.runs.registry import RunRegistry
 from hermes_trio.stores.base import SharedStore, Store, StoreError
 
@@ -53,8 +56,13 @@ class CommandKind(StrEnum):
 
     STOP = "stop"
     APPROVE = "approve"
+    REPLY = "reply"  # answer or withdraw the question that a chat reply ended with
+    PAUSE = "pause"  # a chat reply, read by the sender, ends with a question
     WATCH = "watch"  # notify the sender when the log grows, and count it as a client
     UNWATCH = "unwatch"
+
+
+_IN_ORDER = frozenset({CommandKind.WATCH, CommandKind.UNWATCH})  # they wait for nothing
 
 
 class OwnerUnreachable(Exception):
@@ -68,6 +76,7 @@ class _Watch:
     client: ClientHandle
     run_ended: trio.Event
     expires_at: float
+    number: int  # of the latest command about it
 
     def is_over(self, now: float) -> bool:
         """Whether the run has ended, or the node has not renewed the watch."""
@@ -90,7 +99,9 @@ class Cluster:
     node: str
     registry: RunRegistry[Run]
     _follower: LogFollower = field(init=False)
-    _to_send: dict[str, tuple[RunHeader, CommandKind]] = field(factory=dict)  # by run id
+    # Announcements, by run id. They are numbered, because commands may overtake each other.
+    _to_send: dict[str, tuple[RunHeader, CommandKind, int]] = field(factory=dict)
+    _numbers: Iterator[int] = field(factory=partial(count, 1))
     _has_to_send: trio.Event = field(factory=trio.Event)
     _has_commands: trio.Event = field(factory=trio.Event)
     _in_hand: set[str] = field(factory=set)  # ids of commands whose answers are not stored yet
@@ -145,15 +156,66 @@ class Cluster:
             "everything": answer.everything,
         }
         reply = await self._ask(principal, run_id, CommandKind.APPROVE, arguments)
-        match reply.get("error", ""):
-            case "":
-                return int(reply.get("resolved", 0))
-            case "not_pending":
-                raise NotPending
-            case "not_offered":
-                raise NotOffered
-            case error:
-                raise StoreError(str(error))
+        _raise_error(reply)
+        return int(reply.get("resolved", 0))
+
+    # -- for chats of this node --
+
+    async def reply(self, header: RunHeader, end_user: str, choice: Choice) -> int | None:
+        """Answer the question with which a run of another node ended its last chat reply.
+
+        Return the number of the change with which the next reply begins. None if the run does not wait
+        for an answer of this end user. This node counts as a client of the run from then on.
+
+        Raises:
+            NotPending: it has been answered.
+            NotOffered: it does not offer this choice.
+            OwnerUnreachable: the node does not answer.
+            StoreError: the store fails.
+        """
+        arguments = {
+            "end_user": end_user,
+            "choice": str(choice),
+            "node": self.node,
+            "number": next(self._numbers),
+        }
+        reply = await self._ask(header.principal, header.run_id, CommandKind.REPLY, arguments)
+        _raise_error(reply)
+        return int(reply["position"]) if "position" in reply else None
+
+    async def withdraw(self, header: RunHeader, end_user: str) -> bool:
+        """Stop a run of another node if it waits for an answer of this end user; return whether it does.
+
+        Raises:
+            OwnerUnreachable: the node does not answer.
+            StoreError: the store fails.
+        """
+        arguments = {"end_user": end_user, "choice": ""}
+        reply = await self._ask(header.principal, header.run_id, CommandKind.REPLY, arguments)
+        return "position" in reply
+
+    @asynccontextmanager
+    async def follow_until_question(
+        self, header: RunHeader, first: int
+    ) -> AsyncIterator[ChangeReader]:
+        """Read a run that another node executes from a change to its end, or to an open question."""
+        async with self._follower.follow(header, first) as reader:
+            yield QuestionReader(reader, partial(self._pause, header), first)
+
+    async def _pause(self, header: RunHeader, question: OpenQuestion) -> bool:
+        """Tell a run that a reply ends with a question; return False if it has been answered."""
+        arguments = {"approval_id": question.approval_id, "position": question.position}
+        while True:
+            try:
+                reply = await self._ask(
+                    header.principal, header.run_id, CommandKind.PAUSE, arguments
+                )
+            except (OwnerUnreachable, StoreError) as error:
+                # If the node is dead, another ends the run, and there is an empty answer.
+                log.warning("a question could not be asked yet", error=repr(error))
+                await trio.sleep(RETRY_SECONDS)
+            else:
+                return bool(reply.get("paused"))
 
     async def _ask(
         self, principal: str, run_id: str, kind: CommandKind, arguments: Mapping[str, Any]
@@ -220,7 +282,7 @@ class Cluster:
 
     def _announce(self, kind: CommandKind, header: RunHeader) -> None:
         """Tell the owner of a run that this node begins or ceases to follow it."""
-        self._to_send[header.run_id] = (header, kind)
+        self._to_send[header.run_id] = (header, kind, next(self._numbers))
         self._has_to_send.set()
 
     async def _send_announcements(self) -> None:
@@ -231,9 +293,9 @@ class Cluster:
                 self._announce(CommandKind.WATCH, header)
         self._has_to_send = trio.Event()
         announcements, self._to_send = self._to_send, {}
-        for header, kind in announcements.values():
+        for header, kind, number in announcements.values():
             command_id = f"cmd_{secrets.token_hex(16)}"
-            arguments = {"node": self.node}
+            arguments = {"node": self.node, "number": number}
             command = Command(command_id, header.principal, header.run_id, kind, arguments)
             await self.shared.send_command(command)
 
@@ -248,7 +310,10 @@ class Cluster:
         for command in await self.shared.find_commands(self.node):
             if command.command_id not in known:
                 self._in_hand.add(command.command_id)
-                nursery.start_soon(self._execute, command)
+                if command.kind in _IN_ORDER:
+                    await self._execute(command)
+                else:
+                    nursery.start_soon(self._execute, command)
 
     async def _execute(self, command: Command) -> None:
         """Obey a command once. Its answer is kept until it has been stored."""
@@ -280,25 +345,50 @@ class Cluster:
                 run.stop(Reason.STOP_REQUESTED)
             case CommandKind.APPROVE:
                 return await _answer(run, arguments)
+            case CommandKind.REPLY:
+                return await self._reply(run, arguments)
+            case CommandKind.PAUSE:
+                question = OpenQuestion(arguments["approval_id"], arguments["position"])
+                return {"paused": run.pause(question)}
             case CommandKind.WATCH:
-                self._add_watch(run, arguments["node"])
+                self._add_watch(run, arguments)
             case CommandKind.UNWATCH:
-                self._remove_watch(command.run_id, arguments["node"])
+                self._end_watch(command.run_id, arguments)
             case unknown:
                 log.warning("another node sent an unknown command", kind=unknown)
         return {}
 
-    def _add_watch(self, run: Run, node: str) -> None:
-        run_id = run.header.run_id
+    async def _reply(self, run: Run, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        question = run.question
+        if question is None or run.end_user != arguments["end_user"]:
+            return {}
+        if not arguments["choice"]:
+            run.stop(Reason.STOP_REQUESTED)
+            return {"position": question.position}
+        # Before the answer, or the run would be without a client.
+        self._add_watch(run, arguments)
+        answer = {**arguments, "approval_id": question.approval_id, "everything": False}
+        return {"position": question.position, **await _answer(run, answer)}
+
+    def _add_watch(self, run: Run, arguments: Mapping[str, Any]) -> None:
+        run_id, node, number = run.header.run_id, arguments["node"], arguments.get("number", 0)
         watches = self._watches.setdefault(run_id, {})
         expires_at = trio.current_time() + WATCH_SECONDS
         if node in watches:
             watches[node].expires_at = expires_at
+            watches[node].number = max(watches[node].number, number)
             return
-        watches[node] = _Watch(run.clients.connect(), run.ended, expires_at)
+        watches[node] = _Watch(run.clients.connect(), run.ended, expires_at, number)
         run.log.on_saved(partial(self._note_growth, run_id))
         # Something may have been saved since that node looked.
         self._note_growth(run_id)
+
+    def _end_watch(self, run_id: str, arguments: Mapping[str, Any]) -> None:
+        """End a watch, unless its node has begun another one meanwhile."""
+        node, number = arguments["node"], arguments.get("number", math.inf)
+        watch = self._watches.get(run_id, {}).get(node)
+        if watch is not None and watch.number <= number:
+            self._remove_watch(run_id, node)
 
     def _remove_watch(self, run_id: str, node: str) -> None:
         watches = self._watches.get(run_id, {})
@@ -326,6 +416,19 @@ class Cluster:
         grown, self._grown = self._grown, defaultdict(set)
         for node, run_ids in grown.items():
             await self.shared.notify(node, [Notice(Topic.GROWN, tuple(run_ids))])
+
+
+def _raise_error(reply: Mapping[str, Any]) -> None:
+    """Raise the error with which a node answered, if it did."""
+    match reply.get("error", ""):
+        case "":
+            return
+        case "not_pending":
+            raise NotPending
+        case "not_offered":
+            raise NotOffered
+        case error:
+            raise StoreError(str(error))
 
 
 async def _answer(run: Run, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

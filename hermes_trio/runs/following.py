@@ -71,12 +71,12 @@ class LogFollower:
         return tuple(followed.header for followed in self._followed.values())
 
     @asynccontextmanager
-    async def follow(self, header: RunHeader) -> AsyncIterator[ChangeReader]:
-        """Read a run from its beginning to its end. The copy is kept while it has readers."""
+    async def follow(self, header: RunHeader, first: int = 0) -> AsyncIterator[ChangeReader]:
+        """Read a run from a change to its end. The copy is kept while it has readers."""
         followed = self._followed.get(header.run_id) or self._begin(header)
         followed.readers += 1
         try:
-            with followed.log.subscribe() as subscriber:
+            with followed.log.subscribe(first) as subscriber:
                 yield subscriber
         finally:
             followed.readers -= 1

@@ -13,17 +13,13 @@ from contextlib import asynccontextmanager
 import trio
 from attrs import frozen
 
-from hermes_trio.core.approvals import question_text
-from hermes_trio.core.changes import ApprovalRequested, Ended, TextAdded
-from hermes_trio.core.outcome import Outcome, Reason, Status
+from hermes_trio.core.outcome import Reason
 from hermes_trio.runs.approvals import OpenQuestion
 from hermes_trio.runs.disconnects import ClientHandle
-from hermes_trio.runs.log import ChangeReader, Changes, Subscriber
+from hermes_trio.runs.log import ChangeReader, Subscriber
+from hermes_trio.runs.questions import QuestionReader
 from hermes_trio.runs.run import Run
 from hermes_trio.runs.spec import RunSpec, Services
-
-_LAST_ITEM = 2**31  # after every item of a turn
-_ASKED = Ended(Outcome(Status.COMPLETED))
 
 
 @asynccontextmanager
@@ -96,42 +92,11 @@ async def attach_until_question(
 ) -> AsyncIterator[ChangeReader]:
     """Subscribe to a live run up to its end, or to an approval request that is still open."""
     async with attach(run, client, applies_backpressure, first) as subscriber:
-        yield QuestionReader(run, subscriber)
 
+        async def pause(question: OpenQuestion) -> bool:
+            return run.pause(question)
 
-class QuestionReader(ChangeReader):
-    """Reads a run up to an open approval request, and ends there as if the turn had.
-
-    The request becomes the last text of the reply. The run goes on waiting for its answer.
-    """
-
-    def __init__(self, run: Run, subscriber: Subscriber) -> None:
-        self._run, self._subscriber = run, subscriber
-        self._gap: Changes = ()  # between the text so far and the question
-        self._is_over = False
-
-    async def receive(self) -> Changes:
-        """Return the next changes. See :meth:`ChangeReader.receive`."""
-        if self._is_over:
-            raise trio.EndOfChannel
-        return self._until_question(await self._subscriber.receive())
-
-    def receive_nowait(self) -> Changes:
-        """Return the changes that are there now. See :meth:`ChangeReader.receive_nowait`."""
-        return self._until_question(self._subscriber.receive_nowait())
-
-    def _until_question(self, changes: Changes) -> Changes:
-        first = self._subscriber.position - len(changes)
-        for number, change in enumerate(changes):
-            if isinstance(change, TextAdded):
-                self._gap = (TextAdded(change.item, "\n\n"),)
-            elif isinstance(change, ApprovalRequested):
-                question = OpenQuestion(change.approval_id, first + number + 1)
-                if self._run.pause(question):
-                    self._is_over = True
-                    asked = TextAdded(_LAST_ITEM, question_text(change))
-                    return (*changes[:number], *self._gap, asked, _ASKED)
-        return changes
+        yield QuestionReader(subscriber, pause, first)
 
 
 @asynccontextmanager

@@ -25,12 +25,10 @@ from hermes_trio.agent.interface import TurnRequest
 from hermes_trio.core.access import Principal
 from hermes_trio.core.changes import Change
 from hermes_trio.core.errors import SERVER_ERROR, ApiError, bad_request
-from hermes_trio.core.events import Choice
 from hermes_trio.core.jobs import Job
 from hermes_trio.core.messages import Content, Message
 from hermes_trio.core.records import NOTHING, EndedRun, IdempotencyRecord, LiveRun, RunHeader, Stamp
 from hermes_trio.runs.admission import RETRY_SOON, Slot
-from hermes_trio.runs.approvals import ApprovalResponse, NotOffered, NotPending
 from hermes_trio.runs.cluster import Cluster, OwnerUnreachable
 from hermes_trio.runs.disconnects import HEADER as POLICY_HEADER
 from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy, parse_policy
@@ -227,11 +225,11 @@ async def start_run(new: NewRun) -> StartedRun:
 def _with_headers(
     started: StartedRun, new: NewRun, headers: Mapping[str, str] | None = None
 ) -> StartedRun:
-    session = _session_headers(new.session, started.header.session_id)
+    session = session_headers(new.session, started.header.session_id)
     return evolve(started, headers={**session, **(headers or {})})
 
 
-def _session_headers(given: SessionHeaders, used_id: str) -> dict[str, str]:
+def session_headers(given: SessionHeaders, used_id: str) -> dict[str, str]:
     """Return the headers that tell the client which session was used."""
     key = {SESSION_KEY_HEADER: given.key} if given.key else {}
     return {SESSION_ID_HEADER: used_id, **key}
@@ -460,6 +458,15 @@ async def end_elsewhere(run: RunHeader) -> None:
         StoreError: the store fails.
     """
     await stop_elsewhere(run)
+    await wait_ended_elsewhere(run)
+
+
+async def wait_ended_elsewhere(run: RunHeader) -> None:
+    """Wait for the end of a run that another node was told to stop.
+
+    Raises:
+        ApiError: 503 if the run does not end in time.
+    """
     try:
         with trio.fail_after(END_SECONDS):
             await require_cluster().wait_ended(run)
@@ -473,45 +480,6 @@ async def _attach(run: Run) -> StartedRun:
     current_request().on_close(client.disconnect)
     open_run = attach_until_question if run.asks_in_chat else attach
     return StartedRun(run.header, partial(open_run, run, client))
-
-
-def find_question(session_id: str, model: str, end_user: str) -> Run | None:
-    """Return the run of an end user that waits, in a session, for the next message to answer it.
-
-    A front end may ask several models in one chat, and then sends the answer to each.
-    """
-    for run in app_state().services.registry.in_session(principal(), session_id):
-        is_asked = (run.end_user, run.header.stamp.model) == (end_user, choose_agent(model).model)
-        if run.question is not None and is_asked:
-            return run
-    return None
-
-
-async def answer_question(run: Run, choice: Choice, session: SessionHeaders) -> StartedRun:
-    """Answer the question that the last reply of a run ended with, and read on from there.
-
-    Raises:
-        ApiError: 409 if it has been answered in the meantime; 400 if it does not offer the choice.
-        StoreError: the answer was to be remembered and cannot be.
-    """
-    question = run.question
-    client = run.clients.connect()  # before the answer, or the run would be without a client
-    current_request().on_close(client.disconnect)
-    try:
-        if question is None:
-            raise NotPending
-        await run.answer(ApprovalResponse(choice, question.approval_id))
-    except NotPending:
-        message = "The question has been answered in the meantime."
-        raise ApiError(409, message, code="approval_not_pending") from None
-    except NotOffered:
-        message = f"'{choice}' is not among the choices of this question."
-        raise bad_request(message, "messages", "invalid_approval_choice") from None
-    return StartedRun(
-        run.header,
-        partial(attach_until_question, run, client, first=question.position),
-        _session_headers(session, run.header.session_id),
-    )
 
 
 async def load_log(run_id: str) -> list[Change]:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import trio
 
 from tests.cluster.checks import events_of
+from tests.cluster.checks import text_of as response_text
 from tests.cluster.exchange import Address, Reply, ask, exchange
 from tests.cluster.load import CHAT, RESPONSES, RUNS, SESSIONS
 from tests.cluster.nodes import Cluster, wait_ended, wait_for
@@ -270,6 +271,49 @@ async def answer_for_another_node(cluster: Cluster) -> list[str]:
     return found
 
 
+async def answer_in_the_chat(cluster: Cluster) -> list[str]:
+    """Chat replies end with approval requests, and each next message reaches another node."""
+    found = []
+    for number, word in enumerate(("yes", "no")):
+        session = f"asked-{number}"
+        headers = {"X-Hermes-Session-Id": session, "X-Hermes-Approvals": "replies"}
+        asked, answering, later = cluster.nodes[:3]
+        first = await _say(asked, "/ask echo swept", headers)
+        if "Reply **yes** or **no**" not in first:
+            found.append(f"the reply does not end with the question: {first}")
+        second = await _say(answering, word, headers)
+        if ("swept" in second.replace("echo swept", "")) is not (word == "yes"):
+            found.append(f"answered with {word} on another node: {second}")
+        third = await _say(later, "tokens=2", headers)
+        if third.split() != ["t000001............", "t000002............"]:
+            found.append(f"the session does not go on: {third}")
+        path = f"{SESSIONS}/{session}/messages"
+        messages = (await ask(later, "GET", path)).json()["data"]
+        if [message["role"] for message in messages].count("user") != 2:
+            found.append(f"the session has other messages: {messages}")
+    return found
+
+
+async def withdraw_in_the_chat(cluster: Cluster) -> list[str]:
+    """Any other message withdraws the question, on any node, and is answered there."""
+    headers = {"X-Hermes-Session-Id": "withdrawn", "X-Hermes-Approvals": "replies"}
+    await _say(cluster.nodes[0], "/ask echo swept", headers)
+    reply = await _say(cluster.nodes[1], "tokens=2", headers)
+    found = [] if "t000002" in reply else [f"the next message is not answered: {reply}"]
+    runs = (await ask(cluster.nodes[2], "GET", f"{RUNS}?session_id=withdrawn")).json()["data"]
+    statuses = sorted(run["status"] for run in runs)
+    return found if statuses == ["cancelled", "completed"] else [*found, f"the runs are {runs}"]
+
+
+async def _say(node: Address, text: str, headers: dict[str, str]) -> str:
+    """Send one message to a chat, streamed; return the text of the reply."""
+    body = {"messages": [{"role": "user", "content": text}], "stream": True}
+    reply = await ask(node, "POST", CHAT, body, headers)
+    assert reply.status == 200, reply
+    assert reply.is_whole, reply
+    return response_text("chat", reply.body)
+
+
 SCENARIOS: Sequence[Callable[[Cluster], Awaitable[list[str]]]] = (
     list_all_runs,
     reattach_elsewhere,
@@ -280,6 +324,8 @@ SCENARIOS: Sequence[Callable[[Cluster], Awaitable[list[str]]]] = (
     follow_a_session_turn,
     use_a_ticket_elsewhere,
     answer_for_another_node,
+    answer_in_the_chat,
+    withdraw_in_the_chat,
 )
 
 

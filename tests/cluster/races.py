@@ -15,13 +15,12 @@ from attrs import define, field
 from tests.cluster.checks import events_of
 from tests.cluster.exchange import Address, Reply, ask, exchange
 from tests.cluster.load import RESPONSES, RUNS, SESSIONS
-from tests.cluster.nodes import SETTINGS, Cluster, wait_ended
+from tests.cluster.nodes import Cluster, wait_ended
 from tests.cluster.records import Records
 
 AT_ONCE = 10  # races that run side by side
 TOKENS, RATE = 20, 100
 DURATION = TOKENS / RATE  # seconds
-APPROVAL_SECONDS = float(str(SETTINGS["approval_seconds"]))
 BUSY, NOT_PENDING = 409, {"approval_not_pending", "approval_not_active"}
 
 
@@ -114,10 +113,10 @@ async def approve_and_time_out(race: Race) -> None:
     async with exchange(second, "GET", f"{RUNS}/{run_id}/events") as events:
         await events.read_until(lambda body: b'"approval.request"' in body)
     answer = partial(ask, method="POST", path=f"{RUNS}/{run_id}/approval")
+    seconds = float(str(race.cluster.settings["approval_seconds"]))
     is_tight = race.dice.random() < 0.5  # with the time-out; else only with each other
     moments = [
-        race.dice.gauss(APPROVAL_SECONDS, 0.05) if is_tight else race.dice.uniform(0, 0.02)
-        for _ in range(2)
+        race.dice.gauss(seconds, 0.05) if is_tight else race.dice.uniform(0, 0.02) for _ in range(2)
     ]
     replies = await at_moments(
         moments,

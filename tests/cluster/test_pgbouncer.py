@@ -26,7 +26,7 @@ def pooled_cluster(
     name = durable_postgres.create_database().partition("@/")[2].partition("?")[0]
     with run_pgbouncer(durable_postgres) as place:
         url = f"postgresql://postgres@/{name}?{place}"
-        settings = {"stream_durability": "strict"}
+        settings = {"stream_durability": "strict", "approval_seconds": 3.0}
         with run_cluster(tmp_path_factory.mktemp("pooled"), url, settings=settings) as cluster:
             yield cluster
 

@@ -11,13 +11,13 @@ from hermes_trio.core.dialects.chat import ChatCollector, ChatOptions, ChatStrea
 from hermes_trio.core.dialects.wire import STATUS_LINE
 from hermes_trio.core.errors import bad_request
 from hermes_trio.core.messages import Message, continue_answer, join_continued
-from hermes_trio.core.outcome import Reason
 from hermes_trio.core.sessions import is_derived, restore_tool_calls
 from hermes_trio.runs.disconnects import INTERRUPT
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.schema.chat import ChatRequest, parse_chat
 from hermes_trio.schema.front_ends import ClientIds, read_client_ids
 from hermes_trio.schema.parsing import SESSION_ID_HEADER, SessionHeaders, parse_session_headers
+from hermes_trio.web.chat_questions import Asked, answer_question, withdraw_question
 from hermes_trio.web.history import lock_session, restore_turns, session_target
 from hermes_trio.web.media import reply_with_media
 from hermes_trio.web.request import (
@@ -36,9 +36,7 @@ from hermes_trio.web.start_run import (
     RunKind,
     StartedRun,
     TurnInput,
-    answer_question,
     disconnect_policy,
-    find_question,
     new_task_id,
     read_turn,
     start_run,
@@ -106,10 +104,13 @@ async def _answer_question(
 ) -> StartedRun | None:
     """Answer the question that the last reply ended with, if there is one and the message does."""
     choice = parse_reply(chat.message) if isinstance(chat.message, str) else None
-    run = find_question(session.session_id or ids.session_id, chat.model, ids.end_user)
-    if choice is None or run is None:
+    if choice is None:
         return None
-    return await answer_question(run, choice, session)
+    return await answer_question(_asked(chat, session.session_id, ids), choice, session)
+
+
+def _asked(chat: ChatRequest, given_id: str, ids: ClientIds) -> Asked:
+    return Asked(CHAT.name, given_id or ids.session_id, chat.model, ids.end_user)
 
 
 async def _respond(chat: ChatRequest, started: StartedRun) -> Response:
@@ -128,10 +129,7 @@ async def _load_new_turn(
     chat: ChatRequest, given_id: str, ids: ClientIds, run_id: str
 ) -> TurnInput:
     """Withdraw the question that the last reply ended with, and stop its run. Then load the input."""
-    run = find_question(given_id or ids.session_id, chat.model, ids.end_user)
-    if run is not None:
-        run.stop(Reason.STOP_REQUESTED)
-        await run.ended.wait()
+    await withdraw_question(_asked(chat, given_id, ids))
     return await _load_input(chat, given_id, ids, run_id)
 
 
