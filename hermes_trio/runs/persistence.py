@@ -23,6 +23,7 @@ from hermes_trio.core.changes import ApprovalRequested, ApprovalResolved, TextAd
 from hermes_trio.core.log_codec import encode_changes
 from hermes_trio.core.records import (
     EndedRun,
+    LiveRun,
     LogBatch,
     Ownership,
     PurgeResult,
@@ -218,6 +219,7 @@ class UnsavedEnd:
     items: tuple[Mapping[str, Any], ...]
     is_known: bool = True  # the store has the run in progress, so it must get an end
     attempts: int = 0
+    needs_run: bool = False  # save it only if the store turns out to have the run in progress
 
 
 class RetryQueue:
@@ -259,6 +261,9 @@ class RetryQueue:
     async def _save(self, unsaved: UnsavedEnd) -> None:
         run_id = unsaved.ended.header.run_id
         try:
+            if unsaved.needs_run and not await self._is_in_progress(unsaved.ended.header):
+                self._queue.remove(unsaved)
+                return
             is_saved = await self._store.end_run(
                 unsaved.ended, unsaved.tail, unsaved.items, self._ownership
             )
@@ -273,6 +278,9 @@ class RetryQueue:
                 run_id=run_id,
             )
         self._queue.remove(unsaved)
+
+    async def _is_in_progress(self, header: RunHeader) -> bool:
+        return isinstance(await self._store.find_run(header.principal, header.run_id), LiveRun)
 
 
 class StoreMonitor:

@@ -248,6 +248,11 @@ class Run:
             if self._spec.job is None:
                 self._save_later(Turn(), Ended(Outcome.from_cancellation(Reason.SERVER_ERROR)))
             raise StoreError("the store took too long to begin a run") from None
+        except StoreError:
+            self._spec.slot.release()
+            if self._spec.job is None:  # see above
+                self._end_if_inserted()
+            raise
         except BaseException:
             self._spec.slot.release()
             raise
@@ -259,6 +264,15 @@ class Run:
             await store.begin_run(self.header, ownership)
         elif not await store.begin_job_run(self._spec.job, self.header, ownership):
             raise JobChanged
+
+    def _end_if_inserted(self) -> None:
+        """End a run whose beginning may have been stored although the store failed: its answer got lost."""
+        outcome = Outcome.from_cancellation(Reason.SERVER_ERROR)
+        end = Ended(outcome)
+        tail = self._unsaved_log.encode_nowait((end,))
+        ended = EndedRun(self.header, (), outcome, end.at)
+        unsaved = UnsavedEnd(ended, tail, (), is_known=False, needs_run=True)
+        self._services.flusher.ends.enqueue(unsaved)
 
     def abandon(self) -> None:
         """End a run that has begun and that nothing will start: its client left in between.

@@ -38,7 +38,7 @@ async def start_job(state: AppState, zone: tzinfo, job: Job, started: Job) -> Ru
         is_background=True,
         job=started,
     )
-    slot = state.admission.admit(owner.name, owner.access.quota)
+    slot = await state.admission.admit_run(owner.name, owner.access.quota)
     try:
         given = await new.load_input(started.last_run_id)
         stamp = Stamp(started.last_run_id, now, agent.model)

@@ -9,12 +9,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from hermes_trio.core.changes import Ended
 from hermes_trio.core.events import Event, Text, ToolCompleted, ToolStarted
 from hermes_trio.core.outcome import Reason, Status
-from hermes_trio.core.records import EndedRun, LiveRun, NoRun, Ownership
+from hermes_trio.core.records import EndedRun, LiveRun, NoRun, Ownership, RunHeader
 from hermes_trio.runs.disconnects import DETACH, INTERRUPT, DisconnectPolicy
 from hermes_trio.runs.spec import Persistence
 from hermes_trio.runs.supervisor import attach
 from hermes_trio.runs.tracker import RunLimits
 from hermes_trio.stores.base import StoreError
+from hermes_trio.stores.sqlite import MemoryStore
 from tests.runs.supervisor_harness import (
     BlockableStore,
     SupervisorHarness,
@@ -67,6 +68,41 @@ async def test_a_store_that_refuses_leaves_nothing() -> None:
         await listen(harness)
         await harness.services.registry.wait_empty()
         harness.check_nothing_left()
+
+
+async def test_a_run_that_began_although_the_store_failed_is_ended(
+    autojump_clock: MockClock,
+) -> None:
+    """The connection was lost after the commit, before the answer."""
+    store = LosesAnswers()
+    async with open_supervisor_harness(EventReplayAgent(SCRIPT), store) as harness:
+        with pytest.raises(StoreError, match="lost"):
+            await harness.supervisor.start(harness.make_spec())
+        harness.check_nothing_left()
+        assert isinstance(await harness.record(), LiveRun)
+        store.fails_to_read = True
+        await trio.sleep(5)
+        store.fails_to_read = False
+        await trio.sleep(2)
+        assert (await harness.ended()).outcome.reason is Reason.SERVER_ERROR
+        assert isinstance((await harness.logged())[-1], Ended)
+
+
+class LosesAnswers(MemoryStore):
+    """Stores that a run begins, and fails all the same."""
+
+    fails_to_read = False
+
+    async def begin_run(self, header: RunHeader, ownership: Ownership) -> None:
+        """Begin the run."""
+        await super().begin_run(header, ownership)
+        raise StoreError("the connection was lost")
+
+    async def find_run(self, principal: str, run_id: str) -> LiveRun | EndedRun | NoRun:
+        """Find the run, or fail."""
+        if self.fails_to_read:
+            raise StoreError("the store does not work")
+        return await super().find_run(principal, run_id)
 
 
 async def test_a_run_that_begins_too_late_is_ended(autojump_clock: MockClock) -> None:
