@@ -395,6 +395,23 @@ def bench_cluster(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_nodes(session: nox.Session) -> None:
+    """Measure what a node costs its PostgreSQL database. See ``--help``."""
+    install(session, "test")
+    install_postgres(session)
+    session.run("python", "-m", "benchmarks.nodes", *session.posargs)
+
+
+@nox.session
+def bench_workers(session: nox.Session) -> None:
+    """Measure one and two worker processes on PostgreSQL, beside another server. See ``--help``."""
+    install(session, "test")
+    install_postgres(session)
+    plain = other_environment(session, "plain", *PLAIN)
+    session.run("python", "-m", "benchmarks.workers", "--plain-python", plain, *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure this server and others under the same loads.
 

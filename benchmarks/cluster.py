@@ -105,17 +105,17 @@ def _judge(repeats: Sequence[Figures]) -> int:
 async def _measure(cluster: Cluster, load: str, runs: int) -> Figures:
     """Measure the same load twice: with readers on the owner only, and with as many on the other node."""
     owner, other = cluster.nodes
-    await _read([owner, other], owner, "tokens=5", 4)  # so that nothing is measured cold
-    (alone,) = await _read([owner], owner, load, runs)
-    own, remote = await _read([owner, other], owner, load, runs)
+    await read_runs([owner, other], owner, "tokens=5", 4)  # so that nothing is measured cold
+    (alone,) = await read_runs([owner], owner, load, runs)
+    own, remote = await read_runs([owner, other], owner, load, runs)
     figures = Figures(alone, own, remote)
     print_line(str(figures))
     return figures
 
 
-async def _read(readers: list[Address], owner: Address, load: str, runs: int) -> list[Report]:
+async def read_runs(readers: list[Address], owner: Address, load: str, runs: int) -> list[Report]:
     """Begin runs on a node, and read each of them to its end on some nodes; one client process for each."""
-    ids = [await _begin(owner, load) for _ in range(runs)]
+    ids = [await begin_run(owner, load) for _ in range(runs)]
     reports: dict[int, Report] = {}
 
     async def read(number: int, node: Address) -> None:
@@ -130,7 +130,7 @@ async def _read(readers: list[Address], owner: Address, load: str, runs: int) ->
     return [reports[number] for number in range(len(readers))]
 
 
-async def _begin(owner: Address, load: str) -> str:
+async def begin_run(owner: Address, load: str) -> str:
     reply = await ask_node(owner, "POST", "/v1/runs", {"input": load})
     return str(reply.json()["run_id"])
 

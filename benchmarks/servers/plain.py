@@ -1,4 +1,4 @@
-"""``python -m benchmarks.servers.plain PORT``.
+"""``python -m benchmarks.servers.plain PORT [WORKERS]``.
 
 A straightforward server with Starlette on uvicorn.
 
@@ -104,10 +104,12 @@ app = Starlette(
 
 def main() -> None:
     """Serve until the process is ended."""
+    workers = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     uvicorn.run(
-        app,
+        app if workers == 1 else "benchmarks.servers.plain:app",
         host="127.0.0.1",
         port=int(sys.argv[1]),
+        workers=workers,
         log_level="warning",
         access_log=False,
         backlog=1024,
