@@ -17,6 +17,7 @@ nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["tests", "lint", "typing"]
 nox.options.error_on_missing_interpreters = False
 
+SHORT = "--short"  # of the tests of clusters: with small counts
 ALONE = "--alone"  # of the benchmark: without the servers of other projects
 CODE = ("hermes_trio", "tests", "benchmarks", "scripts", "noxfile.py")
 
@@ -209,12 +210,16 @@ def postgres(session: nox.Session) -> None:
 def cluster(session: nox.Session) -> None:
     """Kill, stop and race several nodes on one real PostgreSQL server, with full counts; takes hours.
 
-    The normal suite runs a short version. ``-- tests/cluster/test_races.py`` selects tests.
+    ``-- tests/cluster/test_races.py`` selects tests. ``-- --short`` runs all of them with small
+    counts, which takes minutes, and prints what is not installed here.
     """
     install(session, "test")
     install_postgres(session)
-    args = ["--full", "-s", "-o", "faulthandler_timeout=0", *(session.posargs or ["tests/cluster"])]
-    session.run("pytest", *args)
+    chosen = [argument for argument in session.posargs if argument != SHORT] or ["tests/cluster"]
+    # Most tests wait for processes, or for a lease to lapse.
+    side_by_side = ["-n", "3", "--dist", "loadfile", "-rs"]
+    counts = side_by_side if SHORT in session.posargs else ["--full", "-s"]
+    session.run("pytest", "-o", "faulthandler_timeout=0", *counts, *chosen)
 
 
 @nox.session

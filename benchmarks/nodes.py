@@ -10,7 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,6 +31,8 @@ from tests.support.postgres import PostgresServer
 
 NODES = (1, 2, 4)
 LOADED = 2
+CLIENTS = 8
+LIMIT_SECONDS = 3.0
 IDLE_SECONDS = 20.0
 SETTLE_SECONDS = 3.0  # until the statistics of the database contain what has happened
 HEADING = (
@@ -104,8 +108,9 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=500, help="tokens of each run")
     options = parser.parse_args()
     load = f"tokens={options.tokens} rate={options.rate:g} stamp=1 mode=async"
-    print_line(HEADING)
     with measured_postgres() as (server, pid), tempfile.TemporaryDirectory() as folder:
+        measure_limits(server.create_database())
+        print_line(HEADING)
         for count in NODES:
             path, url = Path(folder) / str(count), server.create_database()
             with (
@@ -116,6 +121,30 @@ def main() -> int:
                 if count == LOADED:
                     trio.run(_measure_loads, cluster, meter, load, options)
     return 0
+
+
+def measure_limits(url: str) -> None:
+    """Print how many small transactions and notices this database takes, from several connections."""
+    import psycopg  # noqa: PLC0415 - not installed everywhere
+
+    def repeat(statement: bytes) -> int:
+        with psycopg.connect(url, autocommit=True) as connection:
+            end, number = time.monotonic() + LIMIT_SECONDS, 0
+            while time.monotonic() < end:
+                connection.execute(statement)
+                number += 1
+        return number
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE small (n INT)")
+        connection.execute("LISTEN busy")
+        for title, statement in (
+            ("small commits", b"INSERT INTO small VALUES (1)"),
+            ("notices", b"SELECT pg_notify('busy', 'x')"),
+        ):
+            with ThreadPoolExecutor(CLIENTS) as pool:
+                done = sum(pool.map(repeat, [statement] * CLIENTS))
+            print_line(f"{title} per second, {CLIENTS} connections: {done / LIMIT_SECONDS:,.0f}")
 
 
 async def _measure_loads(

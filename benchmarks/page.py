@@ -79,7 +79,7 @@ def page(table: Table, setting: Setting) -> str:
 
 def _top(setting: Setting) -> Iterator[str]:
     yield "# Benchmark results\n"
-    yield "Written by `nox -s bench`; do not edit. [](../how_to/measure_performance.md) explains the loads, contenders and metrics.\n"
+    yield "Written by `nox -s bench`; do not edit. [](../how_to/measure_performance.md) explains the loads, contenders and metrics; [](several_nodes.md) has the figures of several processes.\n"
     yield (
         f"Python {setting.python}, Linux {setting.kernel}, {setting.cores} cores: the server on one, the client on another. "
         f"Repeats per load: at least {setting.repeats}. Figures are medians, with the lowest and the highest repeat in brackets. "

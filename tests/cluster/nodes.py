@@ -20,7 +20,9 @@ from hermes_trio.keys import SECRET_FILE
 from tests.cluster.exchange import Address, Reply, ask
 from tests.support.server_process import TIMEOUT, LaunchOptions, ServerProcess, kill, start
 
-LEASE = 4.0  # seconds; short, because most tests wait until one has lapsed
+LEASE = (
+    8.0  # seconds, the default; with less, a busy machine starves nodes until they stop their runs
+)
 TAKE_OVER = LEASE + 3.0  # seconds in which the runs of a dead node must have ended
 POLL = 0.05
 NODES = 3
