@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from attrs import evolve
 from structlog.testing import capture_logs
 
@@ -98,6 +99,20 @@ async def test_a_list_that_fails_is_an_error_of_the_server(path: str) -> None:
     assert (answer.error["type"], answer.error["code"]) == ("server_error", "inventory_failed")
     assert "canary" not in answer.error["message"]
     assert [line["log_level"] for line in logged if "cannot list" in line["event"]] == ["error"]
+
+
+@pytest.mark.parametrize("path", ["/v1/toolsets", "/v1/skills"])
+async def test_without_a_thread_the_lists_can_be_had_later(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    harness = make_harness()
+    monkeypatch.setattr(trio.to_thread, "run_sync", refuse)
+    answer = await harness.client.get(path)
+    assert (answer.status, answer.error["code"]) == (503, "server_overloaded")
+    assert answer.headers["retry-after"] == "1"
 
 
 @pytest.mark.parametrize("path", ["/v1/toolsets", "/v1/skills", "/api/model/options"])

@@ -7,8 +7,10 @@ import trio
 from attrs import asdict
 from quart import Blueprint, Response
 
+from hermes_trio.agent.interface import AgentFactory
 from hermes_trio.agent.inventory import Inventory, read_inventory
 from hermes_trio.core.errors import SERVER_ERROR, ApiError
+from hermes_trio.runs.admission import RETRY_SOON
 from hermes_trio.schema.inventory import (
     ModelOptions,
     ModelProvider,
@@ -58,16 +60,29 @@ async def _read(what: str) -> Inventory:
     """Return what the agent of the current request can use.
 
     Raises:
-        ApiError: 500 if the agent's own function fails.
+        ApiError: 500 if the agent's own function fails; 503 if no thread can be started for it.
     """
     profile = choose_agent("").profile
     factory = app_state().services.environment(profile).runtime.factory
     try:
-        return await trio.to_thread.run_sync(read_inventory, factory)
-    except Exception as error:
-        log.exception("the agent cannot list what it can use", profile=profile)
-        message = f"The agent cannot list its {what}."
-        raise ApiError(500, message, SERVER_ERROR, code="inventory_failed") from error
+        found = await trio.to_thread.run_sync(_read_in_thread, factory)
+    except RuntimeError as error:  # what the agent raises does not get here
+        message = "The server has no thread left. Try again shortly."
+        raise ApiError(
+            503, message, SERVER_ERROR, code="server_overloaded", headers=RETRY_SOON
+        ) from error
+    if isinstance(found, Inventory):
+        return found
+    log.error("the agent cannot list what it can use", profile=profile, exc_info=found)
+    message = f"The agent cannot list its {what}."
+    raise ApiError(500, message, SERVER_ERROR, code="inventory_failed") from found
+
+
+def _read_in_thread(factory: AgentFactory) -> Inventory | Exception:
+    try:
+        return read_inventory(factory)
+    except Exception as error:  # noqa: BLE001 - the agent's own code may raise anything
+        return error
 
 
 @blueprint.get("/api/model/options")
