@@ -41,7 +41,7 @@ async def list_toolsets() -> Response:
             toolset.is_configured,
             sorted(toolset.tools),
         )
-        for toolset in (await _read("toolsets")).toolsets
+        for toolset in (await agent_inventory("toolsets")).toolsets
     ]
     return json_response(asdict(ToolsetList(shown)))
 
@@ -51,12 +51,12 @@ async def list_skills() -> Response:
     """List the skills of the agent."""
     shown = [
         SkillObject(skill.name, skill.description, skill.category or None)
-        for skill in (await _read("skills")).skills
+        for skill in (await agent_inventory("skills")).skills
     ]
     return json_response(asdict(SkillList(shown)))
 
 
-async def _read(what: str) -> Inventory:
+async def agent_inventory(what: str) -> Inventory:
     """Return what the agent of the current request can use.
 
     Raises:

@@ -11,17 +11,15 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-import trio
 from attrs import evolve
 from quart import Blueprint, Response
 
-from hermes_trio.agent.inventory import read_inventory
 from hermes_trio.core.errors import ApiError, bad_request
 from hermes_trio.core.jobs import ID_DIGITS, Job, JobState, NoJob, Schedule, ScheduleKind
 from hermes_trio.jobs.scheduler import change_job, with_result
 from hermes_trio.jobs.schedules import InvalidSchedule, first_run, parse_schedule, show_time
 from hermes_trio.schema.jobs import JobUpdate, parse_fire, parse_job, parse_job_update
-from hermes_trio.web.auth import choose_agent
+from hermes_trio.web.api.inventory import agent_inventory
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.request import app_state, bool_param, current_request, parse_body, principal
 
@@ -277,15 +275,9 @@ def _scheduled(job: Job, now: float) -> Job:
 
 
 async def _check_skills(names: tuple[str, ...]) -> None:
-    if not names:
-        return
-    profile = choose_agent("").profile
-    factory = app_state().services.environment(profile).runtime.factory
-    found = {
-        skill.name for skill in (await trio.to_thread.run_sync(read_inventory, factory)).skills
-    }
+    known = {skill.name for skill in (await agent_inventory("skills")).skills} if names else set()
     for name in names:
-        if name not in found:
+        if name not in known:
             raise bad_request(f"The agent has no skill '{name}'.", "skills", "unknown_skill")
 
 
