@@ -62,7 +62,7 @@ from hermes_trio.schema.replies import ShownSetting
 from hermes_trio.server.tuning import return_memory
 from hermes_trio.settings import Settings, load
 from hermes_trio.settings import options as known_options
-from hermes_trio.settings.model import display_settings
+from hermes_trio.settings.display import display_settings
 from hermes_trio.stores.base import SharedStore, Store, StoreError
 from hermes_trio.stores.factory import InMemory, PostgresUrl, SqliteFile, open_store
 from hermes_trio.tokens import Purpose, TokenSigner

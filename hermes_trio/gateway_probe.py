@@ -16,7 +16,7 @@ from hermes_trio.core.gateway import (
     HEALTH,
     GatewayStatus,
     HealthAnswer,
-    NoAnswer,
+    NoHealth,
     needs_plain_health,
     read_gateway,
 )
@@ -49,7 +49,7 @@ async def probe(gateway: Gateway) -> GatewayStatus:
         OSError,
         ValueError,
     ) as error:  # such as an unusable proxy or certificate in the environment
-        return read_gateway(gateway.url, NoAnswer(_describe(error)), None)
+        return read_gateway(gateway.url, NoHealth(_describe(error)), None)
     async with client:
         details = await _ask(client, gateway, DETAILS, headers)
         health = await _ask(client, gateway, HEALTH, {}) if needs_plain_health(details) else None
@@ -58,17 +58,17 @@ async def probe(gateway: Gateway) -> GatewayStatus:
 
 async def _ask(
     client: httpx2.AsyncClient, gateway: Gateway, path: str, headers: dict[str, str]
-) -> HealthAnswer | NoAnswer:
+) -> HealthAnswer | NoHealth:
     try:
         with trio.fail_after(gateway.seconds):
             async with client.stream("GET", f"{gateway.url}{path}", headers=headers) as answer:
                 return HealthAnswer(answer.status_code, await _read_json(answer))
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.InvalidURL) as error:
-        return NoAnswer(f"it cannot be reached: {_describe(error)}")
+        return NoHealth(f"it cannot be reached: {_describe(error)}")
     except (trio.TooSlowError, httpx2.TimeoutException):
-        return NoAnswer(f"no answer within {gateway.seconds:g} s", is_reachable=True)
+        return NoHealth(f"no answer within {gateway.seconds:g} s", is_reachable=True)
     except (httpx2.HTTPError, ssl.SSLError) as error:
-        return NoAnswer(_describe(error), is_reachable=True)
+        return NoHealth(_describe(error), is_reachable=True)
 
 
 async def _read_json(answer: httpx2.Response) -> Any:

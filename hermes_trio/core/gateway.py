@@ -64,7 +64,7 @@ class HealthAnswer:
 
 
 @frozen
-class NoAnswer:
+class NoHealth:
     """A health route did not answer."""
 
     reason: str
@@ -93,29 +93,29 @@ def normalize_gateway_url(text: str) -> str:
     return url
 
 
-def needs_plain_health(answer: HealthAnswer | NoAnswer) -> bool:
+def needs_plain_health(answer: HealthAnswer | NoHealth) -> bool:
     """Return whether ``HEALTH`` has to be asked because ``DETAILS`` did not say enough."""
-    return answer.is_reachable if isinstance(answer, NoAnswer) else not _is_report(answer)
+    return answer.is_reachable if isinstance(answer, NoHealth) else not _is_report(answer)
 
 
 def read_gateway(
-    url: str, details: HealthAnswer | NoAnswer, health: HealthAnswer | NoAnswer | None
+    url: str, details: HealthAnswer | NoHealth, health: HealthAnswer | NoHealth | None
 ) -> GatewayStatus:
     """Judge a gateway by the answers of ``DETAILS`` and, if that was asked, of ``HEALTH``."""
     last = details if health is None else health
-    if isinstance(last, NoAnswer):
+    if isinstance(last, NoHealth):
         return GatewayStatus(GatewayState.DOWN, last.reason, url)
     return _read_details(url, last.body) if health is None else _read_health(url, details, last)
 
 
-def _read_health(url: str, details: HealthAnswer | NoAnswer, health: HealthAnswer) -> GatewayStatus:
+def _read_health(url: str, details: HealthAnswer | NoHealth, health: HealthAnswer) -> GatewayStatus:
     if not _is_report(health):
         what = f"status {health.status}" if health.status != 200 else "something else than health"
         return GatewayStatus(GatewayState.DOWN, f"{HEALTH} answers with {what}", url)
     version = _text(health.body, "version")
     if problem := _problem(health.body):
         return GatewayStatus(GatewayState.DEGRADED, problem, url, version)
-    if isinstance(details, NoAnswer):
+    if isinstance(details, NoHealth):
         state, reason = GatewayState.DEGRADED, f"{DETAILS}: {details.reason}"
     elif details.status in {401, 403}:
         state, reason = GatewayState.UP, f"no details: {DETAILS} needs a key, or another one"

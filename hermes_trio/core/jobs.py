@@ -44,7 +44,7 @@ class JobState(StrEnum):
     MISSED = "missed"  # its only time passed while no server ran
 
 
-class JobResult(StrEnum):
+class LastResult(StrEnum):
     """How the last run of a job ended."""
 
     NONE = ""  # it has not run, or the run is in progress
@@ -75,7 +75,7 @@ class Job:
     paused_at: float = 0.0
     last_run_at: float = 0.0
     last_run_id: str = ""
-    last_result: JobResult = JobResult.NONE
+    last_result: LastResult = LastResult.NONE
     last_error: str = ""
     last_ended_at: float = 0.0
     revision: int = 0  # counts the changes; a store replaces only the revision that was read
@@ -88,7 +88,7 @@ class Job:
     @property
     def is_awaiting_result(self) -> bool:
         """Whether nothing is known yet of the end of its last run."""
-        return bool(self.last_run_id) and self.last_result is JobResult.NONE
+        return bool(self.last_run_id) and self.last_result is LastResult.NONE
 
     @property
     def next_run_id(self) -> str:
@@ -105,7 +105,7 @@ class Job:
             starts=self.starts + 1,
             last_run_at=now,
             last_run_id=self.next_run_id,
-            last_result=JobResult.NONE,
+            last_result=LastResult.NONE,
             last_error="",
             last_ended_at=0.0,
         )
@@ -120,9 +120,9 @@ class Job:
         """Return the job once its last run has ended."""
         outcome, ended_at = run.outcome, run.header.stamp.created_at + run.ended_after
         if outcome.status is Status.COMPLETED:
-            return evolve(self, last_result=JobResult.OK, last_ended_at=ended_at)
+            return evolve(self, last_result=LastResult.OK, last_ended_at=ended_at)
         error = outcome.failure.message or str(outcome.reason)
-        return evolve(self, last_result=JobResult.ERROR, last_error=error, last_ended_at=ended_at)
+        return evolve(self, last_result=LastResult.ERROR, last_error=error, last_ended_at=ended_at)
 
     def paused(self, now: float) -> Job:
         """Return the job when it is not to run until it is resumed."""

@@ -17,7 +17,7 @@ import trio
 from attrs import evolve, frozen
 
 from hermes_trio.core.errors import ApiError
-from hermes_trio.core.jobs import Job, JobResult, JobState, NoJob
+from hermes_trio.core.jobs import Job, JobState, LastResult, NoJob
 from hermes_trio.core.records import EndedRun, LiveRun
 from hermes_trio.jobs.schedules import grace_seconds, next_run
 from hermes_trio.runs.run import JobChanged, Run
@@ -151,7 +151,7 @@ class Scheduler:
             if error.status in _BUSY:
                 raise
             log.error("a job cannot run", job_id=job.job_id, error=error.message)
-            failed = evolve(job, last_result=JobResult.ERROR, last_error=error.message)
+            failed = evolve(job, last_result=LastResult.ERROR, last_error=error.message)
             await self._store.replace_job(_moved_on(failed, next_run_at))
             return None
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from hermes_trio.core.errors import ConfigurationError
+from hermes_trio.settings.declaration import MASK, Option
+from hermes_trio.settings.display import displayable_value
 from hermes_trio.settings.load import LoadedSettings, load
-from hermes_trio.settings.model import MASK, Option, Profile, Settings, displayable_value, options
+from hermes_trio.settings.model import Profile, Settings, options
 from hermes_trio.settings.sources import SettingsError, Source, SourceKind
 from hermes_trio.settings.validators import InvalidValueError
 

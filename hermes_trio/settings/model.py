@@ -17,39 +17,30 @@ from attrs import frozen
 
 from hermes_trio.settings import validators
 from hermes_trio.settings.channels import NO_CHANNELS, ChannelSettings
+from hermes_trio.settings.declaration import (
+    OPTION,
+    Option,
+    choice,
+    existing_file,
+    mask_secret,
+    setting,
+)
 from hermes_trio.settings.validators import InvalidValueError
 from hermes_trio.stores.factory import (
     DEFAULT_LEASE_SECONDS,
     PostgresUrl,
     StoreLocation,
-    mask_store_url,
     parse_store_url,
 )
 
 APP = "hermes-trio"
 ENV_PREFIX = "HERMES_TRIO_"
-MASK = "********"
 DEFAULT_MODEL_NAME = "hermes-agent"
 MAX_WORKERS = 256
 MAX_CLUSTER_RUNS = 10_000
 EMPTY: Mapping[str, Any] = MappingProxyType({})
-_OPTION = "option"  # key of an attrs field's metadata
 _TABLE_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,64}")  # also the name of a directory
 _RESERVED_NAME = "default"  # commonly used for the agent of the top level
-
-
-@frozen
-class Option:
-    """Everything about an option beside its type and default."""
-
-    help: str
-    flag: str = ""  # empty: only in the environment and the file
-    metavar: str = "TEXT"
-    secret: bool = False
-    is_store_url: bool = False  # which may contain a password
-    variables: tuple[str, ...] = ()  # names that other programs use; the first that is set wins
-    must_exist: bool = False
-    deprecated_name: str = ""  # former name, still accepted in the environment and the file
 
 
 def user_dir(environ: Mapping[str, str], variable: str, fallback: str) -> Path:
@@ -66,53 +57,9 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
     return user_dir(environ, "XDG_DATA_HOME", ".local/share")
 
 
-def mask_secret(value: object) -> str:
-    """Return the repr of a secret: masked, but empty if there is none."""
-    return repr(MASK if value else "")
-
-
-def _mask_url(value: str) -> str:
-    """Return the repr of a store URL, with its password masked."""
-    return repr(mask_store_url(value))
-
-
-def _setting(default: Any, option: Option, *rules: Any) -> Any:
-    secrecy: Any = mask_secret if option.secret else _mask_url if option.is_store_url else True
-    return attrs.field(
-        default=default, metadata={_OPTION: option}, validator=list(rules), repr=secrecy
-    )
-
-
-def _choice(option: Option, *choices: str) -> Any:
-    """Declare an option with a few possible words, the first being the default.
-
-    Case does not matter.
-    """
-    rule = validators.OneOf(choices)
-    return attrs.field(
-        default=choices[0], metadata={_OPTION: option}, validator=rule, converter=str.lower
-    )
-
-
-def _existing_file(text: str, flag: str) -> dict[str, Option]:
-    return {_OPTION: Option(text, flag, "FILE", must_exist=True)}
-
-
 def _validate_store(settings: Settings, field: attrs.Attribute[Any], value: str) -> None:
     try:
         parse_store_url(value, settings.data_dir)
-    except ValueError as error:
-        raise InvalidValueError(field.name, str(error)) from None
-
-
-def _validate_gateway_url(_settings: Settings, field: attrs.Attribute[Any], value: str) -> None:
-    if not value:
-        return
-    # Imported here to keep --help fast, see ``_format``.
-    from hermes_trio.core.gateway import normalize_gateway_url  # noqa: PLC0415
-
-    try:
-        normalize_gateway_url(value)
     except ValueError as error:
         raise InvalidValueError(field.name, str(error)) from None
 
@@ -185,12 +132,12 @@ class Settings:
     Created by ``load``, or directly in tests and embedding programs.
     """
 
-    host: str = _setting(
+    host: str = setting(
         "127.0.0.1",
         Option("Address to listen on.", "--host", variables=("API_SERVER_HOST",)),
         validators.validate_host,
     )
-    port: int = _setting(
+    port: int = setting(
         8642,
         Option(
             "Port to listen on; 0 picks a free one.",
@@ -203,14 +150,14 @@ class Settings:
     unix_socket: Path | None = attrs.field(
         default=None,
         metadata={
-            _OPTION: Option(
+            OPTION: Option(
                 "Path of a Unix socket to listen on as well, for a proxy on the same machine; it carries no TLS.",
                 "--unix",
                 "PATH",
             )
         },
     )
-    root_path: str = _setting(
+    root_path: str = setting(
         "",
         Option(
             "Path below which a reverse proxy serves this server, such as /agents.",
@@ -219,13 +166,13 @@ class Settings:
         ),
         validators.validate_root_path,
     )
-    agent: str = _setting(
+    agent: str = setting(
         "",
         Option("Agent to serve: a name, or module:factory. If empty: upstream when base_url is set, otherwise demo.",
                "--agent", "AGENT"),
         validators.validate_agent,
     )  # fmt: skip
-    model_name: str = _setting(
+    model_name: str = setting(
         DEFAULT_MODEL_NAME,
         Option(
             "Model id that clients see. If not set, the agent hermes is named after its Hermes profile.",
@@ -235,77 +182,77 @@ class Settings:
         ),
         validators.validate_text,
     )
-    base_url: str = _setting(
+    base_url: str = setting(
         "",
         Option("Base URL of the model server, for agents that use one.", "--base-url", "URL",
                variables=("OPENAI_BASE_URL",)),
         validators.validate_base_url,
     )  # fmt: skip
-    upstream_api_key: str = _setting(
+    upstream_api_key: str = setting(
         "", Option("API key for the model server.", "", secret=True, variables=("OPENAI_API_KEY",))
     )
-    upstream_model: str = _setting(
+    upstream_model: str = setting(
         "",
         Option("Name of the model on the model server.", "--upstream-model", "NAME", variables=("OPENAI_MODEL",)),
     )  # fmt: skip
     model_path: Path | None = attrs.field(
         default=None,
-        metadata=_existing_file("GGUF file of the model, for the agent local.", "--model-path"),
+        metadata=existing_file("GGUF file of the model, for the agent local.", "--model-path"),
     )
-    system_prompt: str = _setting("", Option("System prompt of the agent."))
-    tools: tuple[str, ...] = _setting(
+    system_prompt: str = setting("", Option("System prompt of the agent."))
+    tools: tuple[str, ...] = setting(
         (),
         Option("Tool for the agent: a name, or module:attribute; may be repeated. If empty, the agent decides.",
                "--tool", "TOOL"),
         validators.validate_texts,
     )  # fmt: skip
-    max_iterations: int = _setting(
+    max_iterations: int = setting(
         50, Option("Maximum number of model calls in one turn."), validators.AtLeast(1)
     )
-    upstream_connect_seconds: float = _setting(
+    upstream_connect_seconds: float = setting(
         10.0, Option("Timeout for connecting to the model server."), validators.validate_positive
     )
-    upstream_read_seconds: float = _setting(
+    upstream_read_seconds: float = setting(
         60.0,
         Option("How long the model server may be silent during a call.", variables=("HERMES_STREAM_READ_TIMEOUT",)),
         validators.validate_positive,
     )  # fmt: skip
-    upstream_write_seconds: float = _setting(
+    upstream_write_seconds: float = setting(
         60.0, Option("Timeout for one write to the model server."), validators.validate_positive
     )
-    upstream_pool_seconds: float = _setting(
+    upstream_pool_seconds: float = setting(
         30.0,
         Option("How long a call waits for a free connection to the model server."),
         validators.validate_positive,
     )
-    upstream_retries: int = _setting(
+    upstream_retries: int = setting(
         2,
         Option(
             "How often a failed call to the model is retried.", variables=("HERMES_STREAM_RETRIES",)
         ),
         validators.AtLeast(0),
     )
-    api_key: str = _setting(
+    api_key: str = setting(
         "",
         Option("Key that clients must send. Not available as a flag, which other users could see.", "", secret=True,
                variables=("API_SERVER_KEY",)),
     )  # fmt: skip
     api_key_file: Path | None = attrs.field(
         default=None,
-        metadata=_existing_file(
+        metadata=existing_file(
             "File with one key, or with named keys under [keys].", "--api-key-file"
         ),
     )
-    gateway_health_url: str = _setting(
+    gateway_health_url: str = setting(
         "",
         Option("Address of another gateway whose health GET /api/status shows.", variables=("GATEWAY_HEALTH_URL",)),
-        _validate_gateway_url,
+        validators.validate_gateway_url,
     )  # fmt: skip
-    gateway_health_key: str = _setting(
+    gateway_health_key: str = setting(
         "",
         Option("Key for /health/detailed of that gateway.", secret=True, variables=("GATEWAY_HEALTH_KEY",)),
     )  # fmt: skip
-    gateway_health_seconds: float = _setting(
+    gateway_health_seconds: float = setting(
         3.0,
         Option("How long each health route of that gateway may take to answer.", variables=("GATEWAY_HEALTH_TIMEOUT",)),
         validators.validate_positive,
@@ -313,16 +260,16 @@ class Settings:
     data_dir: Path = attrs.field(
         factory=lambda: default_data_dir(os.environ),
         metadata={
-            _OPTION: Option("Directory for the records and the generated key.", "--data-dir", "DIR")
+            OPTION: Option("Directory for the records and the generated key.", "--data-dir", "DIR")
         },
     )
-    store: str = _setting(
+    store: str = setting(
         "",
         Option("Where to keep records: memory:, sqlite:///path, postgresql://…, or empty for a file in data_dir.", "--store", "URL",
                is_store_url=True, variables=("DATABASE_URL",)),
         _validate_store,
     )  # fmt: skip
-    store_fallback: str = _choice(
+    store_fallback: str = choice(
         Option(
             "What to do if the store cannot be opened: off to refuse to start, or memory to serve without it and lose "
             "all records at the end.",
@@ -330,18 +277,18 @@ class Settings:
         ),
         "off", "memory",
     )  # fmt: skip
-    check_database: bool = _setting(
+    check_database: bool = setting(
         False,
         Option("Read the whole database file at the start, to look for damage: on or off."),
     )
-    lease_seconds: float = _setting(
+    lease_seconds: float = setting(
         DEFAULT_LEASE_SECONDS,
         Option(
             "How long this process may be silent before others that use the same database take over its runs."
         ),
         validators.AtLeast(1),
     )
-    workers: int = _setting(
+    workers: int = setting(
         1,
         Option(
             "Number of worker processes behind the port; more than one requires PostgreSQL.", "--workers", "NUMBER"
@@ -349,30 +296,30 @@ class Settings:
         validators.Between(1, MAX_WORKERS),
         _validate_workers,
     )  # fmt: skip
-    cors_origins: tuple[str, ...] = _setting(
+    cors_origins: tuple[str, ...] = setting(
         (),
         Option("Origin from which browsers may call the API; may be repeated.", "--cors-origin", "ORIGIN",
                variables=("API_SERVER_CORS_ORIGINS",)),
         validators.validate_origins,
     )  # fmt: skip
-    allowed_hosts: tuple[str, ...] = _setting(
+    allowed_hosts: tuple[str, ...] = setting(
         (),
         Option("Host name under which clients may address the server, *.NAME for those below NAME, * for all; may be "
                "repeated. If empty: local names on loopback addresses, all names on others.",
                "--allowed-host", "HOST"),
         validators.validate_allowed_hosts,
     )  # fmt: skip
-    max_runs: int = _setting(
+    max_runs: int = setting(
         100,
         Option("Maximum number of concurrent runs; 0 means no limit.", "--max-runs", "NUMBER"),
         validators.AtLeast(0),
     )
-    max_runs_per_principal: int = _setting(
+    max_runs_per_principal: int = setting(
         0,
         Option("Maximum number of concurrent runs of one principal; 0 means a fair share of max_runs."),
         validators.AtLeast(0),
     )  # fmt: skip
-    max_cluster_runs_per_principal: int = _setting(
+    max_cluster_runs_per_principal: int = setting(
         0,
         Option(
             "Maximum number of concurrent runs of one principal on all nodes of a PostgreSQL database together; 0 "
@@ -381,12 +328,12 @@ class Settings:
         validators.Between(0, MAX_CLUSTER_RUNS),
         _validate_cluster_runs,
     )  # fmt: skip
-    max_runs_per_minute: int = _setting(
+    max_runs_per_minute: int = setting(
         0,
         Option("Maximum number of runs that one principal may start per minute; 0 means no limit."),
         validators.AtLeast(0),
     )
-    max_requests_per_principal: int = _setting(
+    max_requests_per_principal: int = setting(
         0,
         Option(
             "Maximum number of open requests of one principal, streams included; 0 means a fair share of the "
@@ -394,82 +341,82 @@ class Settings:
         ),
         validators.AtLeast(0),
     )  # fmt: skip
-    max_agent_threads: int = _setting(
+    max_agent_threads: int = setting(
         1_000,
         Option(
             "Maximum number of threads for synchronous agents; further runs wait for a free one."
         ),
         validators.AtLeast(1),
     )
-    log_level: str = _choice(
+    log_level: str = choice(
         Option("Least severe messages to log: debug, info, warning, error or critical.", "--log-level", "LEVEL"),
         "info", "debug", "warning", "error", "critical",
     )  # fmt: skip
-    log_format: str = _choice(
+    log_format: str = choice(
         Option("Format of log lines: text or json.", "--log-format", "FORMAT"), "text", "json"
     )
-    access_log: bool = _setting(
+    access_log: bool = setting(
         True,
         Option("Log one line per request when it ends: on or off.", "--access-log", "SWITCH"),
     )
     certfile: Path | None = attrs.field(
-        default=None, metadata=_existing_file("TLS certificate chain in PEM format.", "--certfile")
+        default=None, metadata=existing_file("TLS certificate chain in PEM format.", "--certfile")
     )
     keyfile: Path | None = attrs.field(
         default=None,
-        metadata=_existing_file("Private key of the certificate in PEM format.", "--keyfile"),
+        metadata=existing_file("Private key of the certificate in PEM format.", "--keyfile"),
     )
-    keepalive_seconds: float = _setting(
+    keepalive_seconds: float = setting(
         10.0,
         Option("How long a stream may be idle before a keep-alive comment is sent."),
         validators.validate_positive,
     )
-    run_seconds: float = _setting(
+    run_seconds: float = setting(
         0.0, Option("Maximum duration of a run; 0 means no limit."), validators.AtLeast(0)
     )
-    stall_seconds: float = _setting(
+    stall_seconds: float = setting(
         30.0,
         Option("How long a client may stop reading before it is disconnected."),
         validators.validate_positive,
     )
-    max_buffered_chars: int = _setting(
+    max_buffered_chars: int = setting(
         32_768,
         Option("Characters that an agent may emit ahead of a client that does not read, before it has to wait.",
                deprecated_name="ahead_characters"),
         validators.AtLeast(1),
     )  # fmt: skip
-    drain_seconds: float = _setting(
+    drain_seconds: float = setting(
         20.0,
         Option("How long runs may continue after the server was told to stop."),
         validators.AtLeast(0),
     )
-    approval_seconds: float = _setting(
+    approval_seconds: float = setting(
         300.0,
         Option("How long an approval request waits for an answer before it is denied."),
         validators.validate_positive,
     )
-    approval_replies: bool = _setting(
+    approval_replies: bool = setting(
         False,
         Option(
             "Ask for approvals in the text of a chat, to be answered by the next message: on or off."
         ),
     )
-    interrupt_grace_seconds: float = _setting(
+    interrupt_grace_seconds: float = setting(
         5.0,
         Option("How long an interrupted agent may take to return before it is abandoned.",
                deprecated_name="grace_seconds"),
         validators.AtLeast(0),
     )  # fmt: skip
-    write_seconds: float = _setting(
+    write_seconds: float = setting(
         30.0, Option("Timeout for one write to a client."), validators.validate_positive
     )
-    body_seconds: float = _setting(
+    body_seconds: float = setting(
         20.0, Option("Timeout for receiving a request body."), validators.validate_positive
     )
-    max_body_bytes: int = _setting(
+    max_body_bytes: int = setting(
         10_000_000, Option("Maximum size of a request body."), validators.AtLeast(1)
     )
-    max_total_body_bytes: int = _setting(
+    max_total_body_bytes: int = setting(
         100_000_000,
         Option(
             "Maximum total size of the request bodies that are received and parsed at the same time; others wait. "
@@ -477,33 +424,33 @@ class Settings:
         ),
         validators.AtLeast(0),
     )  # fmt: skip
-    write_through: bool = _setting(
+    write_through: bool = setting(
         True,
         Option(
             "Send tokens in the same step that records them, where the connection allows it: on or off."
         ),
     )
-    open_webui_status: str = _choice(
+    open_webui_status: str = choice(
         Option("Status events for Open WebUI: on, off, or auto to detect it."), "auto", "on", "off"
     )
-    open_webui_tasks: str = _choice(
+    open_webui_tasks: str = choice(
         Option(
             "Handle Open WebUI's requests for titles, tags and search queries without tools: on, off, "
             "or auto to detect it."
         ),
         "auto", "on", "off",
     )  # fmt: skip
-    task_profile: str = _setting(
+    task_profile: str = setting(
         "",
         Option(
             "Profile that handles Open WebUI's background tasks, such as titles; if empty, the agent that they name."
         ),
     )
-    shared_workspace: bool = _setting(
+    shared_workspace: bool = setting(
         False,
         Option("Let all principals of an agent work in the same folder instead of one each: on or off."),
     )  # fmt: skip
-    sandbox: str = _choice(
+    sandbox: str = choice(
         Option(
             "Isolation of the programs that tools start: auto to use bubblewrap if it works, require to refuse "
             "to start without it, or off.",
@@ -511,74 +458,74 @@ class Settings:
         ),
         "auto", "require", "off",
     )  # fmt: skip
-    sandbox_network: bool = _setting(
+    sandbox_network: bool = setting(
         False, Option("Allow programs in the sandbox to use the network: on or off.")
     )
-    sandbox_paths: tuple[str, ...] = _setting(
+    sandbox_paths: tuple[str, ...] = setting(
         (),
         Option(
             "Folders that programs in the sandbox may read, in addition to those of the system."
         ),
         validators.validate_texts,
     )
-    tool_items: str = _choice(
+    tool_items: str = choice(
         Option(
             "How the Responses API shows tool calls that the server runs: mcp_call, function_call, hidden, "
             "or auto to choose by client."
         ),
         "auto", "mcp_call", "function_call", "hidden",
     )  # fmt: skip
-    agent_failure_status: int = _setting(
+    agent_failure_status: int = setting(
         424,
         Option("Status of a reply that is not streamed and whose agent failed after it had begun: 424, 422, 400 or 500. Clients retry 500."),
         validators.OneOf((424, 422, 400, 500)),
     )  # fmt: skip
 
-    on_disconnect: str = _setting(
+    on_disconnect: str = setting(
         "interrupt",
         Option(
             "What happens to a run when its client disconnects: interrupt, grace:SECONDS or detach."
         ),
         validators.validate_disconnect_policy,
     )
-    stream_durability: str = _choice(
+    stream_durability: str = choice(
         Option(
             "When clients get the events of a stored run: at once (normal), or after they are stored (strict)."
         ),
         "normal", "strict",
     )  # fmt: skip
-    busy_session: str = _choice(
+    busy_session: str = choice(
         Option("What happens to a turn in a session that is busy with another: refuse (status 409) or wait."),
         "refuse", "wait",
     )  # fmt: skip
-    timezone: str = _setting(
+    timezone: str = setting(
         "",
         Option("Time zone of the schedules of jobs, such as Europe/Berlin; that of the machine if empty.",
                variables=("HERMES_TIMEZONE",)),
         validators.validate_timezone,
     )  # fmt: skip
-    missed_jobs: str = _choice(
+    missed_jobs: str = choice(
         Option("What happens to the times of jobs that passed while no server ran: run the job once, or skip them."),
         "run", "skip",
     )  # fmt: skip
-    busy_wait_seconds: float = _setting(
+    busy_wait_seconds: float = setting(
         60.0,
         Option("How long a turn waits for a busy session before it is refused."),
         validators.AtLeast(0),
     )
-    max_stored_runs: int = _setting(
+    max_stored_runs: int = setting(
         100_000,
         Option(
             "Maximum number of ended runs to keep; the least recently used go first; 0 means no limit."
         ),
         validators.AtLeast(0),
     )
-    max_stored_bytes: int = _setting(
+    max_stored_bytes: int = setting(
         0,
         Option("Maximum total size of stored runs, sessions and conversations; 0 means no limit."),
         validators.AtLeast(0),
     )
-    replay_seconds: float = _setting(
+    replay_seconds: float = setting(
         3600.0,
         Option(
             "How long the events of an ended run can be replayed.",
@@ -586,15 +533,15 @@ class Settings:
         ),
         validators.AtLeast(0),
     )
-    idempotency_seconds: float = _setting(
+    idempotency_seconds: float = setting(
         86_400.0, Option("How long an Idempotency-Key is remembered."), validators.AtLeast(0)
     )
-    ticket_seconds: int = _setting(
+    ticket_seconds: int = setting(
         60,
         Option("How long a stream ticket can be used to open its run's event stream."),
         validators.Between(1, 3_600),
     )
-    page_session_seconds: int = _setting(
+    page_session_seconds: int = setting(
         43_200,
         Option("How long a browser stays signed in to the web page."),
         validators.Between(1, 2_592_000),
@@ -634,9 +581,9 @@ class Settings:
 def options() -> dict[str, Option]:
     """Return every option by name, in the order of the class."""
     return {
-        field.name: field.metadata[_OPTION]
+        field.name: field.metadata[OPTION]
         for field in attrs.fields(Settings)
-        if _OPTION in field.metadata
+        if OPTION in field.metadata
     }
 
 
@@ -650,50 +597,3 @@ def deprecated_names() -> dict[str, str]:
 def own_variable(name: str) -> str:
     """Return the environment variable of an option that belongs to this program alone."""
     return f"{ENV_PREFIX}{name.upper()}"
-
-
-# The system prompt is the operator's own text, which sessions do not reveal either; the others are
-# paths on the disk.
-_HIDDEN = frozenset({"system_prompt", "api_key_file", "certfile", "keyfile", "unix_socket"})
-
-
-@frozen
-class DisplayedSetting:
-    """An option as clients may see it."""
-
-    name: str
-    value: str  # "" if it is not set
-    help: str
-
-
-def display_settings(settings: Settings) -> tuple[DisplayedSetting, ...]:
-    """Return every option with secrets masked.
-
-    Profiles are omitted: not every client may know of them.
-    """
-    return tuple(
-        DisplayedSetting(
-            name, _format(settings, name, option.secret or name in _HIDDEN), option.help
-        )
-        for name, option in options().items()
-    )
-
-
-def displayable_value(settings: Settings, name: str) -> Any:
-    """Return the value of an option that is not secret itself, without the password in a store URL."""
-    value = settings.agent_name if name == "agent" else getattr(settings, name)
-    return mask_store_url(value) if options()[name].is_store_url else value
-
-
-def _format(settings: Settings, name: str, is_hidden: bool) -> str:
-    # Imported here to keep --help fast: the module compiles many patterns.
-    from hermes_trio.core.redact import redact  # noqa: PLC0415
-
-    value = displayable_value(settings, name)
-    if value is None or value in ("", ()):
-        return ""
-    if is_hidden:
-        return MASK
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return redact(", ".join(map(str, value)) if isinstance(value, tuple) else str(value))

@@ -188,3 +188,16 @@ def validate_timezone(_settings: object, field: Attribute[Any], value: str) -> N
     except (KeyError, OSError, ValueError):
         complaint = f"{quote_value(value)} is not a time zone such as Europe/Berlin"
         raise InvalidValueError(field.name, complaint) from None
+
+
+def validate_gateway_url(_settings: object, field: Attribute[Any], value: str) -> None:
+    """Accept the address of a gateway, or nothing."""
+    if not value:
+        return
+    # Imported here to keep --help fast: the module compiles many patterns.
+    from hermes_trio.core.gateway import normalize_gateway_url  # noqa: PLC0415
+
+    try:
+        normalize_gateway_url(value)
+    except ValueError as error:
+        raise InvalidValueError(field.name, str(error)) from None

@@ -138,6 +138,7 @@ def test_every_flag_of_the_settings_works(server: FakeServer, tmp_path: Path) ->
         "base_url": "http://a", "upstream_model": "u", "model_path": str(path), "tools": "t",
         "data_dir": str(tmp_path), "store": "memory:", "workers": "1", "cors_origins": "*", "allowed_hosts": "*", "max_runs": "0", "log_level": "debug",
         "log_format": "json", "access_log": "off", "sandbox": "off", "store_fallback": "memory", "certfile": str(path), "keyfile": str(path),
+        "unix_socket": str(tmp_path / "socket"), "root_path": "/agents",
     }  # fmt: skip
     flags = {name: option.flag for name, option in options().items() if option.flag}
     assert flags.keys() == values.keys()

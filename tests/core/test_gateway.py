@@ -10,7 +10,7 @@ from hermes_trio.core.gateway import (
     GatewayState,
     GatewayStatus,
     HealthAnswer,
-    NoAnswer,
+    NoHealth,
     needs_plain_health,
     normalize_gateway_url,
     read_gateway,
@@ -139,14 +139,14 @@ NO_REPORT = (
 )
 
 
-@pytest.mark.parametrize("details", [*NO_REPORT, NoAnswer("slow", is_reachable=True)])
-def test_when_the_plain_route_is_asked(details: HealthAnswer | NoAnswer) -> None:
+@pytest.mark.parametrize("details", [*NO_REPORT, NoHealth("slow", is_reachable=True)])
+def test_when_the_plain_route_is_asked(details: HealthAnswer | NoHealth) -> None:
     assert needs_plain_health(details)
 
 
 def test_a_gateway_that_cannot_be_reached_is_not_asked_again() -> None:
-    assert not needs_plain_health(NoAnswer("refused"))
-    status = read_gateway(URL, NoAnswer("refused"), None)
+    assert not needs_plain_health(NoHealth("refused"))
+    status = read_gateway(URL, NoHealth("refused"), None)
     assert status == GatewayStatus(GatewayState.DOWN, "refused", URL)
 
 
@@ -157,11 +157,11 @@ def test_a_gateway_that_cannot_be_reached_is_not_asked_again() -> None:
         (HealthAnswer(404, {}), "up", "no details: /health/detailed answers with status 404"),
         (HealthAnswer(200, {}), "up", "no details: /health/detailed answers with status 200"),
         (HealthAnswer(500, {}), "degraded", "no details: /health/detailed answers with status 500"),
-        (NoAnswer("slow", is_reachable=True), "degraded", "/health/detailed: slow"),
+        (NoHealth("slow", is_reachable=True), "degraded", "/health/detailed: slow"),
     ],
 )
 def test_a_gateway_without_details(
-    details: HealthAnswer | NoAnswer, state: str, reason: str
+    details: HealthAnswer | NoHealth, state: str, reason: str
 ) -> None:
     status = read_gateway(URL, details, OK)
     assert (str(status.state), status.reason, status.version) == (state, reason, "0.19.0")
@@ -170,12 +170,12 @@ def test_a_gateway_without_details(
 @pytest.mark.parametrize(
     ("health", "reason"),
     [
-        (NoAnswer("slow", is_reachable=True), "slow"),
+        (NoHealth("slow", is_reachable=True), "slow"),
         (HealthAnswer(502, None), "/health answers with status 502"),
         (HealthAnswer(200, "hello"), "/health answers with something else than health"),
     ],
 )
-def test_a_gateway_that_is_down(health: HealthAnswer | NoAnswer, reason: str) -> None:
+def test_a_gateway_that_is_down(health: HealthAnswer | NoHealth, reason: str) -> None:
     status = read_gateway(URL, HealthAnswer(404, None), health)
     assert (status.state, status.reason) == (GatewayState.DOWN, reason)
 

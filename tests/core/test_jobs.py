@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from hermes_trio.core.jobs import Job, JobResult, JobState, Schedule, ScheduleKind
+from hermes_trio.core.jobs import Job, JobState, LastResult, Schedule, ScheduleKind
 from hermes_trio.core.outcome import Failure, Outcome, Reason, Status
 from hermes_trio.core.records import EndedRun, RunHeader, Stamp
 
@@ -45,12 +45,12 @@ def test_a_job_goes_on_before_its_last_run() -> None:
 @pytest.mark.parametrize(
     ("outcome", "result", "error"),
     [
-        (Outcome(Status.COMPLETED), JobResult.OK, ""),
-        (Outcome(Status.FAILED, failure=Failure("gone", "x")), JobResult.ERROR, "gone"),
-        (Outcome(Status.INCOMPLETE, Reason.TIMEOUT), JobResult.ERROR, "timeout"),
+        (Outcome(Status.COMPLETED), LastResult.OK, ""),
+        (Outcome(Status.FAILED, failure=Failure("gone", "x")), LastResult.ERROR, "gone"),
+        (Outcome(Status.INCOMPLETE, Reason.TIMEOUT), LastResult.ERROR, "timeout"),
     ],
 )
-def test_the_end_of_a_run(outcome: Outcome, result: JobResult, error: str) -> None:
+def test_the_end_of_a_run(outcome: Outcome, result: LastResult, error: str) -> None:
     job = JOB.started(101.0, 200.0).ended(ended(outcome))
     assert (job.last_result, job.last_error, job.last_ended_at) == (result, error, 52.5)
     assert not job.is_awaiting_result

@@ -136,7 +136,7 @@ def test_the_strongest_source_wins_and_is_reported(
 
 
 # Several workers or nodes need another store than the one that these are tried with.
-FIXED = {"certfile", "keyfile", "api_key_file", "model_path", "data_dir", "workers"}
+FIXED = {"certfile", "keyfile", "unix_socket", "api_key_file", "model_path", "data_dir", "workers"}
 NAMES = sorted(options().keys() - FIXED)
 VALUES: dict[str, tuple[Any, Any, Any]] = {
     "host": ("a.example", "b.example", "c.example"),
@@ -153,6 +153,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "max_cluster_runs_per_principal": (0, 0, 0),
     "cors_origins": (("http://a",), ("http://b", "http://c"), ("http://d",)),
     "allowed_hosts": (("a",), ("b", "*.c"), ("*",)),
+    "root_path": ("/a", "/b/c", "/d"),
     "log_level": ("debug", "error", "warning"),
     "log_format": ("json", "text", "json"),
     "access_log": (False, True, False),

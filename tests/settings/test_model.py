@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes_trio.settings import MASK, Settings, options
-from hermes_trio.settings.model import display_settings
+from hermes_trio.settings.display import display_settings
 
 
 def shown(**values: object) -> dict[str, str]:

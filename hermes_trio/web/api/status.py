@@ -1,7 +1,8 @@
-"""``GET /api/status``: how this server is, or how another gateway is that it was told to ask."""
+"""What operators ask: how this server is, or another gateway that it watches, and who stores how much."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from attrs import asdict
@@ -9,9 +10,10 @@ from quart import Blueprint, Response
 
 from hermes_trio import __version__
 from hermes_trio.core.gateway import GatewayState, GatewayStatus, report_gateway
+from hermes_trio.schema.replies import PrincipalList, PrincipalUsage
 from hermes_trio.stores.base import SharedStore, StoreError
 from hermes_trio.web.api.info import activity, check_store, why_not_ready
-from hermes_trio.web.auth import model_names
+from hermes_trio.web.auth import model_names, require_admin
 from hermes_trio.web.errors import json_response
 from hermes_trio.web.request import app_state
 from hermes_trio.web.state import AppState
@@ -78,3 +80,17 @@ async def _nodes(state: AppState) -> list[dict[str, Any]]:
     except StoreError:
         return []  # the state of the store says why
     return [{**asdict(node), "is_this": node.name == state.services.owner} for node in found]
+
+
+@blueprint.get("/api/principals")
+async def list_principals() -> Response:
+    """List the principals that store anything, whichever profiles they use, in alphabetical order."""
+    require_admin()
+    runs: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for usage in await app_state().services.store.list_usages():
+        name = usage.principal.partition("/")[0]  # without the profile of a prefix
+        runs[name] += usage.runs
+        sizes[name] += usage.size
+    shown = [PrincipalUsage(name, runs[name], sizes[name]) for name in sorted(sizes)]
+    return json_response(asdict(PrincipalList(shown)))

@@ -7,7 +7,7 @@ import math
 import trio
 from attrs import evolve
 
-from hermes_trio.core.jobs import Job, JobResult, JobState, NoJob, Schedule, ScheduleKind
+from hermes_trio.core.jobs import Job, JobState, LastResult, NoJob, Schedule, ScheduleKind
 from hermes_trio.core.records import EndedRun, LiveRun, NoRun, Ownership, RunHeader, Stamp
 from hermes_trio.stores.base import Store
 from tests.stores.samples import COMPLETED, ODD, header
@@ -34,7 +34,7 @@ RICH = Job(
     paused_at=3.0,
     last_run_at=2.5,
     last_run_id="run_1",
-    last_result=JobResult.ERROR,
+    last_result=LastResult.ERROR,
     last_error=ODD,
     last_ended_at=2.75,
 )
