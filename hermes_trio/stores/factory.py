@@ -26,6 +26,11 @@ _MEMORY = "memory:"
 _POSTGRES = ("postgresql://", "postgres://")
 _UNENCODED = frozenset("/?#\"'<> ")
 _PASSWORD = re.compile(r"(://[^@/]*?:)[^@]*(?=@)")
+# What follows the colon of a host without being a port: a password, if the @ and the host were forgotten.
+_HOST = r"(?:\[[^]/]*\]|[^][:/@,]*)"
+_NO_PORT = re.compile(
+    rf"(://(?:[^@/]*@)?+(?:{_HOST}(?::\d*)?,)*{_HOST}:)(?!\d*(?:[,/]|$)).*", re.DOTALL
+)
 # What may be shown of the parameters of a URL. Of others, none knows what later drivers keep in them.
 _PUBLIC = frozenset(
     [
@@ -106,9 +111,9 @@ def _check_password(url: str) -> None:
 
 
 def mask_store_url(url: str) -> str:
-    """Return a store URL with its password masked, and every parameter that might be one."""
+    """Return a store URL with its password masked, and everything else that might be one."""
     place, mark, query = _PASSWORD.sub(r"\1***", url).partition("?")
-    return place + mark + "&".join(map(_mask_parameter, query.split("&")))
+    return _NO_PORT.sub(r"\1***", place) + mark + "&".join(map(_mask_parameter, query.split("&")))
 
 
 def _mask_parameter(parameter: str) -> str:
