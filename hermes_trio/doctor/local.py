@@ -17,7 +17,7 @@ from shlex import quote
 
 from attrs import frozen
 
-from hermes_trio.doctor.findings import Finding, fail, ok, warn
+from hermes_trio.doctor.findings import Finding, Level, fail, ok, warn
 from hermes_trio.keys import (
     KEY_ADVICE,
     LOCAL_FILE,
@@ -31,7 +31,13 @@ from hermes_trio.keys import (
 )
 from hermes_trio.settings import Settings
 from hermes_trio.stores.base import StoreError, newer_schema
-from hermes_trio.stores.factory import POSTGRES_EXTRA, InMemory, PostgresUrl, SqliteFile
+from hermes_trio.stores.factory import (
+    POSTGRES_EXTRA,
+    InMemory,
+    PostgresUrl,
+    SqliteFile,
+    StoreLocation,
+)
 from hermes_trio.stores.sqlite.connections import CONVERT, SQLITE_VERSION, inspect_database
 from hermes_trio.stores.sqlite.schema import LATEST_VERSION
 from hermes_trio.tools.sandbox import find_problem
@@ -286,8 +292,25 @@ class PostgresReachable:
 
 
 def check_store(settings: Settings) -> Finding:
-    """Check the database."""
-    match settings.store_location:
+    """Check the database, and what the server would do without it."""
+    try:
+        finding = _check_location(settings.store_location)
+    except ImportError as error:  # there is no fallback from a missing driver
+        message = f"the driver of PostgreSQL is missing ({error})"
+        return fail("store", message, POSTGRES_EXTRA)
+    if finding.level is Level.FAIL and settings.store_fallback == "memory":
+        return assess_fallback(finding)
+    return finding
+
+
+def assess_fallback(finding: Finding) -> Finding:
+    """Judge a store that cannot be used, where the server may keep records in memory instead."""
+    loss = "the server starts without it and loses all records at the end (store_fallback)"
+    return warn(finding.check, f"{finding.message}; {loss}", finding.advice)
+
+
+def _check_location(location: StoreLocation) -> Finding:
+    match location:
         case InMemory():
             return assess_store(StoreInMemory())
         case SqliteFile(path):
@@ -311,10 +334,8 @@ def check_store(settings: Settings) -> Finding:
 
 
 def _inspect_postgres(url: str) -> PostgresReachable | StoreUnusable:
-    try:
-        from hermes_trio.stores.postgres import connections, schema  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        return StoreUnusable(f"the driver of PostgreSQL is missing ({error}): {POSTGRES_EXTRA}")
+    from hermes_trio.stores.postgres import connections, schema  # noqa: PLC0415 - an extra
+
     try:
         found = connections.inspect_database(url)
     except StoreError as error:

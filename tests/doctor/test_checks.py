@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from hermes_trio.doctor.checks import CheckTimeouts, run_checks, try_import
 from hermes_trio.doctor.findings import Finding, Level
 from hermes_trio.keys import LOCAL_FILE
 from hermes_trio.settings import Profile, Settings
+from hermes_trio.stores.factory import POSTGRES_EXTRA
 from hermes_trio.stores.sqlite import open_sqlite
 from hermes_trio.stores.sqlite.schema import LATEST_VERSION
 
@@ -174,6 +176,29 @@ def test_a_store_that_is_unusable(tmp_path: Path) -> None:
     (tmp_path / "hermes.db").mkdir()
     assert local.check_store(Settings(data_dir=tmp_path)).level is Level.FAIL
     assert local.check_store(Settings(data_dir=tmp_path, store="memory:")).level is Level.OK
+
+
+def test_an_unusable_store_with_a_fallback_is_a_warning(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, store_fallback="memory")
+    assert local.check_store(settings).level is Level.OK
+    (tmp_path / "hermes.db").write_bytes(b"not a database" * 100)
+    found = local.check_store(settings)
+    refused = local.check_store(Settings(data_dir=tmp_path))
+    assert (found.level, found.advice) == (Level.WARN, refused.advice)
+    assert found.message == (
+        f"{refused.message}; the server starts without it and loses all records at the end"
+        " (store_fallback)"
+    )
+
+
+def test_a_missing_driver_has_no_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server does not start without the driver of the store that it is to use."""
+    monkeypatch.setitem(sys.modules, "hermes_trio.stores.postgres", None)
+    settings = Settings(store="postgresql://ann:hush@db/x", store_fallback="memory")
+    found = local.check_store(settings)
+    assert (found.level, found.advice) == (Level.FAIL, POSTGRES_EXTRA)
+    assert found.message.startswith("the driver of PostgreSQL is missing")
+    assert "hush" not in repr(found)
 
 
 # The models' servers
