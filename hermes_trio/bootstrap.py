@@ -33,10 +33,9 @@ from hermes_trio.jobs.scheduler import JobRules, MissedJobs, Scheduler
 from hermes_trio.jobs.zones import find_zone
 from hermes_trio.keys import (
     DEFAULT_PRINCIPAL,
-    KEY_ADVICE,
     ActiveKeys,
     check_keys,
-    find_weak_keys,
+    log_doubtful_keys,
 )
 from hermes_trio.preparation import (
     DEFAULT_PROFILE,
@@ -356,8 +355,7 @@ async def reload_keys(settings: Settings, state: AppState) -> None:
         KeysError: the file cannot be used; the former keys remain in force.
     """
     keyring = await trio.to_thread.run_sync(check_keys, key_sources(settings))
-    for principal in find_weak_keys(keyring.keys):
-        log.warning("a key is easy to guess", principal=principal, advice=KEY_ADVICE)
+    log_doubtful_keys(keyring, settings.profiles)
     state.keys.keyring = keyring
     principals = keyring.principal_count
     state.admission.set_principals(principals, _shared_requests(principals))

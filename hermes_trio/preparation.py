@@ -23,15 +23,14 @@ from hermes_trio.agents.registry import AgentNotFound, find_agent, is_provider
 from hermes_trio.core.errors import ConfigurationError
 from hermes_trio.keys import (
     DEFAULT_PRINCIPAL,
-    KEY_ADVICE,
     Credentials,
     Keyring,
     KeySources,
     OpenedKeys,
     check_keys,
     check_secret,
-    find_weak_keys,
     is_loopback,
+    log_doubtful_keys,
     open_credentials,
 )
 from hermes_trio.settings import Profile, Settings
@@ -88,8 +87,7 @@ def prepare(
     if credentials is None:
         check(settings, agent)
         credentials = open_credentials(key_sources(settings))
-        for principal in find_weak_keys(credentials.keys.keyring.keys):
-            log.warning("a key is easy to guess", principal=principal, advice=KEY_ADVICE)
+        log_doubtful_keys(credentials.keys.keyring, settings.profiles)
     else:
         _check_profiles(settings, credentials.keys.keyring)
     agents = find_agents(settings, agent)

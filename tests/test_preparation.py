@@ -36,6 +36,38 @@ def test_on_loopback_a_weak_key_is_a_warning(tmp_path: Path) -> None:
     assert "password" not in str(line)
 
 
+def test_an_unknown_profile_in_the_key_file_is_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("joserfc", reason="[oidc] needs joserfc")
+    path = tmp_path / "keys.toml"
+    path.write_text(
+        f"""
+        [keys.ada]
+        key = "{STRONG_KEY}-a"
+        profiles = ["default", "coder", "codr"]
+        [keys.eve]
+        key = "{STRONG_KEY}-e"
+        [oidc]
+        issuer = "https://id.example.org"
+        audience = "hermes-trio"
+        [oidc.roles.staff]
+        profiles = ["coder", "reviewer"]
+        """
+    )
+    path.chmod(0o600)
+    profiles = {"coder": Profile(name="coder", agent="demo")}
+    settings = Settings(data_dir=tmp_path, api_key_file=path, agent="demo", profiles=profiles)
+    with structlog.testing.capture_logs() as lines:
+        prepare(settings)
+    assert [
+        (line["event"], line["entry"], line["profile"])
+        for line in lines
+        if line["log_level"] == "warning"
+    ] == [
+        ("the key file names an unknown profile", "keys.ada", "codr"),
+        ("the key file names an unknown profile", "oidc.roles.staff", "reviewer"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("host", "url"),
     [

@@ -23,6 +23,7 @@ from hermes_trio.keys.keyring import (
 )
 from hermes_trio.keys.loopback import is_loopback
 from hermes_trio.keys.oidc_settings import OIDC_PREFIX, OidcSettings
+from hermes_trio.keys.report import log_doubtful_keys
 from hermes_trio.keys.sources import (
     LOCAL_FILE,
     OIDC_EXTRA,
@@ -45,6 +46,6 @@ __all__ = [
     "ANONYMOUS", "DEFAULT_PRINCIPAL", "KEY_ADVICE", "LOCAL_FILE", "MIN_KEY_BITS", "OIDC_EXTRA", "OIDC_PREFIX", "OPERATOR_ACCESS", "SECRET_FILE",
     "SETTINGS_KEY", "Access", "ActiveKeys", "Anonymous", "ConfiguredKeys", "Credentials", "GeneratedKey",
     "KeySources", "Keyring", "KeysError", "NamedKey", "OidcSettings", "OpenedKeys", "Principal", "Quota", "StoredKey", "add_key",
-    "check_keys", "check_secret", "estimate_bits", "find_weak_keys", "hash_key", "is_loopback", "load_key_file", "open_credentials",
-    "open_keys", "open_secret", "read_key_file", "refuse_weak_keys", "remove_key",
+    "check_keys", "check_secret", "estimate_bits", "find_weak_keys", "hash_key", "is_loopback", "load_key_file",
+    "log_doubtful_keys", "open_credentials", "open_keys", "open_secret", "read_key_file", "refuse_weak_keys", "remove_key",
 ]  # fmt: skip

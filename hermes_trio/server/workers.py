@@ -25,7 +25,7 @@ from attrs import define, evolve, frozen
 
 from hermes_trio import logs
 from hermes_trio.core.errors import ConfigurationError
-from hermes_trio.keys import KEY_ADVICE, Credentials, KeySources, find_weak_keys, open_credentials
+from hermes_trio.keys import Credentials, KeySources, log_doubtful_keys, open_credentials
 from hermes_trio.server.greeting import greet, local_url, socket_url
 from hermes_trio.server.process_secrets import hide_secrets
 from hermes_trio.server.shutdown import ShutdownTimeouts
@@ -325,8 +325,7 @@ def main(loaded: LoadedSettings) -> int:
     credentials = open_credentials(
         KeySources(settings.host, settings.data_dir, settings.api_key, settings.api_key_file)
     )
-    for principal in find_weak_keys(credentials.keys.keyring.keys):
-        log.warning("a key is easy to guess", principal=principal, advice=KEY_ADVICE)
+    log_doubtful_keys(credentials.keys.keyring, settings.profiles)
     return supervise(settings, credentials, hide_secrets(loaded))
 
 

@@ -33,11 +33,15 @@ def test_keys_change_while_the_server_runs(tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     ada = add_key(path, "ada", {})
     options = LaunchOptions(tmp_path, ("--agent", AGENTS, "--api-key-file", str(path)))
-    with serving(options, expected="cannot reload|refused a key") as server:
-        eve = add_key(path, "eve", {"routes": ["sessions:read"]})
+    doubt = "the key file names an unknown profile"
+    with serving(options, expected=f"cannot reload|refused a key|{doubt}") as server:
+        assert doubt not in server.log
+        eve = add_key(path, "eve", {"routes": ["sessions:read"], "profiles": ["default", "codr"]})
         assert (status(server, ada), status(server, eve)) == (200, 401)
         reload(server)
         assert (status(server, ada), status(server, eve)) == (200, 200)
+        [line] = [line for line in server.log.splitlines() if doubt in line]
+        assert line.endswith("entry=keys.eve profile=codr")
         remove_key(path, "ada")
         whole = path.read_text()
         path.write_text(whole + "[keys.broken\n")
