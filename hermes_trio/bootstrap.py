@@ -66,6 +66,7 @@ from hermes_trio.stores.base import SharedStore, Store, StoreError
 from hermes_trio.stores.factory import InMemory, PostgresUrl, SqliteFile, open_store
 from hermes_trio.tokens import Purpose, TokenSigner
 from hermes_trio.tools.sandbox import open_sandbox
+from hermes_trio.web.api.metric_history import record_history
 from hermes_trio.web.api.responses import to_items
 from hermes_trio.web.app import Application, attach_state, detach_state, has_state, make_app
 from hermes_trio.web.metrics import Metrics
@@ -145,13 +146,16 @@ async def open_server(prepared: Prepared, app: Application | None = None) -> Asy
             open_supervisor(services) as supervisor,
         ):
             supervisor.nursery.start_soon(enforce_retention, store, _retention(settings))
-            readiness = ReadinessFlag(StoreMonitor(store), lease, store_fallback=fallback)
+            readiness = ReadinessFlag(
+                StoreMonitor(store, metrics.store_answered), lease, store_fallback=fallback
+            )
             supervisor.nursery.start_soon(readiness.monitor.run)
             if services.cluster is not None:
                 supervisor.nursery.start_soon(services.cluster.run)
             app = app or make_server_app(settings)
             try:
                 server = _attach(app, prepared, services, supervisor, metrics, readiness)
+                supervisor.nursery.start_soon(record_history, server.state)
                 scheduler = server.state.scheduler
                 start = partial(start_job, server.state, scheduler.zone)
                 supervisor.nursery.start_soon(scheduler.run, start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from hermes_trio.web.metrics import DESCRIPTIONS, SECONDS
+from hermes_trio.web.metrics import DESCRIPTIONS, SECONDS, STORE_SECONDS
 
 PLACE = Path(__file__).parent.parent / "docs" / "reference" / "metrics.md"
 
@@ -40,10 +40,11 @@ def _table() -> Iterator[str]:
 
 
 def _buckets() -> str:
-    bounds = ", ".join(f"{bound:g}" for bound in SECONDS)
+    bounds, finer = (", ".join(f"{each:g}" for each in all_) for all_ in (SECONDS, STORE_SECONDS))
     return (
         "A histogram is three metrics: its name with `_bucket`, `_sum` and `_count`. The buckets end at\n"
-        f"{bounds} seconds.\n"
+        f"{bounds} seconds,\n"
+        f"those of the store at {finer} seconds.\n"
     )
 
 

@@ -204,6 +204,7 @@ class Admission:
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
         self.is_draining = False
+        self.drain_deadline: float | None = None  # when a drain ends, by Trio's clock
         self.cluster: ClusterLimit | None = None
         self._quota = quota
         self._runs = SharedPlaces(limit, principals)

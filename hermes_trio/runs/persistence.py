@@ -290,8 +290,11 @@ class StoreMonitor:
     it is over.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self, store: Store, on_heartbeat: Callable[[float], None] = lambda _: None
+    ) -> None:
         self._store = store
+        self._on_heartbeat = on_heartbeat  # takes how long one took that succeeded
         self.problem = ""  # why the store does not work; "" if it does
         self._logged_at = 0.0
 
@@ -303,6 +306,7 @@ class StoreMonitor:
             await trio.sleep(HEARTBEAT_SECONDS)
 
     async def _check(self, store: Heartbeat) -> str:
+        began = trio.current_time()
         with trio.move_on_after(HEARTBEAT_TIMEOUT):
             try:
                 await store.heartbeat()
@@ -312,6 +316,7 @@ class StoreMonitor:
                 # A bug in our code: the server is not ready then, either.
                 log.exception("the heartbeat of the store failed")
                 return repr(error)
+            self._on_heartbeat(trio.current_time() - began)
             return ""
         return f"no answer within {HEARTBEAT_TIMEOUT:g} s"
 

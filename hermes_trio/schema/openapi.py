@@ -84,6 +84,14 @@ _ABOUT_AND_CHAT = (
     Operation("get", "/version", "Get the server version", replies.Version, is_open=True),
     Operation("get", "/openapi.json", "Get this document", replies.OpenApi, is_open=True),
     Operation("get", "/metrics", "Get metrics in the Prometheus format", str),
+    Operation(
+        "get",
+        "/api/metrics/history",
+        "Get the metrics of the last hour",
+        replies.MetricHistoryReply,
+        statuses=(400,),
+        query=("after",),
+    ),
     Operation("get", "/v1/models", "List the available models", replies.ModelList),
     Operation(
         "get",

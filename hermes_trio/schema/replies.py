@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from attrs import field, frozen
 
+from hermes_trio.core.metric_history import MetricSample, RouteSummary
+
 
 @frozen
 class ErrorBody:
@@ -202,9 +204,21 @@ class HealthDetails:
     tasks: int
     gateway_busy: bool
     gateway_drainable: bool
+    drain_remaining_seconds: float | None  # null unless the server drains
     exit_reason: str | None
     pid: int
     updated_at: float
+
+
+@frozen
+class WorkerStatus:
+    """One of the processes that serve together."""
+
+    number: int
+    is_this: bool  # whether it is the one that answers
+    not_ready: str  # why it takes no new runs; empty if it does
+    live_runs: int | None  # null if it does not answer
+    memory_bytes: int | None
 
 
 @frozen
@@ -218,6 +232,8 @@ class RuntimeReport:
     live_runs: int
     slots: dict[str, int]
     store: dict[str, str]
+    drain_remaining_seconds: float | None  # null unless the server drains
+    workers: list[WorkerStatus]  # that serve together; empty if there is one process
     nodes: list[dict[str, Any]]  # that share the store, this one included
 
 
@@ -239,6 +255,17 @@ class GatewayReport:
     gateway_health_url: str | None  # null for the server itself
     active_agents: int | None
     server: RuntimeReport
+
+
+@frozen
+class MetricHistoryReply:
+    """What the server did within the last hour."""
+
+    object: Literal["hermes.metric_history"]
+    interval_seconds: float  # between two samples
+    kept_seconds: float
+    data: list[MetricSample]  # oldest first
+    routes: list[RouteSummary]  # the busiest ones, busiest first
 
 
 @frozen

@@ -92,6 +92,7 @@ class Shutdown:
         await self._requested.wait()
         self._watchdog(self._timeouts.total)
         self._server.admission.is_draining = True
+        self._server.admission.drain_deadline = trio.current_time() + self._timeouts.drain
         self._server.readiness.not_ready = "draining"
         with trio.move_on_after(self._timeouts.drain):
             async with trio.open_nursery() as nursery:
@@ -107,4 +108,5 @@ class Shutdown:
 
     async def _cancel_when_forced(self, scope: trio.CancelScope) -> None:
         await self._forced.wait()
+        self._server.admission.drain_deadline = trio.current_time()
         scope.cancel()

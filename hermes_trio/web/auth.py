@@ -57,6 +57,7 @@ ROUTE_PREFIXES = {
     "/v1/runs": "runs",
     "/v1/settings": "settings",
     "/api/messages": "sessions",
+    "/api/metrics": "metrics",
     "/api/sessions": "sessions",
     "/api/jobs": "jobs",
     "/api/cron": "jobs",

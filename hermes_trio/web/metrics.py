@@ -26,7 +26,9 @@ from hermes_trio import __version__
 from hermes_trio.core.outcome import Outcome
 
 # A stream of an agent may last for minutes.
-SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 5, 15, 60, 300, 1800)
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 15, 60, 300, 1800)
+# A store in the same process takes less than a millisecond, one across a network several.
+STORE_SECONDS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
 
 _CREATED = "_created"
 
@@ -90,6 +92,11 @@ EVENTS = Description("hermes_trio_run_events_total", "counter", "Events in the l
 COMMITS = Description(
     "hermes_trio_store_commits_total", "counter", "Transactions that the store has committed."
 )
+STORE_LATENCY = Description(
+    "hermes_trio_store_heartbeat_seconds",
+    "histogram",
+    "Time that the store took for the write that checks it once a second. Its buckets are finer.",
+)
 ACTIVE = Description("hermes_trio_runs_active", "gauge", "Runs that have not ended.")
 SLOTS_IN_USE = Description("hermes_trio_slots_in_use", "gauge", "Run slots that are taken.")
 SLOTS = Description(
@@ -131,7 +138,7 @@ ANSWERING = Description(
 
 DESCRIPTIONS = (
     REQUESTS, REQUEST_SECONDS, RUNS, RUN_SECONDS, FIRST_TEXT, INPUT_TOKENS, OUTPUT_TOKENS,
-    TOOL_CALLS, EVENTS,
+    TOOL_CALLS, EVENTS, STORE_LATENCY,
     ACTIVE, SLOTS_IN_USE, SLOTS, STREAMS, COMMITS, UNSAVED, STORE_WORKING, READY, LAG, BUILD,
     WORKERS, ANSWERING,
 )  # fmt: skip
@@ -181,6 +188,7 @@ class Metrics:
         self._runs = self._counter(RUNS)
         self._run_seconds = self._histogram(RUN_SECONDS)
         self._first_text = self._histogram(FIRST_TEXT)
+        self._store_latency = self._histogram(STORE_LATENCY, STORE_SECONDS)
         self._input_tokens = self._counter(INPUT_TOKENS)
         self._output_tokens = self._counter(OUTPUT_TOKENS)
         self._active = self._gauge(ACTIVE)
@@ -199,8 +207,8 @@ class Metrics:
     def _counter(self, of: Description) -> Counter:
         return Counter(of.name, of.text, of.labels, registry=self.registry)
 
-    def _histogram(self, of: Description) -> Histogram:
-        return Histogram(of.name, of.text, of.labels, registry=self.registry, buckets=SECONDS)
+    def _histogram(self, of: Description, bounds: tuple[float, ...] = SECONDS) -> Histogram:
+        return Histogram(of.name, of.text, of.labels, registry=self.registry, buckets=bounds)
 
     def _gauge(self, of: Description) -> Gauge:
         return Gauge(of.name, of.text, of.labels, registry=self.registry)
@@ -224,6 +232,10 @@ class Metrics:
     def first_text(self, seconds: float) -> None:
         """Record the time to the first text of a run."""
         self._first_text.observe(seconds)
+
+    def store_answered(self, seconds: float) -> None:
+        """Record how long the store took for its heartbeat."""
+        self._store_latency.observe(seconds)
 
     def observe_state(self, snapshot: Snapshot) -> None:
         """Set the gauges, and the counters that other components keep."""

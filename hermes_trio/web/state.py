@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from hermes_trio.core.access import Principal
 from hermes_trio.core.dialects.chat import AGENT_FAILED
 from hermes_trio.core.gateway import GatewayStatus
+from hermes_trio.core.metric_history import MetricHistory
 from hermes_trio.jobs.scheduler import Scheduler
 from hermes_trio.keys import ActiveKeys
 from hermes_trio.runs.admission import Admission, BodyBudget, SessionLocks
@@ -101,3 +102,4 @@ class AppState:
     health: HealthCallbacks
     metrics: Metrics
     scheduler: Scheduler
+    history: MetricHistory = field(factory=MetricHistory)

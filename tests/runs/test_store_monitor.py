@@ -67,3 +67,19 @@ async def test_a_store_that_hangs(autojump_clock: MockClock) -> None:
 async def test_a_store_without_a_heartbeat() -> None:
     store: Any = object()
     await StoreMonitor(store).run()
+
+
+async def test_how_long_the_store_takes_is_reported(autojump_clock: MockClock) -> None:
+    store: Any = StoreWithHeartbeat()
+    taken: list[float] = []
+    monitor = StoreMonitor(store, taken.append)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(monitor.run)
+        await trio.sleep(0.5)
+        store.error = StoreError("gone")
+        await trio.sleep(HEARTBEAT_SECONDS)
+        assert taken == [0.0]  # only of heartbeats that succeed
+        store.error = None
+        await trio.sleep(HEARTBEAT_SECONDS)
+        assert len(taken) == 2
+        nursery.cancel_scope.cancel()

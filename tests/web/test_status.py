@@ -8,6 +8,8 @@ from typing import Any
 import attrs
 import msgspec
 import pytest
+import trio
+from trio.testing import MockClock
 
 from hermes_trio import __version__
 from hermes_trio.bootstrap import open_server
@@ -92,6 +94,21 @@ async def test_a_server_that_drains() -> None:
     report = read_report(await harness.client.get("/api/status"))
     assert (report["state"], report["reason"]) == ("degraded", "draining")
     assert report["gateway_state"] == "draining"
+
+
+@pytest.mark.parametrize(("passed", "remaining"), [(0, 20), (15, 5), (30, 0)])
+async def test_how_long_a_drain_still_takes(
+    mock_clock: MockClock, passed: float, remaining: float
+) -> None:
+    harness = make_harness()
+    report = read_report(await harness.client.get("/api/status"))
+    assert report["server"]["drain_remaining_seconds"] is None
+    harness.state.admission.drain_deadline = trio.current_time() + 20
+    mock_clock.jump(passed)
+    report = read_report(await harness.client.get("/api/status"))
+    assert report["server"]["drain_remaining_seconds"] == remaining
+    details = (await harness.client.get("/health/detailed")).json
+    assert details["drain_remaining_seconds"] == remaining
 
 
 async def test_a_broken_store() -> None:

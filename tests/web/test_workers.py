@@ -11,6 +11,7 @@ from hermes_trio.core.events import Text
 from hermes_trio.core.outcome import Outcome, Status
 from hermes_trio.web.api.info import report_worker
 from hermes_trio.web.app import attach_state
+from hermes_trio.web.metrics import SECONDS
 from hermes_trio.web.workers import WorkerReport, Workers, explain, merge_metrics, silent
 from tests.support.fakes import CHAT, AppHarness, ask, make_harness
 
@@ -94,7 +95,7 @@ async def test_the_sum_of_histograms_is_a_histogram() -> None:
     merged = values(merge_metrics([report, evolve(report, number=2)]))
     single = values((report.metrics or "").encode())
     runs = {key for key in single if key[0].startswith("hermes_trio_run_duration_seconds")}
-    assert len(runs) == 13
+    assert len(runs) == len(SECONDS) + 3  # infinity, the sum and the count
     assert all(merged[key] == 2 * single[key] for key in runs)
     text = merge_metrics([report, evolve(report, number=2)]).decode()
     buckets = [
@@ -122,3 +123,17 @@ async def test_liveness_does_not_depend_on_others() -> None:
 
 def test_all_ready_needs_no_explanation() -> None:
     assert explain([WorkerReport(2, "", "")]) == explain([]) == ""
+
+
+async def test_the_workers_are_listed_in_the_status() -> None:
+    harness = with_others(make_harness(), silent(3), WorkerReport(2, "draining", SECOND))
+    shown = (await harness.client.get("/api/status")).json["server"]["workers"]
+    assert [(each["number"], each["is_this"]) for each in shown] == [
+        (1, True),
+        (2, False),
+        (3, False),
+    ]
+    assert [each["not_ready"] for each in shown] == ["", "draining", "does not answer"]
+    assert [each["live_runs"] for each in shown] == [0, 7, None]
+    assert shown[0]["memory_bytes"] > 1_000_000
+    assert shown[1]["memory_bytes"] is shown[2]["memory_bytes"] is None

@@ -80,6 +80,7 @@ async def detailed() -> Response:
             "tasks": trio.lowlevel.current_statistics().tasks_living,
             "gateway_busy": len(state.services.registry) > 0,
             "gateway_drainable": True,
+            "drain_remaining_seconds": drain_remaining(),
             "exit_reason": None,
             **state.health.details(),
         }
@@ -89,6 +90,12 @@ async def detailed() -> Response:
 def activity() -> str:
     """Return what the server does, in the terms of the Hermes gateway."""
     return "draining" if app_state().admission.is_draining else "running"
+
+
+def drain_remaining() -> float | None:
+    """Return for how many seconds live runs may still end by themselves; None without a drain."""
+    deadline = app_state().admission.drain_deadline
+    return None if deadline is None else max(0.0, deadline - trio.current_time())
 
 
 async def check_store() -> dict[str, str]:
@@ -147,15 +154,18 @@ async def openapi() -> Response:
 @blueprint.get("/metrics")
 async def metrics() -> Response:
     """Return the metrics in Prometheus' text format, those of all workers together."""
-    state = app_state()
+    text = await collect_metrics(app_state())
+    return Response(text, 200, {"Content-Type": CONTENT_TYPE_LATEST})
+
+
+async def collect_metrics(state: AppState) -> bytes:
+    """Return the metrics of all workers in Prometheus' text format."""
     workers = state.health.workers
     if workers is None:
-        text = await _render_metrics(state)
-    else:
-        reports = await workers.collect()
-        own = await report_worker(state, workers.number)
-        text = await in_thread(merge_metrics, [own, *reports])
-    return Response(text, 200, {"Content-Type": CONTENT_TYPE_LATEST})
+        return await _render_metrics(state)
+    reports = await workers.collect()
+    own = await report_worker(state, workers.number)
+    return await in_thread(merge_metrics, [own, *reports])
 
 
 async def report_worker(state: AppState, number: int) -> WorkerReport:

@@ -12,11 +12,19 @@ from hermes_trio import __version__
 from hermes_trio.core.gateway import GatewayState, GatewayStatus, report_gateway
 from hermes_trio.schema.replies import PrincipalList, PrincipalUsage
 from hermes_trio.stores.base import SharedStore, StoreError
-from hermes_trio.web.api.info import activity, check_store, why_not_ready
+from hermes_trio.web.api.info import (
+    activity,
+    check_store,
+    drain_remaining,
+    report_worker,
+    why_not_ready,
+)
 from hermes_trio.web.auth import model_names, require_admin
 from hermes_trio.web.errors import json_response
+from hermes_trio.web.metrics import ACTIVE
 from hermes_trio.web.request import app_state
 from hermes_trio.web.state import AppState
+from hermes_trio.web.workers import WorkerReport
 
 blueprint = Blueprint("status", __name__)
 
@@ -41,6 +49,8 @@ async def status() -> Response:
                 "live_runs": len(state.services.registry),
                 "slots": {"in_use": state.admission.in_use, "limit": state.admission.limit},
                 "store": {"kind": state.health.store_kind, **store},
+                "drain_remaining_seconds": drain_remaining(),
+                "workers": await _workers(state),
                 "nodes": await _nodes(state),
             },
         }
@@ -68,6 +78,30 @@ def _process(state: AppState) -> dict[str, Any]:
         "started_at": state.services.wall_clock() - uptime,
         "uptime_seconds": uptime,
     }
+
+
+async def _workers(state: AppState) -> list[dict[str, Any]]:
+    """List the processes that serve together, this one included; empty if there is only one."""
+    workers = state.health.workers
+    if workers is None:
+        return []
+    reports = [await report_worker(state, workers.number), *await workers.collect()]
+    return [
+        {
+            "number": report.number,
+            "is_this": report.number == workers.number,
+            "not_ready": report.not_ready,
+            "live_runs": _read_metric(report, ACTIVE.name),
+            "memory_bytes": _read_metric(report, "process_resident_memory_bytes"),
+        }
+        for report in sorted(reports, key=lambda report: report.number)
+    ]
+
+
+def _read_metric(report: WorkerReport, name: str) -> int | None:
+    """Return a metric without labels; None if the worker did not answer."""
+    lines = (line.split(" ") for line in (report.metrics or "").splitlines())
+    return next((int(float(words[1])) for words in lines if words[0] == name), None)
 
 
 async def _nodes(state: AppState) -> list[dict[str, Any]]:
