@@ -9,6 +9,11 @@ export function seconds(value) {
   return whole < 3600 ? `${Math.floor(whole / 60)}:${rest}` : `${Math.floor(whole / 3600)}:${String(Math.floor(whole / 60) % 60).padStart(2, "0")}:${rest}`;
 }
 
+// The same with two digits for what takes less than ten milliseconds.
+export function brief(value) {
+  return value != null && value > 0 && value < 0.01 ? `${Number((value * 1000).toPrecision(2))} ms` : seconds(value);
+}
+
 // Of something that is under way: tenths would flicker.
 export function running(value) {
   return value < 60 ? `${Math.max(0, Math.floor(value))} s` : seconds(value);

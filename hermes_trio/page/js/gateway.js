@@ -1,15 +1,15 @@
-// Another gateway that the server was told to watch, and the nodes that share the server's store.
+// Another gateway that the server was told to watch, the workers of the server, and the nodes that share its store.
 
 import { get } from "./api.js";
 import { Cell, useCell } from "./cell.js";
-import { running } from "./format.js";
+import { bytes, running } from "./format.js";
 import { html } from "./lib.js";
 import { usePolling } from "./polling.js";
 
 const EVERY = 10_000; // milliseconds: the server asks the gateway each time
 const DOTS = { up: "on", degraded: "wait", down: "off" };
 
-const report = new Cell(null);
+export const report = new Cell(null);
 
 async function load() {
   try {
@@ -23,7 +23,7 @@ export function Gateway() {
   const found = useCell(report);
   usePolling(load, EVERY);
   if (!found) return null;
-  return html`${found.gateway_health_url && html`<${Watched} found=${found} />`}${found.server.nodes.length > 0 && html`<${Nodes} nodes=${found.server.nodes} />`}`;
+  return html`${found.gateway_health_url && html`<${Watched} found=${found} />`}${found.server.workers.length > 0 && html`<${Workers} workers=${found.server.workers} />`}${found.server.nodes.length > 0 && html`<${Nodes} nodes=${found.server.nodes} />`}`;
 }
 
 function Watched({ found }) {
@@ -40,7 +40,16 @@ function Watched({ found }) {
     ${found.reason && html`<p class="faint">${found.reason}</p>`}`;
 }
 
+const alive = (good) => html`<span class=${`dot ${good ? "on" : "off"}`} aria-hidden="true"></span>`;
+
+function Workers({ workers }) {
+  return html`<h2>Workers</h2><div class="table" tabindex="0" role="region" aria-label="Workers"><table class="figures"><thead><tr><th scope="col">Worker</th><th scope="col">State</th><th scope="col" class="right">Runs</th><th scope="col" class="right">Memory</th></tr></thead>
+    <tbody>${workers.map((each) => html`<tr key=${each.number}><th scope="row">${each.number}${each.is_this && html` <span class="pill">this one</span>`}</th>
+      <td class=${each.not_ready ? "bad" : ""}>${alive(!each.not_ready)}${each.not_ready || "ready"}</td><td class="right">${each.live_runs ?? "–"}</td><td class="right">${each.memory_bytes == null ? "–" : bytes(each.memory_bytes)}</td></tr>`)}</tbody></table></div>`;
+}
+
 function Nodes({ nodes }) {
-  return html`<h2>Nodes</h2><dl class="facts tiles nodes">${nodes.map((node) => html`<div key=${node.name}>
-    <dt>${node.address}${node.is_this && ", this one"}</dt><dd class=${node.is_alive ? "good" : "bad"}><span class=${`dot ${node.is_alive ? "on" : "off"}`} aria-hidden="true"></span>${node.is_alive ? `${node.live_runs} live` : `silent for ${running(node.silent_seconds)}`}</dd></div>`)}</dl>`;
+  return html`<h2>Nodes</h2><div class="table" tabindex="0" role="region" aria-label="Nodes"><table class="figures"><thead><tr><th scope="col">Node</th><th scope="col">State</th><th scope="col" class="right">Runs</th><th scope="col" class="right">Seen</th></tr></thead>
+    <tbody>${nodes.map((node) => html`<tr key=${node.name}><th scope="row">${node.address}${node.is_this && html` <span class="pill">this one</span>`}</th>
+      <td class=${node.is_alive ? "" : "bad"}>${alive(node.is_alive)}${node.is_alive ? "alive" : "silent"}</td><td class="right">${node.live_runs}</td><td class="right">${running(node.silent_seconds)} ago</td></tr>`)}</tbody></table></div>`;
 }

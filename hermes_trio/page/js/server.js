@@ -1,84 +1,89 @@
-// How the server is doing: live plots, checks, settings, remembered approvals.
+// How the server is doing: its state, the last hour in plots, who serves, remembered approvals, settings.
 
-import { get, health, part, request } from "./api.js";
+import { BASE, get, health, part, request } from "./api.js";
 import { Bar } from "./bar.js";
-import { CopyButton, Problem } from "./bits.js";
+import { CopyButton, Icon, Problem } from "./bits.js";
 import { Cell, useCell } from "./cell.js";
-import { mean, parseFigures, rate } from "./figures.js";
-import { bytes, moment } from "./format.js";
-import { Gateway } from "./gateway.js";
+import { brief, bytes, compact, count, moment, running } from "./format.js";
+import { Gateway, report } from "./gateway.js";
+import { history, loadHistory } from "./history.js";
 import { html, useEffect, useState } from "./lib.js";
 import { announce } from "./notes.js";
 import { Plot } from "./plot.js";
 import { usePolling } from "./polling.js";
 
-const EVERY = 2000; // milliseconds
-const KEPT = 150; // samples: five minutes
+const EVERY = 5000; // milliseconds
+const SPANS = { "15 min": 900, "1 h": 3600 };
+const DOCS = "https://github.com/hermes-trio/hermes-trio/tree/main/docs";
 
+const SHARES = (name) => ({ p50: `${name}_p50`, p99: `${name}_p99` });
 const PLOTS = [
-  { name: "Runs and streams", series: { runs: (s) => s.get("hermes_trio_runs_active"), streams: (s) => s.get("hermes_trio_streams_open") } },
-  { name: "Events per second", note: "about one for each token", series: { events: (s, b, t) => rate("hermes_trio_run_events_total", b, s, t) } },
-  { name: "Output tokens per second", note: "counted when runs end", series: { tokens: (s, b, t) => rate("hermes_trio_output_tokens_total", b, s, t) } },
-  { name: "Time to first text", unit: "ms", series: { mean: (s, b) => times(1000, mean("hermes_trio_first_text_seconds", b, s)) } },
-  { name: "Loop lag", unit: "ms", series: { lag: (s) => times(1000, s.get("hermes_trio_loop_lag_seconds")) } },
-  { name: "Memory", unit: "MiB", series: { resident: (s) => times(1 / 1048576, s.get("process_resident_memory_bytes")) } },
-  { name: "Store commits per second", series: { commits: (s, b, t) => rate("hermes_trio_store_commits_total", b, s, t) } },
-  { name: "Requests per second", series: { requests: (s, b, t) => rate("hermes_trio_http_requests_total", b, s, t) } },
+  { name: "Runs and streams", show: number, least: 4, series: { runs: "live_runs", streams: "open_streams" } },
+  { name: "Events per second", note: "about one per token", show: number, least: 1, series: { events: "events_per_second" } },
+  { name: "Output tokens per second", note: "as runs end", show: number, least: 1, series: { tokens: "output_tokens_per_second" } },
+  { name: "Requests per second", show: number, least: 1, series: { requests: "requests_per_second" } },
+  { name: "Request latency", note: "to the end of a stream", show: brief, least: 0.01, series: SHARES("latency") },
+  { name: "Time to first text", show: brief, least: 0.01, series: SHARES("first_text") },
+  { name: "Store latency", show: brief, least: 0.001, series: SHARES("store") },
+  { name: "Memory", show: bytes, least: 64 * 1048576, binary: true, series: { memory: "memory_bytes" } },
+  { name: "Processor", note: "1 is one busy core", show: number, least: 0.1, series: { cores: "cpu_cores" } },
 ];
 
-function times(factor, value) {
-  return value == null ? null : value * factor;
+function number(value) {
+  return value >= 1000 ? compact(value) : String(Number(value.toPrecision(value >= 100 ? 3 : 2)));
 }
 
-// Samples outlive the view, so that coming back shows where it was.
-const samples = { at: [], before: null, columns: PLOTS.map((plot) => Object.keys(plot.series).map(() => [])) };
-const state = new Cell({ health: null, figures: null, problem: "" });
+const state = new Cell({ health: null, problem: "" });
 
-async function sample() {
+async function load() {
   try {
-    const [found, response] = await Promise.all([health(), request("GET", "/metrics")]);
-    const figures = parseFigures(await response.text());
-    add(figures, Date.now() / 1000);
-    state.set({ health: found, figures, problem: "" });
+    const [found] = await Promise.all([health(), loadHistory()]);
+    state.set({ health: found, problem: "" });
   } catch (error) {
     state.set({ ...state.value, problem: error.message });
   }
 }
 
-function add(figures, at) {
-  const elapsed = at - (samples.at.at(-1) ?? at);
-  samples.at = [...samples.at, at].slice(-KEPT);
-  PLOTS.forEach((plot, n) => Object.values(plot.series).forEach((value, m) => {
-    const column = samples.columns[n][m];
-    samples.columns[n][m] = [...column, value(figures, samples.before, elapsed) ?? null].slice(-KEPT);
-  }));
-  samples.before = figures;
-}
-
 export function Server() {
-  const { health: found, figures, problem } = useCell(state);
-  usePolling(sample, EVERY);
-  return html`<${Bar} title="Server">${found && html`<span class="faint">version ${found.version}</span>`}</${Bar}><div class="view server">
-    ${problem && html`<${Problem} text=${problem} />`}
-    ${found && html`<${Checks} found=${found} figures=${figures} />`}
+  const { health: found, problem } = useCell(state);
+  const { samples, routes, problem: noHistory } = useCell(history);
+  const [span, setSpan] = useState("1 h");
+  usePolling(load, EVERY);
+  return html`<${Bar} title="Server"><span class="spring"></span><div class="tabs" role="group" aria-label="Time shown">${Object.keys(SPANS).map((name) => html`<button type="button" key=${name} aria-pressed=${name === span} onClick=${() => setSpan(name)}>${name}</button>`)}</div></${Bar}><div class="view server">
+    ${[...new Set([problem, noHistory])].filter(Boolean).map((text) => html`<${Problem} key=${text} text=${text} />`)}
+    ${found && html`<${Checks} found=${found} />`}
+    <div class="plots">${PLOTS.map((plot) => html`<${Plot} key=${plot.name} plot=${plot} samples=${samples} span=${SPANS[span]} />`)}</div>
+    ${!samples.length && !noHistory && html`<p class="faint">The server takes a sample every 10 seconds.</p>`}
+    <p class="links"><a href=${`${BASE}metrics`} target="_blank" rel="noreferrer"><${Icon} name="gauge" />Metrics</a>
+      <a href=${`${BASE}openapi.json`} target="_blank" rel="noreferrer"><${Icon} name="code" />OpenAPI</a>
+      <a href=${DOCS} target="_blank" rel="noreferrer"><${Icon} name="out" />Documentation</a></p>
     <${Gateway} />
-    <h2>Now</h2>
-    <div class="plots">${PLOTS.map((plot, n) => html`<${Plot} key=${plot.name} plot=${plot} at=${samples.at} columns=${samples.columns[n]} />`)}</div>
+    <${Routes} routes=${routes} />
     <${Approvals} />
     <${Settings} />
   </div>`;
 }
 
-function Checks({ found, figures }) {
+function Checks({ found }) {
+  const server = useCell(report)?.server;
   const checks = Object.entries(found.readiness.checks);
   const limit = found.slots.limit || "any number";
-  const memory = figures?.get("process_resident_memory_bytes");
+  const left = found.drain_remaining_seconds;
   return html`<dl class="facts tiles">
     ${checks.map(([name, check]) => html`<div key=${name}><dt>${name}</dt><dd class=${check.status === "ok" ? "good" : "bad"}><span class=${`dot ${check.status === "ok" ? "on" : "off"}`} aria-hidden="true"></span>${check.status}${check.detail ? `: ${check.detail}` : ""}${check.state ? `, ${check.state}` : ""}</dd></div>`)}
+    ${left != null && html`<div><dt>Stops in</dt><dd>${running(left)}</dd></div>`}
+    ${server && html`<div title=${`process ${found.pid}`}><dt>Up for</dt><dd>${running(server.uptime_seconds)}</dd></div>`}
     <div><dt>Live runs</dt><dd>${found.active_agents}</dd></div>
     <div><dt>Slots</dt><dd>${found.slots.in_use} of ${limit}</dd></div>
-    ${memory && html`<div><dt>Memory</dt><dd>${bytes(memory)}</dd></div>`}
-    <div><dt>Process</dt><dd>${found.pid}</dd></div></dl>`;
+    <div><dt>Version</dt><dd>${found.version}</dd></div></dl>`;
+}
+
+function Routes({ routes }) {
+  if (!routes.length) return null;
+  return html`<h2>Routes <span class="faint">last hour</span></h2><div class="table" tabindex="0" role="region" aria-label="Routes"><table class="figures">
+    <thead><tr><th scope="col">Route</th>${["Requests", "p50", "p99", "Errors"].map((name) => html`<th scope="col" class="right" key=${name}>${name}</th>`)}</tr></thead>
+    <tbody>${routes.map((each) => html`<tr key=${each.route}><th scope="row"><code>${each.route}</code></th><td class="right">${count(each.requests)}</td>
+      <td class="right">${brief(each.latency_p50)}</td><td class="right">${brief(each.latency_p99)}</td><td class=${`right ${each.errors ? "bad" : ""}`}>${count(each.errors)}</td></tr>`)}</tbody></table></div>`;
 }
 
 function Approvals() {

@@ -149,21 +149,68 @@ test("a run that is not there says so", () => withPage(async ({ page }) => {
   }
 }, { expected: /404/ }));
 
-test("the server: plots, checks, settings, version", () => withPage(async ({ page }) => {
-  await open(page, "Server");
-  await becomes(() => page.locator(".plot canvas").count(), 8);
-  await page.getByText(/version \d+\.\d+/).waitFor();
-  await tells(page.locator(".facts").first(), /storeok/);
-  const shown = (name) => page.locator(".plot", { hasText: name }).locator(".now").textContent();
-  await eventually(async () => /resident \d+/.test(await shown("Memory")));
+test("the server: plots, routes, checks, settings, version", () => withPage(async ({ page }) => {
   const { run_id: id } = await api("POST", "/v1/runs", { input: "/long 100000" }); // goes on for as long as somebody looks
-  await eventually(async () => /commits [1-9.]|commits 0\.\d/.test(await shown("Store commits")));
-  await eventually(async () => /events [1-9]/.test(await shown("Events per second")));
-  await eventually(async () => /mean \d/.test(await shown("Time to first text")));
+  await eventually(async () => (await api("GET", "/api/metrics/history")).data.at(-1)?.events_per_second > 0);
+  await open(page, "Server");
+  await becomes(() => page.locator(".plot canvas").count(), 9);
+  const shown = (name) => page.locator(".plot", { hasText: name }).locator(".now");
+  for (const [name, pattern] of [["Memory", /MiB/], ["Events per second", /[1-9]/], ["Store latency", /p50 .*ms.*p99 .*ms/], ["Time to first text", /p50 \d/], ["Request latency", /p99 \d/]]) {
+    await tells(shown(name), pattern); // from the past: nothing of it was seen by this page
+  }
   await api("POST", `/v1/runs/${id}/stop`, {});
+  await tells(page.locator(".facts").first(), /storeok.*Up for\d.*Version\d+\.\d+/s);
+  await tells(page.getByRole("region", { name: "Routes" }), /\/v1\/runs\d+/);
   const settings = page.getByRole("region", { name: "Settings" });
   await settings.getByText("model_name").waitFor();
   assert.ok(!(await page.content()).includes(KEY));
+  await page.getByRole("button", { name: "15 min" }).click();
+  await page.locator("[aria-pressed=true]", { hasText: "15 min" }).waitFor();
+  const [metrics] = await Promise.all([page.context().waitForEvent("page"), page.getByRole("link", { name: "Metrics" }).click()]);
+  await tells(metrics.locator("body"), /hermes_trio_ready 1/);
+}));
+
+test("the server: no caption is cut off", () => withPage(async ({ page }) => {
+  await eventually(async () => (await api("GET", "/api/metrics/history")).data.length);
+  await page.waitForSelector("#message");
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+    for (const width of [375, 1280]) {
+      await page.setViewportSize({ width, height: 800 });
+      await page.goto(`${BASE}/#/server`);
+      await page.getByRole("region", { name: "Settings" }).waitFor();
+      const cut = await page.locator(".plot").evaluateAll((plots) => plots.flatMap((plot) => {
+        const edge = plot.getBoundingClientRect();
+        return [...plot.querySelectorAll("figcaption, figcaption *")].filter((part) => part.scrollWidth > part.clientWidth + 1 && part.clientWidth > 0 || part.getBoundingClientRect().right > edge.right).map((part) => part.textContent);
+      }));
+      assert.deepEqual(cut, [], `at ${width} px`);
+      assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), width);
+      await accessible(page, `server at ${width} px, ${colorScheme}`);
+      if (process.env.SHOTS) await page.screenshot({ path: `${process.env.SHOTS}/server-${width}-${colorScheme}.png` });
+    }
+  }
+}));
+
+test("the server: its workers, and how long it drains", () => withPage(async ({ page }) => {
+  await page.waitForSelector("#message");
+  const answer = (path, change) => page.route(`**${path}`, async (route) => {
+    const response = await route.fetch();
+    const found = await response.json();
+    change(found);
+    await route.fulfill({ response, json: found });
+  });
+  const worker = (number, more) => ({ number, is_this: number === 1, not_ready: "", live_runs: 3, memory_bytes: 52_428_800, ...more });
+  await answer("/health/detailed", (found) => { found.drain_remaining_seconds = 12.4; });
+  await answer("/api/status", (found) => {
+    found.server.workers = [worker(1), worker(2, { not_ready: "does not answer", live_runs: null, memory_bytes: null })];
+    found.server.nodes = [{ name: "a", address: "host-a:8642", is_alive: true, live_runs: 4, silent_seconds: 2.2, is_this: true }];
+  });
+  await open(page, "Server");
+  await tells(page.locator(".facts").first(), /Stops in12 s/);
+  await tells(page.getByRole("region", { name: "Workers" }), /1 this oneready350\.0 MiB2does not answer––/);
+  await tells(page.getByRole("region", { name: "Nodes" }), /host-a:8642 this onealive42 s ago/);
+  await accessible(page, "workers");
+  if (process.env.SHOTS) await page.screenshot({ path: `${process.env.SHOTS}/workers.png` });
 }));
 
 test("the server: another gateway that it watches", () => withPage(async ({ page }) => {

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { mean, parseFigures, rate } from "../../../hermes_trio/page/js/figures.js";
-import { ago, byDay, bytes, counted, oneLine, running, seconds } from "../../../hermes_trio/page/js/format.js";
+import { ago, brief, byDay, bytes, counted, oneLine, running, seconds } from "../../../hermes_trio/page/js/format.js";
 import { ticks } from "../../../hermes_trio/page/js/timeline.js";
 import { iconOf } from "../../../hermes_trio/page/js/tool_icons.js";
 import { statusOf } from "../../../hermes_trio/page/js/words.js";
@@ -48,15 +47,8 @@ test("a run that was cut short has not failed", () => {
   assert.equal(statusOf({ status: "completed", incomplete: true }), "incomplete");
 });
 
-test("figures of Prometheus", () => {
-  const text = '# HELP x y\nx_total{a="1",b="{}"} 3\nx_total{a="2"} 4.5\nlag 1e-05\n';
-  const figures = parseFigures(text);
-  assert.deepEqual([figures.get("x_total"), figures.get("lag")], [7.5, 0.00001]);
-  assert.equal(rate("x_total", new Map([["x_total", 3.5]]), figures, 2), 2);
-  assert.equal(rate("x_total", null, figures, 2), null);
-  assert.equal(rate("x_total", new Map([["x_total", 100]]), figures, 2), 0);
-  assert.equal(mean("t", new Map([["t_sum", 1], ["t_count", 1]]), new Map([["t_sum", 7], ["t_count", 4]])), 2);
-  assert.equal(mean("t", new Map(), new Map()), null);
+test("what takes less than ten milliseconds has two digits", () => {
+  assert.deepEqual([0, 0.000214, 0.0042, 0.00999, 0.0123, 1.25, null].map(brief), ["0 ms", "0.21 ms", "4.2 ms", "10 ms", "12 ms", "1.3 s", ""]);
 });
 
 test("commands to copy hold no key and survive quotes", () => {
