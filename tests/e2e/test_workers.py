@@ -102,6 +102,29 @@ def test_two_workers_are_one_server(plan: LaunchOptions) -> None:
     assert set(re.findall(r"worker=(\d)", server.log)) == {"1", "2"}
 
 
+def test_workers_share_a_unix_socket(plan: LaunchOptions, tmp_path: Path) -> None:
+    path = tmp_path / "server.sock"
+    both_addresses = evolve(plan, flags=(*plan.flags, "--unix", str(path)))
+    with serving(both_addresses, expected=ENDED) as server:
+        workers = wait_for_two(server)
+        found: set[int] = set()
+
+        def both() -> bool:
+            transport = httpx2.HTTPTransport(uds=str(path))
+            headers = {"Authorization": f"Bearer {server.key}"}
+            with httpx2.Client(transport=transport, base_url="http://any.name") as client:
+                found.add(client.get("/health/detailed", headers=headers).json()["pid"])
+            return found == workers
+
+        eventually(both)
+        victim = min(workers)
+        os.kill(victim, signal.SIGKILL)
+        workers = wait_for_two(server, without=victim)
+        found.clear()
+        eventually(both)
+    assert not path.exists()
+
+
 def test_a_killed_worker_is_replaced(plan: LaunchOptions) -> None:
     with serving(plan, expected=ENDED) as server:
         victim, other = sorted(wait_for_two(server))
