@@ -94,7 +94,7 @@ def test_two_workers_are_one_server(plan: LaunchOptions) -> None:
         assert {answer.status_code for answer in answers} == {200}
         seen = metrics(server)
         assert seen['hermes_trio_runs_total{reason="",status="completed"}'] == 20
-        assert seen["hermes_trio_run_seconds_count"] == 20
+        assert seen["hermes_trio_run_duration_seconds_count"] == 20
         assert (seen["hermes_trio_workers"], seen["hermes_trio_workers_answering"]) == (2, 2)
         assert {
             f'process_start_time_seconds{{worker="{number}"}}' for number in (1, 2)
