@@ -50,8 +50,11 @@ BODIES: Mapping[tuple[str, str], dict[str, Any]] = {
     ("post", "/v1/runs/{run_id}/approval"): {"choice": "once", "approval_id": "a", "all": False},
     ("post", "/v1/responses/{response_id}/approval"): {"choice": "deny"},
     ("post", "/api/sessions"): {"id": "s3", "title": "t", "system_prompt": "Be kind.", "model": "hermes-agent"},
-    ("patch", "/api/sessions/{session_id}"): {"title": "other", "end_reason": "done"},
-    ("post", "/api/sessions/{session_id}/fork"): {"id": "s4", "title": "fork"},
+    ("patch", "/api/sessions/{session_id}"): {"title": "other", "end_reason": "done", "pinned": True},
+    ("post", "/api/sessions/{session_id}/fork"): {"id": "s4", "title": "fork", "before": 1, "model": "hermes-agent"},
+    ("post", "/api/jobs"): {"name": "j", "schedule": "every 2h", "prompt": "Hi", "deliver": "local", "skills": [], "repeat": 3},
+    ("patch", "/api/jobs/{job_id}"): {"name": "k", "schedule": "0 9 * * *", "prompt": "Hi", "repeat": 2, "enabled": False},
+    ("post", "/api/cron/fire"): {"job_id": "0123456789ab"},
     ("post", "/api/sessions/{session_id}/chat"): {"message": "Hi", "system_message": "Be kind."},
     ("post", "/api/sessions/{session_id}/chat/stream"): {"message": [{"type": "text", "text": "Hi"}]},
 }  # fmt: skip

@@ -217,9 +217,9 @@ MUTANTS = (
     ),
     Mutant(
         "let any user of a session answer a question",
-        "web/start_run.py",
-        "(run.end_user, run.header.stamp.model) == (end_user, choose_agent(model).model)",
-        "run.header.stamp.model == choose_agent(model).model",
+        "web/chat_questions.py",
+        "(run.end_user, run.header.stamp.model) == (asked.end_user, model)",
+        "run.header.stamp.model == model",
         REPLIES,
     ),
     Mutant(
@@ -421,8 +421,8 @@ MUTANTS = (
     Mutant(
         "let a ticket open every run of its principal",
         "tokens.py",
-        "        signature = _digest(key, principal, str(expires_at), *scope)\n",
-        "        signature = _digest(key, principal, str(expires_at))\n",
+        "name, str(expires_at), *scope\n",
+        "name, str(expires_at)\n",
         f"{TICKETS}::test_a_ticket_for_another_run",
     ),
     Mutant(

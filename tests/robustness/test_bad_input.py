@@ -43,6 +43,8 @@ async def ids_of(server: ObservedServer) -> dict[str, list[str]]:
     item = {"type": "message", "role": "user", "content": "Hi"}
     conversation = (await client.send("/v1/conversations", {"items": [item]})).json["id"]
     items = (await client.get(f"/v1/conversations/{conversation}/items")).json["data"]
+    scheduled = {"name": "j", "schedule": "every 2h", "prompt": "Hi"}
+    job = (await client.send("/api/jobs", scheduled)).json["job"]["id"]
     return {
         "response_id": [response, run],
         "run_id": [run, response],
@@ -50,6 +52,7 @@ async def ids_of(server: ObservedServer) -> dict[str, list[str]]:
         "conversation_id": [conversation, "c"],
         "item_id": [items[0]["id"]],
         "model_id": ["hermes-agent"],
+        "job_id": [job, "0123456789ab"],
     }
 
 

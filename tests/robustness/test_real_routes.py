@@ -59,11 +59,14 @@ def made(server: ServerProcess) -> dict[str, str]:
         item = {"type": "message", "role": "user", "content": "Hi"}
         conversation = http.post("/v1/conversations", json={"items": [item]}).json()["id"]
         items = http.get(f"/v1/conversations/{conversation}/items").json()["data"]
+        scheduled = {"name": "j", "schedule": "every 2h", "prompt": "Hi"}
+        job = http.post("/api/jobs", json=scheduled).json()["job"]["id"]
     ids = {
         "response_id": response,
         "run_id": run,
         "session_id": session,
         "conversation_id": conversation,
+        "job_id": job,
     }
     return {**ids, "item_id": items[0]["id"], "model_id": "hermes-agent"}
 

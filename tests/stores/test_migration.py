@@ -334,7 +334,7 @@ def test_wrong_urls(source_url: str, target_url: str, message: str) -> None:
 def test_a_missing_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hermes_trio.stores.postgres.migration_target", None)
     with (
-        pytest.raises(ConfigurationError, match=r"pip install 'hermes-trio\[postgres\]'"),
+        pytest.raises(ConfigurationError, match=r"pip install '\.\[postgres\]'"),
         open_migration("sqlite:///x.db", "postgresql:///x"),
     ):
         pass

@@ -52,7 +52,8 @@ async def test_no_servers_need_no_package(tmp_path: Path, monkeypatch: pytest.Mo
 async def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(
-        ConfigurationError, match=r"^mcp: the package is missing: pip install 'hermes-trio\[mcp\]'$"
+        ConfigurationError,
+        match=r"^mcp: the package is missing: pip install '\.\[mcp\]' in a clone",
     ):
         async with open_servers({"a": {"url": "http://h"}}, tmp_path):
             pytest.fail("it opened")

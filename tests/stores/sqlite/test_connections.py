@@ -124,7 +124,7 @@ async def test_a_turn_updates_the_fields_of_its_session(path: Path) -> None:
         [row] = connection.execute("SELECT * FROM runs WHERE run_id = 'a'").fetchall()
         facts = ("ann", "a", "chat", "s", "", "", "m", "completed", "", 1.0, 4.0, "", 5.0, 0, 0)
         assert row[: len(facts)] == facts
-        [size, *written] = row[len(facts) : -3]
+        [size, *written] = row[len(facts) : -4]
         assert size == RUN_BYTES + sum(map(len, written))
         assert '"input_tokens":3' in written[-1]
 

@@ -221,7 +221,9 @@ async def test_cancelled_during_the_transaction_is_saved_nevertheless(
             # Queued before the thread can report its end, so it comes first, even at the commit.
             writer_connection(store).set_trace_callback(
                 lambda statement: (
-                    loop.run_sync_soon(scope.cancel) if statement.startswith(moment) else None
+                    loop.run_sync_soon(scope.cancel)
+                    if statement.lstrip().startswith(moment)
+                    else None
                 )
             )
             await store.end_run(ended("cut"))
