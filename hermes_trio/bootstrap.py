@@ -37,6 +37,7 @@ from hermes_trio.keys import (
     check_keys,
     log_doubtful_keys,
 )
+from hermes_trio.log_tail import PROCESS_TAIL
 from hermes_trio.preparation import (
     DEFAULT_PROFILE,
     Agents,
@@ -75,6 +76,7 @@ from hermes_trio.web.state import (
     AppState,
     HealthCallbacks,
     IdentifyToken,
+    LogFeed,
     ServedProfile,
     WebOptions,
 )
@@ -278,6 +280,7 @@ def _attach(
             services.wall_clock,
             JobRules(find_zone(settings.timezone), MissedJobs(settings.missed_jobs)),
         ),
+        log_feed=LogFeed(PROCESS_TAIL),
     )
     attach_state(app, state)
     return Server(app, state, admission, services.registry, readiness)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
@@ -15,6 +16,10 @@ from typing import Any, TextIO
 import structlog
 from attrs import frozen
 from structlog.types import EventDict, Processor, WrappedLogger
+
+from hermes_trio.log_tail import PROCESS_TAIL
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 Redact = Callable[[str], str]
 
@@ -64,8 +69,14 @@ def configure(
 class LineHandler(logging.StreamHandler[TextIO]):
     """The handler on the root logger that ``configure`` owns.
 
-    Others belong to tests and embedding programs.
+    Others belong to tests and embedding programs. What it writes is also the tail of the log.
     """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line for a record, and add it to the tail, where terminal colours mean nothing."""
+        text = super().format(record)
+        PROCESS_TAIL.append(record.created, record.levelname.lower(), _COLOURS.sub("", text))
+        return text
 
 
 class RateLimitFilter(logging.Filter):

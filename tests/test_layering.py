@@ -27,9 +27,10 @@ ALLOWED: dict[str, set[str]] = {
     "tokens": {"keys"},
     "client": {"core"},
     "gateway_probe": {"core", "keys"},
+    "log_tail": set(),
     "testing": {"core", "agent", "agents"},
     "web": {
-        "core", "jobs", "keys", "tokens", "schema", "agent", "runs", "stores.base", "tracing",
+        "core", "jobs", "keys", "log_tail", "tokens", "schema", "agent", "runs", "stores.base", "tracing",
     },
     "channels": {
         "core", "agent", "runs", "stores.base", "settings.channels", "web.request", "web.state",

@@ -14,6 +14,7 @@ import trio
 import trio.testing
 
 from hermes_trio import logs
+from hermes_trio.log_tail import LogTail
 
 
 def mask(text: str) -> str:
@@ -209,3 +210,18 @@ def test_lines_of_a_server_without_workers_have_none(capsys: pytest.CaptureFixtu
     logs.configure("info", "json")
     structlog.get_logger("hermes").info("alone")
     assert "worker" not in json.loads(lines(capsys)[0])
+
+
+def test_what_is_written_is_the_tail(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tail = LogTail()
+    monkeypatch.setattr(logs, "PROCESS_TAIL", tail)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)  # a terminal has colours
+    logs.configure("info", "text", mask)
+    structlog.get_logger("hermes").warning("the password is hunter2")
+    (line,) = tail.read(0)
+    assert line.level == "warning"
+    assert "the password is ***" in line.text
+    assert "\x1b" in lines(capsys)[0]
+    assert "\x1b" not in line.text

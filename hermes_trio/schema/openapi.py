@@ -92,6 +92,16 @@ _ABOUT_AND_CHAT = (
         statuses=(400,),
         query=("after",),
     ),
+    Operation(
+        "get",
+        "/api/logs",
+        "Stream the log of the server, for an administrator",
+        None,
+        stream=replies.LogEvent,
+        statuses=(400,),
+        query=("lines",),
+        headers=("Last-Event-ID",),
+    ),
     Operation("get", "/v1/models", "List the available models", replies.ModelList),
     Operation(
         "get",

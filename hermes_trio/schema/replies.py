@@ -269,6 +269,16 @@ class MetricHistoryReply:
 
 
 @frozen
+class LogEvent:
+    """A line of the server's log, with secrets masked."""
+
+    number: int  # from 1, for each process anew
+    at: float
+    level: str
+    text: str
+
+
+@frozen
 class Version:
     """The server version."""
 

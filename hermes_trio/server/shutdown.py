@@ -105,6 +105,7 @@ class Shutdown:
         self._limit_writes(trio.current_time() + self._timeouts.flush)
         with trio.move_on_after(self._timeouts.stop):
             await self._server.registry.wait_empty()
+        self._server.state.log_feed.close()
 
     async def _cancel_when_forced(self, scope: trio.CancelScope) -> None:
         await self._forced.wait()

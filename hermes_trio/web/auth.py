@@ -66,11 +66,11 @@ ROUTE_PREFIXES = {
     "/metrics": "metrics",
 }
 # What a client with any key needs: which models there are, what they can use, and the page. The
-# list of principals is for administrators.
+# list of principals and the log are for administrators.
 UNSCOPED_RULES = frozenset(
     {
         "/v1/models", "/v1/models/<path:model_id>", "/v1/capabilities", "/v1/toolsets", "/v1/skills",
-        "/api/model/options", "/api/principals", "/api/sign-in", "/api/sign-out",
+        "/api/model/options", "/api/principals", "/api/logs", "/api/sign-in", "/api/sign-out",
     }
 )  # fmt: skip
 # Below these, requests other than those that only read or delete may store something.
@@ -183,7 +183,7 @@ def require_admin(param: str | None = None) -> None:
         ApiError: 403.
     """
     if not current_request().principal.access.is_admin:
-        message = "Only the API key of an administrator may see the records of others."
+        message = "Only the API key of an administrator may see this, or the records of others."
         raise _insufficient_scope(message, param)
 
 

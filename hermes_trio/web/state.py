@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from attrs import field, frozen
@@ -13,6 +14,7 @@ from hermes_trio.core.gateway import GatewayStatus
 from hermes_trio.core.metric_history import MetricHistory
 from hermes_trio.jobs.scheduler import Scheduler
 from hermes_trio.keys import ActiveKeys
+from hermes_trio.log_tail import LogTail
 from hermes_trio.runs.admission import Admission, BodyBudget, SessionLocks
 from hermes_trio.runs.disconnects import INTERRUPT, DisconnectPolicy
 from hermes_trio.runs.spec import Services
@@ -85,6 +87,30 @@ class HealthCallbacks:
     probe_gateway: Callable[[], Awaitable[GatewayStatus]] | None = None
 
 
+class LogFeed:
+    """The log of this process for the clients of one server. Trio thread only, except for the tail."""
+
+    def __init__(self, tail: LogTail) -> None:
+        self.tail = tail
+        self.is_closed = False
+        self._wakes: set[Callable[[], None]] = set()
+
+    @contextmanager
+    def open_stream(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Have `wake` called when the feed is closed while the block runs."""
+        self._wakes.add(wake)
+        try:
+            yield
+        finally:
+            self._wakes.discard(wake)
+
+    def close(self) -> None:
+        """End all streams; they would go on for as long as their clients listen."""
+        self.is_closed = True
+        for wake in self._wakes:
+            wake()
+
+
 @frozen
 class AppState:
     """What all requests of an application share."""
@@ -103,3 +129,4 @@ class AppState:
     metrics: Metrics
     scheduler: Scheduler
     history: MetricHistory = field(factory=MetricHistory)
+    log_feed: LogFeed = field(factory=lambda: LogFeed(LogTail()))

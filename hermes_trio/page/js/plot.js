@@ -5,7 +5,7 @@ import { html, useEffect, useLayoutEffect, useRef } from "./lib.js";
 
 const HEIGHT = 130;
 const DIGIT = 6.6; // pixels: the widest character of the axes
-const SHORTEST = 300; // seconds on the axis
+const SHORTEST = 120; // seconds on the axis
 const FEW = 60; // samples: so few are shown as points, as a line may be too short to see
 const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
 export const theme = new Cell(0); // counts changes of light and dark

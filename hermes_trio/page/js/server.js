@@ -8,6 +8,7 @@ import { brief, bytes, compact, count, moment, running } from "./format.js";
 import { Gateway, report } from "./gateway.js";
 import { history, loadHistory } from "./history.js";
 import { html, useEffect, useState } from "./lib.js";
+import { Log } from "./log_view.js";
 import { announce } from "./notes.js";
 import { Plot } from "./plot.js";
 import { usePolling } from "./polling.js";
@@ -59,6 +60,7 @@ export function Server() {
       <a href=${DOCS} target="_blank" rel="noreferrer"><${Icon} name="out" />Documentation</a></p>
     <${Gateway} />
     <${Routes} routes=${routes} />
+    <${Log} />
     <${Approvals} />
     <${Settings} />
   </div>`;

@@ -213,6 +213,43 @@ test("the server: its workers, and how long it drains", () => withPage(async ({ 
   if (process.env.SHOTS) await page.screenshot({ path: `${process.env.SHOTS}/workers.png` });
 }));
 
+test("the server: its log, for administrators", () => withPage(async ({ page }) => {
+  await open(page, "Server");
+  const log = page.getByRole("region", { name: "Log lines" });
+  const mark = `marked-${Date.now()}`;
+  await tells(log, /GET/);
+  const ask = (id) => fetch(`${BASE}/v1/models`, { headers: { Authorization: `Bearer ${KEY}`, "X-Request-Id": id } });
+  await ask(mark);
+  await tells(log, new RegExp(mark));
+  await page.getByRole("button", { name: "Pause" }).click();
+  await page.getByText("paused").waitFor();
+  await ask(`second-${mark}`);
+  assert.ok(!(await log.textContent()).includes(`second-${mark}`));
+  await page.getByRole("button", { name: "Pause" }).click();
+  await tells(log, new RegExp(`second-${mark}`));
+  assert.ok(!(await log.textContent()).includes(KEY));
+  await page.getByRole("button", { name: "Warnings" }).click();
+  await becomes(async () => (await log.textContent()).includes(mark), false);
+  await accessible(page, "log");
+  await page.getByRole("button", { name: "Warnings" }).click();
+  await log.scrollIntoViewIfNeeded();
+  if (process.env.SHOTS) await page.screenshot({ path: `${process.env.SHOTS}/log.png` });
+}));
+
+test("the server: a key that is no administrator's sees no log", () => withPage(async ({ page }) => {
+  const server = await ownServer({ ann: "a-key-of-ann-0123456789abcdef", bob: "a-key-of-bob-0123456789abcdef" });
+  try {
+    await page.goto("about:blank");
+    await page.goto(`${server.link}#key=a-key-of-bob-0123456789abcdef`);
+    await page.waitForSelector("#message");
+    await open(page, "Server");
+    await page.getByRole("region", { name: "Settings" }).waitFor();
+    await becomes(() => page.getByRole("region", { name: "Log lines" }).count(), 0);
+  } finally {
+    await server.close();
+  }
+}, { expected: /.*/ }));
+
 test("the server: another gateway that it watches", () => withPage(async ({ page }) => {
   for (const [address, state, reason] of [[`${BASE}/v1`, "up", /needs a key/], ["127.0.0.1:1", "down", /cannot be reached/]]) {
     const server = await ownServer({}, { GATEWAY_HEALTH_URL: address });
