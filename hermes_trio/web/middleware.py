@@ -337,13 +337,18 @@ class BoundaryMiddleware:
         return context, None
 
     def _check_host(self, host: str, server: Sequence[Any] | None) -> None:
-        """Refuse a request for another host.
+        """Refuse a request for another host, or for none that can exist.
 
         Raises:
             ApiError: 421, which RFC 9110 has for requests that reached the wrong server. Unlike
                 the 400 of other middlewares, it cannot be mistaken for a fault in the request.
+                400 for a fault in the host.
         """
         if self.hosts.allows(host, server):
+            if not _can_exist(host):  # Werkzeug would raise outside of the application's handlers
+                raise ApiError(
+                    400, "The Host header is not a host name.", param="Host", code="invalid_host"
+                )
             return
         log.warning("refused a host", host=header_safe(host), setting="allowed_hosts")
         message = (
@@ -369,6 +374,16 @@ def normalize_host(host: str) -> str:
     except ValueError:
         return name
     return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+@lru_cache(maxsize=64)
+def _can_exist(host: str) -> bool:
+    """Return whether a ``Host`` header has the form of a host name, as Werkzeug requires it."""
+    try:
+        host.lower().encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def _is_local_name(name: str) -> bool:

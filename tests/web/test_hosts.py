@@ -107,6 +107,19 @@ async def test_another_site_is_refused_over_http1(path: str) -> None:
     assert good.startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.parametrize("host", ["a..b", ".b", f"{'a' * 64}.b", "\x80"])
+async def test_what_is_no_host_name_is_refused(host: str) -> None:
+    """Where any name is accepted."""
+    harness = make_harness()
+    answer = await harness.client.get("/health", {"Host": host})
+    assert (answer.status, answer.error["param"], answer.error["code"]) == (
+        400,
+        "Host",
+        "invalid_host",
+    )
+    assert (await harness.client.get("/health", {"Host": "é.example:8642"})).status == 200
+
+
 async def test_another_site_is_refused_in_an_absolute_target() -> None:
     async with serving(make_harness().app) as live:
         request = f"GET http://evil.example/health HTTP/1.1\r\nHost: localhost\r\n{CLOSE}"
