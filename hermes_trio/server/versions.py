@@ -17,7 +17,7 @@ PINS: Mapping[str, tuple[str, ...]] = {
 }
 """Package and supported release series.
 
-``pyproject.toml`` has the same ranges, narrowed by Python version.
+``pyproject.toml`` has the same ranges, narrowed by Python version and, for h2, to what the tests know.
 """
 
 
