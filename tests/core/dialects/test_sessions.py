@@ -24,6 +24,7 @@ from hermes_trio.core.dialects.sessions import (
     SessionCollector,
     SessionStream,
     frames_after,
+    match_object,
     message_fields,
     message_object,
     session_object,
@@ -367,6 +368,22 @@ def test_a_message_tells_who_called_what() -> None:
         "token_count": None,
         "finish_reason": None,
         "run_id": "run",
+    }
+
+
+@pytest.mark.parametrize(("title", "shown"), [("T", "T"), ("", "hello")])
+def test_a_match_names_its_session(title: str, shown: str) -> None:
+    session = Session("ann", "s", "sessions", 1.0, 2.0, title=title, preview="hello")
+    stored = StoredMessage(3, Message("user", "two plums"), 5.0, "run")
+    assert match_object(session, stored, ("plums",)) == {
+        "object": "hermes.message.match",
+        "session_id": "s",
+        "title": shown,
+        "message_id": 3,
+        "run_id": "run",
+        "role": "user",
+        "timestamp": 5.0,
+        "excerpt": "two plums",
     }
 
 
